@@ -1,0 +1,59 @@
+"""kseg: read, check and convert Kafka log segments.
+
+    import kseg
+
+    with kseg.open_segment("00000000000000000000.log") as segment:
+        for batch in segment.batches():
+            print(batch.base_offset, batch.compression, batch.crc_valid)
+
+    for record in kseg.read_records("00000000000000000000.log"):
+        print(record.offset, record.key, record.value)
+
+Importing it loads none of rich, pyarrow and pyspark.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__version__ = "0.1.0"
+
+# name -> module, imported when first asked for: `kseg --version` should not pay for codecs.
+_EXPORTS = {
+    "open_segment": "kseg.segment",
+    "SegmentReader": "kseg.segment",
+    "read_records": "kseg.deep_iteration",
+    "Record": "kseg.records",
+    "RecordBatch": "kseg.records",
+    "Header": "kseg.records",
+    "ControlRecord": "kseg.control_records",
+    "Finding": "kseg.findings",
+    "Policy": "kseg.findings",
+    "RULES": "kseg.findings",
+    "Severity": "kseg.findings",
+    "Settings": "kseg.validate",
+    "Summary": "kseg.validate",
+    "validate": "kseg.validate",
+    "KsegError": "kseg.errors",
+    "UnreadableError": "kseg.errors",
+    "NotASegmentError": "kseg.errors",
+}
+
+__all__ = sorted([*_EXPORTS, "version_line"])
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'kseg' has no attribute {name!r}")
+    return getattr(import_module(_EXPORTS[name]), name)
+
+
+def version_line() -> str:
+    """The version and the engine that is loaded: ``compiled`` or ``plain Python``."""
+    from importlib.util import find_spec
+
+    found = find_spec("kseg.kernel")
+    compiled = found is not None and found.origin is not None and not found.origin.endswith(".py")
+    return f"{__version__} ({'compiled' if compiled else 'plain Python'} kernel)"

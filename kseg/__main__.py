@@ -1,0 +1,3 @@
+from kseg.cli import main
+
+main(prog_name="kseg")

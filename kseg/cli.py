@@ -1,0 +1,293 @@
+"""The command line: options and exit codes only. 0 is nothing found, 1 is findings, 2 is that it could not be done."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+import kseg
+from kseg.errors import KsegError, UsageError
+from kseg.findings import RULES, Finding, Policy, Severity, known_rule, parse_severity
+
+FOUND, FAILED = 1, 2
+
+_FAIL_ON = click.Choice(["error", "warning", "info", "never"])
+
+
+class Commands(click.Group):
+    """Click ends with 1 where contract says 2, and shows tracebacks; here 1 means findings, and only that."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        kwargs["standalone_mode"] = False
+        try:
+            code = super().main(*args, **kwargs)
+        except click.exceptions.Exit as error:
+            code = error.exit_code
+        except click.ClickException as error:
+            error.show()
+            code = FAILED
+        except click.Abort:
+            code = _fail("interrupted")
+        except BrokenPipeError:
+            # The reader has what it wanted (head, less): the rest must not fail at exit either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = 0
+        except KsegError as error:
+            code = _fail(str(error))
+        except (OSError, MemoryError) as error:
+            code = _fail(str(error) or type(error).__name__)
+        except Exception as error:
+            if os.environ.get("KSEG_DEBUG"):
+                raise
+            code = _fail(f"internal error, please report it: {type(error).__name__}: {error} (KSEG_DEBUG=1 shows more)")
+        sys.exit(code)
+
+
+def _fail(line: str) -> int:
+    from kseg.output import escape_controls
+
+    click.echo(f"kseg: {escape_controls(line)}", err=True)
+    return FAILED
+
+
+def _offsets(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int | None, int | None]:
+    if text is None:
+        return None, None
+    first, colon, end = text.partition(":")
+    try:
+        bounds = (int(first) if first else None, int(end) if end else None)
+    except ValueError:
+        bounds = None, None
+    if not colon or bounds == (None, None):
+        raise click.BadParameter("give A:B, A: or :B; B itself is not taken")
+    return bounds
+
+
+def _time(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
+    """ISO 8601 (without a zone: UTC) or epoch milliseconds, as epoch milliseconds."""
+    if text is None:
+        return None
+    if text.lstrip("-").isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter("give ISO 8601, as 2024-05-01T12:00:00Z, or epoch milliseconds") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(message="%(prog)s %(version)s", version=kseg.version_line())
+def main() -> None:
+    """Inspect, validate and convert Kafka log segments.
+
+    A PATH is a segment (.log), a partition folder, a log dir, a URL, or - for standard input.
+    Exit codes: 0 nothing found, 1 findings, 2 it could not be done.
+    """
+
+
+_paths = click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+_output = click.option("-o", "--output", metavar="FILE", help="Write there instead of stdout; it appears whole or not at all.")
+
+
+def _format(names: Iterable[str]) -> Callable[[Any], Any]:
+    return click.option("--format", "format_name", type=click.Choice(list(names)), default="table", show_default=True)
+
+
+@main.command()
+@_paths
+@click.option("--shallow/--deep", default=True, help="One row an entry (the default), or one row a record.")
+@_format(["table", "jsonl", "csv", "text", "hex"])
+@_output
+@click.option("--offsets", metavar="A:B", callback=_offsets, help="Offsets A <= offset < B; either may be left out.")
+@click.option("--since", metavar="TIME", callback=_time, help="From that time on: ISO 8601 or epoch milliseconds.")
+@click.option("--until", metavar="TIME", callback=_time, help="Before that time.")
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Stop after N rows.")
+@click.option("--key", metavar="TEXT", help="Records with exactly that key (needs --deep).")
+@click.option("--producer-id", type=int, metavar="N", help="Batches of that producer.")
+@click.option("--control/--no-control", default=None, help="Only control records, or none of them.")
+@click.option("--bytes", "encoding", type=click.Choice(["auto", "utf8", "hex", "base64"]), default="auto",
+              show_default=True, help="How keys and values are written.")  # fmt: skip
+@click.option("--no-crc", is_flag=True, help="Don't check CRCs, as a consumer with check.crcs=false.")
+def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | None, **options: Any) -> int:
+    """Show what is in segments: entries, or with --deep their records."""
+    from kseg.dump import Filter, dump_segment
+    from kseg.output import DUMP_FORMATS, View, destination
+    from kseg.rows import ENCODERS
+    from kseg.storage import find_segments
+
+    first, end = options["offsets"]
+    key = options["key"]
+    keep = Filter(
+        first_offset=first,
+        end_offset=end,
+        since=options["since"],
+        until=options["until"],
+        key=None if key is None else os.fsencode(key),
+        producer_id=options["producer_id"],
+        control=options["control"],
+    )
+    if key is not None and shallow:
+        raise UsageError("--key looks into records: it needs --deep")
+    notes = _Notes()
+    headings = format_name == "text"
+
+    def rows() -> Iterator[Any]:
+        for path in paths:
+            for file in notes.attempt(lambda path=path: find_segments(path)):
+                notes.file = file.path
+                yield from notes.attempt(
+                    lambda file=file: dump_segment(
+                        file.path,
+                        deep=not shallow,
+                        headings=headings,
+                        keep=keep,
+                        verify_crc=not options["no_crc"],
+                        report=notes,
+                    )
+                )
+
+    with destination(output) as out:
+        view = View(deep=not shallow, encode=ENCODERS[options["encoding"]], terminal=out.isatty())
+        DUMP_FORMATS[format_name](_limited(rows(), options["limit"]), out, view)
+    return notes.exit_code()
+
+
+def _limited(rows: Iterator[Any], limit: int | None) -> Iterator[Any]:
+    """The rows up to the limit; headings and beginnings don't count."""
+    from kseg.dump import Entry
+
+    left = limit
+    for row in rows:
+        if left is not None and isinstance(row, Entry) and not row.heading:
+            if left == 0:
+                return
+            left -= 1
+        yield row
+
+
+class _Notes:
+    """What a dump meets on its way: a line on stderr each, a few of each rule, and the exit code at the end."""
+
+    def __init__(self) -> None:
+        self.file = ""
+        self._failed = False
+        self._found = False
+        self._told: dict[tuple[str, str], int] = {}
+
+    def __call__(self, finding: Finding) -> None:
+        from kseg.findings import Verdict
+        from kseg.output import escape_controls
+        from kseg.validate import MAX_PER_RULE
+
+        rule = RULES[finding.rule]
+        if rule.severity < Severity.WARNING:
+            return
+        self._found |= rule.severity >= Severity.ERROR
+        told = self._told[self.file, rule.name] = self._told.get((self.file, rule.name), 0) + 1
+        if told <= MAX_PER_RULE:
+            message = Verdict(self.file, rule.severity, finding).message
+            place = "" if finding.position is None else f" at byte {finding.position}"
+            click.echo(escape_controls(f"kseg: {self.file}: {rule.name}{place}: {message}"), err=True)
+
+    def attempt(self, work: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+        """Its rows; where something can't be read, one line, and on to the next."""
+        try:
+            yield from work()
+        except KsegError as error:
+            if isinstance(error, UsageError):
+                raise
+            self._failed = True
+            _fail(str(error))
+
+    def exit_code(self) -> int:
+        return FAILED if self._failed else FOUND if self._found else 0
+
+
+@main.command()
+@_paths
+@click.option("--deep/--shallow", default=True, help="Open every entry (the default), or look at headers and CRCs only.")
+@_format(["table", "jsonl", "junit", "sarif", "github", "html"])
+@_output
+@click.option("--no-crc", is_flag=True, help="Don't check CRCs, as a consumer with check.crcs=false.")
+@click.option("--max-message-bytes", type=click.IntRange(min=1), metavar="N",
+              help="The topic's limit: larger entries are errors. Without it 1048588, and a warning.")  # fmt: skip
+@click.option("--compacted", is_flag=True, help="A compacted topic: every record needs a key, sequences have holes.")
+@click.option("--fail-on", type=_FAIL_ON, default="error", show_default=True, help="The severity that makes exit code 1.")
+@click.option("--rule", multiple=True, metavar="NAME=SEVERITY", help="error, warning, info or ignore for that rule.")
+@click.option("--max-per-rule", type=click.IntRange(min=1), default=16, show_default=True, metavar="N",
+              help="Findings shown of one rule in one file; all are counted.")  # fmt: skip
+@click.option("--jobs", type=click.IntRange(min=1), default=None, metavar="N", help="Processes to use (default: the cores).")
+@click.pass_context
+def validate(context: click.Context, paths: tuple[str, ...], format_name: str, output: str | None, **_: Any) -> int:
+    """Check segments: framing, CRCs, batches, records, codecs. Findings are listed by byte and offset."""
+    from kseg.output import REPORT_FORMATS, destination
+    from kseg.storage import find_segments
+    from kseg.validate import Settings, Summary, validate
+
+    options = _with_settings(context)
+    settings = Settings(
+        deep=options["deep"],
+        verify_crc=not options["no_crc"],
+        max_message_bytes=options["max_message_bytes"],
+        compacted=options["compacted"],
+        policy=Policy.parse(options["rule"]),
+        max_per_rule=options["max_per_rule"],
+    )
+    fail_on = None if options["fail_on"] == "never" else parse_severity(options["fail_on"])
+    total = Summary()
+    failed = False
+
+    def results() -> Iterator[Any]:
+        nonlocal failed
+        for path in paths:
+            try:
+                files = list(find_segments(path))
+            except KsegError as error:
+                failed = bool(_fail(str(error)))
+                continue
+            for result in validate(files, settings):
+                total.add(result.summary)
+                if result.unread:
+                    failed = bool(_fail(result.unread))
+                yield result
+
+    with destination(output) as out:
+        REPORT_FORMATS[options["format_name"]](results(), total, out)
+    if failed:
+        return FAILED
+    return FOUND if fail_on is not None and total.at_least(fail_on) else 0
+
+
+def _with_settings(context: click.Context) -> dict[str, Any]:
+    """The command's options, those not given on the command line taken from the settings file."""
+    from kseg.settings import read_settings
+
+    names = {"format" if name == "format_name" else name for name in context.params} - {"paths", "output"}
+    found = read_settings(Path.cwd(), names)
+    options = dict(context.params)
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        setting = "format" if name == "format_name" else name
+        given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if setting in found and not given:
+            options[name] = parameter.type_cast_value(context, found[setting])
+    return options
+
+
+@main.command()
+@click.argument("name", required=False)
+def rules(name: str | None) -> None:
+    """List the rules, or explain one: NAME is a rule's name or code."""
+    from kseg.rule_docs import explain, table
+
+    click.echo(explain(known_rule(name)) if name else table())
+

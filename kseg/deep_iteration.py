@@ -1,0 +1,264 @@
+"""Deep iteration: open the entries of a window and hand on their records in columns.
+
+Compressed payloads are inflated under a limit, wrappers opened, and what does not hold together is reported with
+the entry's place; the records before the broken one are kept, as Kafka's iterators give them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kseg import compression, kernel, log_format
+from kseg.dump_text import message_crc
+from kseg.control_records import ControlRecord, MalformedControlRecord, decode
+from kseg.findings import Finding, Report, ignore
+from kseg.kernel import BatchColumns, RecordColumns
+from kseg.records import Header, Record, increment_sequence, timestamp_or_none, timestamp_type
+from kseg.segment import Window
+
+#: What one entry may inflate to. A 1 MiB batch of zeros makes 1 GiB; real ones seldom pass 1:20.
+DECOMPRESSION_LIMIT = 256 * 1024 * 1024
+# A chunk ends once it holds this much, so that memory does not follow the ratio of a window.
+CHUNK_ROWS = 32 * 1024
+CHUNK_BYTES = 8 * 1024 * 1024
+
+_QUIRKS = {
+    "lz4-header-checksum": "the LZ4 header checksum is the wrong one that Kafka 0.8 and 0.9 wrote (KAFKA-3160)",
+    "trailing-bytes": "bytes follow the compressed stream; readers ignore them",
+    "snappy-unframed": "a raw snappy block without snappy-java's framing",
+    "snappy-little-endian": "snappy-java's header in little-endian, as some other writers leave it",
+}
+_EXPECTED_QUIRKS = frozenset({"snappy-unframed"})
+
+
+class Chunk:
+    """The records of the window's entries ``first`` to ``stop`` (rows of ``batches``, stop exclusive).
+
+    ``payload(row)`` is the buffer that a record's ``key_at`` and its like are bytes of. Valid until the next chunk
+    is asked for.
+    """
+
+    __slots__ = ("_payloads", "batches", "first", "records", "stop", "window")
+
+    def __init__(self, window: Window, records: RecordColumns) -> None:
+        self.window = window
+        self.batches = window.batches
+        self.records = records
+        self.first = 0
+        self.stop = 0
+        self._payloads: dict[int, Any] = {}
+
+    def payload(self, row: int) -> memoryview:
+        """The inflated payload of a compressed entry, the window's buffer for others."""
+        payload: memoryview = self._payloads.get(row, self.window.view)
+        return payload
+
+    def key(self, i: int) -> bytes | None:
+        """The key of record ``i``, None where it is null."""
+        return self._bytes(self.records.batch[i], self.records.key_at[i], self.records.key_size[i])
+
+    def value(self, i: int) -> bytes | None:
+        """The value of record ``i``, None where it is null."""
+        return self._bytes(self.records.batch[i], self.records.value_at[i], self.records.value_size[i])
+
+    def headers(self, i: int) -> tuple[Header, ...]:
+        """The headers of record ``i`` in their order."""
+        count = self.records.header_count[i]
+        if not count:
+            return ()
+        payload = self.payload(self.records.batch[i])
+        at = self.records.headers_at[i]
+        found = []
+        for _ in range(count):
+            # The kernel walked these before: sizes and ends hold.
+            size, at = kernel.header_field(payload, at, len(payload))
+            key = str(payload[at : at + size], "utf-8", "surrogateescape")
+            size, at = kernel.header_field(payload, at + size, len(payload))
+            found.append(Header(key, None if size < 0 else bytes(payload[at : at + size])))
+            at += max(size, 0)
+        return tuple(found)
+
+    def record(self, i: int) -> Record:
+        """Record ``i`` as an object."""
+        batches, records = self.batches, self.records
+        row = records.batch[i]
+        attributes = batches.attributes[row]
+        key, value = self.key(i), self.value(i)
+        modern = batches.magic[row] >= 2
+        return Record(
+            position=batches.position[row],
+            offset=records.offset[i],
+            timestamp=timestamp_or_none(records.timestamp[i]),
+            timestamp_type=timestamp_type(batches.magic[row], attributes),
+            sequence=self._sequence(i, row) if modern else None,
+            key=key,
+            value=value,
+            headers=self.headers(i),
+            control=_marker(key, value) if modern and attributes & log_format.CONTROL else None,
+        )
+
+    def inner_crc(self, i: int) -> tuple[int, bool]:
+        """(stored CRC, whether it holds) of record ``i``, a message inside a wrapper."""
+        records = self.records
+        value_end = records.value_at[i] + max(records.value_size[i], 0)
+        payload = self.payload(records.batch[i])
+        magic = 0 if payload[records.key_at[i] - 4 - log_format.V0_KEY_AT + log_format.MAGIC_AT] == 0 else 1
+        return message_crc(payload, magic, records.key_at[i], value_end)
+
+    def _bytes(self, row: int, at: int, size: int) -> bytes | None:
+        return None if size < 0 else bytes(self.payload(row)[at : at + size])
+
+    def _sequence(self, i: int, row: int) -> int:
+        base = self.batches.base_sequence[row]
+        return base if base < 0 else increment_sequence(base, self.records.offset[i] - self.batches.base_offset[row])
+
+
+def _marker(key: bytes | None, value: bytes | None) -> ControlRecord:
+    """The decoded control record; one that can't be decoded is still a row, and a finding elsewhere."""
+    try:
+        return decode(key, value)
+    except MalformedControlRecord as error:
+        return ControlRecord("MALFORMED", -1, -1, {"error": str(error)})
+
+
+class DeepIterator:
+    """Opens window after window of one segment, reusing the columns. ``unopened`` counts entries it could not open."""
+
+    def __init__(self, report: Report = ignore, *, limit: int = DECOMPRESSION_LIMIT) -> None:
+        self._report = report
+        self._limit = limit
+        self._records = RecordColumns(4096)
+        self._faults: list[tuple[str, int, int, Any]] = []
+        self.unopened = 0
+        self.unopened_bytes = 0
+
+    def chunks(self, window: Window) -> Iterator[Chunk]:
+        """The window's records, entry by entry; entries whose CRC is bad are passed over."""
+        batches = window.batches
+        row = 0
+        while row < batches.count:
+            chunk = Chunk(window, self._records)
+            chunk.first = row
+            row = self._fill(chunk, row)
+            chunk.stop = row
+            self._report_faults(batches)
+            yield chunk
+
+    def _fill(self, chunk: Chunk, row: int) -> int:
+        batches, records = chunk.batches, self._records
+        records.count = 0
+        inflated = 0
+        # The window's own buffer needs no budget: it is there already.
+        while row < batches.count and records.count < CHUNK_ROWS and inflated < CHUNK_BYTES:
+            row = kernel.split_plain(chunk.window.data, batches, row, CHUNK_ROWS, records, self._faults)
+            if row == batches.count or records.count >= CHUNK_ROWS:
+                break
+            if batches.crc_state[row] != kernel.CRC_BAD:
+                inflated += self._open(chunk, row)
+            row += 1
+        return row
+
+    def _open(self, chunk: Chunk, row: int) -> int:
+        """Inflate one compressed entry and split it; returns the bytes it grew to."""
+        batches = chunk.batches
+        compressed = self._compressed_bytes(chunk, row)
+        payload = self._inflate(batches, row, compressed) if compressed is not None else None
+        if payload is None:
+            self.unopened += 1
+            self.unopened_bytes += batches.size[row]
+            return 0
+        view = memoryview(payload)
+        chunk._payloads[row] = view
+        if batches.magic[row] >= 2:
+            kernel.split_records(payload, 0, len(view), batches, row, self._records, self._faults)
+        elif not kernel.split_wrapper(payload, view, batches, row, self._records, self._faults) and not len(view):
+            self._faults.append(("undecodable-payload", row, 0, "it holds no message"))
+        return len(view)
+
+    def _compressed_bytes(self, chunk: Chunk, row: int) -> memoryview | None:
+        batches = chunk.batches
+        at, end = batches.at[row], batches.at[row] + batches.size[row]
+        view = chunk.window.view
+        if batches.magic[row] >= 2:
+            return view[at + log_format.RECORD_BATCH_OVERHEAD : end]
+        # The wrapper is a message like any other: its value is what was compressed.
+        wrapper = RecordColumns(1)
+        if not kernel.split_message(
+            chunk.window.data, at, end, batches.magic[row], -1, batches, row, wrapper, self._faults
+        ):
+            return None
+        if wrapper.value_size[0] <= 0:
+            what = "a null" if wrapper.value_size[0] < 0 else "an empty"
+            self._faults.append(("undecodable-payload", row, 0, f"the wrapper has {what} value"))
+            return None
+        return view[wrapper.value_at[0] : wrapper.value_at[0] + wrapper.value_size[0]]
+
+    def _inflate(self, batches: BatchColumns, row: int, compressed: memoryview) -> Any:
+        codec = batches.attributes[row] & log_format.CODEC_MASK
+        magic = min(batches.magic[row], 2)
+        known = compression.CODECS.get(codec)
+        if known is None or known.first_magic > magic:
+            why = "no codec has that number" if known is None else f"{known.name} does not exist in v{magic}"
+            self._faults.append(("unknown-codec", row, 0, (codec, why)))
+            return None
+        if magic >= 2 and not batches.record_count[row] and not compressed:
+            return b""
+        quirks: list[str] = []
+        try:
+            payload = compression.decompress(codec, compressed, limit=self._limit, magic=magic, quirks=quirks)
+        except compression.DecompressionLimit:
+            self._faults.append(("decompression-limit", row, 0, self._limit))
+            return None
+        except compression.CodecError as error:
+            self._faults.append(("undecodable-payload", row, 0, str(error)))
+            return None
+        for quirk in quirks:
+            if quirk not in _EXPECTED_QUIRKS:
+                self._faults.append(("codec-quirk", row, 0, quirk))
+        return payload
+
+    def _report_faults(self, batches: BatchColumns) -> None:
+        for rule, row, index, detail in self._faults:
+            codec = compression.codec_name(batches.attributes[row] & log_format.CODEC_MASK)
+            wrapper = batches.magic[row] < 2 and batches.attributes[row] & log_format.CODEC_MASK
+            if rule != "codec-quirk":
+                batches.intact[row] = 0
+            last = batches.last_offset[row]
+            place = {
+                "position": batches.position[row],
+                "end": batches.position[row] + batches.size[row],
+                "offset": None if wrapper else batches.base_offset[row],
+                "last_offset": last,
+            }
+            facts = {"index": max(index, 0), **_FACTS[rule](detail, codec, batches, row)}
+            self._report(Finding(rule, **place, facts=facts))
+            if rule == "nested-compression" and detail != batches.attributes[row] & log_format.CODEC_MASK:
+                mixed = {"index": index, "codec": compression.codec_name(detail), "wrapper": codec}
+                self._report(Finding("mixed-wrapper-codecs", **place, facts=mixed))
+        self._faults.clear()
+
+
+_Facts = Callable[[Any, str, BatchColumns, int], dict[str, Any]]
+
+# What the kernel's and the codecs' faults say, as the facts of their rule.
+_FACTS: dict[str, _Facts] = {
+    "malformed-record": lambda why, codec, batches, row: {"why": why},
+    "record-count-mismatch": lambda actual, codec, batches, row: {
+        "count": batches.record_count[row],
+        "actual": actual,
+        "why": f"{actual} are there",
+    },
+    "truncated-wrapper": lambda left, codec, batches, row: {"bytes": left},
+    "inner-crc-mismatch": lambda crcs, codec, batches, row: {"stored": crcs[0], "computed": crcs[1]},
+    "nested-compression": lambda inner, codec, batches, row: {"codec": compression.codec_name(inner)},
+    "wrapper-offset-mismatch": lambda inner, codec, batches, row: {
+        "offset": batches.last_offset[row],
+        "inner": inner,
+        "why": f"does not fit its last inner offset, {inner}",
+    },
+    "unknown-codec": lambda detail, codec, batches, row: {"codec": detail[0], "why": detail[1]},
+    "undecodable-payload": lambda why, codec, batches, row: {"codec": codec, "why": why},
+    "decompression-limit": lambda limit, codec, batches, row: {"codec": codec, "limit": limit},
+    "codec-quirk": lambda quirk, codec, batches, row: {"codec": codec, "quirk": quirk, "why": _QUIRKS.get(quirk, quirk)},
+}

@@ -1,0 +1,19 @@
+"""The few exceptions a caller of kseg may see. Damage in a file is never one of them: it is a finding."""
+
+from __future__ import annotations
+
+
+class KsegError(Exception):
+    """Something could not be done. ``str(error)`` is one line, fit for a person; the CLI ends with 2."""
+
+
+class UnreadableError(KsegError):
+    """A path that can't be opened or read: missing, forbidden, a failing disk, an unknown kind of file."""
+
+
+class NotASegmentError(KsegError):
+    """A file in which not one entry of a log could be found."""
+
+
+class UsageError(KsegError):
+    """Arguments that contradict each other or name what does not exist."""

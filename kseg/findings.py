@@ -1,0 +1,214 @@
+"""What can be wrong with a log: the rule table, a finding, and the policy that weighs it.
+
+Readers and checks call ``report(Finding(rule, position=…, offset=…, facts={…}))`` and go on. They never print and
+never decide severity: the policy looks it up when the finding is reported, and text is made from the facts at the
+edge, so tables, JSON and SARIF say the same.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kseg.errors import UsageError
+
+
+class Severity(enum.IntEnum):
+    """How bad a finding is. ``FATAL`` means that nothing more can be read, and can't be lowered."""
+
+    IGNORE = 0
+    INFO = 1
+    WARNING = 2
+    ERROR = 3
+    FATAL = 4
+
+    @property
+    def label(self) -> str:
+        """The name in every output; fatal findings count, and are shown, as errors."""
+        return "error" if self is Severity.FATAL else self.name.lower()
+
+
+SEVERITIES = {level.name.lower(): level for level in Severity if level is not Severity.FATAL}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A row of the table. ``message`` is a template over a finding's facts; ``broker`` is what a broker does about it."""
+
+    code: str
+    name: str
+    severity: Severity
+    message: str
+    broker: str
+
+
+_I, _W, _E, _F = Severity.INFO, Severity.WARNING, Severity.ERROR, Severity.FATAL
+_TRUNCATES = "Recovery after an unclean stop truncates the log here and deletes every later segment; a consumer stops."
+_CONSUMER = "The broker does not open batches: it serves this one, and the consumer fails on it."
+_SILENT = "Nothing: the broker takes it as it is."
+
+# Codes by layer and never reused: K1 framing, K2 batch, K3 record, K4 codec, K5 side file, K6 across files, K7 conversion.
+_TABLE = (
+    # K1: framing
+    Rule("K101", "truncated-tail", _E, "the last entry is cut short: {why}",
+         "Ends the log here in silence; recovery truncates the rest."),
+    Rule("K102", "zero-tail", _I, "{bytes} bytes of zeros at the end: preallocated, never written",
+         "Ends the log here in silence; recovery or a clean stop cuts them off."),
+    Rule("K103", "invalid-size", _E, "the size field says {size}: {why}", _TRUNCATES),
+    Rule("K104", "unknown-magic", _E, "magic {magic}: {why}",
+         "3 to 127 are parsed as v2 without a word; negative ones as v0 and v1, which fails."),
+    Rule("K105", "lost-bytes", _E, "{bytes} bytes are no entry of a log: {why}", _TRUNCATES),
+    Rule("K106", "oversize-entry", _W, "{size} bytes in all, more than the limit of {limit}",
+         "A leader with that max.message.bytes refuses it on produce; what is stored is served, and replicas follow."),
+    Rule("K107", "read-error", _F, "reading failed: {why}",
+         "An I/O error takes the whole log dir offline."),
+    # K2: batches
+    Rule("K201", "crc-mismatch", _E, "the CRC says {stored:#010x}, the bytes say {computed:#010x}{note}", _TRUNCATES),
+    Rule("K202", "non-monotonic-offset", _E, "offset {offset} after {previous}",
+         "Recovery tests the order only where it writes an index entry, and truncates there; a consumer sees records twice or never."),
+    Rule("K203", "offset-gap", _I, "offsets {first} to {last} are not here: compaction, markers, or loss",
+         "Nothing: gaps are legal in a compacted log."),
+    Rule("K204", "record-count-mismatch", _E, "the header counts {count} records: {why}", _CONSUMER),
+    Rule("K205", "max-timestamp-mismatch", _E, "the header's largest timestamp is {stored}, the records' is {actual}",
+         "Trusts the header: time index, retention and offsetsForTimes go wrong."),
+    Rule("K206", "reserved-attribute-bits", _W, "reserved attribute bits {bits:#x} are set{where}",
+         "Ignores them; a later format may give them a meaning."),
+    Rule("K207", "invalid-offset-range", _E, "last offset delta {delta}: {why}",
+         "Recovery splits or truncates the segment where the offset does not fit its 32-bit relative form."),
+    Rule("K208", "last-offset-mismatch", _I, "the last record is at offset {record}, the header's last offset is {last}",
+         "Nothing: compaction keeps the header's last offset when it drops the last record."),
+    Rule("K209", "future-timestamp", _W, "timestamp {timestamp} is {ahead} ahead of now",
+         "Time retention keeps the segment until that day; offsetsForTimes answers with it."),
+    Rule("K210", "timestamp-unit", _W, "timestamp {timestamp} looks like {unit}, not milliseconds",
+         "Takes it as milliseconds: retention deletes at once or never."),
+    Rule("K211", "invalid-timestamp", _E, "timestamp {timestamp} is negative and not -1",
+         "Refused on produce since 0.11; what is stored is served."),
+    Rule("K212", "leader-epoch-regression", _E, "leader epoch {epoch} after {previous}",
+         "The epoch cache is built from batches at recovery, though no CRC covers them: followers truncate wrongly."),
+    Rule("K213", "producer-epoch-regression", _E, "producer {producer_id}: epoch {epoch} after {previous}",
+         "A leader fences such a write; on recovery and replication it is only logged."),
+    Rule("K214", "sequence-gap", _W, "producer {producer_id}: sequence {sequence} where {expected} was expected",
+         "A leader refuses it (OutOfOrderSequence) unless the producer's state expired; on recovery it is only logged."),
+    Rule("K215", "duplicate-sequence", _E, "producer {producer_id}: sequences {first} to {last} stand here again",
+         "A leader recognises duplicates of the last five batches; one in the log was delivered twice."),
+    Rule("K216", "inconsistent-producer", _W, "producer id {producer_id}, base sequence {sequence}: {why}",
+         "Refused on produce."),
+    Rule("K217", "file-name-mismatch", _W, "the file name says offset {name}, {why}",
+         "Indexes can't hold offsets outside the name's range; lookups miss them."),
+    Rule("K218", "magic-downgrade", _I, "a v{magic} entry after v{previous}",
+         "Clears the leader epoch cache; Kafka 4 reads such entries but never writes them."),
+    # K3: records
+    Rule("K301", "malformed-record", _E, "record {index}: {why}", _CONSUMER),
+    Rule("K302", "null-key", _E, "record {index} at offset {offset} has no key",
+         "The cleaner drops keyless records of a compacted topic; on produce they are refused."),
+    Rule("K303", "record-offset-mismatch", _E, "record {index}: offset {offset} {why}", _CONSUMER),
+    Rule("K304", "inner-crc-mismatch", _E,
+         "inner message {index}: the CRC says {stored:#010x}, the bytes say {computed:#010x}",
+         "Inner CRCs are checked only on produce; old consumers fail, newer ones take the message."),
+    Rule("K305", "wrapper-offset-mismatch", _E, "the wrapper's offset {offset} {why}",
+         "A v1 wrapper offset below its last inner offset fails the consumer; otherwise offsets are silently shifted."),
+    Rule("K306", "nested-compression", _E, "inner message {index} is itself compressed with {codec}",
+         "The consumer fails on it (KAFKA-1718)."),
+    Rule("K307", "mixed-wrapper-codecs", _E, "inner message {index} names {codec}, its wrapper {wrapper}",
+         "The consumer fails on it."),
+    Rule("K308", "truncated-wrapper", _E, "the last inner message is cut short: {bytes} bytes are left over",
+         "Drops the torn message without a word."),
+    Rule("K309", "malformed-control-record", _E, "control record {index}: {why}",
+         "The coordinator's and the consumer's readers fail on it."),
+    Rule("K310", "invalid-header-key", _W, "record {index}: a header key is not UTF-8",
+         "The consumer replaces what it can't decode."),
+    # K4: codecs
+    Rule("K401", "unknown-codec", _E, "codec {codec}: {why}", _CONSUMER),
+    Rule("K402", "undecodable-payload", _E, "the {codec} payload can't be decoded: {why}", _CONSUMER),
+    Rule("K403", "decompression-limit", _E, "the {codec} payload grows past {limit} bytes",
+         "The consumer inflates it as far as its memory goes."),
+    Rule("K404", "codec-quirk", _I, "{codec}: {why}", _SILENT),
+)  # fmt: skip
+
+RULES: Mapping[str, Rule] = {rule.name: rule for rule in _TABLE}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong, as a reader or a check saw it.
+
+    ``position`` and ``end`` are bytes of the file (end exclusive), ``offset`` and ``last_offset`` record offsets
+    (inclusive); None where they don't apply. ``facts`` fill the rule's message and are plain JSON values.
+    """
+
+    rule: str
+    position: int | None = None
+    end: int | None = None
+    offset: int | None = None
+    last_offset: int | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+#: What readers and checks are handed: call it and go on.
+Report = Callable[[Finding], None]
+
+
+def ignore(finding: Finding) -> None:
+    """A report that keeps nothing, for callers that only want what is readable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A finding that has been weighed: with the file it is in and its severity under the policy."""
+
+    file: str
+    severity: Severity
+    finding: Finding
+
+    @property
+    def rule(self) -> Rule:
+        return RULES[self.finding.rule]
+
+    @property
+    def message(self) -> str:
+        return self.rule.message.format_map(self.finding.facts)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Severities that differ from the table's, by rule name."""
+
+    overrides: Mapping[str, Severity] = field(default_factory=dict)
+
+    def severity(self, rule: Rule) -> Severity:
+        """The rule's severity here; a fatal one stays fatal."""
+        return rule.severity if rule.severity is Severity.FATAL else self.overrides.get(rule.name, rule.severity)
+
+    def with_defaults(self, defaults: Mapping[str, Severity]) -> Policy:
+        """The same policy over other defaults: what the user asked for still wins."""
+        return Policy({**defaults, **self.overrides})
+
+    @classmethod
+    def parse(cls, settings: Iterable[str]) -> Policy:
+        """From ``NAME=error|warning|info|ignore`` strings. Raises UsageError for unknown names."""
+        overrides = {}
+        for setting in settings:
+            name, _, level = setting.partition("=")
+            overrides[known_rule(name).name] = parse_severity(level)
+        return cls(overrides)
+
+
+def parse_severity(text: str) -> Severity:
+    """``error``, ``warning``, ``info`` or ``ignore``. Raises UsageError."""
+    if text not in SEVERITIES:
+        raise UsageError(f"{text!r} is no severity: error, warning, info or ignore")
+    return SEVERITIES[text]
+
+
+def known_rule(name: str) -> Rule:
+    """The rule of that name or code. Raises UsageError with the nearest names."""
+    import difflib
+
+    for rule in _TABLE:
+        if name in (rule.name, rule.code):
+            return rule
+    near = difflib.get_close_matches(name, RULES, n=2, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(near)}?" if near else "; `kseg rules` lists them"
+    raise UsageError(f"there is no rule {name!r}{hint}")

@@ -1,0 +1,601 @@
+"""The hot loops over bytes: frame entries, check their CRCs, split payloads into record columns.
+
+Ordinary Python that runs as it is; ``kernel.pxd`` beside it adds C types, and the package's build compiles the two
+with bounds checking on. There is no second implementation. Everything here works on a window of a file: many
+entries a call, since a call with its buffer views costs more than a small entry.
+
+Nothing here reports or raises for what the bytes say: anomalies go as tuples onto ``faults``, for ``records``' two
+readers to put into words.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from typing import Any
+
+from crc32c import crc32c as library_crc32c
+
+from kseg import log_format
+
+COMPILED = not __file__.endswith(".py")
+
+# C globals when compiled (see the .pxd): the layout's single source stays log_format.
+SIZE_AT = log_format.SIZE_AT
+LOG_OVERHEAD = log_format.LOG_OVERHEAD
+MAGIC_AT = log_format.MAGIC_AT
+HEADER_SIZE_UP_TO_MAGIC = log_format.HEADER_SIZE_UP_TO_MAGIC
+LEGACY_CRC_AT = log_format.LEGACY_CRC_AT
+LEGACY_ATTRIBUTES_AT = log_format.LEGACY_ATTRIBUTES_AT
+V1_TIMESTAMP_AT = log_format.V1_TIMESTAMP_AT
+V0_KEY_AT = log_format.V0_KEY_AT
+V1_KEY_AT = log_format.V1_KEY_AT
+V0_MIN_SIZE = log_format.V0_MIN_SIZE
+V1_MIN_SIZE = log_format.V1_MIN_SIZE
+V2_MIN_SIZE = log_format.V2_MIN_SIZE
+PARTITION_LEADER_EPOCH_AT = log_format.PARTITION_LEADER_EPOCH_AT
+CRC_AT = log_format.CRC_AT
+ATTRIBUTES_AT = log_format.ATTRIBUTES_AT
+LAST_OFFSET_DELTA_AT = log_format.LAST_OFFSET_DELTA_AT
+BASE_TIMESTAMP_AT = log_format.BASE_TIMESTAMP_AT
+MAX_TIMESTAMP_AT = log_format.MAX_TIMESTAMP_AT
+PRODUCER_ID_AT = log_format.PRODUCER_ID_AT
+PRODUCER_EPOCH_AT = log_format.PRODUCER_EPOCH_AT
+BASE_SEQUENCE_AT = log_format.BASE_SEQUENCE_AT
+RECORD_COUNT_AT = log_format.RECORD_COUNT_AT
+RECORD_BATCH_OVERHEAD = log_format.RECORD_BATCH_OVERHEAD
+CODEC_MASK = log_format.CODEC_MASK
+LOG_APPEND_TIME = log_format.LOG_APPEND_TIME
+V0_RESERVED = log_format.V0_RESERVED
+V1_RESERVED = log_format.V1_RESERVED
+V2_RESERVED = log_format.V2_RESERVED
+MIN_RECORD_SIZE = log_format.MIN_RECORD_SIZE
+
+# Sums of a stored 64-bit number and a delta are taken inside this, so that both engines agree and neither overflows.
+SUM_LIMIT = 1 << 61
+
+# CRC column states.
+CRC_UNCHECKED = -1
+CRC_BAD = 0
+CRC_GOOD = 1
+
+
+class BatchColumns:
+    """Entries of one window, a row each. What a version lacks is 0; ``magic`` tells what applies.
+
+    ``at`` is the entry's first byte in the window's buffer, ``position`` in the file, ``size`` the whole entry in
+    bytes. ``crc_state`` is one of CRC_UNCHECKED, CRC_BAD, CRC_GOOD. Of v0 and v1 entries ``base_offset`` and
+    ``last_offset`` both are the stored offset, and both timestamps the stored one (-1 in v0). ``intact`` turns 0
+    when opening the entry met a fault.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.count = 0
+        self.at = _column(capacity)
+        self.position = _column(capacity)
+        self.size = _column(capacity)
+        self.magic = _column(capacity)
+        self.attributes = _column(capacity)
+        self.base_offset = _column(capacity)
+        self.last_offset = _column(capacity)
+        self.record_count = _column(capacity)
+        self.base_timestamp = _column(capacity)
+        self.max_timestamp = _column(capacity)
+        self.crc = _column(capacity)
+        self.crc_state = _column(capacity)
+        self.producer_id = _column(capacity)
+        self.producer_epoch = _column(capacity)
+        self.base_sequence = _column(capacity)
+        self.partition_leader_epoch = _column(capacity)
+        self.intact = _column(capacity)
+
+
+class RecordColumns:
+    """Records of a run of entries, a row each.
+
+    ``batch`` is the entry's row in its BatchColumns. ``key_at``, ``value_at`` and ``headers_at`` are bytes in the
+    entry's payload (the window's buffer where the entry is not compressed), sizes are bytes and -1 is null.
+    Timestamps are epoch milliseconds, -1 where there is none.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.count = 0
+        self._reserve(capacity)
+
+    def _reserve(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.batch = _column(capacity)
+        self.offset = _column(capacity)
+        self.timestamp = _column(capacity)
+        self.attributes = _column(capacity)
+        self.key_at = _column(capacity)
+        self.key_size = _column(capacity)
+        self.value_at = _column(capacity)
+        self.value_size = _column(capacity)
+        self.headers_at = _column(capacity)
+        self.header_count = _column(capacity)
+
+    def grow(self) -> None:
+        """Make room for twice as many rows, keeping those that are there."""
+        old = [
+            self.batch, self.offset, self.timestamp, self.attributes, self.key_at,
+            self.key_size, self.value_at, self.value_size, self.headers_at, self.header_count,
+        ]  # fmt: skip
+        count = self.count
+        self._reserve(self.capacity * 2)
+        new = [
+            self.batch, self.offset, self.timestamp, self.attributes, self.key_at,
+            self.key_size, self.value_at, self.value_size, self.headers_at, self.header_count,
+        ]  # fmt: skip
+        for i in range(len(old)):
+            memoryview(new[i])[:count] = memoryview(old[i])[:count]
+
+
+def _column(capacity: int) -> array[int]:
+    return array("q", bytes(8 * capacity))
+
+
+def read_int16(data: Any, at: int) -> int:
+    """A signed big-endian int16. The caller has checked that the bytes are there; so with all of these."""
+    value = data[at]
+    if value >= 128:
+        value -= 256
+    return value * 256 + data[at + 1]
+
+
+def read_int32(data: Any, at: int) -> int:
+    """A signed big-endian int32."""
+    value = data[at]
+    if value >= 128:
+        value -= 256
+    value = value * 256 + data[at + 1]
+    value = value * 256 + data[at + 2]
+    return value * 256 + data[at + 3]
+
+
+def read_uint32(data: Any, at: int) -> int:
+    """An unsigned big-endian int32."""
+    value = data[at]
+    value = value * 256 + data[at + 1]
+    value = value * 256 + data[at + 2]
+    return value * 256 + data[at + 3]
+
+
+def read_int64(data: Any, at: int) -> int:
+    """A signed big-endian int64."""
+    value = data[at]
+    if value >= 128:
+        value -= 256
+    for i in range(at + 1, at + 8):
+        value = value * 256 + data[i]
+    return value
+
+
+def clamped(value: int) -> int:
+    """A number that a 32-bit delta can be added to without leaving 64 bits."""
+    if value > SUM_LIMIT:
+        return SUM_LIMIT
+    if value < -SUM_LIMIT:
+        return -SUM_LIMIT
+    return value
+
+
+def finish_varint(data: Any, at: int, end: int, first: int, last_shift: int) -> tuple[int, int]:
+    """The rest of a zig-zag varint whose first byte has its high bit set: (raw value, next byte), next -1 if broken.
+
+    ``last_shift`` is 28 for an int32 (five bytes at most) and 63 for an int64.
+    """
+    raw = first - 128
+    shift = 7
+    while at < end and shift <= last_shift:
+        byte = data[at]
+        at += 1
+        if shift == 63 and byte > 1:
+            return 0, -1
+        if byte < 128:
+            return raw | byte << shift, at
+        raw |= (byte - 128) << shift
+        shift += 7
+    return 0, -1
+
+
+def frame(data: Any, at: int, end: int, file_shift: int, max_size: int, batches: BatchColumns) -> int:
+    """Frame whole entries of ``data[at:end]`` into ``batches`` (from its row 0) until one is not whole or not likely.
+
+    ``file_shift`` is the file position of ``data[0]``. Returns the first byte that was not framed: the caller tells
+    a want of bytes from damage. An entry is likely when its magic is 0, 1 or 2 and its size is at least that
+    version's smallest and at most ``max_size`` bytes.
+    """
+    row = 0
+    while row < batches.capacity and end - at >= HEADER_SIZE_UP_TO_MAGIC:
+        size = read_int32(data, at + SIZE_AT)
+        magic = data[at + MAGIC_AT]
+        if size < smallest(magic) or size > max_size or size > end - at - LOG_OVERHEAD:
+            break
+        read_header(data, at, size, magic, batches, row)
+        batches.position[row] = at + file_shift
+        at += LOG_OVERHEAD + size
+        row += 1
+    batches.count = row
+    return at
+
+
+def smallest(magic: int) -> int:
+    """The least that ``size`` can be for a magic byte (unsigned); more than any size for an unknown one."""
+    if magic == 2:
+        return V2_MIN_SIZE
+    if magic == 1:
+        return V1_MIN_SIZE
+    if magic == 0:
+        return V0_MIN_SIZE
+    return 1 << 40
+
+
+def read_header(data: Any, at: int, size: int, magic: int, batches: BatchColumns, row: int) -> None:
+    """Fill one row from the entry at ``data[at]``, whose header is wholly there; ``magic`` says as what to read it."""
+    offset = read_int64(data, at)
+    batches.at[row] = at
+    batches.size[row] = LOG_OVERHEAD + size
+    batches.magic[row] = magic
+    batches.base_offset[row] = offset
+    batches.crc_state[row] = CRC_UNCHECKED
+    batches.intact[row] = 1
+    if magic < 2:
+        batches.attributes[row] = data[at + LEGACY_ATTRIBUTES_AT]
+        batches.last_offset[row] = offset
+        batches.record_count[row] = 0
+        batches.base_timestamp[row] = read_int64(data, at + V1_TIMESTAMP_AT) if magic == 1 else -1
+        batches.max_timestamp[row] = batches.base_timestamp[row]
+        batches.crc[row] = read_uint32(data, at + LEGACY_CRC_AT)
+        batches.producer_id[row] = -1
+        batches.producer_epoch[row] = -1
+        batches.base_sequence[row] = -1
+        batches.partition_leader_epoch[row] = -1
+    else:
+        batches.attributes[row] = read_int16(data, at + ATTRIBUTES_AT) & 0xFFFF
+        batches.last_offset[row] = clamped(offset) + read_int32(data, at + LAST_OFFSET_DELTA_AT)
+        batches.record_count[row] = read_int32(data, at + RECORD_COUNT_AT)
+        batches.base_timestamp[row] = read_int64(data, at + BASE_TIMESTAMP_AT)
+        batches.max_timestamp[row] = read_int64(data, at + MAX_TIMESTAMP_AT)
+        batches.crc[row] = read_uint32(data, at + CRC_AT)
+        batches.producer_id[row] = read_int64(data, at + PRODUCER_ID_AT)
+        batches.producer_epoch[row] = read_int16(data, at + PRODUCER_EPOCH_AT)
+        batches.base_sequence[row] = read_int32(data, at + BASE_SEQUENCE_AT)
+        batches.partition_leader_epoch[row] = read_int32(data, at + PARTITION_LEADER_EPOCH_AT)
+
+
+def entry_crc(view: memoryview, at: int, end: int, magic: int) -> int:
+    """The CRC of the entry at ``view[at:end]`` computed as its version does, unsigned."""
+    if magic < 2:
+        return zlib.crc32(view[at + MAGIC_AT : end])
+    return library_crc32c(view[at + ATTRIBUTES_AT : end])
+
+
+def check_crcs(view: memoryview, batches: BatchColumns) -> int:
+    """Check rows in order until one does not hold; fills ``crc_state``, returns that row, or ``batches.count``."""
+    for row in range(batches.count):
+        at = batches.at[row]
+        if entry_crc(view, at, at + batches.size[row], batches.magic[row]) != batches.crc[row]:
+            batches.crc_state[row] = CRC_BAD
+            return row
+        batches.crc_state[row] = CRC_GOOD
+    return batches.count
+
+
+def plausible(data: Any, at: int, end: int, max_size: int) -> bool:
+    """Whether an entry may begin at ``data[at]``: stricter than framing, since there is no entry before to vouch.
+
+    Only what a broker could have written passes: known magic and codec, no reserved bits, counts that fit, and for
+    v0 and v1 key and value lengths that fill the size exactly.
+    """
+    if end - at < LOG_OVERHEAD + V0_MIN_SIZE:
+        return False
+    magic = data[at + MAGIC_AT]
+    size = read_int32(data, at + SIZE_AT)
+    if size < smallest(magic) or size > max_size or data[at] >= 128:
+        return False
+    if magic == 2:
+        if end - at < RECORD_BATCH_OVERHEAD:
+            return False
+        attributes = read_int16(data, at + ATTRIBUTES_AT) & 0xFFFF
+        delta = read_int32(data, at + LAST_OFFSET_DELTA_AT)
+        count = read_int32(data, at + RECORD_COUNT_AT)
+        if attributes & V2_RESERVED or attributes & CODEC_MASK > 4:
+            return False
+        return delta >= 0 and 0 <= count <= delta + 1
+    key_at = at + V1_KEY_AT if magic == 1 else at + V0_KEY_AT
+    attributes = data[at + LEGACY_ATTRIBUTES_AT]
+    if attributes & (V1_RESERVED if magic == 1 else V0_RESERVED) or attributes & CODEC_MASK > 3 or end - key_at < 4:
+        return False
+    key_size = read_int32(data, key_at)
+    rest = size - smallest(magic)
+    if key_size < -1 or key_size > rest:
+        return False
+    value_at = key_at + 4 + (key_size if key_size > 0 else 0)
+    if end - value_at < 4:
+        return True
+    value_size = read_int32(data, value_at)
+    return (value_size if value_size > 0 else 0) == rest - (key_size if key_size > 0 else 0)
+
+
+def find_plausible(data: Any, at: int, end: int, max_size: int) -> int:
+    """The first byte of ``data[at:end]`` where an entry may begin, or ``end`` when none does."""
+    while at < end:
+        # The two bytes that reject nearly everything, before the call.
+        if end - at < HEADER_SIZE_UP_TO_MAGIC:
+            return end
+        if data[at + MAGIC_AT] <= 2 and data[at] < 128 and plausible(data, at, end, max_size):
+            return at
+        at += 1
+    return end
+
+
+def split_plain(data: Any, batches: BatchColumns, row: int, room: int, records: RecordColumns, faults: list[Any]) -> int:
+    """Split the uncompressed entries from ``row`` on, until one is compressed or has a bad CRC.
+
+    Stops too once ``records`` holds ``room`` rows. Returns the row it stopped at.
+    """
+    while row < batches.count and records.count < room:
+        if batches.attributes[row] & CODEC_MASK or batches.crc_state[row] == CRC_BAD:
+            return row
+        at = batches.at[row]
+        if batches.magic[row] < 2:
+            split_message(data, at, at + batches.size[row], batches.magic[row], -1, batches, row, records, faults)
+        else:
+            split_records(data, at + RECORD_BATCH_OVERHEAD, at + batches.size[row], batches, row, records, faults)
+        row += 1
+    return row
+
+
+def split_records(
+    data: Any, at: int, end: int, batches: BatchColumns, row: int, records: RecordColumns, faults: list[Any]
+) -> int:
+    """Split a v2 payload, the inflated ``data[at:end]`` of batch ``row``, into rows of ``records``.
+
+    Stops at the first record that does not hold together, keeping those before. Returns how many there are.
+    """
+    count = batches.record_count[row]
+    base_offset = clamped(batches.base_offset[row])
+    base_timestamp = clamped(batches.base_timestamp[row])
+    append_time = batches.attributes[row] & LOG_APPEND_TIME
+    max_timestamp = batches.max_timestamp[row]
+    index = 0
+    while index < count:
+        if at >= end:
+            faults.append(("record-count-mismatch", row, index, index))
+            return index
+        byte = data[at]
+        at += 1
+        if byte >= 128:
+            byte, at = finish_varint(data, at, end, byte, 28)
+        length = (byte >> 1) ^ -(byte & 1)
+        if at < 0 or length < MIN_RECORD_SIZE - 1 or length > end - at:
+            faults.append(("malformed-record", row, index, "its length passes the end of the batch"))
+            return index
+        stop = at + length
+        if records.count == records.capacity:
+            records.grow()
+        i = records.count
+        records.attributes[i] = data[at]
+        at += 1
+
+        byte = data[at]
+        at += 1
+        if byte >= 128:
+            byte, at = finish_varint(data, at, stop, byte, 63)
+        delta = (byte >> 1) ^ -(byte & 1)
+        if at < 0 or at >= stop or delta > SUM_LIMIT or delta < -SUM_LIMIT:
+            faults.append(("malformed-record", row, index, "its timestamp delta is broken"))
+            return index
+        records.timestamp[i] = max_timestamp if append_time else base_timestamp + delta
+
+        byte = data[at]
+        at += 1
+        if byte >= 128:
+            byte, at = finish_varint(data, at, stop, byte, 28)
+        if at < 0 or at >= stop:
+            faults.append(("malformed-record", row, index, "its offset delta is broken"))
+            return index
+        records.offset[i] = base_offset + ((byte >> 1) ^ -(byte & 1))
+
+        byte = data[at]
+        at += 1
+        if byte >= 128:
+            byte, at = finish_varint(data, at, stop, byte, 28)
+        length = (byte >> 1) ^ -(byte & 1)
+        if at < 0 or length < -1 or length >= stop - at:
+            faults.append(("malformed-record", row, index, "its key passes the end of the record"))
+            return index
+        records.key_at[i] = at
+        records.key_size[i] = length
+        if length > 0:
+            at += length
+
+        byte = data[at]
+        at += 1
+        if byte >= 128:
+            byte, at = finish_varint(data, at, stop, byte, 28)
+        length = (byte >> 1) ^ -(byte & 1)
+        if at < 0 or length < -1 or length >= stop - at:
+            faults.append(("malformed-record", row, index, "its value passes the end of the record"))
+            return index
+        records.value_at[i] = at
+        records.value_size[i] = length
+        if length > 0:
+            at += length
+
+        byte = data[at]
+        at += 1
+        if byte >= 128:
+            byte, at = finish_varint(data, at, stop, byte, 28)
+        length = (byte >> 1) ^ -(byte & 1)
+        # A header takes two bytes at least: a count that lies can't make the walk long.
+        if at < 0 or length < 0 or length > (stop - at) // 2:
+            faults.append(("malformed-record", row, index, "its header count does not fit the record"))
+            return index
+        records.headers_at[i] = at
+        records.header_count[i] = length
+        if length:
+            at = skip_headers(data, at, stop, length)
+        if at != stop:
+            why = "its headers do not fit the record" if at < 0 else "it does not use its declared length"
+            faults.append(("malformed-record", row, index, why))
+            return index
+        records.batch[i] = row
+        records.count = i + 1
+        index += 1
+    if at != end:
+        rest = count_records(data, at, end)
+        if rest > 0:
+            faults.append(("record-count-mismatch", row, index, index + rest))
+        else:
+            faults.append(("malformed-record", row, index, "bytes are left over behind the last record"))
+    return index
+
+
+def skip_headers(data: Any, at: int, stop: int, count: int) -> int:
+    """The byte behind ``count`` headers, or -1 when they don't fit or a key is null."""
+    for _ in range(count):
+        key = header_field(data, at, stop)
+        if key[0] < 0 or key[1] < 0:
+            return -1
+        value = header_field(data, key[1] + key[0], stop)
+        if value[1] < 0:
+            return -1
+        at = value[1] + (value[0] if value[0] > 0 else 0)
+    return at
+
+
+def header_field(data: Any, at: int, stop: int) -> tuple[int, int]:
+    """(size, first byte) of a header's key or value at ``data[at]``; size -1 is null, first byte -1 is broken."""
+    if at >= stop:
+        return 0, -1
+    byte = data[at]
+    at += 1
+    if byte >= 128:
+        byte, at = finish_varint(data, at, stop, byte, 28)
+    size = (byte >> 1) ^ -(byte & 1)
+    if at < 0 or size < -1 or size > stop - at:
+        return 0, -1
+    return size, at
+
+
+def count_records(data: Any, at: int, end: int) -> int:
+    """How many records ``data[at:end]`` holds going by their lengths alone; 0 when those don't end at ``end``."""
+    count = 0
+    while at < end:
+        byte = data[at]
+        at += 1
+        if byte >= 128:
+            byte, at = finish_varint(data, at, end, byte, 28)
+        length = (byte >> 1) ^ -(byte & 1)
+        if at < 0 or length < MIN_RECORD_SIZE - 1 or length > end - at:
+            return 0
+        at += length
+        count += 1
+    return count
+
+
+def split_message(
+    data: Any,
+    at: int,
+    end: int,
+    magic: int,
+    index: int,
+    batches: BatchColumns,
+    row: int,
+    records: RecordColumns,
+    faults: list[Any],
+) -> bool:
+    """Take the v0 or v1 message ``data[at:end]`` into ``records`` with its offset as stored; False if it is malformed.
+
+    ``index`` counts inner messages of a wrapper; -1 is an entry of the log itself.
+    """
+    key_at = at + V1_KEY_AT if magic == 1 else at + V0_KEY_AT
+    if end - key_at < 8:
+        faults.append(("malformed-record", row, index, "it is too small for its version"))
+        return False
+    key_size = read_int32(data, key_at)
+    if key_size < -1 or key_size > end - key_at - 8:
+        faults.append(("malformed-record", row, index, "its key passes the end of the message"))
+        return False
+    value_at = key_at + 4 + (key_size if key_size > 0 else 0)
+    value_size = read_int32(data, value_at)
+    if value_size < -1 or value_size > end - value_at - 4:
+        faults.append(("malformed-record", row, index, "its value passes the end of the message"))
+        return False
+    if value_at + 4 + (value_size if value_size > 0 else 0) != end:
+        faults.append(("malformed-record", row, index, "it does not use its declared length"))
+        return False
+    if records.count == records.capacity:
+        records.grow()
+    i = records.count
+    records.batch[i] = row
+    records.offset[i] = clamped(read_int64(data, at))
+    records.attributes[i] = data[at + LEGACY_ATTRIBUTES_AT]
+    if magic == 0:
+        records.timestamp[i] = -1
+    elif index >= 0 and batches.attributes[row] & LOG_APPEND_TIME:
+        records.timestamp[i] = batches.max_timestamp[row]  # KIP-32: the wrapper's replaces every inner one
+    else:
+        records.timestamp[i] = read_int64(data, at + V1_TIMESTAMP_AT)
+    records.key_at[i] = key_at + 4
+    records.key_size[i] = key_size
+    records.value_at[i] = value_at + 4
+    records.value_size[i] = value_size
+    records.headers_at[i] = 0
+    records.header_count[i] = 0
+    records.count = i + 1
+    return True
+
+
+def split_wrapper(
+    data: Any, view: memoryview, batches: BatchColumns, row: int, records: RecordColumns, faults: list[Any]
+) -> int:
+    """Split the inflated value of wrapper ``row`` into its inner messages, offsets made absolute (KIP-31).
+
+    ``data`` and ``view`` are the same bytes. Returns how many there are.
+    """
+    at = 0
+    end = len(view)
+    index = 0
+    first = records.count
+    while at < end:
+        if end - at < HEADER_SIZE_UP_TO_MAGIC:
+            faults.append(("truncated-wrapper", row, index, end - at))
+            break
+        size = read_int32(data, at + SIZE_AT)
+        magic = data[at + MAGIC_AT]
+        if size < V0_MIN_SIZE or magic > 1:
+            why = "its size can't hold a message" if size < V0_MIN_SIZE else "its magic is neither 0 nor 1"
+            faults.append(("malformed-record", row, index, why))
+            break
+        if size > end - at - LOG_OVERHEAD:
+            faults.append(("truncated-wrapper", row, index, end - at))
+            break
+        stop = at + LOG_OVERHEAD + size
+        stored = read_uint32(data, at + LEGACY_CRC_AT)
+        computed = zlib.crc32(view[at + MAGIC_AT : stop])
+        if stored != computed:
+            faults.append(("inner-crc-mismatch", row, index, (stored, computed)))
+        if data[at + LEGACY_ATTRIBUTES_AT] & CODEC_MASK:
+            faults.append(("nested-compression", row, index, data[at + LEGACY_ATTRIBUTES_AT] & CODEC_MASK))
+        if magic != batches.magic[row]:
+            faults.append(("malformed-record", row, index, "its magic is not its wrapper's"))
+        if not split_message(data, at, stop, magic, index, batches, row, records, faults):
+            break
+        index += 1
+        at = stop
+    if index and batches.magic[row] == 1:
+        wrapper_offset = clamped(batches.last_offset[row])
+        last_inner = records.offset[records.count - 1]
+        # librdkafka once left 0 in the wrapper, and Kafka takes that as base 0.
+        shift = wrapper_offset - last_inner if wrapper_offset else 0
+        for i in range(first, records.count):
+            records.offset[i] = clamped(records.offset[i]) + clamped(shift)
+        if wrapper_offset and shift < 0:
+            faults.append(("wrapper-offset-mismatch", row, index, last_inner))
+    elif index and records.offset[records.count - 1] != batches.last_offset[row]:
+        faults.append(("wrapper-offset-mismatch", row, index, records.offset[records.count - 1]))
+    return index

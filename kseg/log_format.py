@@ -1,0 +1,110 @@
+"""The layouts of Kafka's three message formats: the grammar, header fields, masks and sentinels. No logic.
+
+Every integer is big-endian and signed unless said otherwise. Sources: ``org.apache.kafka.common.record``
+(``LegacyRecord``, ``DefaultRecordBatch``, ``DefaultRecord``), KIP-31, KIP-32, KIP-98, KIP-534.
+
+A ``.log`` file is a run of entries; one file may mix the versions freely::
+
+    log      := entry*
+    entry    := offset:int64 size:int32 body            -- the magic byte is always at +16
+
+    message  := crc:uint32 magic:int8 attributes:int8   -- v0, v1; CRC-32 over magic..end
+                [timestamp:int64]                       -- v1
+                keyLen:int32 key valueLen:int32 value   -- -1 is null
+    wrapper  := message whose attributes name a codec: null key, value = compressed entry*
+
+    batch    := partitionLeaderEpoch:int32 magic:int8 crc:uint32 ...   -- v2; CRC-32C over attributes..end
+                recordCount:int32 (record* | compressed record*)
+    record   := length:varint attributes:int8 timestampDelta:varlong offsetDelta:varint
+                keyLen:varint key valueLen:varint value headerCount:varint header*
+    header   := keyLen:varint key valueLen:varint value
+
+Varints are zig-zag (``org.apache.kafka.common.utils.ByteUtils``).
+"""
+
+from __future__ import annotations
+
+import struct
+
+# Every entry: what stands before the part that `size` counts, and where the magic byte is.
+OFFSET_AT = 0
+SIZE_AT = 8
+LOG_OVERHEAD = 12
+MAGIC_AT = 16
+HEADER_SIZE_UP_TO_MAGIC = 17
+
+# v0 and v1 entries, from the entry's first byte.
+LEGACY_CRC_AT = 12
+LEGACY_ATTRIBUTES_AT = 17
+V1_TIMESTAMP_AT = 18
+V0_KEY_AT = 18
+V1_KEY_AT = 26
+V0_MIN_SIZE = 14  # of `size`: crc, magic, attributes and two null lengths
+V1_MIN_SIZE = 22
+
+MESSAGE_V0 = struct.Struct(
+    ">"
+    "q"  # offset
+    "i"  # size
+    "I"  # crc: CRC-32 over [16, end)
+    "b"  # magic
+    "b"  # attributes
+)
+MESSAGE_V1 = struct.Struct(
+    MESSAGE_V0.format + "q"  # timestamp
+)
+
+# v2 batches, from the entry's first byte.
+PARTITION_LEADER_EPOCH_AT = 12
+CRC_AT = 17
+ATTRIBUTES_AT = 21
+LAST_OFFSET_DELTA_AT = 23
+BASE_TIMESTAMP_AT = 27
+MAX_TIMESTAMP_AT = 35
+PRODUCER_ID_AT = 43
+PRODUCER_EPOCH_AT = 51
+BASE_SEQUENCE_AT = 53
+RECORD_COUNT_AT = 57
+RECORD_BATCH_OVERHEAD = 61
+V2_MIN_SIZE = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD
+
+BATCH_HEADER = struct.Struct(
+    ">"
+    "q"  # baseOffset
+    "i"  # batchLength: bytes after this field
+    "i"  # partitionLeaderEpoch
+    "b"  # magic
+    "I"  # crc: CRC-32C over [21, end)
+    "h"  # attributes
+    "i"  # lastOffsetDelta
+    "q"  # baseTimestamp, or deleteHorizonMs with DELETE_HORIZON
+    "q"  # maxTimestamp
+    "q"  # producerId
+    "h"  # producerEpoch
+    "i"  # baseSequence
+    "i"  # recordCount
+)
+
+# Attributes.
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+V0_RESERVED = 0xF8
+V1_RESERVED = 0xF0
+V2_RESERVED = 0xFF80
+
+# A v2 record can't be smaller: length, attributes, three deltas and lengths, no headers.
+MIN_RECORD_SIZE = 7
+
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_SEQUENCE = -1
+NO_PARTITION_LEADER_EPOCH = -1
+INT32_MAX = 0x7FFFFFFF
+
+#: ``message.max.bytes`` as brokers default to it: 1 MiB and one entry's overhead.
+DEFAULT_MAX_MESSAGE_BYTES = 1024 * 1024 + LOG_OVERHEAD
+
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")

@@ -1,0 +1,171 @@
+"""Stream a log segment: frame its entries, check their CRCs, and go on behind damage.
+
+The reader knows nothing of what entries mean; it yields windows of framed entries and reports what is not an entry.
+``FileLogInputStream.nextBatch`` and ``LogSegment.recover`` stop at the first break. This doesn't: it looks for the
+next real entry, and where the next header proves that only a length was wrong, it reads on with the right one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from kseg import kernel, log_format
+from kseg.errors import NotASegmentError
+from kseg.findings import Finding, Report, ignore
+from kseg.kernel import BatchColumns
+from kseg.resync import resynchronise
+from kseg.sniff import what_it_is
+from kseg.storage import Source, base_offset_of, open_source
+from kseg.tape import Tape
+
+#: Entries larger than this are taken for a size that lies. Kafka's default limit is 1 MiB, and few raise it past 100.
+MAX_ENTRY_SIZE = 256 * 1024 * 1024
+WINDOW_SIZE = 4 * 1024 * 1024
+WINDOW_ROWS = 16 * 1024
+# A stream without an end (/dev/zero) is given up when its first bytes hold no entry.
+MAX_UNKNOWN_STREAM = 256 * 1024 * 1024
+
+
+class Window:
+    """A run of framed entries, rows of ``batches``, and the buffer they lie in. Valid until the next is asked for."""
+
+    __slots__ = ("batches", "data", "view")
+
+    def __init__(self, data: bytearray, view: memoryview, batches: BatchColumns) -> None:
+        self.data = data
+        self.view = view
+        self.batches = batches
+
+
+class SegmentReader:
+    """Reads one segment front to back in constant memory.
+
+    ``report`` is called with what is wrong as it is met. With ``verify_crc=False`` CRCs are not computed, as a
+    consumer with check.crcs=false does; entries found behind damage are still verified.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        report: Report = ignore,
+        verify_crc: bool = True,
+        max_entry_size: int = MAX_ENTRY_SIZE,
+    ) -> None:
+        self.source = source
+        self.name = source.name
+        self.name_offset = base_offset_of(source.name)
+        self.lost_bytes = 0
+        self.lost_entries = 0
+        self._report = report
+        self._verify_crc = verify_crc
+        self._max_size = max_entry_size - log_format.LOG_OVERHEAD
+        self._tape = Tape(source, WINDOW_SIZE, report)
+        self._batches = BatchColumns(WINDOW_ROWS)
+        self._next_offset: int | None = None
+        self._found_any = False
+
+    @property
+    def position(self) -> int:
+        """The byte of the file that reading has come to."""
+        return self._tape.position
+
+    def windows(self) -> Iterator[Window]:
+        """Every entry in order. Entries with a bad CRC, where the framing holds, come too, marked CRC_BAD.
+
+        Raises NotASegmentError when the file holds no entry at all.
+        """
+        tape = self._tape
+        batches = self._batches
+        tape.fill(1)
+        while tape.available:
+            stop = kernel.frame(tape.data, tape.start, tape.end, tape.shift, self._max_size, batches)
+            framed = batches.count
+            sound = kernel.check_crcs(tape.view, batches) if self._verify_crc else framed
+            if sound:
+                batches.count = sound
+                yield self._emit()
+            if sound < framed:
+                tape.start = batches.at[sound]
+                yield from self._mend()
+                continue
+            tape.start = stop
+            if framed and stop < tape.end and framed == batches.capacity:
+                continue
+            wanted = self._wanted()
+            if tape.available >= wanted or not tape.fill(wanted):
+                if not tape.available:
+                    return
+                yield from self._mend()
+
+    def close(self) -> None:
+        self.source.close()
+
+    def __enter__(self) -> SegmentReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _wanted(self) -> int:
+        """Bytes that the entry at the tape's start needs to be whole, as far as its header is there."""
+        tape = self._tape
+        if tape.available < log_format.HEADER_SIZE_UP_TO_MAGIC:
+            return log_format.HEADER_SIZE_UP_TO_MAGIC
+        size = kernel.read_int32(tape.data, tape.start + log_format.SIZE_AT)
+        magic = tape.data[tape.start + log_format.MAGIC_AT]
+        likely = kernel.smallest(magic) <= size <= self._max_size
+        return log_format.LOG_OVERHEAD + size if likely else 0
+
+    def _emit(self) -> Window:
+        batches = self._batches
+        self._found_any = True
+        self._next_offset = batches.last_offset[batches.count - 1] + 1
+        return Window(self._tape.data, self._tape.view, batches)
+
+    def _emit_one(self, size: int, magic: int, crc_state: int) -> Window:
+        """The entry at the tape's start, as a window of one row; ``size`` is the whole entry's."""
+        tape, batches = self._tape, self._batches
+        kernel.read_header(tape.data, tape.start, size - log_format.LOG_OVERHEAD, magic, batches, 0)
+        batches.position[0] = tape.position
+        batches.crc_state[0] = crc_state
+        batches.count = 1
+        return self._emit()
+
+    def _mend(self) -> Iterator[Window]:
+        """The entry at the tape's start does not hold: say what is wrong, yield what can be had, move on."""
+        tape = self._tape
+        unknown = not self._found_any and self.source.size is None
+        expected = self._next_offset if self._next_offset is not None else self.name_offset
+        outcome = resynchronise(tape, self._max_size, expected, MAX_UNKNOWN_STREAM if unknown else None)
+        if outcome.torn and tape.grown():
+            return
+        if not self._found_any and outcome.entry_size is None and not outcome.recognised:
+            raise NotASegmentError(f"{self.name}: no Kafka log segment: {what_it_is(self.name, tape.first_bytes)}")
+        for finding in outcome.findings:
+            self._report(finding)
+        self.lost_bytes += outcome.lost
+        if outcome.entry_size is not None:
+            good = outcome.crc_state == kernel.CRC_GOOD
+            self.lost_entries += not good
+            yield self._emit_one(outcome.entry_size, outcome.magic, outcome.crc_state)
+        tape.skip_to(outcome.resume)
+        tape.fill(1)
+
+
+def open_segment(
+    path: str | os.PathLike[str] | BinaryIO,
+    *,
+    report: Report = ignore,
+    verify_crc: bool = True,
+) -> SegmentReader:
+    """Open a segment for reading: a local path, ``-`` for standard input, an fsspec URL, or a binary file object.
+
+    Raises UnreadableError when it can't be opened. Use it as a context manager.
+    """
+    return SegmentReader(open_source(path), report=report, verify_crc=verify_crc)
+
+
+__all__ = ["Finding", "SegmentReader", "Window", "open_segment"]

@@ -1,0 +1,43 @@
+"""Defaults for the command line from ``kseg.toml``, or ``[tool.kseg]`` of ``pyproject.toml``, in the working folder."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from kseg.errors import UsageError
+
+
+def read_settings(folder: Path, known: set[str]) -> dict[str, Any]:
+    """Options of ``kseg validate`` by their names, dashes or underscores alike; ``rule`` may be a table.
+
+    Raises UsageError for a file that isn't TOML and for names that are no options.
+    """
+    for name, place in (("kseg.toml", ()), ("pyproject.toml", ("tool", "kseg"))):
+        path = folder / name
+        if not path.is_file():
+            continue
+        try:
+            table: Any = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            if place:
+                continue  # somebody else's broken pyproject.toml is not kseg's business
+            raise UsageError(f"{name}: {error}") from error
+        for key in place:
+            table = table.get(key, {})
+        if table:
+            return _options(table, name, known)
+    return {}
+
+
+def _options(table: dict[str, Any], name: str, known: set[str]) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for key, value in table.items():
+        option = key.replace("-", "_")
+        if option not in known:
+            raise UsageError(f"{name}: {key!r} is no setting; there are {', '.join(sorted(known))}")
+        if option == "rule" and isinstance(value, dict):
+            value = [f"{rule}={severity}" for rule, severity in value.items()]
+        options[option] = value
+    return options

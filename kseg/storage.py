@@ -1,0 +1,157 @@
+"""From a PATH to readable sources: local files, standard input, URLs; and what Kafka's file names say.
+
+Sources are opened read-only, and nothing is created, locked or changed beside them.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+from kseg.errors import UnreadableError, UsageError
+
+STDIN = "-"
+_URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_SEGMENT_NAME = re.compile(r"(\d{20})\.log(?:\.deleted|\.cleaned|\.swap)?$")
+_SNAPSHOT_NAME = re.compile(r"(\d{20})-\d{10}\.checkpoint$")
+_PARTITION_NAME = re.compile(r"(.+)-(\d+)$")
+
+
+class Source:
+    """Bytes read front to back, with a size taken once at opening (None when it can't be known, as of a pipe).
+
+    A live segment grows while it is read: nothing past ``size`` is read until ``refresh`` takes the size anew.
+    """
+
+    def __init__(self, name: str, raw: Any, size: int | None) -> None:
+        self.name = name
+        self.size = size
+        self._raw = raw
+        self._position = 0
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill the front of ``view``; returns the bytes read, 0 at the end. Raises OSError as the system does."""
+        if self.size is not None:
+            view = view[: max(0, self.size - self._position)]
+        if not len(view):
+            return 0
+        count: int = self._raw.readinto(view) or 0
+        self._position += count
+        return count
+
+    def refresh(self) -> bool:
+        """Take the size of a local file again; True when it has grown since."""
+        if self.size is None or not isinstance(self._raw, io.FileIO):
+            return False
+        now = os.fstat(self._raw.fileno()).st_size
+        grown = now > self.size
+        self.size = max(now, self.size)
+        return grown
+
+    def close(self) -> None:
+        if self._raw is not sys.stdin.buffer:
+            self._raw.close()
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_source(path: str | os.PathLike[str] | BinaryIO) -> Source:
+    """Open a local path, ``-`` (standard input), an fsspec URL, or a binary file object for reading.
+
+    Raises UnreadableError with one line that says why.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        return Source(getattr(path, "name", "<stream>"), path, None)
+    name = os.fspath(path)
+    if name == STDIN:
+        return Source(STDIN, sys.stdin.buffer, None)
+    if _URL.match(name):
+        return _open_url(name)
+    try:
+        raw = open(name, "rb", buffering=0)  # noqa: SIM115: the Source closes it
+    except OSError as error:
+        raise UnreadableError(f"{name}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise UnreadableError(f"{name!r}: {error}") from error
+    status = os.fstat(raw.fileno())
+    return Source(name, raw, status.st_size if stat.S_ISREG(status.st_mode) else None)
+
+
+def _open_url(url: str) -> Source:
+    try:
+        import fsspec
+    except ImportError as error:
+        raise UsageError(f"{url}: reading URLs needs fsspec: pip install 'kseg[remote]'") from error
+    try:
+        filesystem, path = fsspec.url_to_fs(url)
+        size = filesystem.size(path)
+        return Source(url, filesystem.open(path, "rb"), size)
+    except (OSError, ImportError, ValueError) as error:
+        raise UnreadableError(f"{url}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def base_offset_of(name: str) -> int | None:
+    """The offset in a segment's file name, None for other names (``LocalLog.filenamePrefixFromOffset``)."""
+    match = _SEGMENT_NAME.search(name)
+    return int(match[1]) if match else None
+
+
+def is_snapshot(name: str) -> bool:
+    """Whether the name is a KRaft snapshot's, ``<20 digits>-<10 digits>.checkpoint``: a segment in all but name."""
+    return _SNAPSHOT_NAME.search(name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFile:
+    """A segment to work on. ``active`` is the newest of its partition folder, where a broker may be writing."""
+
+    path: str
+    active: bool = False
+
+
+def find_segments(path: str) -> Iterator[SegmentFile]:
+    """The segments a PATH stands for: itself, or those of a partition folder or of a log dir's partition folders.
+
+    In Kafka's order: folders by name, segments by offset. Raises UnreadableError where there is nothing.
+    """
+    if path == STDIN or _URL.match(path) or not os.path.isdir(path):
+        yield SegmentFile(path)
+        return
+    try:
+        names = sorted(os.listdir(path))
+    except OSError as error:
+        raise UnreadableError(f"{path}: {error.strerror or error}") from error
+    found = list(_segments_in(Path(path), names))
+    for name in names:
+        folder = Path(path, name)
+        if _PARTITION_NAME.match(name) and folder.is_dir():
+            try:
+                found += _segments_in(folder, sorted(os.listdir(folder)))
+            except OSError as error:
+                raise UnreadableError(f"{folder}: {error.strerror or error}") from error
+    if not found:
+        raise UnreadableError(f"{path}: no segment (a .log named by 20 digits) and no partition folder in it")
+    yield from found
+
+
+def _segments_in(folder: Path, names: list[str]) -> Iterator[SegmentFile]:
+    logs = [name for name in names if re.fullmatch(r"\d{20}\.log", name)]
+    for name in logs:
+        yield SegmentFile(str(folder / name), active=name == logs[-1])
+    for name in names:
+        if is_snapshot(name):
+            yield SegmentFile(str(folder / name))

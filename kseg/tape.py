@@ -1,0 +1,90 @@
+"""A reused buffer that slides over a source: the window that frames are cut from."""
+
+from __future__ import annotations
+
+from kseg.errors import UnreadableError
+from kseg.findings import Finding, Report
+from kseg.storage import Source
+
+#: How often a file may turn out to have grown while its tail was looked at, before the tail is left to its writer.
+GROWTHS_FOLLOWED = 3
+
+
+class Tape:
+    """``data[start:end]`` are bytes read and not yet used; ``data[0]`` is byte ``shift`` of the file.
+
+    Read with ``readinto``, not mmap: a file truncated under a map kills the process.
+    """
+
+    def __init__(self, source: Source, capacity: int, report: Report) -> None:
+        self.data = bytearray(capacity)
+        self.view = memoryview(self.data)
+        self.start = 0
+        self.end = 0
+        self.shift = 0
+        self.first_bytes = b""
+        self._source = source
+        self._report = report
+        self._growths = 0
+        self._failed = False
+
+    @property
+    def available(self) -> int:
+        """Bytes at hand."""
+        return self.end - self.start
+
+    @property
+    def position(self) -> int:
+        """The file position of the first unused byte."""
+        return self.shift + self.start
+
+    def fill(self, wanted: int) -> bool:
+        """Have ``wanted`` bytes at hand, growing the buffer if they don't fit; False when the file ends before."""
+        if self.end - self.start >= wanted:
+            return True
+        self._make_room(wanted)
+        while self.end < len(self.data) and not self._failed:
+            count = self._read()
+            if not count:
+                break
+            self.end += count
+            # A pipe gives little at a time: enough is enough. A file fills the buffer in one call.
+            if self.end - self.start >= wanted and self._source.size is None:
+                break
+        if not self.first_bytes:
+            self.first_bytes = bytes(self.data[: min(self.end, 64)])
+        return self.end - self.start >= wanted
+
+    def skip_to(self, position: int) -> None:
+        """Use up everything before that byte of the file; it must be at hand, or the byte behind it."""
+        self.start = min(position - self.shift, self.end)
+
+    def grown(self) -> bool:
+        """Whether the file has more bytes now than when its size was taken; they can be read from then on."""
+        self._growths += 1
+        return self._growths <= GROWTHS_FOLLOWED and self._source.refresh()
+
+    def _make_room(self, wanted: int) -> None:
+        kept = self.end - self.start
+        if wanted > len(self.data):
+            capacity = len(self.data)
+            while capacity < wanted:
+                capacity *= 2
+            larger = bytearray(capacity)
+            larger[:kept] = self.view[self.start : self.end]
+            self.data, self.view = larger, memoryview(larger)
+        elif self.start:
+            self.view[:kept] = self.view[self.start : self.end]
+        self.shift += self.start
+        self.start, self.end = 0, kept
+
+    def _read(self) -> int:
+        try:
+            return self._source.readinto(self.view[self.end :])
+        except OSError as error:
+            self._failed = True
+            why = error.strerror or str(error)
+            if not self.end and not self.shift:
+                raise UnreadableError(f"{self._source.name}: {why}") from error
+            self._report(Finding("read-error", position=self.shift + self.end, facts={"why": why}))
+            return 0

@@ -1,0 +1,152 @@
+"""``kseg validate`` as a library: every check over a segment, weighed by a policy, counted, and summed up."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from kseg.checks import Checker, Limits
+from kseg.deep_iteration import DeepIterator
+from kseg.errors import KsegError
+from kseg.findings import RULES, Finding, Policy, Severity, Verdict
+from kseg.log_format import DEFAULT_MAX_MESSAGE_BYTES
+from kseg.segment import SegmentReader
+from kseg.storage import SegmentFile, open_source
+
+#: Findings of one rule that are handed on for each file; all are counted.
+MAX_PER_RULE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What to check and how to weigh it. ``max_message_bytes`` None is Kafka's default limit, and then a warning."""
+
+    deep: bool = True
+    verify_crc: bool = True
+    max_message_bytes: int | None = None
+    compacted: bool = False
+    policy: Policy = field(default_factory=Policy)
+    max_per_rule: int = MAX_PER_RULE
+
+
+COUNTS = ("files", "unread", "batches", "records", "bytes", "errors", "warnings", "infos", "lost_bytes")
+
+
+@dataclass(slots=True)
+class Summary:
+    """Counts over one file or many. ``unread`` counts files that could not be read; ``rules`` counts findings by rule."""
+
+    files: int = 0
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    errors: int = 0
+    warnings: int = 0
+    infos: int = 0
+    lost_bytes: int = 0
+    rules: Counter[str] = field(default_factory=Counter)
+    unread: int = 0
+
+    @property
+    def verdict(self) -> str:
+        """``damaged`` with an error, ``undetermined`` where something could not be read, else ``sound``."""
+        return "damaged" if self.errors else "undetermined" if self.unread else "sound"
+
+    def at_least(self, severity: Severity) -> bool:
+        """Whether there are findings of that severity or worse."""
+        counts = ((Severity.ERROR, self.errors), (Severity.WARNING, self.warnings), (Severity.INFO, self.infos))
+        return any(count for level, count in counts if level >= severity)
+
+    def add(self, other: Summary) -> None:
+        """Count another's files in."""
+        for name in COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.rules.update(other.rules)
+
+
+@dataclass(frozen=True, slots=True)
+class FileResult:
+    """What became of one file: its findings (the first few of each rule) and counts, or why it could not be read."""
+
+    file: str
+    verdicts: tuple[Verdict, ...]
+    summary: Summary
+    unread: str | None = None
+
+
+class Tally:
+    """A report that weighs findings of one file, counts them and keeps the first few of each rule."""
+
+    def __init__(self, file: str, policy: Policy, limit: int) -> None:
+        self.summary = Summary(files=1)
+        self.verdicts: list[Verdict] = []
+        self._file = file
+        self._policy = policy
+        self._limit = limit
+
+    def __call__(self, finding: Finding) -> None:
+        rule = RULES[finding.rule]
+        severity = self._policy.severity(rule)
+        if severity is Severity.IGNORE:
+            return
+        summary = self.summary
+        if severity >= Severity.ERROR:
+            summary.errors += 1
+        elif severity is Severity.WARNING:
+            summary.warnings += 1
+        else:
+            summary.infos += 1
+        summary.rules[rule.name] += 1
+        if summary.rules[rule.name] <= self._limit:
+            self.verdicts.append(Verdict(self._file, severity, finding))
+
+
+def validate(files: Iterable[SegmentFile], settings: Settings) -> Iterator[FileResult]:
+    """Validate files one after another. What can't be read is a result too, never an exception."""
+    for file in files:
+        yield validate_segment(file, settings)
+
+
+def validate_segment(file: SegmentFile, settings: Settings) -> FileResult:
+    """Validate one segment."""
+    tally = Tally(file.path, _policy_for(file, settings), settings.max_per_rule)
+    try:
+        with SegmentReader(open_source(file.path), report=tally, verify_crc=settings.verify_crc) as reader:
+            _run(reader, settings, tally)
+    except KsegError as error:
+        tally.summary.unread = 1
+        return FileResult(file.path, tuple(tally.verdicts), tally.summary, str(error))
+    return FileResult(file.path, tuple(tally.verdicts), tally.summary)
+
+
+def _run(reader: SegmentReader, settings: Settings, tally: Tally) -> None:
+    limits = Limits(
+        now=time.time_ns() // 1_000_000,
+        max_message_bytes=settings.max_message_bytes or DEFAULT_MAX_MESSAGE_BYTES,
+        compacted=settings.compacted,
+        name_offset=reader.name_offset,
+    )
+    checker = Checker(limits, tally)
+    opener = DeepIterator(tally)
+    summary = tally.summary
+    for window in reader.windows():
+        summary.batches += window.batches.count
+        checker.check_batches(window.batches)
+        if settings.deep:
+            for chunk in opener.chunks(window):
+                summary.records += chunk.records.count
+                checker.check_records(chunk)
+    summary.bytes = reader.position
+    summary.lost_bytes = reader.lost_bytes
+
+
+def _policy_for(file: SegmentFile, settings: Settings) -> Policy:
+    defaults: dict[str, Severity] = {}
+    if settings.max_message_bytes is not None:
+        defaults["oversize-entry"] = Severity.ERROR
+    if file.active:
+        # A broker may be writing there this moment.
+        defaults["truncated-tail"] = Severity.WARNING
+    return settings.policy.with_defaults(defaults)

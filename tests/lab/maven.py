@@ -1,0 +1,66 @@
+"""Real Kafka from Maven: the jars of each generation, downloaded once into ``.lab/`` of the checkout."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LAB = Path(os.environ.get("KSEG_LAB", ROOT / ".lab"))
+
+# The Scala build that exists for each broker version.
+SCALA = {
+    "0.8.2.2": "2.11",
+    "0.9.0.1": "2.11",
+    "0.10.2.2": "2.12",
+    "0.11.0.3": "2.12",
+    "1.1.1": "2.12",
+    "2.8.2": "2.13",
+    "3.9.1": "2.13",
+    "4.3.0": "2.13",
+}
+EXTRA = {
+    # Java 17 no longer ships javax.xml.bind.
+    "0.10.2.2": ["javax.xml.bind:jaxb-api:2.3.1"],
+    "0.11.0.3": ["javax.xml.bind:jaxb-api:2.3.1"],
+    "4.3.0": ["org.apache.kafka:kafka-tools:4.3.0"],
+}
+
+
+def missing() -> str | None:
+    """Why real Kafka can't run here, or None when it can."""
+    absent = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
+    return f"needs {' and '.join(absent)} on PATH" if absent else None
+
+
+def libs(version: str) -> Path:
+    """The folder that holds every jar of one Kafka version. Raises CalledProcessError when Maven fails."""
+    target = LAB / f"kafka-{version}"
+    if (target / ".complete").exists():
+        return target / "libs"
+    target.mkdir(parents=True, exist_ok=True)
+    wanted = [f"org.apache.kafka:kafka_{SCALA[version]}:{version}", *EXTRA.get(version, [])]
+    (target / "pom.xml").write_text(_pom(version, wanted))
+    subprocess.run(
+        ["mvn", "-q", "-B", "-f", str(target / "pom.xml"), "dependency:copy-dependencies", "-DoutputDirectory=libs"],
+        check=True,
+        cwd=target,
+    )
+    (target / ".complete").touch()
+    return target / "libs"
+
+
+def _pom(version: str, coordinates: list[str]) -> str:
+    dependencies = "".join(
+        "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>".format(
+            *coordinate.split(":")
+        )
+        for coordinate in coordinates
+    )
+    return (
+        "<project><modelVersion>4.0.0</modelVersion>"
+        f"<groupId>kseg.lab</groupId><artifactId>kafka-{version}</artifactId><version>1</version>"
+        f"<dependencies>{dependencies}</dependencies></project>"
+    )

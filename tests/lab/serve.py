@@ -1,0 +1,116 @@
+"""Puts segments under a real broker and reads them back with a real consumer: the last proof of a converted partition."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import cast
+
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    Message,
+    TopicPartition,
+)
+
+from tests.lab.kraft import KraftBroker
+from tests.lab.modern_fixtures import create_topic
+from tests.lab.oracle import VERSION, Row
+
+TIMESTAMP_TYPES = {TIMESTAMP_CREATE_TIME: "CreateTime", TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime"}
+SIDE_FILES = ("*.index", "*.timeindex", "*.txnindex", "*.snapshot")
+# Without these the broker takes its last stop for a crash, and recovers every partition from its first byte.
+PROOFS_OF_A_CLEAN_STOP = (".kafka_cleanshutdown", "recovery-point-offset-checkpoint", "replication-offset-checkpoint")
+CONSUME_SECONDS = 60.0
+
+
+def serve_and_consume(
+    partition_files: Path, topic: str, *, trusted: bool = False, version: str = VERSION, keep: Path | None = None
+) -> list[Row]:
+    """What a consumer gets, offset by offset, of the `.log` files in `partition_files` under a broker's topic.
+
+    The broker recovers the segments and builds their side files itself; with `trusted` the side files of
+    `partition_files` go along and the broker, after a clean stop, takes all as it stands. `keep` names a folder that
+    gets what the broker left after its stop. The rows are the oracle's record rows as far as a consumer sees them:
+    offset, timestamp, timestamp_type, key, value, headers; without control records, with aborted ones.
+    Raises TimeoutError when the end of the partition isn't reached.
+    """
+    with tempfile.TemporaryDirectory(prefix="kseg-lab-") as work:
+        broker = KraftBroker(version, Path(work), {"max.message.bytes": str(1 << 27)})
+        with broker:
+            create_topic(broker, topic, {"max.message.bytes": str(1 << 27)})
+            broker.stop()
+            _put(partition_files, broker.partition(topic), trusted)
+            if not trusted:
+                for name in PROOFS_OF_A_CLEAN_STOP:
+                    (broker.log_dir / name).unlink(missing_ok=True)
+            broker.start()
+            rows = consume(broker, topic)
+        if keep is not None:
+            shutil.copytree(broker.partition(topic), keep, copy_function=shutil.copyfile)
+        return rows
+
+
+def _put(source: Path, target: Path, trusted: bool) -> None:
+    for pattern in ("*.log", *SIDE_FILES):
+        for file in target.glob(pattern):
+            file.unlink()
+    for pattern in ("*.log", *(SIDE_FILES if trusted else ())):
+        for file in source.glob(pattern):
+            shutil.copyfile(file, target / file.name)
+
+
+def consume(broker: KraftBroker, topic: str) -> list[Row]:
+    """Every record of partition 0, open and aborted transactions included. Raises TimeoutError, RuntimeError."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "kseg-lab",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "check.crcs": True,
+            "isolation.level": "read_uncommitted",
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+        }
+    )
+    rows: list[Row] = []
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        deadline = time.monotonic() + CONSUME_SECONDS
+        while time.monotonic() < deadline:
+            for message in consumer.consume(1000, timeout=1):
+                error = message.error()
+                if error is None:
+                    rows.append(_row(message))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    return rows
+                elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
+                    raise RuntimeError(f"at offset {message.offset()}: {error}")
+        raise TimeoutError(f"{topic}: no end after {len(rows)} records")
+    finally:
+        consumer.close()
+
+
+def _row(message: Message) -> Row:
+    kind, timestamp = message.timestamp()
+    # The stubs allow more shapes than the library gives.
+    headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
+    # Where there is no timestamp the type is none either, and the number then depends on the format's version.
+    return {
+        "offset": message.offset(),
+        "timestamp": timestamp if kind in TIMESTAMP_TYPES and timestamp != -1 else None,
+        "timestamp_type": TIMESTAMP_TYPES.get(kind),
+        "key": _base64(cast("bytes | None", message.key())),
+        "value": _base64(cast("bytes | None", message.value())),
+        "headers": [{"key": key, "value": _base64(value)} for key, value in headers],
+    }
+
+
+def _base64(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
