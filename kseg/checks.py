@@ -43,7 +43,9 @@ class History:
         self.end = 0  # the byte behind the last entry seen
         self.last_offset: int | None = None
         self.highest_offset = -1
+        # As check_producers counts them: one loop runs ahead of the other by a window.
         self.gaps = 0
+        self.next_offset = 0
         self.leader_epoch = -1
         self.magic = -1
         # producer id -> (epoch, next sequence or -1, gaps at that time)
@@ -114,9 +116,7 @@ def check_offsets(batches: BatchColumns, limits: Limits, history: History, repor
         if previous is not None and first <= previous:
             report(batch_finding("non-monotonic-offset", batches, row, offset=first, previous=previous))
         elif previous is not None and not wrapper and first > previous + 1 and first != history.highest_offset + 1:
-            unbroken = batches.position[row] == history.end
-            history.gaps += 1
-            if unbroken:
+            if batches.position[row] == history.end:
                 gap = {"first": previous + 1, "last": first - 1}
                 report(
                     Finding("offset-gap", position=batches.position[row], end=batches.position[row],
@@ -237,6 +237,9 @@ def check_producers(batches: BatchColumns, limits: Limits, history: History, rep
     for row in range(batches.count):
         if batches.magic[row] < 2 or batches.crc_state[row] == CRC_BAD:
             continue
+        if batches.base_offset[row] != history.next_offset:
+            history.gaps += 1
+        history.next_offset = batches.last_offset[row] + 1
         producer_id = batches.producer_id[row]
         sequence = batches.base_sequence[row]
         control = batches.attributes[row] & CONTROL
@@ -277,8 +280,7 @@ def _producer_contradiction(producer_id: int, epoch: int, sequence: int, attribu
             return "an id without an epoch"
         if sequence < 0 and not attributes & CONTROL:
             return "an id without a sequence"
-    elif sequence >= 0:
-        return "a sequence without an id"
+    # Coordinators write base sequence 0 without an id: no contradiction.
     elif attributes & TRANSACTIONAL:
         return "transactional without an id"
     return ""
