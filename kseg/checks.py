@@ -48,8 +48,8 @@ class History:
         self.next_offset = 0
         self.leader_epoch = -1
         self.magic = -1
-        # producer id -> (epoch, next sequence or -1, gaps at that time)
-        self.producers: dict[int, tuple[int, int, int]] = {}
+        # producer id -> (epoch, next sequence or -1, gaps at that time, whether a marker came last)
+        self.producers: dict[int, tuple[int, int, int, bool]] = {}
 
 
 class Checker:
@@ -86,9 +86,7 @@ def batch_finding(rule: str, batches: BatchColumns, row: int, **facts: Any) -> F
     )
 
 
-def record_finding(
-    rule: str, records: RecordColumns, i: int, batches: BatchColumns, **facts: Any
-) -> Finding:
+def record_finding(rule: str, records: RecordColumns, i: int, batches: BatchColumns, **facts: Any) -> Finding:
     """A finding about one record; ``index`` counts from its entry's first."""
     row = records.batch[i]
     first = i
@@ -250,15 +248,18 @@ def check_producers(batches: BatchColumns, limits: Limits, history: History, rep
         if producer_id < 0 or (sequence < 0 and not control):
             continue
         epoch = batches.producer_epoch[row]
-        known_epoch, expected, gaps = history.producers.get(producer_id, (-1, -1, -1))
-        sure = gaps == history.gaps and not limits.compacted
+        known_epoch, expected, gaps, ended = history.producers.get(producer_id, (-1, -1, -1, False))
+        # A group coordinator writes each transaction's offset commits from 0: its sequences are not checked by Kafka
+        # either (AppendOrigin.COORDINATOR), and a lone file does not tell whose they are.
+        coordinator = ended and sequence == 0
+        sure = gaps == history.gaps and not limits.compacted and not coordinator
         if epoch < known_epoch:
             facts = {"producer_id": producer_id, "epoch": epoch, "previous": known_epoch}
             report(batch_finding("producer-epoch-regression", batches, row, **facts))
         if control:
             # Under transactions v2 (KIP-890) a marker may raise the epoch: the next write then begins at 0.
             following = 0 if epoch > known_epoch >= 0 else expected
-            history.producers[producer_id] = (max(epoch, known_epoch), following, history.gaps)
+            history.producers[producer_id] = (max(epoch, known_epoch), following, history.gaps, True)
             continue
         last = increment_sequence(sequence, int(batches.last_offset[row] - clamped(batches.base_offset[row])))
         if epoch > known_epoch >= 0:
@@ -271,7 +272,8 @@ def check_producers(batches: BatchColumns, limits: Limits, history: History, rep
             else:
                 facts = {"producer_id": producer_id, "sequence": sequence, "expected": expected}
                 report(batch_finding("sequence-gap", batches, row, **facts))
-        history.producers[producer_id] = (max(epoch, known_epoch), increment_sequence(last, 1), history.gaps)
+        following = increment_sequence(last, 1)
+        history.producers[producer_id] = (max(epoch, known_epoch), following, history.gaps, False)
 
 
 def _producer_contradiction(producer_id: int, epoch: int, sequence: int, attributes: int) -> str:

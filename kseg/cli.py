@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,9 @@ def main() -> None:
 
 
 _paths = click.argument("paths", metavar="PATH...", nargs=-1, required=True)
-_output = click.option("-o", "--output", metavar="FILE", help="Write there instead of stdout; it appears whole or not at all.")
+_output = click.option(
+    "-o", "--output", metavar="FILE", help="Write there instead of stdout; it appears whole or not at all."
+)
 
 
 def _format(names: Iterable[str]) -> Callable[[Any], Any]:
@@ -138,22 +141,20 @@ def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | 
     if key is not None and shallow:
         raise UsageError("--key looks into records: it needs --deep")
     notes = _Notes()
-    headings = format_name == "text"
 
     def rows() -> Iterator[Any]:
-        for path in paths:
-            for file in notes.attempt(lambda path=path: find_segments(path)):
-                notes.file = file.path
-                yield from notes.attempt(
-                    lambda file=file: dump_segment(
-                        file.path,
-                        deep=not shallow,
-                        headings=headings,
-                        keep=keep,
-                        verify_crc=not options["no_crc"],
-                        report=notes,
-                    )
+        for file in notes.attempt(chain.from_iterable(map(find_segments, paths))):
+            notes.file = file.path
+            yield from notes.attempt(
+                dump_segment(
+                    file.path,
+                    deep=not shallow,
+                    headings=format_name == "text",
+                    keep=keep,
+                    verify_crc=not options["no_crc"],
+                    report=notes,
                 )
+            )
 
     with destination(output) as out:
         view = View(deep=not shallow, encode=ENCODERS[options["encoding"]], terminal=out.isatty())
@@ -198,10 +199,10 @@ class _Notes:
             place = "" if finding.position is None else f" at byte {finding.position}"
             click.echo(escape_controls(f"kseg: {self.file}: {rule.name}{place}: {message}"), err=True)
 
-    def attempt(self, work: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        """Its rows; where something can't be read, one line, and on to the next."""
+    def attempt(self, rows: Iterator[Any]) -> Iterator[Any]:
+        """The rows; where something can't be read, one line, and on to the next."""
         try:
-            yield from work()
+            yield from rows
         except KsegError as error:
             if isinstance(error, UsageError):
                 raise
@@ -214,20 +215,26 @@ class _Notes:
 
 @main.command()
 @_paths
-@click.option("--deep/--shallow", default=True, help="Open every entry (the default), or look at headers and CRCs only.")
+@click.option(
+    "--deep/--shallow", default=True, help="Open every entry (the default), or look at headers and CRCs only."
+)
 @_format(["table", "jsonl", "junit", "sarif", "github", "html"])
 @_output
 @click.option("--no-crc", is_flag=True, help="Don't check CRCs, as a consumer with check.crcs=false.")
 @click.option("--max-message-bytes", type=click.IntRange(min=1), metavar="N",
               help="The topic's limit: larger entries are errors. Without it 1048588, and a warning.")  # fmt: skip
 @click.option("--compacted", is_flag=True, help="A compacted topic: every record needs a key, sequences have holes.")
-@click.option("--fail-on", type=_FAIL_ON, default="error", show_default=True, help="The severity that makes exit code 1.")
+@click.option(
+    "--fail-on", type=_FAIL_ON, default="error", show_default=True, help="The severity that makes exit code 1."
+)
 @click.option("--rule", multiple=True, metavar="NAME=SEVERITY", help="error, warning, info or ignore for that rule.")
 @click.option("--max-per-rule", type=click.IntRange(min=1), default=16, show_default=True, metavar="N",
               help="Findings shown of one rule in one file; all are counted.")  # fmt: skip
-@click.option("--jobs", type=click.IntRange(min=1), default=None, metavar="N", help="Processes to use (default: the cores).")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), default=None, metavar="N", help="Processes to use (default: the cores)."
+)
 @click.pass_context
-def validate(context: click.Context, paths: tuple[str, ...], format_name: str, output: str | None, **_: Any) -> int:
+def validate(context: click.Context, /, paths: tuple[str, ...], output: str | None, **_: Any) -> int:
     """Check segments: framing, CRCs, batches, records, codecs. Findings are listed by byte and offset."""
     from kseg.output import REPORT_FORMATS, destination
     from kseg.storage import find_segments
@@ -290,4 +297,3 @@ def rules(name: str | None) -> None:
     from kseg.rule_docs import explain, table
 
     click.echo(explain(known_rule(name)) if name else table())
-

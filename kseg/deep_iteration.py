@@ -260,5 +260,9 @@ _FACTS: dict[str, _Facts] = {
     "unknown-codec": lambda detail, codec, batches, row: {"codec": detail[0], "why": detail[1]},
     "undecodable-payload": lambda why, codec, batches, row: {"codec": codec, "why": why},
     "decompression-limit": lambda limit, codec, batches, row: {"codec": codec, "limit": limit},
-    "codec-quirk": lambda quirk, codec, batches, row: {"codec": codec, "quirk": quirk, "why": _QUIRKS.get(quirk, quirk)},
+    "codec-quirk": lambda quirk, codec, batches, row: {
+        "codec": codec,
+        "quirk": quirk,
+        "why": _QUIRKS.get(quirk, quirk),
+    },
 }

@@ -138,7 +138,7 @@ def _column(capacity: int) -> array[int]:
 
 def read_int16(data: Any, at: int) -> int:
     """A signed big-endian int16. The caller has checked that the bytes are there; so with all of these."""
-    value = data[at]
+    value: int = data[at]
     if value >= 128:
         value -= 256
     return value * 256 + data[at + 1]
@@ -146,7 +146,7 @@ def read_int16(data: Any, at: int) -> int:
 
 def read_int32(data: Any, at: int) -> int:
     """A signed big-endian int32."""
-    value = data[at]
+    value: int = data[at]
     if value >= 128:
         value -= 256
     value = value * 256 + data[at + 1]
@@ -156,7 +156,7 @@ def read_int32(data: Any, at: int) -> int:
 
 def read_uint32(data: Any, at: int) -> int:
     """An unsigned big-endian int32."""
-    value = data[at]
+    value: int = data[at]
     value = value * 256 + data[at + 1]
     value = value * 256 + data[at + 2]
     return value * 256 + data[at + 3]
@@ -164,7 +164,7 @@ def read_uint32(data: Any, at: int) -> int:
 
 def read_int64(data: Any, at: int) -> int:
     """A signed big-endian int64."""
-    value = data[at]
+    value: int = data[at]
     if value >= 128:
         value -= 256
     for i in range(at + 1, at + 8):
@@ -331,7 +331,9 @@ def find_plausible(data: Any, at: int, end: int, max_size: int) -> int:
     return end
 
 
-def split_plain(data: Any, batches: BatchColumns, row: int, room: int, records: RecordColumns, faults: list[Any]) -> int:
+def split_plain(
+    data: Any, batches: BatchColumns, row: int, room: int, records: RecordColumns, faults: list[Any]
+) -> int:
     """Split the uncompressed entries from ``row`` on, until one is compressed or has a bad CRC.
 
     Stops too once ``records`` holds ``room`` rows. Returns the row it stopped at.

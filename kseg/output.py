@@ -122,7 +122,9 @@ def _dump_table(dumped: Rows, out: TextIO, view: View) -> None:
     entries = _entries(dumped)
     shown = False
     while page := list(islice(entries, _TABLE_PAGE)):
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=page[0].file if not shown else None, title_justify="left")
+        table = Table(
+            box=box.SIMPLE_HEAD, pad_edge=False, title=page[0].file if not shown else None, title_justify="left"
+        )
         for name, align in columns:
             table.add_column(name, justify=align, overflow="ellipsis", no_wrap=align == "right")
         for entry in page:

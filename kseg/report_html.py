@@ -95,7 +95,8 @@ _FINDING = Template("""<tr><td class="fixed $severity"><strong>$severity</strong
 <td>$message<p class="broker">Broker: $broker</p></td></tr>
 """)
 
-_MAP = Template("""<svg class="map" role="img" aria-label="$label" viewBox="0 0 $width $height" preserveAspectRatio="none">
+_MAP = Template("""<svg class="map" role="img" aria-label="$label" viewBox="0 0 $width $height"
+preserveAspectRatio="none">
 $marks</svg>
 <div class="ends faint" aria-hidden="true"><span>byte 0</span><span>$end</span></div>
 """)
@@ -124,8 +125,9 @@ def write_html(results: Iterable[FileResult], total: Summary, out: TextIO) -> No
 
 _Spool = tempfile.SpooledTemporaryFile[str]
 
-_CLEAN_TABLE = """<div class="scroll"><table><thead><tr><th scope="col">File</th><th scope="col" class="number">Batches</th>
-<th scope="col" class="number">Records</th><th scope="col" class="number">Bytes</th></tr></thead><tbody>
+_CLEAN_TABLE = """<div class="scroll"><table><thead><tr><th scope="col">File</th>
+<th scope="col" class="number">Batches</th><th scope="col" class="number">Records</th>
+<th scope="col" class="number">Bytes</th></tr></thead><tbody>
 """
 
 

@@ -1,8 +1,8 @@
 """The machine formats of ``kseg validate``: JUnit for CI servers, SARIF for code scanning, GitHub's workflow commands.
 
 Each writer takes the results as a lazy iterator, reads it once and writes as it goes, so that a report over a log dir
-of thousands of segments costs no more memory than its largest file's findings. ``total`` is counted by whoever makes the
-results and is only looked at behind the last of them.
+of thousands of segments costs no more memory than its largest file's findings. ``total`` is counted by whoever makes
+the results and is only looked at behind the last of them.
 
 Whatever comes from a file or its name passes through ``legible``: a report is opened by other programs, which must
 find in it neither a control character nor markup that kseg didn't write.

@@ -297,7 +297,11 @@ def _lost(tape: Tape, began: int, resume: int, cause: _Cause, expected: int | No
     ]
     if not zeros and cause.entry and cause.size is not None:
         size_finding = Finding(
-            "invalid-size", position=began, end=resume, offset=cause.offset, facts={"size": cause.size, "why": cause.why}
+            "invalid-size",
+            position=began,
+            end=resume,
+            offset=cause.offset,
+            facts={"size": cause.size, "why": cause.why},
         )
         findings.insert(0, size_finding)
     return Outcome(tuple(findings), resume, lost=resume - began, recognised=cause.entry)
@@ -311,9 +315,7 @@ def _tail(tape: Tape, began: int, end: int, cause: _Cause, zeros: _Zeros) -> Out
         return Outcome((Finding("zero-tail", position=began, end=end, facts=facts),), end, recognised=True)
     if cause.size is None:
         facts["why"] = f"{size} bytes, fewer than an entry's header"
-        return Outcome(
-            (Finding("truncated-tail", position=began, end=end, facts=facts),), end, lost=size, torn=True
-        )
+        return Outcome((Finding("truncated-tail", position=began, end=end, facts=facts),), end, lost=size, torn=True)
     if cause.entry and cause.size + LOG_OVERHEAD > size:
         facts["why"] = f"{size} of its {cause.size + LOG_OVERHEAD} bytes are here"
         finding = Finding("truncated-tail", position=began, end=end, offset=cause.offset, facts=facts)

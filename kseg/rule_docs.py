@@ -8,7 +8,9 @@ from kseg.findings import RULES, Rule
 def table() -> str:
     """Every rule, a line each."""
     width = max(map(len, RULES))
-    return "\n".join(f"{rule.code}  {rule.name:<{width}}  {rule.severity.label:<7}  {rule.message}" for rule in RULES.values())
+    return "\n".join(
+        f"{rule.code}  {rule.name:<{width}}  {rule.severity.label:<7}  {rule.message}" for rule in RULES.values()
+    )
 
 
 def explain(rule: Rule) -> str:

@@ -50,8 +50,8 @@ def lz4_frame(data: bytes, **options: object) -> bytes:
     return bytes(lz4.frame.compress(data, **{"block_linked": False, "store_size": False, **options}))
 
 
-def zstd_frame(data: bytes, **options: bool) -> bytes:
-    return zstandard.ZstdCompressor(**options).compress(data)
+def zstd_frame(data: bytes, write_content_size: bool = True, write_checksum: bool = False) -> bytes:
+    return zstandard.ZstdCompressor(write_content_size=write_content_size, write_checksum=write_checksum).compress(data)
 
 
 def odd_streams() -> Iterator[tuple[str, int, int, bytes, bytes, list[str]]]:
@@ -106,11 +106,9 @@ def flip(data: bytes, at: int, mask: int = 0xFF) -> bytes:
 
 
 def lz4_header(descriptor: bytes, content_size: int) -> bytes:
-    """The header that liblz4 writes for this content size; only the descriptor's block size and content size are kept."""
-    context = lz4.frame.create_compression_context()
-    return lz4.frame.compress_begin(
-        context, source_size=content_size, block_size=descriptor[1] >> 4, block_linked=False, content_checksum=False
-    )
+    """What liblz4 writes for this content size; of the descriptor (FLG, BD) only the block size is kept."""
+    options = {"source_size": content_size, "block_size": descriptor[1] >> 4, "block_linked": False}
+    return bytes(lz4.frame.compress_begin(lz4.frame.create_compression_context(), **options))
 
 
 def zstd_flushed(data: bytes, times: int) -> bytes:
@@ -173,13 +171,13 @@ BROKEN = list(broken_streams())
 
 @pytest.mark.parametrize("codec", [0, *COMPRESSED])
 @pytest.mark.parametrize("size", [0, 1, 200, 32767, 32768, 65535, 65536, 65537, 131072, 131073, 1 << 20])
-@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_round_trip(codec: int, size: int, kind: type) -> None:
+def test_round_trip(codec: int, size: int) -> None:
     data = (b"".join(b"%d," % i for i in range(0, 7 * size, 7)))[:size]
     for magic in range(CODECS[codec].first_magic, 3):
         quirks: list[str] = []
-        stream = compress(codec, kind(data), magic=magic)
-        assert decompress(codec, kind(stream), limit=size, magic=magic, quirks=quirks) == data
+        stream = compress(codec, memoryview(data), magic=magic)
+        assert stream == compress(codec, bytearray(data), magic=magic)
+        assert decompress(codec, bytearray(stream), limit=size, magic=magic, quirks=quirks) == data
         assert quirks == (["lz4-header-checksum"] if (codec, magic) == (LZ4, 0) else [])
 
 
@@ -234,19 +232,17 @@ def test_refuses_what_kafka_refuses(codec: int, magic: int, stream: bytes) -> No
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-@pytest.mark.parametrize("data", [b"", b"\0", b"\xff" * 40, bytes(40), b"garbage, no stream at all"])
+@pytest.mark.parametrize("data", [b"", b"\1", b"\xff" * 40, bytes(40), b"garbage, no stream at all"])
 def test_refuses_garbage(codec: int, data: bytes) -> None:
-    if (codec, data) == (SNAPPY, b"\0"):
-        pytest.skip("a raw block of no bytes")
     with pytest.raises(CodecError):
         decompress(codec, data, limit=LIMIT)
 
 
 def small_streams() -> Iterator[tuple[int, int, bytes, bytes]]:
-    for (codec, magic), stream in KAFKA_WROTE.items():
-        yield codec, magic, bytes.fromhex(stream), TEXT
-    for _, codec, magic, stream, data, _ in ODD:
-        if len(stream) < 400 and "header checksum ^" not in _:
+    for (codec, magic), written in KAFKA_WROTE.items():
+        yield codec, magic, bytes.fromhex(written), TEXT
+    for name, codec, magic, stream, data, _ in ODD:
+        if len(stream) < 400 and "header checksum ^" not in name:
             yield codec, magic, stream, data
 
 

@@ -1,4 +1,4 @@
-"""kseg's rows are what Kafka 4.3's own reader says of the same files, field by field, for every real broker's segment."""
+"""kseg's rows are what Kafka 4.3's own reader says of the same files, field by field."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ def expected(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 def dumped(path: Path, deep: bool) -> list[dict[str, Any]]:
     found: list[Finding] = []
-    entries = [
-        entry for entry in dump_segment(str(path), deep=deep, report=found.append) if isinstance(entry, Entry)
-    ]
+    entries = [entry for entry in dump_segment(str(path), deep=deep, report=found.append) if isinstance(entry, Entry)]
     assert [finding for finding in found if finding.rule not in ("codec-quirk", "zero-tail")] == []
     encode = rows.ENCODERS["base64"]
     written = [

@@ -106,8 +106,8 @@ def _row(message: Message) -> Row:
         "offset": message.offset(),
         "timestamp": timestamp if kind in TIMESTAMP_TYPES and timestamp != -1 else None,
         "timestamp_type": TIMESTAMP_TYPES.get(kind),
-        "key": _base64(cast("bytes | None", message.key())),
-        "value": _base64(cast("bytes | None", message.value())),
+        "key": _base64(message.key()),
+        "value": _base64(message.value()),
         "headers": [{"key": key, "value": _base64(value)} for key, value in headers],
     }
 
