@@ -16,7 +16,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from kseg.engine import choose, engine
+
 __version__ = "0.1.0"
+
+choose()
 
 # name -> module, imported when first asked for: `kseg --version` should not pay for codecs.
 _EXPORTS = {
@@ -39,7 +43,7 @@ _EXPORTS = {
     "NotASegmentError": "kseg.errors",
 }
 
-__all__ = sorted([*_EXPORTS, "version_line"])
+__all__ = sorted([*_EXPORTS, "engine", "version_line"])
 
 
 def __getattr__(name: str) -> Any:
@@ -51,9 +55,5 @@ def __getattr__(name: str) -> Any:
 
 
 def version_line() -> str:
-    """The version and the engine that is loaded: ``compiled`` or ``plain Python``."""
-    from importlib.util import find_spec
-
-    found = find_spec("kseg.kernel")
-    compiled = found is not None and found.origin is not None and not found.origin.endswith(".py")
-    return f"{__version__} ({'compiled' if compiled else 'plain Python'} kernel)"
+    """The version, and the engine that is loaded."""
+    return f"{__version__} (engine: {engine()})"

@@ -86,7 +86,7 @@ def _time(context: click.Context, parameter: click.Parameter, text: str | None) 
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(message="%(prog)s %(version)s", version=kseg.version_line())
+@click.version_option(message="kseg %(version)s", version=kseg.version_line())
 def main() -> None:
     """Inspect, validate and convert Kafka log segments.
 

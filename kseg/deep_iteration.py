@@ -167,6 +167,7 @@ class DeepIterator:
         if payload is None:
             self.unopened += 1
             self.unopened_bytes += batches.size[row]
+            batches.record_total[row] = 0
             return 0
         view = memoryview(payload)
         chunk._payloads[row] = view

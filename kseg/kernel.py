@@ -18,8 +18,6 @@ from crc32c import crc32c as library_crc32c
 
 from kseg import log_format
 
-COMPILED = not __file__.endswith(".py")
-
 # C globals when compiled (see the .pxd): the layout's single source stays log_format.
 SIZE_AT = log_format.SIZE_AT
 LOG_OVERHEAD = log_format.LOG_OVERHEAD
@@ -53,11 +51,16 @@ MIN_RECORD_SIZE = log_format.MIN_RECORD_SIZE
 
 # Sums of a stored 64-bit number and a delta are taken inside this, so that both engines agree and neither overflows.
 SUM_LIMIT = 1 << 61
+MIN_INT64 = -(1 << 63)
 
 # CRC column states.
 CRC_UNCHECKED = -1
 CRC_BAD = 0
 CRC_GOOD = 1
+# The same for the loops here.
+UNCHECKED = CRC_UNCHECKED
+BAD = CRC_BAD
+GOOD = CRC_GOOD
 
 
 class BatchColumns:
@@ -65,8 +68,13 @@ class BatchColumns:
 
     ``at`` is the entry's first byte in the window's buffer, ``position`` in the file, ``size`` the whole entry in
     bytes. ``crc_state`` is one of CRC_UNCHECKED, CRC_BAD, CRC_GOOD. Of v0 and v1 entries ``base_offset`` and
-    ``last_offset`` both are the stored offset, and both timestamps the stored one (-1 in v0). ``intact`` turns 0
-    when opening the entry met a fault.
+    ``last_offset`` both are the stored offset, and both timestamps the stored one (-1 in v0).
+
+    The rest is known once the entry has been opened: its records are ``record_total`` rows of RecordColumns from
+    ``first_record`` on; over them, ``attribute_bits`` is the OR of their attributes, ``largest_timestamp`` in epoch
+    milliseconds, ``disorder`` the first row whose offset does not follow the one before (-1: none), ``null_keys``
+    and ``header_total`` count. So a check looks at records only where an entry gives reason to. ``intact`` turns 0
+    when opening met a fault.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -89,6 +97,13 @@ class BatchColumns:
         self.base_sequence = _column(capacity)
         self.partition_leader_epoch = _column(capacity)
         self.intact = _column(capacity)
+        self.first_record = _column(capacity)
+        self.record_total = _column(capacity)
+        self.attribute_bits = _column(capacity)
+        self.largest_timestamp = _column(capacity)
+        self.disorder = _column(capacity)
+        self.null_keys = _column(capacity)
+        self.header_total = _column(capacity)
 
 
 class RecordColumns:
@@ -239,8 +254,9 @@ def read_header(data: Any, at: int, size: int, magic: int, batches: BatchColumns
     batches.size[row] = LOG_OVERHEAD + size
     batches.magic[row] = magic
     batches.base_offset[row] = offset
-    batches.crc_state[row] = CRC_UNCHECKED
+    batches.crc_state[row] = UNCHECKED
     batches.intact[row] = 1
+    batches.record_total[row] = 0
     if magic < 2:
         batches.attributes[row] = data[at + LEGACY_ATTRIBUTES_AT]
         batches.last_offset[row] = offset
@@ -277,9 +293,9 @@ def check_crcs(view: memoryview, batches: BatchColumns) -> int:
     for row in range(batches.count):
         at = batches.at[row]
         if entry_crc(view, at, at + batches.size[row], batches.magic[row]) != batches.crc[row]:
-            batches.crc_state[row] = CRC_BAD
+            batches.crc_state[row] = BAD
             return row
-        batches.crc_state[row] = CRC_GOOD
+        batches.crc_state[row] = GOOD
     return batches.count
 
 
@@ -339,15 +355,27 @@ def split_plain(
     Stops too once ``records`` holds ``room`` rows. Returns the row it stopped at.
     """
     while row < batches.count and records.count < room:
-        if batches.attributes[row] & CODEC_MASK or batches.crc_state[row] == CRC_BAD:
+        if batches.attributes[row] & CODEC_MASK or batches.crc_state[row] == BAD:
             return row
         at = batches.at[row]
         if batches.magic[row] < 2:
+            open_entry(batches, row, records)
             split_message(data, at, at + batches.size[row], batches.magic[row], -1, batches, row, records, faults)
         else:
             split_records(data, at + RECORD_BATCH_OVERHEAD, at + batches.size[row], batches, row, records, faults)
         row += 1
     return row
+
+
+def open_entry(batches: BatchColumns, row: int, records: RecordColumns) -> None:
+    """Begin the facts of an entry whose records follow."""
+    batches.first_record[row] = records.count
+    batches.record_total[row] = 0
+    batches.attribute_bits[row] = 0
+    batches.largest_timestamp[row] = -1
+    batches.disorder[row] = -1
+    batches.null_keys[row] = 0
+    batches.header_total[row] = 0
 
 
 def split_records(
@@ -362,24 +390,43 @@ def split_records(
     base_timestamp = clamped(batches.base_timestamp[row])
     append_time = batches.attributes[row] & LOG_APPEND_TIME
     max_timestamp = batches.max_timestamp[row]
+    first = records.count
     index = 0
+    why = ""
+    bits = 0
+    largest = MIN_INT64
+    previous = MIN_INT64
+    disorder = -1
+    null_keys = 0
+    header_total = 0
+    # Locals: an attribute look-up a field is what plain Python spends its time on.
+    batch, offsets, timestamps, attributes = records.batch, records.offset, records.timestamp, records.attributes
+    key_ats, key_sizes, value_ats = records.key_at, records.key_size, records.value_at
+    value_sizes, headers_ats, header_counts = records.value_size, records.headers_at, records.header_count
+    room = records.capacity
     while index < count:
         if at >= end:
             faults.append(("record-count-mismatch", row, index, index))
-            return index
+            break
         byte = data[at]
         at += 1
         if byte >= 128:
             byte, at = finish_varint(data, at, end, byte, 28)
         length = (byte >> 1) ^ -(byte & 1)
         if at < 0 or length < MIN_RECORD_SIZE - 1 or length > end - at:
-            faults.append(("malformed-record", row, index, "its length passes the end of the batch"))
-            return index
+            why = "its length passes the end of the batch"
+            break
         stop = at + length
-        if records.count == records.capacity:
+        i = first + index
+        if i == room:
+            records.count = i
             records.grow()
-        i = records.count
-        records.attributes[i] = data[at]
+            batch, offsets, timestamps, attributes = records.batch, records.offset, records.timestamp, records.attributes
+            key_ats, key_sizes, value_ats = records.key_at, records.key_size, records.value_at
+            value_sizes, headers_ats, header_counts = records.value_size, records.headers_at, records.header_count
+            room = records.capacity
+        attributes[i] = data[at]
+        bits |= data[at]
         at += 1
 
         byte = data[at]
@@ -388,18 +435,25 @@ def split_records(
             byte, at = finish_varint(data, at, stop, byte, 63)
         delta = (byte >> 1) ^ -(byte & 1)
         if at < 0 or at >= stop or delta > SUM_LIMIT or delta < -SUM_LIMIT:
-            faults.append(("malformed-record", row, index, "its timestamp delta is broken"))
-            return index
-        records.timestamp[i] = max_timestamp if append_time else base_timestamp + delta
+            why = "its timestamp delta is broken"
+            break
+        timestamp = max_timestamp if append_time else base_timestamp + delta
+        timestamps[i] = timestamp
+        if timestamp > largest:
+            largest = timestamp
 
         byte = data[at]
         at += 1
         if byte >= 128:
             byte, at = finish_varint(data, at, stop, byte, 28)
         if at < 0 or at >= stop:
-            faults.append(("malformed-record", row, index, "its offset delta is broken"))
-            return index
-        records.offset[i] = base_offset + ((byte >> 1) ^ -(byte & 1))
+            why = "its offset delta is broken"
+            break
+        offset = base_offset + ((byte >> 1) ^ -(byte & 1))
+        offsets[i] = offset
+        if offset <= previous and disorder < 0:
+            disorder = i
+        previous = offset
 
         byte = data[at]
         at += 1
@@ -407,12 +461,14 @@ def split_records(
             byte, at = finish_varint(data, at, stop, byte, 28)
         length = (byte >> 1) ^ -(byte & 1)
         if at < 0 or length < -1 or length >= stop - at:
-            faults.append(("malformed-record", row, index, "its key passes the end of the record"))
-            return index
-        records.key_at[i] = at
-        records.key_size[i] = length
+            why = "its key passes the end of the record"
+            break
+        key_ats[i] = at
+        key_sizes[i] = length
         if length > 0:
             at += length
+        elif length < 0:
+            null_keys += 1
 
         byte = data[at]
         at += 1
@@ -420,34 +476,48 @@ def split_records(
             byte, at = finish_varint(data, at, stop, byte, 28)
         length = (byte >> 1) ^ -(byte & 1)
         if at < 0 or length < -1 or length >= stop - at:
-            faults.append(("malformed-record", row, index, "its value passes the end of the record"))
-            return index
-        records.value_at[i] = at
-        records.value_size[i] = length
+            why = "its value passes the end of the record"
+            break
+        value_ats[i] = at
+        value_sizes[i] = length
         if length > 0:
             at += length
 
         byte = data[at]
         at += 1
-        if byte >= 128:
-            byte, at = finish_varint(data, at, stop, byte, 28)
-        length = (byte >> 1) ^ -(byte & 1)
-        # A header takes two bytes at least: a count that lies can't make the walk long.
-        if at < 0 or length < 0 or length > (stop - at) // 2:
-            faults.append(("malformed-record", row, index, "its header count does not fit the record"))
-            return index
-        records.headers_at[i] = at
-        records.header_count[i] = length
-        if length:
+        if byte:
+            if byte >= 128:
+                byte, at = finish_varint(data, at, stop, byte, 28)
+            length = (byte >> 1) ^ -(byte & 1)
+            # A header takes two bytes at least: a count that lies can't make the walk long.
+            if at < 0 or length < 0 or length > (stop - at) // 2:
+                why = "its header count does not fit the record"
+                break
+            headers_ats[i] = at
+            header_counts[i] = length
+            header_total += length
             at = skip_headers(data, at, stop, length)
+            if at < 0:
+                why = "its headers do not fit the record"
+                break
+        else:
+            header_counts[i] = 0
         if at != stop:
-            why = "its headers do not fit the record" if at < 0 else "it does not use its declared length"
-            faults.append(("malformed-record", row, index, why))
-            return index
-        records.batch[i] = row
-        records.count = i + 1
+            why = "it does not use its declared length"
+            break
+        batch[i] = row
         index += 1
-    if at != end:
+    records.count = first + index
+    batches.first_record[row] = first
+    batches.record_total[row] = index
+    batches.attribute_bits[row] = bits
+    batches.largest_timestamp[row] = largest
+    batches.disorder[row] = disorder
+    batches.null_keys[row] = null_keys
+    batches.header_total[row] = header_total
+    if why:
+        faults.append(("malformed-record", row, index, why))
+    elif index == count and at != end:
         rest = count_records(data, at, end)
         if rest > 0:
             faults.append(("record-count-mismatch", row, index, index + rest))
@@ -459,13 +529,13 @@ def split_records(
 def skip_headers(data: Any, at: int, stop: int, count: int) -> int:
     """The byte behind ``count`` headers, or -1 when they don't fit or a key is null."""
     for _ in range(count):
-        key = header_field(data, at, stop)
-        if key[0] < 0 or key[1] < 0:
+        key_size, key_at = header_field(data, at, stop)
+        if key_size < 0 or key_at < 0:
             return -1
-        value = header_field(data, key[1] + key[0], stop)
-        if value[1] < 0:
+        value_size, value_at = header_field(data, key_at + key_size, stop)
+        if value_at < 0:
             return -1
-        at = value[1] + (value[0] if value[0] > 0 else 0)
+        at = value_at + (value_size if value_size > 0 else 0)
     return at
 
 
@@ -549,6 +619,13 @@ def split_message(
     records.headers_at[i] = 0
     records.header_count[i] = 0
     records.count = i + 1
+    batches.record_total[row] += 1
+    if key_size < 0:
+        batches.null_keys[row] += 1
+    if records.timestamp[i] > batches.largest_timestamp[row]:
+        batches.largest_timestamp[row] = records.timestamp[i]
+    if index > 0 and records.offset[i] <= records.offset[i - 1] and batches.disorder[row] < 0:
+        batches.disorder[row] = i
     return True
 
 
@@ -563,6 +640,7 @@ def split_wrapper(
     end = len(view)
     index = 0
     first = records.count
+    open_entry(batches, row, records)
     while at < end:
         if end - at < HEADER_SIZE_UP_TO_MAGIC:
             faults.append(("truncated-wrapper", row, index, end - at))

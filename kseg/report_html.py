@@ -14,7 +14,7 @@ from string import Template
 from typing import Any, TextIO
 
 from kseg.findings import RULES, Severity, Verdict
-from kseg.reports import count_of, legible, place, unlisted
+from kseg.reports import count_of, legible, place, places, unlisted
 from kseg.validate import FileResult, Summary
 
 # The summary stands above what it sums up and is known only after it: until then the files' parts wait here, in memory
@@ -33,15 +33,15 @@ _VERDICTS = {
 _STYLE = """
 :root { color-scheme: light dark; --page: #fff; --text: #1d2125; --faint: #5b636b; --line: #d4d8dc; --panel: #f5f6f8;
   --error: #b3261e; --warning: #8a5300; --info: #1f5fa8; --sound: #1a6b34; }
-@media (prefers-color-scheme: dark) { :root { --page: #15181b; --text: #e6e8ea; --faint: #a3abb3; --line: #3a4148;
-  --panel: #1e2226; --error: #ff8a80; --warning: #f2b34c; --info: #82b8f5; --sound: #7bd08f; } }
+@media screen and (prefers-color-scheme: dark) { :root { --page: #15181b; --text: #e6e8ea; --faint: #a3abb3;
+  --line: #3a4148; --panel: #1e2226; --error: #ff8a80; --warning: #f2b34c; --info: #82b8f5; --sound: #7bd08f; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 72rem; padding: 2rem 1.25rem; background: var(--page); color: var(--text);
   font: 1rem/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.6rem; margin: 0; } h2 { font-size: 1.25rem; margin: 2.5rem 0 .75rem; }
 h3 { font-size: 1rem; margin: 0; overflow-wrap: anywhere; }
-code, h3, .place, .ends { font-family: ui-monospace, "DejaVu Sans Mono", monospace; }
-p { margin: .25rem 0; } .faint, caption { color: var(--faint); }
+h3, .place, .ends { font-family: ui-monospace, "DejaVu Sans Mono", monospace; }
+p { margin: .25rem 0; } .faint { color: var(--faint); }
 .verdict { border-left: .4rem solid; padding: .25rem .75rem; margin: 1rem 0; } .verdict strong { font-size: 1.25rem; }
 .error, .damaged { color: var(--error); fill: var(--error); } .warning, .undetermined { color: var(--warning);
   fill: var(--warning); } .info { color: var(--info); fill: var(--info); } .sound { color: var(--sound); }
@@ -51,17 +51,20 @@ p { margin: .25rem 0; } .faint, caption { color: var(--faint); }
   font-variant-numeric: tabular-nums; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; margin: .5rem 0; font-size: .925rem; }
-caption { text-align: left; padding: .25rem 0; }
 th, td { text-align: left; vertical-align: top; padding: .4rem .6rem; border-top: 1px solid var(--line); }
 thead th { border-top: 0; color: var(--faint); font-weight: 600; } td.number, th.number { text-align: right;
   font-variant-numeric: tabular-nums; } td { overflow-wrap: anywhere; } td.fixed { white-space: nowrap; }
-.place { font-size: .85rem; min-width: 11rem; } .broker { color: var(--faint); font-size: .875rem; }
+.place { font-size: .85rem; }
+.findings th:nth-child(1) { width: 6rem; } .findings th:nth-child(2) { width: 13rem; }
+.findings th:nth-child(3) { width: 15rem; } .broker { color: var(--faint); font-size: .875rem; }
 section.file { border: 1px solid var(--line); border-radius: .5rem; padding: 1rem; margin: 1rem 0; }
 .map { display: block; width: 100%; height: 1.75rem; margin-top: .75rem; background: var(--panel);
   border: 1px solid var(--line); } .ends { display: flex; justify-content: space-between; font-size: .8rem; }
 footer { margin-top: 3rem; color: var(--faint); font-size: .875rem; }
-@media print { :root { color-scheme: light; } body { max-width: none; padding: 0; font-size: 10pt; }
-  tr, .counts div, .map { break-inside: avoid; } h2, h3, caption, thead { break-after: avoid; }
+@media screen and (max-width: 48rem) { .findings thead { display: none; } .findings tr, .findings td { display: block; }
+  .findings tr { border-top: 1px solid var(--line); padding: .4rem 0; } .findings td { border: 0; padding: .1rem 0; } }
+@media print { :root { color-scheme: light; font-size: 8.5pt; } body { max-width: none; padding: 0; }
+  tr, .counts div, .map { break-inside: avoid; } h2, h3, section.file > p, .map, .ends, thead { break-after: avoid; }
   .scroll { overflow: visible; } * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 """
 
@@ -171,7 +174,7 @@ def _counts(total: Summary) -> str:
         "Bytes": total.bytes,
         "Errors": total.errors,
         "Warnings": total.warnings,
-        "Notes": total.infos,
+        "Infos": total.infos,
         "Lost bytes": total.lost_bytes,
     }
     items = "".join(f"<div><dt>{name}</dt><dd>{count:,}</dd></div>" for name, count in shown.items())
@@ -208,7 +211,7 @@ def _file(number: int, result: FileResult) -> str:
         (
             count_of(summary.errors, "error"),
             count_of(summary.warnings, "warning"),
-            count_of(summary.infos, "note"),
+            count_of(summary.infos, "info"),
             f"{summary.batches:,} batch{'' if summary.batches == 1 else 'es'}",
             count_of(summary.records, "record"),
             count_of(summary.bytes, "byte"),
@@ -239,14 +242,14 @@ def _findings(verdicts: tuple[Verdict, ...]) -> str:
             severity=verdict.severity.label,
             code=verdict.rule.code,
             rule=verdict.rule.name,
-            place=_text(place(verdict.finding)),
+            place="<br>".join(map(_text, places(verdict.finding))),
             message=_text(verdict.message),
             broker=_text(verdict.rule.broker),
         )
         for verdict in verdicts
     )
     return (
-        '<div class="scroll"><table><thead><tr><th scope="col">Severity</th><th scope="col">Rule</th>'
+        '<div class="scroll"><table class="findings"><thead><tr><th scope="col">Severity</th><th scope="col">Rule</th>'
         f'<th scope="col">Where</th><th scope="col">Finding</th></tr></thead><tbody>\n{rows}</tbody></table></div>\n'
     )
 

@@ -54,6 +54,11 @@ def count_of(count: int, noun: str) -> str:
 
 def place(finding: Finding) -> str:
     """Where a finding lies, for people: ``byte 61 (100 bytes), offsets 3 to 5``; empty where nothing is known."""
+    return ", ".join(places(finding))
+
+
+def places(finding: Finding) -> list[str]:
+    """The same in its parts: the bytes, the offsets, as far as they are known."""
     parts = []
     if finding.position is not None:
         size = (finding.end or 0) - finding.position
@@ -66,7 +71,7 @@ def place(finding: Finding) -> str:
     elif last is not None:
         # A compressed v0 or v1 entry names only its last offset.
         parts.append(f"offsets up to {last}")
-    return ", ".join(parts)
+    return parts
 
 
 def unlisted(result: FileResult) -> Iterator[tuple[Rule, int]]:
@@ -87,7 +92,7 @@ def sum_up(summary: Summary) -> str:
         count_of(summary.records, "record"),
         count_of(summary.errors, "error"),
         count_of(summary.warnings, "warning"),
-        count_of(summary.infos, "note"),
+        count_of(summary.infos, "info"),
         f"{summary.lost_bytes:,} lost bytes",
     ]
     if summary.unread:
@@ -156,11 +161,8 @@ def _case(name: str, classname: str, outcome: str, kind: str, message: str, text
 def _notes(result: FileResult) -> Iterator[str]:
     for verdict in result.verdicts:
         if verdict.severity < Severity.ERROR:
-            where = place(verdict.finding)
             rule = verdict.rule
-            yield f"{verdict.severity.label}: {rule.code} {rule.name}: {legible(verdict.message)}" + (
-                f" ({where})" if where else ""
-            )
+            yield f"{verdict.severity.label}: {rule.code} {rule.name}: {_message_and_place(verdict)}"
     for rule, count in unlisted(result):
         yield f"{count:,} more of {rule.code} {rule.name}, not listed"
 
@@ -303,10 +305,10 @@ def write_github(results: Iterable[FileResult], total: Summary, out: TextIO) -> 
     """
     for result in results:
         for verdict in result.verdicts:
-            rule, where = verdict.rule, place(verdict.finding)
-            message = legible(verdict.message) + (f" ({where})" if where else "")
+            rule = verdict.rule
             command = _GITHUB_COMMANDS[verdict.severity.label]
-            out.write(_command(command, result.file, f"{rule.code} {rule.name}", f"{message}\nBroker: {rule.broker}"))
+            message = f"{_message_and_place(verdict)}\nBroker: {rule.broker}"
+            out.write(_command(command, result.file, f"{rule.code} {rule.name}", message))
         for rule, count in unlisted(result):
             out.write(_command("notice", result.file, f"{rule.code} {rule.name}", f"{count:,} more, not listed"))
         if result.unread is not None:
@@ -320,6 +322,10 @@ def _command(command: str, file: str, title: str, message: str) -> str:
 
 
 # -- shared
+
+
+def _message_and_place(verdict: Verdict) -> str:
+    return "; ".join((legible(verdict.message), *places(verdict.finding)))
 
 
 def _facts_of(summary: Summary) -> dict[str, Any]:

@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from kseg.checks import Checker, Limits
+from kseg.checks import BATCH_CHECKS, History, Limits
 from kseg.deep_iteration import DeepIterator
 from kseg.errors import KsegError
 from kseg.findings import RULES, Finding, Policy, Severity, Verdict
 from kseg.log_format import DEFAULT_MAX_MESSAGE_BYTES
+from kseg.record_checks import RECORD_CHECKS
 from kseg.segment import SegmentReader
 from kseg.storage import SegmentFile, open_source
 
@@ -128,16 +129,18 @@ def _run(reader: SegmentReader, settings: Settings, tally: Tally) -> None:
         compacted=settings.compacted,
         name_offset=reader.name_offset,
     )
-    checker = Checker(limits, tally)
+    history = History()
     opener = DeepIterator(tally)
     summary = tally.summary
     for window in reader.windows():
         summary.batches += window.batches.count
-        checker.check_batches(window.batches)
+        for check in BATCH_CHECKS:
+            check(window.batches, limits, history, tally)
         if settings.deep:
             for chunk in opener.chunks(window):
                 summary.records += chunk.records.count
-                checker.check_records(chunk)
+                for record_check in RECORD_CHECKS:
+                    record_check(chunk, limits, tally)
     summary.bytes = reader.position
     summary.lost_bytes = reader.lost_bytes
 

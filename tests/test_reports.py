@@ -218,6 +218,14 @@ def test_sarif_tells_findings_of_one_file_apart_and_knows_them_again() -> None:
     ]
 
 
+def test_sarif_tells_two_findings_of_one_rule_apart() -> None:
+    rule = RULES["crc-mismatch"]
+    same_place = Finding(rule.name, position=0, end=61, offset=0, last_offset=4, facts={**facts_for(rule), "stored": 8})
+    findings = [finding_for(rule), finding_for(rule, at=61), same_place]
+    results = sarif_run(result_of("a", findings), result_of("b", findings))["results"]
+    assert len({found["partialFingerprints"]["primaryLocationLineHash"] for found in results}) == 6
+
+
 def test_sarif_leaves_out_the_region_of_a_finding_without_a_position() -> None:
     bare = Finding("read-error", facts={"why": "gone"})
     (found,) = sarif_run(result_of("f", [bare]))["results"]
@@ -307,7 +315,7 @@ def test_github_counts_what_it_leaves_out_and_sums_up() -> None:
     result = result_of("f", [finding_for(RULES["crc-mismatch"])] * (MAX_PER_RULE + 5))
     assert ("notice", {"file": "f", "title": "K201 crc-mismatch"}, "5 more, not listed") in github(result)
     assert written(reports.write_github, result, UNREAD).splitlines()[-1] == (
-        "kseg: damaged: 2 files, 6 batches, 0 records, 21 errors, 0 warnings, 0 notes, 0 lost bytes, "
+        "kseg: damaged: 2 files, 6 batches, 0 records, 21 errors, 0 warnings, 0 infos, 0 lost bytes, "
         "1 could not be read"
     )
 
@@ -349,7 +357,7 @@ def test_html_shows_each_finding_with_what_a_broker_does() -> None:
     for verdict in result.verdicts:
         assert verdict.message in text
         assert f"Broker: {verdict.rule.broker}" in text
-        assert reports.place(verdict.finding) in text
+        assert all(part in text for part in reports.places(verdict.finding))
     assert SOUND.file in text
     assert "Could not be read: no permission" in text
     assert page.count("rect") == len(RULES)

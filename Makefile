@@ -1,0 +1,54 @@
+# `make demo` and `make test` are all the set-up there is; they need Python 3.11 or newer with venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := pyproject.toml setup.py $(wildcard kseg/*.py kseg/*.pxd)
+
+.PHONY: demo test check interop fixtures findings docs bench dist clean
+
+demo: $(VENV)/.installed
+	@sh demo.sh $(BIN)/kseg
+
+test: $(VENV)/.tested
+	$(BIN)/python -m pytest -q
+
+check: $(VENV)/.tested
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m tests.docs
+
+# The parts of `make test` that need Java and Maven, alone; without these they skip.
+interop: $(VENV)/.tested
+	$(BIN)/python -m pytest -q -m interop
+
+fixtures: $(VENV)/.tested
+	$(BIN)/python -m tests.lab.make_fixtures
+
+findings: $(VENV)/.tested
+	$(BIN)/python -m tests.make_findings
+
+docs: $(VENV)/.tested
+	$(BIN)/python -m tests.docs --write
+
+bench: $(VENV)/.tested
+	$(BIN)/python -m bench
+
+dist: $(VENV)/.tested
+	$(BIN)/python -m pip install -q build
+	$(BIN)/python -m build
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info kseg/*.so
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(SOURCES) | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.tested: $(VENV)/.installed
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test,lab,check]'
+	@touch $@

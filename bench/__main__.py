@@ -1,0 +1,105 @@
+"""``python -m bench``: make the corpora and peers that are wanting, measure, print the table."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from bench import corpora, peers, table
+from bench.cases import CASES, Case
+from bench.corpora import Corpus
+from bench.measure import BenchError, Command, Run, alternate, run
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+_SUMMARY = re.compile(r"(\d+) batches, (\d+) records")
+
+
+def main() -> int:
+    """0 when all was measured, whatever came out; 1 when something was not; 2 for usage."""
+    options = _options()
+    cases = [case for case in CASES if case.quick or not options.quick]
+    if options.only:
+        cases = [case for case in CASES if any(name in case.name for name in options.only)]
+    if not cases:
+        print(f"no case is named so; there are: {', '.join(case.name for case in CASES)}", file=sys.stderr)
+        return 2
+    rounds = options.rounds or (2 if options.quick else 5)
+    rows: list[table.Row] = []
+    for case in cases:
+        begin = time.perf_counter()
+        measured = _measure(case, rounds)
+        rows += measured
+        for row in measured:
+            print(table.line(row), file=sys.stderr, flush=True)
+        print(f"{case.name}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
+    text = table.table(rows, peers.engine(), rounds)
+    print(text, end="")
+    if options.write:
+        table.write(README, text)
+    return int(any(not row.values for row in rows))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="kseg against its floor and its peers.")
+    parser.add_argument("--quick", action="store_true", help="two rounds, and no case of more than 1 GiB")
+    parser.add_argument("--only", action="append", metavar="NAME", help="cases with NAME in their name (repeatable)")
+    parser.add_argument("--rounds", type=int, metavar="N", help="how often each contender runs (default 5)")
+    parser.add_argument("--write", action="store_true", help="keep the table in README.md, between its markers")
+    options = parser.parse_args()
+    if options.write and options.only:
+        parser.error("--write keeps the whole table: not with --only")
+    return options
+
+
+def _measure(case: Case, rounds: int) -> list[table.Row]:
+    """The rows of one case. A contender that can't run leaves its rows empty, and the others run."""
+    missing: list[str] = []
+    commands: list[Command] = []
+    runs: dict[str, list[Run]] = {}
+    try:
+        made = {name: corpora.corpus(name) for name in case.inputs}
+        for contender in case.contenders:
+            try:
+                commands.append(contender(made))
+            except BenchError as error:
+                missing.append(str(error))
+        for corpus in made.values():
+            run(peers.cat(corpus))  # into the page cache: disks are not what is measured
+        runs = alternate(commands, rounds * case.times)
+        for command in commands:
+            _check(command, runs[command.name], made)
+    except BenchError as error:
+        missing.append(str(error))
+        runs = {}
+    finally:
+        for name in case.inputs:
+            corpora.remove(name)
+    for why in missing:
+        print(f"{case.name}: {why}", file=sys.stderr)
+    return table.rows_of(case, runs, "; ".join(why.splitlines()[0] for why in missing))
+
+
+def _check(command: Command, runs: list[Run], made: Mapping[str, Corpus]) -> None:
+    """Whoever says how much it saw must have seen all of its corpus: nobody wins by reading less."""
+    for corpus in made.values():
+        if str(corpus.path) not in command.argv:
+            continue
+        for done in runs:
+            counted = done.counted()
+            summary = _SUMMARY.search(done.output)
+            if summary is not None:
+                counted = {"batches": int(summary[1]), "records": int(summary[2])}
+            if "--shallow" in command.argv:
+                counted.pop("records", None)
+            for what, number in counted.items():
+                expected = getattr(corpus, what, number)
+                if number != expected:
+                    raise BenchError(f"{command.name} counted {number} {what} where {expected} are")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,230 @@
+"""What is measured, and the goals it is held to: a table of cases. A goal is a figure of two contenders' runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from bench import peers
+from bench.corpora import CODECS, Corpus
+from bench.measure import BenchError, Command, Run
+
+Contender = Callable[[Mapping[str, Corpus]], Command]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number made of one round's two runs, ours and the peer's, and how it is written."""
+
+    of: Callable[[Run, Run], float]
+    written: str
+
+
+SLOWDOWN = Figure(lambda ours, peer: ours.wall / peer.wall, "{:.2f}x its time")
+SPEEDUP = Figure(lambda ours, peer: peer.wall / ours.wall, "{:.1f}x as fast")
+ABOVE = Figure(lambda ours, peer: ours.wall - peer.wall, "{:.3f} s above")
+PEAK = Figure(lambda ours, peer: ours.peak / 1e6, "{:.0f} MB peak")
+PEAKS = Figure(lambda ours, peer: ours.peak / peer.peak, "{:.2f}x its peak")
+PER_BYTE = Figure(lambda ours, peer: ours.wall / peer.wall / 4, "{:.2f}x its time a byte")
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """``ours`` and ``peer`` name contenders of the case. ``limit`` None is measured for information."""
+
+    ours: str
+    peer: str
+    figure: Figure
+    at_most: float | None = None
+    at_least: float | None = None
+
+    def holds(self, value: float) -> bool | None:
+        """Whether that value is good enough; None where nothing was promised."""
+        if self.at_most is not None:
+            return value <= self.at_most
+        return value >= self.at_least if self.at_least is not None else None
+
+    @property
+    def text(self) -> str:
+        """The promise, as the table has it."""
+        if self.at_most is not None:
+            return f"at most {self.at_most:g}"
+        return f"at least {self.at_least:g}" if self.at_least is not None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Contenders that take turns over some corpora. ``times`` multiplies the rounds, where a run is a blink."""
+
+    name: str
+    inputs: tuple[str, ...]
+    contenders: tuple[Contender, ...]
+    goals: tuple[Goal, ...]
+    quick: bool = True
+    times: int = 1
+
+
+def _validate(name: str, corpus: str, *options: str, label: str = "kseg", pure: bool = False) -> Contender:
+    def make(corpora: Mapping[str, Corpus]) -> Command:
+        if pure and "plain" not in peers.engine(pure=True):
+            raise BenchError(f"{label}: KSEG_PURE=1 does not select the interpreted kernel")
+        path = str(corpora[corpus].path)
+        return peers.kseg(label, name, *options, path, pure=pure, output=name == "validate")
+
+    return make
+
+
+def _codec(codec: str) -> Case:
+    contenders: list[Contender] = [
+        _validate("validate", codec, "--jobs", "1"),
+        lambda corpora: peers.floor(corpora[codec]),
+        lambda corpora: peers.dump_log(corpora[codec], "--deep-iteration"),
+        lambda corpora: peers.franz(corpora[codec]),
+        lambda corpora: peers.aiokafka(corpora[codec]),
+    ]
+    goals = [
+        Goal("kseg", "floor", SLOWDOWN, at_most=1.5),
+        Goal("kseg", "kafka-dump-log", SPEEDUP, at_least=10),
+        Goal("kseg", "franz-go", SPEEDUP),
+        Goal("kseg", "aiokafka", SPEEDUP),
+    ]
+    return Case(f"validate {codec}", (codec,), tuple(contenders), tuple(goals))
+
+
+def _unpromised(corpus: str) -> Case:
+    contenders: tuple[Contender, ...] = (
+        _validate("validate", corpus, "--jobs", "1"),
+        lambda corpora: peers.floor(corpora[corpus]),
+        lambda corpora: peers.dump_log(corpora[corpus], "--deep-iteration"),
+        lambda corpora: peers.franz(corpora[corpus]),
+    )
+    goals = tuple(
+        Goal("kseg", peer, SLOWDOWN if peer == "floor" else SPEEDUP) for peer in ("floor", "kafka-dump-log", "franz-go")
+    )
+    return Case(f"validate {corpus}", (corpus,), contenders, goals)
+
+
+def _dump(output: str) -> Case:
+    return Case(
+        f"dump {output}",
+        ("lz4",),
+        (
+            _validate("dump", "lz4", "--deep", "--format", output),
+            lambda corpora: peers.dump_log(corpora["lz4"], "--print-data-log"),
+        ),
+        (Goal("kseg", "kafka-dump-log", SPEEDUP, at_least=4),),
+    )
+
+
+def _columns(codec: str) -> Case:
+    return Case(
+        f"columns {codec}",
+        (codec,),
+        (
+            lambda corpora: peers.kseg_columns(corpora[codec]),
+            lambda corpora: peers.aiokafka(corpora[codec], own_clock=True),
+        ),
+        (Goal("kseg columns", "aiokafka", SPEEDUP, at_least=3),),
+    )
+
+
+def _gigabyte(codec: str) -> Case:
+    corpus = f"1g-{codec}"
+    return Case(
+        f"1 GiB {codec}",
+        (corpus,),
+        (_validate("validate", corpus, "--jobs", "1"), lambda corpora: peers.franz(corpora[corpus])),
+        (Goal("kseg", "franz-go", SPEEDUP, at_least=1),),
+        quick=False,
+    )
+
+
+_TINY = "10k-one-record-batches"
+
+CASES: tuple[Case, ...] = (
+    *(_codec(codec) for codec in CODECS),
+    Case(
+        "validate one-record-batches",
+        ("one-record-batches",),
+        (
+            _validate("validate", "one-record-batches", "--jobs", "1"),
+            lambda corpora: peers.dump_log(corpora["one-record-batches"], "--deep-iteration"),
+            lambda corpora: peers.franz(corpora["one-record-batches"]),
+            lambda corpora: peers.aiokafka(corpora["one-record-batches"]),
+        ),
+        (
+            Goal("kseg", "kafka-dump-log", SPEEDUP, at_least=10),
+            Goal("kseg", "franz-go", SPEEDUP),
+            Goal("kseg", "aiokafka", SPEEDUP),
+        ),
+    ),
+    *(_unpromised(corpus) for corpus in ("v0-gzip", "v0-snappy", "v1-lz4", "large-none", "large-lz4")),
+    Case(
+        "plain Python lz4",
+        ("lz4",),
+        (
+            _validate("validate", "lz4", "--jobs", "1", label="kseg, plain", pure=True),
+            lambda corpora: peers.dump_log(corpora["lz4"], "--deep-iteration"),
+            lambda corpora: peers.kafka_python(corpora["lz4"]),
+        ),
+        (
+            Goal("kseg, plain", "kafka-dump-log", SPEEDUP, at_least=1),
+            Goal("kseg, plain", "kafka-python", SPEEDUP),
+        ),
+    ),
+    _dump("jsonl"),
+    _dump("text"),
+    _columns("none"),
+    _columns("lz4"),
+    Case(
+        "start",
+        (_TINY,),
+        (
+            lambda _: peers.kseg("kseg --version", "--version"),
+            _validate("validate", _TINY, label="kseg validate, 10 KB"),
+            lambda _: peers.bare_python(),
+        ),
+        (
+            Goal("kseg --version", "python -c pass", ABOVE, at_most=0.10),
+            Goal("kseg validate, 10 KB", "python -c pass", ABOVE, at_most=0.15),
+        ),
+        times=4,
+    ),
+    Case(
+        "shallow 1 GiB",
+        ("1g-lz4",),
+        (
+            _validate("validate", "1g-lz4", "--shallow", "--jobs", "1"),
+            lambda corpora: peers.floor(corpora["1g-lz4"], deep=False),
+            lambda corpora: peers.cat(corpora["1g-lz4"]),
+        ),
+        (Goal("kseg", "floor", SLOWDOWN, at_most=1.3), Goal("kseg", "cat", SLOWDOWN)),
+    ),
+    Case(
+        "two jobs, 1 GiB lz4",
+        ("1g-lz4",),
+        (
+            _validate("validate", "1g-lz4", "--jobs", "2", label="--jobs 2"),
+            _validate("validate", "1g-lz4", "--jobs", "1", label="--jobs 1"),
+        ),
+        (Goal("--jobs 2", "--jobs 1", SPEEDUP, at_least=1.7),),
+        quick=False,
+    ),
+    *(_gigabyte(codec) for codec in CODECS),
+    Case(
+        "growth lz4",
+        ("256m-lz4", "1g-lz4", "4g-lz4"),
+        (
+            _validate("validate", "256m-lz4", "--jobs", "1", label="256 MiB"),
+            _validate("validate", "1g-lz4", "--jobs", "1", label="1 GiB"),
+            _validate("validate", "4g-lz4", "--jobs", "1", label="4 GiB"),
+        ),
+        (
+            Goal("256 MiB", "256 MiB", PEAK, at_most=120),
+            Goal("4 GiB", "4 GiB", PEAK, at_most=120),
+            Goal("4 GiB", "256 MiB", PEAKS, at_most=1.05),
+            Goal("4 GiB", "1 GiB", PER_BYTE, at_most=1.05),
+        ),
+        quick=False,
+    ),
+)

@@ -1,0 +1,140 @@
+"""The segments that are measured: made once by Kafka's own batch builder, kept under ``.lab/bench/corpora``.
+
+Real Kafka needs Java and Maven. The big ones are copies of a base, one after another, their base offsets moved on: a
+v2 batch's CRC leaves the base offset out, so each copy is as valid as the first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+from dataclasses import asdict, dataclass
+from itertools import count
+from pathlib import Path
+
+from bench.measure import BenchError
+from kseg.log_format import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, RECORD_COUNT_AT
+from tests.lab import maven
+
+KAFKA = "4.3.0"
+HOME = maven.LAB / "bench"
+CORPORA = HOME / "corpora"
+PROGRAM = Path(__file__).parent / "programs" / "Corpora.java"
+SEGMENT = "00000000000000000000.log"
+#: ``batch.size`` of the producer by default.
+BATCH_SIZE = 16384
+
+_OFFSET_AND_LENGTH = struct.Struct(">qi")
+_SIZES = {"10k": 10_000, "256m": 1 << 28, "1g": 1 << 30, "4g": 1 << 32}
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What Corpora.java is asked for. ``batch_size`` 0 makes every record a batch."""
+
+    magic: int
+    codec: str
+    records: int = 800_000
+    batch_size: int = BATCH_SIZE
+    kind: str = "events"
+
+
+RECIPES = {
+    "none": Recipe(2, "none"),
+    "gzip": Recipe(2, "gzip"),
+    "snappy": Recipe(2, "snappy"),
+    "lz4": Recipe(2, "lz4"),
+    "zstd": Recipe(2, "zstd"),
+    "v0-snappy": Recipe(0, "snappy"),
+    "v0-gzip": Recipe(0, "gzip"),
+    "v1-lz4": Recipe(1, "lz4"),
+    "one-record-batches": Recipe(2, "none", batch_size=0, kind="lines"),
+    "large-none": Recipe(2, "none", records=400, batch_size=0, kind="large"),
+    "large-lz4": Recipe(2, "lz4", records=400, batch_size=0, kind="large"),
+}
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """A segment and what it holds; ``bytes`` is its size."""
+
+    path: Path
+    batches: int
+    records: int
+    bytes: int
+
+
+def corpus(name: str) -> Corpus:
+    """The corpus of that name, made if it isn't there: a recipe's, or ``4g-lz4``, a recipe's repeated to a size.
+
+    Raises BenchError where Java or Maven are wanting.
+    """
+    size, _, base = name.partition("-")
+    path = CORPORA / name / SEGMENT
+    manifest = path.with_name("corpus.json")
+    if name in RECIPES:
+        key = json.dumps(asdict(RECIPES[name]))
+    elif size in _SIZES and base in RECIPES:
+        key = json.dumps([_SIZES[size], asdict(RECIPES[base])])
+    else:
+        raise BenchError(f"no corpus is named {name}")
+    if manifest.exists():
+        kept = json.loads(manifest.read_text())
+        if kept["key"] == key:
+            return Corpus(path, kept["batches"], kept["records"], kept["bytes"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    counts = _write(path, RECIPES[name]) if name in RECIPES else _repeat(corpus(base), path, _SIZES[size])
+    manifest.write_text(json.dumps({**counts, "key": key}))
+    # What is not yet on disk would be written while others are timed.
+    os.sync()
+    return Corpus(path, **counts)
+
+
+def remove(name: str) -> None:
+    """Give back the room of a repeated corpus; recipes are kept."""
+    if name not in RECIPES:
+        shutil.rmtree(CORPORA / name, ignore_errors=True)
+
+
+def for_kafka(made: Corpus) -> Path:
+    """The same file under a folder of its own: kafka-dump-log leaves an empty ``.index`` beside what it reads."""
+    link = made.path.parent / "kafka" / SEGMENT
+    link.parent.mkdir(exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.hardlink_to(made.path)
+    return link
+
+
+def _write(path: Path, recipe: Recipe) -> dict[str, int]:
+    absent = maven.missing()
+    if absent:
+        raise BenchError(f"the corpora are written by real Kafka: that {absent}")
+    command = ["java", "-Xmx256m", "-cp", f"{maven.libs(KAFKA)}/*", str(PROGRAM), str(path)]
+    command += [str(recipe.magic), recipe.codec, str(recipe.records), str(recipe.batch_size), recipe.kind]
+    done = subprocess.run(command, check=False, capture_output=True, encoding="utf-8")
+    if done.returncode:
+        raise BenchError(f"Corpora.java ended with {done.returncode}\n{done.stderr}")
+    counts: dict[str, int] = json.loads(done.stdout)
+    return counts
+
+
+def _repeat(base: Corpus, path: Path, size: int) -> dict[str, int]:
+    """Whole v2 batches of ``base``, over and over, up to ``size`` bytes; a batch at a time (see ``measure.run``)."""
+    batches = records = written = 0
+    with path.open("wb") as out:
+        for shift in count(0, base.records):
+            with base.path.open("rb") as source:
+                while header := source.read(RECORD_BATCH_OVERHEAD):
+                    offset, length = _OFFSET_AND_LENGTH.unpack_from(header)
+                    if written + LOG_OVERHEAD + length > size:
+                        return {"batches": batches, "records": records, "bytes": written}
+                    out.write(_OFFSET_AND_LENGTH.pack(offset + shift, length) + header[LOG_OVERHEAD:])
+                    out.write(source.read(LOG_OVERHEAD + length - RECORD_BATCH_OVERHEAD))
+                    batches += 1
+                    records += int.from_bytes(header[RECORD_COUNT_AT:], "big")
+                    written += LOG_OVERHEAD + length
+    raise AssertionError("count() does not end")

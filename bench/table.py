@@ -1,0 +1,103 @@
+"""The table of figures against goals, as Markdown, and its place in the README."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+
+from bench.cases import Case, Goal
+from bench.measure import BenchError, Run
+
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+_HEAD = (
+    "| case | kseg | | against | | figure | spread | goal | held | peak |",
+    "|---|---|--:|---|--:|--:|--:|---|---|--:|",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One goal of a case, measured. ``values`` has the figure of every round; ``missing`` says why there are none."""
+
+    case: str
+    goal: Goal
+    values: tuple[float, ...] = ()
+    ours: tuple[Run, ...] = ()
+    peer: tuple[Run, ...] = ()
+    missing: str = ""
+
+    @property
+    def held(self) -> bool | None:
+        """Whether the median holds the goal; None without a goal or a measurement."""
+        return self.goal.holds(median(self.values)) if self.values else None
+
+
+def rows_of(case: Case, runs: Mapping[str, Sequence[Run]], missing: str) -> list[Row]:
+    """A row a goal. Rounds are paired: a figure is made of two runs that stood side by side."""
+    rows = []
+    for goal in case.goals:
+        ours, peer = tuple(runs.get(goal.ours, ())), tuple(runs.get(goal.peer, ()))
+        values = tuple(goal.figure.of(one, other) for one, other in zip(ours, peer, strict=False))
+        rows.append(Row(case.name, goal, values, ours, peer, "" if values else missing or "not measured"))
+    return rows
+
+
+def line(row: Row) -> str:
+    """One row in Markdown. Times and figures are medians over the rounds, the spread their least and greatest."""
+    goal = row.goal
+    if not row.values:
+        cells = [row.case, goal.ours, "", goal.peer, "", row.missing, "", goal.text, "", ""]
+    else:
+        held = {True: "yes", False: "**no**", None: ""}[row.held]
+        peak = max(run.peak for run in row.ours) / 1e6
+        cells = [
+            *(row.case, goal.ours, _seconds(row.ours), goal.peer, _seconds(row.peer)),
+            goal.figure.written.format(median(row.values)),
+            f"{min(row.values):.2f} to {max(row.values):.2f}",
+            *(goal.text, held, f"{peak:.0f} MB"),
+        ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def table(rows: Iterable[Row], engine: str, rounds: int) -> str:
+    """The whole table, with when and where it was made."""
+    rows = list(rows)
+    promised = [row for row in rows if row.goal.text]
+    held = sum(row.held is True for row in promised)
+    heading = (
+        f"{datetime.now(UTC):%Y-%m-%d}, {machine()}; {engine}. {rounds} rounds, taking turns; wall-clock medians of"
+        f" whole processes (of the loop alone for columns). {held} of {len(promised)} goals held."
+    )
+    return "\n".join([heading, "", *_HEAD, *(line(row) for row in rows)]) + "\n"
+
+
+def machine() -> str:
+    """Processor, cores, memory, system, Python."""
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    model = next((text.partition(":")[2].strip() for text in lines if text.startswith("model name")), model)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    system = f"{platform.system()} {platform.release().partition('-')[0]}"
+    return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, {system}, Python {platform.python_version()}"
+
+
+def write(readme: Path, text: str) -> None:
+    """Put the table between the README's markers. Raises BenchError where they are not."""
+    old = readme.read_text(encoding="utf-8") if readme.exists() else ""
+    before, begin, rest = old.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise BenchError(f"{readme.name} has no {BEGIN} … {END}")
+    readme.write_text(f"{before}{BEGIN}\n{text}{END}{after}", encoding="utf-8")
+
+
+def _seconds(runs: Sequence[Run]) -> str:
+    return f"{median(run.wall for run in runs):.2f} s"

@@ -1,0 +1,369 @@
+"""Makes ``fixtures/findings/``: for each rule a real broker's segment, damaged so that the rule and no other speaks.
+
+    python -m tests.make_findings [RULE…]
+
+A folder holds the damaged file, ``expect.jsonl`` (the findings in full and the summary), ``ORIGIN`` (what it was and
+what was done to it) and, where the rule needs one, ``settings.json``. What is written here was looked at by hand:
+look again before committing a change.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kseg import rows
+from kseg.findings import RULES, Policy
+from kseg.storage import SegmentFile
+from kseg.validate import Settings, validate_segment
+from tests import damage
+from tests.damage import alter, entries, fix_crc, get, inflated, put, stored, with_inflated, with_payload
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+SEGMENTS, FINDINGS = FIXTURES / "segments", FIXTURES / "findings"
+FIRST = "00000000000000000000.log"
+
+#: A rule that no file can show: it is what the system says when reading fails.
+WITHOUT_FILE = "read-error"
+
+Damage = Callable[[bytes], bytes]
+
+
+class Case:
+    """How one rule's file is made. ``what`` tells a person, ``settings`` are those of ``kseg validate``."""
+
+    def __init__(self, segment: str, what: str, *, name: str | None = None, **settings: Any) -> None:
+        folder, _, file = segment.partition("/")
+        self.segment = f"{folder}/{file or FIRST}"
+        self.name = name or file or FIRST
+        self.what = what
+        self.settings = settings
+        self.make: Damage
+
+    def __call__(self, make: Damage) -> Damage:
+        self.make = make
+        CASES[make.__name__.replace("_", "-")] = self
+        return make
+
+
+CASES: dict[str, Case] = {}
+
+PLAIN = "4.3.0-v2-none"
+MARKERS = f"4.3.0-v2-none-transactions/{17:020}.log"
+
+
+# K1: framing
+
+
+@Case(PLAIN, "cut inside the last entry's body")
+def truncated_tail(data: bytes) -> bytes:
+    return damage.shrink(data, entries(data)[-1].at + 4000)
+
+
+@Case(PLAIN, "2048 zeros behind the last entry")
+def zero_tail(data: bytes) -> bytes:
+    return data + bytes(2048)
+
+
+@Case(PLAIN, "the third entry's size 100 less than it is")
+def invalid_size(data: bytes) -> bytes:
+    at = entries(data)[2].at
+    return put(data, at, size=get(data, at, "size") - 100)
+
+
+@Case(PLAIN, "the third entry's magic flipped to 253")
+def unknown_magic(data: bytes) -> bytes:
+    return damage.flip(data, entries(data)[2].at + 16)
+
+
+@Case(PLAIN, "37 bytes of noise before the fourth entry")
+def lost_bytes(data: bytes) -> bytes:
+    return damage.insert(data, entries(data)[3].at, damage.noise(37))
+
+
+@Case("4.3.0-v2-lz4", "nothing: the limit is 700 bytes, and the fourth entry has 797", max_message_bytes=700)
+def oversize_entry(data: bytes) -> bytes:
+    return data
+
+
+# K2: batches
+
+
+@Case(PLAIN, "a byte in the middle of the second entry flipped")
+def crc_mismatch(data: bytes) -> bytes:
+    return damage.flip(data, entries(data)[1].at + 200)
+
+
+@Case(PLAIN, "the third entry twice")
+def non_monotonic_offset(data: bytes) -> bytes:
+    third = entries(data)[2]
+    return damage.insert(data, third.end, data[third.at : third.end])
+
+
+@Case(PLAIN, "the third entry gone")
+def offset_gap(data: bytes) -> bytes:
+    third = entries(data)[2]
+    return damage.cut(data, third.at, third.end)
+
+
+@Case(PLAIN, "the third entry's record count one less, CRC made right")
+def record_count_mismatch(data: bytes) -> bytes:
+    at = entries(data)[2].at
+    return alter(data, at, record_count=get(data, at, "record_count") - 1)
+
+
+@Case(PLAIN, "the second entry's largest timestamp a day less, CRC made right")
+def max_timestamp_mismatch(data: bytes) -> bytes:
+    at = entries(data)[1].at
+    return alter(data, at, max_timestamp=get(data, at, "max_timestamp") - 86_400_000)
+
+
+@Case(PLAIN, "attribute bit 9 of the third entry set, CRC made right")
+def reserved_attribute_bits(data: bytes) -> bytes:
+    at = entries(data)[2].at
+    return alter(data, at, attributes=get(data, at, "attributes") | 1 << 9)
+
+
+@Case(PLAIN, "the third entry's last offset delta -1, CRC made right")
+def invalid_offset_range(data: bytes) -> bytes:
+    return alter(data, entries(data)[2].at, last_offset_delta=-1)
+
+
+@Case(PLAIN, "the last entry's last offset delta five more, CRC made right")
+def last_offset_mismatch(data: bytes) -> bytes:
+    at = entries(data)[-1].at
+    return alter(data, at, last_offset_delta=get(data, at, "last_offset_delta") + 5)
+
+
+def _timestamps(data: bytes, at: int, base: int) -> bytes:
+    span = get(data, at, "max_timestamp") - get(data, at, "base_timestamp")
+    return alter(data, at, base_timestamp=base, max_timestamp=base + span)
+
+
+@Case(PLAIN, "the second entry's timestamps in the year 2200, CRC made right")
+def future_timestamp(data: bytes) -> bytes:
+    return _timestamps(data, entries(data)[1].at, 7_258_118_400_000)
+
+
+@Case(PLAIN, "the second entry's timestamps in seconds, CRC made right")
+def timestamp_unit(data: bytes) -> bytes:
+    at = entries(data)[1].at
+    return _timestamps(data, at, get(data, at, "base_timestamp") // 1000)
+
+
+@Case(PLAIN, "the second entry's timestamps -60000, CRC made right")
+def invalid_timestamp(data: bytes) -> bytes:
+    return _timestamps(data, entries(data)[1].at, -60_000)
+
+
+@Case(PLAIN, "the second entry's partition leader epoch 7, outside the CRC")
+def leader_epoch_regression(data: bytes) -> bytes:
+    return put(data, entries(data)[1].at, partition_leader_epoch=7)
+
+
+@Case("4.3.0-v2-none-idempotent", "producer 1's last batch but one in epoch 1, CRC made right")
+def producer_epoch_regression(data: bytes) -> bytes:
+    return alter(data, entries(data)[4].at, producer_epoch=1, base_sequence=0)
+
+
+@Case("4.3.0-v2-none-idempotent", "producer 0's second batch gone, the offsets behind it moved up")
+def sequence_gap(data: bytes) -> bytes:
+    gone = entries(data)[3]
+    return damage.move(damage.cut(data, gone.at, gone.end), gone.at, -7)
+
+
+@Case("4.3.0-v2-none-idempotent", "producer 0's second batch again behind itself, under new offsets")
+def duplicate_sequence(data: bytes) -> bytes:
+    second = entries(data)[3]
+    return damage.move(damage.insert(data, second.end, data[second.at : second.end]), second.end, 7)
+
+
+@Case("4.3.0-v2-none-idempotent", "the last batch without a sequence, CRC made right")
+def inconsistent_producer(data: bytes) -> bytes:
+    return alter(data, entries(data)[-1].at, base_sequence=-1)
+
+
+@Case(PLAIN, "the file named as if it began at offset 13", name=f"{13:020}.log")
+def file_name_mismatch(data: bytes) -> bytes:
+    return data
+
+
+@Case(PLAIN, "a v1 message in place of the second entry, which holds one record, too")
+def magic_downgrade(data: bytes) -> bytes:
+    old = (SEGMENTS / "2.8.2-v1-none" / FIRST).read_bytes()
+    first, second = entries(old)[0], entries(data)[1]
+    return damage.splice(data, second.at, second.end, put(old[first.at : first.end], 0, base_offset=12))
+
+
+# K3: records
+
+
+def _rewrite_records(data: bytes, entry: int, rewrite: Callable[[list[bytes]], list[bytes]]) -> bytes:
+    place = entries(data)[entry]
+    return with_inflated(data, place, b"".join(rewrite(damage.records(inflated(data, place)))))
+
+
+@Case(PLAIN, "in the third entry the key length of record 4 is 63, CRC made right")
+def malformed_record(data: bytes) -> bytes:
+    def rewrite(records: list[bytes]) -> list[bytes]:
+        broken = bytearray(records[4])
+        broken[_key_at(records[4])] = 126
+        return [*records[:4], bytes(broken), *records[5:]]
+
+    return _rewrite_records(data, 2, rewrite)
+
+
+def _key_at(record: bytes) -> int:
+    """Where the key's length stands: behind length, attributes, timestamp delta and offset delta."""
+    at = damage.read_varint(record, 0)[1] + 1
+    return damage.read_varint(record, damage.read_varint(record, at)[1])[1]
+
+
+@Case(PLAIN, "in the first entry record 3 without its key, CRC made right", compacted=True)
+def null_key(data: bytes) -> bytes:
+    place = entries(data)[0]
+    old = damage.records(inflated(data, place))[3]
+    begin = damage.read_varint(old, 0)[1]
+    key_at = _key_at(old)
+    size, key_begin = damage.read_varint(old, key_at)
+    body = old[begin:key_at] + damage.varint(-1) + old[key_begin + size :]
+    return _rewrite_records(data, 0, lambda records: [*records[:3], damage.varint(len(body)) + body, *records[4:]])
+
+
+@Case(PLAIN, "in the third entry record 5 takes the offset delta of record 4, CRC made right")
+def record_offset_mismatch(data: bytes) -> bytes:
+    def rewrite(records: list[bytes]) -> list[bytes]:
+        broken = bytearray(records[5])
+        broken[_key_at(records[5]) - 1] = damage.varint(4)[0]
+        return [*records[:5], bytes(broken), *records[6:]]
+
+    return _rewrite_records(data, 2, rewrite)
+
+
+@Case("2.8.2-v1-gzip", "in the second wrapper the last value byte of inner message 2 flipped, compressed again")
+def inner_crc_mismatch(data: bytes) -> bytes:
+    place = entries(data)[1]
+    inner = inflated(data, place)
+    return with_inflated(data, place, damage.flip(inner, entries(inner)[2].end - 1, 1))
+
+
+@Case("2.8.2-v0-gzip", "the last wrapper's offset two more, outside the CRC")
+def wrapper_offset_mismatch(data: bytes) -> bytes:
+    at = entries(data)[-1].at
+    return put(data, at, base_offset=get(data, at, "base_offset") + 2)
+
+
+def _inner_codec(data: bytes, codec: int) -> bytes:
+    place = entries(data)[1]
+    inner = inflated(data, place)
+    at = entries(inner)[2].at
+    return with_inflated(data, place, alter(inner, at, attributes=codec))
+
+
+@Case("2.8.2-v1-gzip", "in the second wrapper inner message 2 names gzip, too, inner CRC made right")
+def nested_compression(data: bytes) -> bytes:
+    return _inner_codec(data, 1)
+
+
+@Case("2.8.2-v1-gzip", "in the second wrapper inner message 2 names snappy, inner CRC made right: nested, and mixed")
+def mixed_wrapper_codecs(data: bytes) -> bytes:
+    return _inner_codec(data, 2)
+
+
+@Case("2.8.2-v0-gzip", "in the second wrapper the last 9 inflated bytes gone, compressed again")
+def truncated_wrapper(data: bytes) -> bytes:
+    place = entries(data)[1]
+    return with_inflated(data, place, inflated(data, place)[:-9])
+
+
+@Case(MARKERS, "the first marker's key cut to its version, CRC made right")
+def malformed_control_record(data: bytes) -> bytes:
+    place = entries(data)[0]
+    (old,) = damage.records(inflated(data, place))
+    key_at = _key_at(old)
+    size, begin = damage.read_varint(old, key_at)
+    body = old[damage.read_varint(old, 0)[1] : key_at] + damage.varint(2) + old[begin : begin + 2] + old[begin + size :]
+    return with_inflated(data, place, damage.varint(len(body)) + body)
+
+
+@Case("4.3.0-v2-none-headers", "the first letter of a header key in the first entry made 0xff, CRC made right")
+def invalid_header_key(data: bytes) -> bytes:
+    place = entries(data)[0]
+    at = data.index(HEADER_KEY, damage.payload_begin(data, place))
+    assert at < place.end
+    return fix_crc(damage.splice(data, at, at + 1, b"\xff"), place.at)
+
+
+HEADER_KEY = b"trace"
+
+
+# K4: codecs
+
+
+@Case("4.3.0-v2-lz4", "codec 6 in the third entry's attributes, CRC made right")
+def unknown_codec(data: bytes) -> bytes:
+    at = entries(data)[2].at
+    return alter(data, at, attributes=get(data, at, "attributes") & ~7 | 6)
+
+
+@Case("4.3.0-v2-zstd", "a byte in the middle of the third entry's stream flipped, CRC made right")
+def undecodable_payload(data: bytes) -> bytes:
+    place = entries(data)[2]
+    return fix_crc(damage.flip(data, place.at + 200), place.at)
+
+
+@Case("4.3.0-v2-zstd", "the second entry's stream replaced by 257 MiB of zeros, which is 8 kB of zstd")
+def decompression_limit(data: bytes) -> bytes:
+    import zstandard
+
+    bomb = zstandard.ZstdCompressor(level=1, write_content_size=True).compress(bytes(257 << 20))
+    return with_payload(data, entries(data)[1], bomb)
+
+
+@Case("2.8.2-v1-gzip", "20 bytes behind the second wrapper's gzip stream, sizes and CRC made right")
+def codec_quirk(data: bytes) -> bytes:
+    place = entries(data)[1]
+    return with_payload(data, place, stored(data, place) + b"twenty bytes behind.")
+
+
+def findings(path: Path, settings: dict[str, Any]) -> list[rows.Row]:
+    """The findings of a file as rows, and the summary, with the file's base name."""
+    known = {key: value for key, value in settings.items() if key != "rule"}
+    result = validate_segment(SegmentFile(str(path)), Settings(**known, policy=Policy.parse(settings.get("rule", ()))))
+    assert result.unread is None, result.unread
+    found = [{**rows.finding_row(verdict), "file": path.name} for verdict in result.verdicts]
+    summary = result.summary
+    counts = {name: getattr(summary, name) for name in ("batches", "records", "bytes", "lost_bytes")}
+    return [*found, {"kind": "summary", **counts, "verdict": summary.verdict}]
+
+
+def write(rule: str, case: Case) -> None:
+    """One folder anew."""
+    folder = FINDINGS / rule
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    path = folder / case.name
+    path.write_bytes(case.make((SEGMENTS / case.segment).read_bytes()))
+    if case.settings:
+        (folder / "settings.json").write_text(json.dumps(case.settings) + "\n", encoding="utf-8")
+    origin = f"made from fixtures/segments/{case.segment}\n{case.what}\n"
+    (folder / "ORIGIN").write_text(origin, encoding="utf-8")
+    lines = [json.dumps(row) + "\n" for row in findings(path, case.settings)]
+    (folder / "expect.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
+def main(names: list[str]) -> None:
+    missing = RULES.keys() - CASES.keys() - {WITHOUT_FILE}
+    for rule in names or CASES:
+        write(rule, CASES[rule])
+        sys.stdout.write(f"{rule}\n")
+    if missing:
+        sys.exit(f"rules without a case: {', '.join(sorted(missing))}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
