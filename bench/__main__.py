@@ -15,6 +15,8 @@ from bench.corpora import Corpus
 from bench.measure import BenchError, Command, Run, alternate, run
 
 README = Path(__file__).resolve().parents[1] / "README.md"
+#: A case begins no further round after that many seconds.
+QUICK_SECONDS, FULL_SECONDS = 8.0, 240.0
 _SUMMARY = re.compile(r"(\d+) batches, (\d+) records")
 
 
@@ -29,14 +31,17 @@ def main() -> int:
         return 2
     rounds = options.rounds or (2 if options.quick else 5)
     rows: list[table.Row] = []
+    engine = peers.engine()
     for case in cases:
         begin = time.perf_counter()
-        measured = _measure(case, rounds)
+        measured = _measure(case, rounds, QUICK_SECONDS if options.quick else FULL_SECONDS)
         rows += measured
         for row in measured:
             print(table.line(row), file=sys.stderr, flush=True)
         print(f"{case.name}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
-    text = table.table(rows, peers.engine(), rounds)
+    if engine != peers.engine():
+        print(f"kseg was built anew meanwhile: {engine}, now {peers.engine()}", file=sys.stderr)
+    text = table.table(rows, engine, rounds)
     print(text, end="")
     if options.write:
         table.write(README, text)
@@ -55,7 +60,7 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _measure(case: Case, rounds: int) -> list[table.Row]:
+def _measure(case: Case, rounds: int, seconds: float) -> list[table.Row]:
     """The rows of one case. A contender that can't run leaves its rows empty, and the others run."""
     missing: list[str] = []
     commands: list[Command] = []
@@ -69,7 +74,7 @@ def _measure(case: Case, rounds: int) -> list[table.Row]:
                 missing.append(str(error))
         for corpus in made.values():
             run(peers.cat(corpus))  # into the page cache: disks are not what is measured
-        runs = alternate(commands, rounds * case.times)
+        runs = alternate(commands, rounds * case.times, seconds)
         for command in commands:
             _check(command, runs[command.name], made)
     except BenchError as error:
@@ -93,6 +98,8 @@ def _check(command: Command, runs: list[Run], made: Mapping[str, Corpus]) -> Non
             summary = _SUMMARY.search(done.output)
             if summary is not None:
                 counted = {"batches": int(summary[1]), "records": int(summary[2])}
+            if command.output and not counted:
+                raise BenchError(f"{command.name} does not say how much it saw: {done.output[-200:]}")
             if "--shallow" in command.argv:
                 counted.pop("records", None)
             for what, number in counted.items():

@@ -1,7 +1,7 @@
 """The segments that are measured: made once by Kafka's own batch builder, kept under ``.lab/bench/corpora``.
 
-Real Kafka needs Java and Maven. The big ones are copies of a base, one after another, their base offsets moved on: a
-v2 batch's CRC leaves the base offset out, so each copy is as valid as the first.
+Where Java and Maven are not, kseg's own writer makes them. The big ones are copies of a base, one after another, their
+base offsets moved on: a v2 batch's CRC leaves the base offset out, so each copy is as valid as the first.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import shutil
 import struct
 import subprocess
+import sys
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
@@ -22,7 +23,7 @@ from tests.lab import maven
 KAFKA = "4.3.0"
 HOME = maven.LAB / "bench"
 CORPORA = HOME / "corpora"
-PROGRAM = Path(__file__).parent / "programs" / "Corpora.java"
+PROGRAMS = Path(__file__).parent / "programs"
 SEGMENT = "00000000000000000000.log"
 #: ``batch.size`` of the producer by default.
 BATCH_SIZE = 16384
@@ -71,17 +72,15 @@ class Corpus:
 def corpus(name: str) -> Corpus:
     """The corpus of that name, made if it isn't there: a recipe's, or ``4g-lz4``, a recipe's repeated to a size.
 
-    Raises BenchError where Java or Maven are wanting.
+    Raises BenchError for another name, and where the writer fails.
     """
     size, _, base = name.partition("-")
     path = CORPORA / name / SEGMENT
     manifest = path.with_name("corpus.json")
-    if name in RECIPES:
-        key = json.dumps(asdict(RECIPES[name]))
-    elif size in _SIZES and base in RECIPES:
-        key = json.dumps([_SIZES[size], asdict(RECIPES[base])])
-    else:
+    if name not in RECIPES and (size not in _SIZES or base not in RECIPES):
         raise BenchError(f"no corpus is named {name}")
+    # Another recipe, or another writer, makes it anew.
+    key = json.dumps([_SIZES.get(size), asdict(RECIPES.get(name) or RECIPES[base]), maven.missing()])
     if manifest.exists():
         kept = json.loads(manifest.read_text())
         if kept["key"] == key:
@@ -110,14 +109,14 @@ def for_kafka(made: Corpus) -> Path:
 
 
 def _write(path: Path, recipe: Recipe) -> dict[str, int]:
-    absent = maven.missing()
-    if absent:
-        raise BenchError(f"the corpora are written by real Kafka: that {absent}")
-    command = ["java", "-Xmx256m", "-cp", f"{maven.libs(KAFKA)}/*", str(PROGRAM), str(path)]
-    command += [str(recipe.magic), recipe.codec, str(recipe.records), str(recipe.batch_size), recipe.kind]
+    if maven.missing():
+        command = [sys.executable, str(PROGRAMS / "own_corpora.py")]
+    else:
+        command = ["java", "-Xmx256m", "-cp", f"{maven.libs(KAFKA)}/*", str(PROGRAMS / "Corpora.java")]
+    command += [str(path), str(recipe.magic), recipe.codec, str(recipe.records), str(recipe.batch_size), recipe.kind]
     done = subprocess.run(command, check=False, capture_output=True, encoding="utf-8")
     if done.returncode:
-        raise BenchError(f"Corpora.java ended with {done.returncode}\n{done.stderr}")
+        raise BenchError(f"{command[0]} ended with {done.returncode}\n{done.stderr}")
     counts: dict[str, int] = json.loads(done.stdout)
     return counts
 

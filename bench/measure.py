@@ -88,10 +88,16 @@ def run(command: Command) -> Run:
     return Run(done.counted()["seconds"], done.cpu, done.peak, done.output)
 
 
-def alternate(commands: Sequence[Command], rounds: int) -> dict[str, list[Run]]:
-    """``rounds`` runs of each, taking turns, every second round backwards, so that a slow minute hits all alike."""
+def alternate(commands: Sequence[Command], rounds: int, seconds: float) -> dict[str, list[Run]]:
+    """``rounds`` runs of each, taking turns, every second round backwards, so that a slow minute hits all alike.
+
+    No round but the first begins after ``seconds``.
+    """
+    begin = time.perf_counter()
     runs: dict[str, list[Run]] = {command.name: [] for command in commands}
     for number in range(rounds):
+        if number and time.perf_counter() - begin > seconds:
+            break
         for command in commands if number % 2 == 0 else reversed(commands):
             runs[command.name].append(run(command))
     return runs

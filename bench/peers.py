@@ -20,9 +20,9 @@ REQUIREMENTS = ("aiokafka==0.14.0", "kafka-python==3.0.12", "cramjam", "crc32c",
 
 # What bin/kafka-run-class.sh of Kafka 4.3 starts a tool with: KAFKA_HEAP_OPTS and KAFKA_JVM_PERFORMANCE_OPTS.
 JVM_FLAGS = (
-    "-Xmx256M -server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35"
-    " -XX:+ExplicitGCInvokesConcurrent -Djava.awt.headless=true"
-).split()
+    "-Xmx256M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true",
+)  # fmt: skip
 
 
 def kseg(name: str, *args: str, pure: bool = False, output: bool = True) -> Command:
@@ -40,7 +40,8 @@ def engine(*, pure: bool = False) -> str:
 
 def kseg_columns(corpus: Corpus) -> Command:
     """kseg as a library, timed in its process."""
-    return Command("kseg columns", (sys.executable, str(PROGRAMS / "kseg_columns.py"), str(corpus.path)), own_clock=True)
+    argv = (sys.executable, str(PROGRAMS / "kseg_columns.py"), str(corpus.path))
+    return Command("kseg columns", argv, own_clock=True)
 
 
 def floor(corpus: Corpus, *, deep: bool = True) -> Command:

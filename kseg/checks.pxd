@@ -8,13 +8,19 @@ cdef long long BAD, CODEC, CONTROL_BIT, TRANSACTIONAL_BIT, RESERVED_V0, RESERVED
 
 
 cdef class History:
-    cdef public bint begun
+    cdef public bint begun, misnamed
     cdef public long long end, last_offset, highest_offset, gaps, next_offset, leader_epoch, magic
     cdef public dict producers
+    cdef public set misplaced
 
 
-@cython.locals(row=cython.Py_ssize_t, wrapper=cython.bint, first=cython.longlong, previous=cython.longlong)
+@cython.locals(
+    row=cython.Py_ssize_t, wrapper=cython.bint, first=cython.longlong, last=cython.longlong, previous=cython.longlong,
+)
 cpdef check_offsets(BatchColumns batches, limits, History history, report)
+
+@cython.locals(following=cython.Py_ssize_t)
+cdef bint _is_misplaced(BatchColumns batches, Py_ssize_t row, long long first, long long last, long long previous)
 
 @cython.locals(row=cython.Py_ssize_t, name=cython.longlong, last=cython.longlong)
 cpdef check_file_name(BatchColumns batches, limits, History history, report)

@@ -43,12 +43,16 @@ RESERVED_V2 = V2_RESERVED
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the file itself can't say. ``now`` is epoch milliseconds, ``name_offset`` the file name's offset."""
+    """What the file itself can't say. ``now`` is epoch milliseconds, ``name_offset`` the file name's offset.
+
+    ``deep`` is whether entries are opened, too: then their records are counted, and the header's count is not judged.
+    """
 
     now: int
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     compacted: bool = False
     name_offset: int | None = None
+    deep: bool = False
 
 
 class History:
@@ -59,6 +63,9 @@ class History:
         self.end = 0  # the byte behind the last entry seen
         self.last_offset = -1
         self.highest_offset = -1
+        # Positions, in the window at hand, of entries whose base offset is known to be wrong.
+        self.misplaced: set[int] = set()
+        self.misnamed = False
         # As check_producers counts them: one loop runs ahead of the other by a window.
         self.gaps = 0
         self.next_offset = 0
@@ -83,27 +90,47 @@ def batch_finding(rule: str, batches: BatchColumns, row: int, **facts: Any) -> F
 
 def check_offsets(batches: BatchColumns, limits: Limits, history: History, report: Report) -> None:
     """``non-monotonic-offset`` and ``offset-gap``, against the entry right before; a break explains a gap."""
+    history.misplaced = set()
     for row in range(batches.count):
         if batches.crc_state[row] == BAD:
             continue
         wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC
-        first = batches.last_offset[row] if wrapper else batches.base_offset[row]
+        last = batches.last_offset[row]
+        first = last if wrapper else clamped(batches.base_offset[row])
         previous = history.last_offset
         if not history.begun:
             history.begun = True
-        elif first <= previous:
-            report(batch_finding("non-monotonic-offset", batches, row, offset=first, previous=previous))
-        elif (
-            first > previous + 1
-            and not wrapper
-            and first != history.highest_offset + 1
-            and batches.position[row] == history.end
-        ):
-            report(_gap(batches.position[row], previous + 1, first - 1))
-        history.last_offset = batches.last_offset[row]
-        if batches.last_offset[row] > history.highest_offset:
-            history.highest_offset = batches.last_offset[row]
-        history.end = batches.position[row] + batches.size[row]
+        elif first != previous + 1:
+            if not wrapper and _is_misplaced(batches, row, first, last, previous):
+                note = "; the entries around it go on as if it were not, so its base offset is wrong"
+                report(batch_finding("non-monotonic-offset", batches, row, offset=first, previous=previous, note=note))
+                history.misplaced.add(batches.position[row])
+                last += previous + 1 - first
+            elif first <= previous:
+                report(batch_finding("non-monotonic-offset", batches, row, offset=first, previous=previous, note=""))
+            elif not wrapper and first != history.highest_offset + 1 and batches.position[row] == history.end:
+                report(_gap(batches.position[row], previous + 1, first - 1))
+        history.last_offset = last
+        if last > history.highest_offset:
+            history.highest_offset = last
+        # An entry that ends before it begins is a break, too.
+        history.end = batches.position[row] + batches.size[row] if last >= first or batches.magic[row] < 2 else -1
+
+
+def _is_misplaced(batches: BatchColumns, row: int, first: int, last: int, previous: int) -> bool:
+    """Whether the neighbours prove an entry's base offset wrong, which no CRC covers.
+
+    They do if the next one goes on where this one would end, had it begun right behind the one before.
+    """
+    following = row + 1
+    if last < first or following == batches.count:
+        return False
+    if batches.magic[following] < 2 and batches.attributes[following] & CODEC:
+        return False
+    return (
+        batches.base_offset[following] == previous + 2 + last - first
+        and batches.position[following] == batches.position[row] + batches.size[row]
+    )
 
 
 def _gap(position: int, first: int, last: int) -> Finding:
@@ -112,20 +139,23 @@ def _gap(position: int, first: int, last: int) -> Finding:
 
 
 def check_file_name(batches: BatchColumns, limits: Limits, history: History, report: Report) -> None:
-    """``file-name-mismatch``: offsets that the indexes of a segment of that name can't hold."""
-    if limits.name_offset is None:
+    """``file-name-mismatch``: the first entry whose offsets the indexes of a segment of that name can't hold."""
+    if limits.name_offset is None or history.misnamed:
         return
     name = limits.name_offset
     last = name + INT32_MAX
     for row in range(batches.count):
-        if batches.crc_state[row] == BAD:
+        if batches.base_offset[row] >= name and batches.last_offset[row] <= last:
+            continue
+        if batches.crc_state[row] == BAD or batches.position[row] in history.misplaced:
             continue
         if batches.base_offset[row] < name:
             why = f"an entry begins before it at {batches.base_offset[row]}"
-            report(batch_finding("file-name-mismatch", batches, row, name=name, why=why))
-        elif batches.last_offset[row] > last:
+        else:
             why = f"an entry ends past its 32-bit range at {batches.last_offset[row]}"
-            report(batch_finding("file-name-mismatch", batches, row, name=name, why=why))
+        report(batch_finding("file-name-mismatch", batches, row, name=name, why=why))
+        history.misnamed = True
+        return
 
 
 def check_size(batches: BatchColumns, limits: Limits, history: History, report: Report) -> None:
@@ -137,17 +167,21 @@ def check_size(batches: BatchColumns, limits: Limits, history: History, report: 
 
 
 def check_counts(batches: BatchColumns, limits: Limits, history: History, report: Report) -> None:
-    """``invalid-offset-range`` and a ``record-count-mismatch`` that the header alone shows."""
+    """``invalid-offset-range``, and a ``record-count-mismatch`` that the header alone shows."""
     for row in range(batches.count):
         if batches.magic[row] < 2 or batches.crc_state[row] == BAD:
             continue
         base = batches.base_offset[row]
         delta = batches.last_offset[row] - clamped(base)
         count = batches.record_count[row]
+        if base < 0 and batches.position[row] in history.misplaced:
+            continue
         if base < 0:
             report(batch_finding("invalid-offset-range", batches, row, delta=delta, why="the base offset is negative"))
         elif delta < 0:
             report(batch_finding("invalid-offset-range", batches, row, delta=delta, why="it can't be negative"))
+        elif limits.deep:
+            continue
         elif count < 0:
             report(batch_finding("record-count-mismatch", batches, row, count=count, why="it can't be negative"))
         elif count > delta + 1:
@@ -256,6 +290,7 @@ def _check_sequence(batches: BatchColumns, row: int, compacted: bool, history: H
     if epoch < known_epoch:
         facts = {"producer_id": producer_id, "epoch": epoch, "previous": known_epoch}
         report(batch_finding("producer-epoch-regression", batches, row, **facts))
+        expected = -1  # sequences count within an epoch
     if epoch > known_epoch >= 0:
         expected = 0
     newest = max(epoch, known_epoch)

@@ -259,20 +259,26 @@ _LZ4_IGNORED = {"frameSize_wrong": "lz4-content-size", "contentChecksum_invalid"
 
 def _unlz4(data: Buffer, limit: int, magic: int, quirks: list[str] | None) -> Buffer:
     if data[:7] != _LZ4_HEADER:
-        return _unlz4_other(memoryview(data), limit, magic, quirks)
+        view = memoryview(data)
+        _check_lz4_descriptor(view)
+        if magic == 0 and view[:7] == _LZ4_HEADER_V0:
+            inflated = _unlz4(b"".join((_LZ4_HEADER, view[7:])), limit, magic, quirks)
+            if quirks is not None:
+                quirks.append("lz4-header-checksum")
+            return inflated
     size = len(data)
     room = _LZ4_BLOCK + 8 * size  # with room for a whole block liblz4 decodes into place
     if size <= _LZ4_SHORT and room <= limit:
         decompress_chunk, context = _libraries.lz4
+        out: bytes
         try:
-            out: bytes
             out, read, ended = decompress_chunk(context, data, room)
             if ended and read == size:
                 return out
         except RuntimeError:
             pass
         del _libraries.lz4  # the context may stand in the middle of a frame
-    return _unlz4_frame(memoryview(data), limit, quirks)
+    return _unlz4_long(memoryview(data), limit, magic, quirks)
 
 
 def _unlz4_frame(view: memoryview, limit: int, quirks: list[str] | None, checksum: int = 0) -> bytearray:
@@ -302,19 +308,18 @@ def _unlz4_frame(view: memoryview, limit: int, quirks: list[str] | None, checksu
     return out
 
 
-def _unlz4_other(view: memoryview, limit: int, magic: int, quirks: list[str] | None) -> bytearray:
-    """A frame with options of other writers, or with the header checksum of old brokers."""
+def _unlz4_long(view: memoryview, limit: int, magic: int, quirks: list[str] | None) -> bytearray:
+    try:
+        return _unlz4_frame(view, limit, quirks)
+    except CodecError as e:
+        code = str(e).removeprefix("lz4: ")
+        if magic == 0 and code == "headerChecksum_invalid":
+            quirk = "lz4-header-checksum"
+        elif code in _LZ4_IGNORED:
+            quirk = _LZ4_IGNORED[code]
+        else:
+            raise
     flags, header_size = _check_lz4_descriptor(view)
-    quirk = "lz4-header-checksum"
-    if magic != 0 or view[:7] != _LZ4_HEADER_V0:
-        try:
-            return _unlz4_frame(view, limit, quirks)
-        except CodecError as e:
-            code = str(e).removeprefix("lz4: ")
-            if code in _LZ4_IGNORED:
-                quirk = _LZ4_IGNORED[code]
-            elif magic != 0 or code != "headerChecksum_invalid":
-                raise
     mended = _lz4_header(view[5] >> 4, bool(flags & _LZ4_BLOCK_CHECKSUM))
     checksum = 4 if flags & _LZ4_CONTENT_CHECKSUM else 0
     out = _unlz4_frame(memoryview(mended + view[header_size:]), limit, quirks, checksum)

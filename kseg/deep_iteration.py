@@ -172,7 +172,8 @@ class DeepIterator:
         view = memoryview(payload)
         chunk._payloads[row] = view
         if batches.magic[row] >= 2:
-            kernel.split_records(payload, 0, len(view), batches, row, self._records, self._faults)
+            # No room past this one: what follows in the file is not in this payload.
+            kernel.split_records(payload, 0, len(view), batches, row, 0, self._records, self._faults)
         elif not kernel.split_wrapper(payload, view, batches, row, self._records, self._faults) and not len(view):
             self._faults.append(("undecodable-payload", row, 0, "it holds no message"))
         return len(view)
@@ -221,6 +222,8 @@ class DeepIterator:
 
     def _report_faults(self, batches: BatchColumns) -> None:
         for rule, row, index, detail in self._faults:
+            if rule == "wrapper-offset-mismatch" and not batches.intact[row]:
+                continue  # messages at its end are missing: their offsets, too
             codec = compression.codec_name(batches.attributes[row] & log_format.CODEC_MASK)
             wrapper = batches.magic[row] < 2 and batches.attributes[row] & log_format.CODEC_MASK
             if rule != "codec-quirk":
@@ -232,13 +235,18 @@ class DeepIterator:
                 "offset": None if wrapper else batches.base_offset[row],
                 "last_offset": last,
             }
-            facts = {"index": max(index, 0), **_FACTS[rule](detail, codec, batches, row)}
+            facts = _FACTS[rule](detail, codec, batches, row)
+            if rule in _OF_RECORDS:
+                facts = {"index": max(index, 0), **facts}
             self._report(Finding(rule, **place, facts=facts))
             if rule == "nested-compression" and detail != batches.attributes[row] & log_format.CODEC_MASK:
                 mixed = {"index": index, "codec": compression.codec_name(detail), "wrapper": codec}
                 self._report(Finding("mixed-wrapper-codecs", **place, facts=mixed))
         self._faults.clear()
 
+
+# Rules about one record of an entry: facts say which.
+_OF_RECORDS = frozenset({"malformed-record", "inner-crc-mismatch", "nested-compression"})
 
 _Facts = Callable[[Any, str, BatchColumns, int], dict[str, Any]]
 

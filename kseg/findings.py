@@ -66,7 +66,7 @@ _TABLE = (
          "An I/O error takes the whole log dir offline."),
     # K2: batches
     Rule("K201", "crc-mismatch", _E, "the CRC says {stored:#010x}, the bytes say {computed:#010x}{note}", _TRUNCATES),
-    Rule("K202", "non-monotonic-offset", _E, "offset {offset} after {previous}",
+    Rule("K202", "non-monotonic-offset", _E, "offset {offset} after {previous}{note}",
          "Recovery tests the order only where it writes an index entry, and truncates there; a consumer sees records twice or never."),
     Rule("K203", "offset-gap", _I, "offsets {first} to {last} are not here: compaction, markers, or loss",
          "Nothing: gaps are legal in a compacted log."),

@@ -79,7 +79,7 @@ def likely_header(data: bytearray, at: int, end: int, magic: int) -> bool:
         if attributes & V2_RESERVED or attributes & CODEC_MASK > 4 or delta < 0:
             return False
         return 0 <= kernel.read_int32(data, at + RECORD_COUNT_AT) <= delta + 1
-    return 0 < implied_size(data, at, end, magic)
+    return implied_size(data, at, end, magic) > 0
 
 
 def implied_size(data: bytearray, at: int, end: int, magic: int) -> int:
@@ -93,4 +93,4 @@ def implied_size(data: bytearray, at: int, end: int, magic: int) -> int:
         return 0
     value_size = kernel.read_int32(data, value_at)
     size = value_at + 4 + max(value_size, 0) - at
-    return size if -1 <= value_size and size <= INT32_MAX else 0
+    return size if value_size >= -1 and size <= INT32_MAX else 0

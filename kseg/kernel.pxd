@@ -94,13 +94,13 @@ cpdef Py_ssize_t split_plain(
     delta=cython.longlong, stop=cython.Py_ssize_t, i=cython.Py_ssize_t, rest=cython.longlong, first=cython.Py_ssize_t,
     bits=cython.longlong, largest=cython.longlong, previous=cython.longlong, disorder=cython.Py_ssize_t,
     null_keys=cython.longlong, header_total=cython.longlong, timestamp=cython.longlong, offset=cython.longlong,
-    room=cython.Py_ssize_t, batch="long long[::1]", offsets="long long[::1]", timestamps="long long[::1]",
+    capacity=cython.Py_ssize_t, batch="long long[::1]", offsets="long long[::1]", timestamps="long long[::1]",
     attributes="long long[::1]", key_ats="long long[::1]", key_sizes="long long[::1]", value_ats="long long[::1]",
     value_sizes="long long[::1]", headers_ats="long long[::1]", header_counts="long long[::1]", why=str,
 )
-cpdef long long split_records(
+cpdef Py_ssize_t split_records(
     const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end, BatchColumns batches, Py_ssize_t row,
-    RecordColumns records, list faults
+    Py_ssize_t room, RecordColumns records, list faults
 ) except -1
 
 @cython.locals(

@@ -361,9 +361,10 @@ def split_plain(
         if batches.magic[row] < 2:
             open_entry(batches, row, records)
             split_message(data, at, at + batches.size[row], batches.magic[row], -1, batches, row, records, faults)
+            row += 1
         else:
-            split_records(data, at + RECORD_BATCH_OVERHEAD, at + batches.size[row], batches, row, records, faults)
-        row += 1
+            at += RECORD_BATCH_OVERHEAD
+            row = split_records(data, at, batches.at[row] + batches.size[row], batches, row, room, records, faults)
     return row
 
 
@@ -379,151 +380,164 @@ def open_entry(batches: BatchColumns, row: int, records: RecordColumns) -> None:
 
 
 def split_records(
-    data: Any, at: int, end: int, batches: BatchColumns, row: int, records: RecordColumns, faults: list[Any]
+    data: Any, at: int, end: int, batches: BatchColumns, row: int, room: int, records: RecordColumns, faults: list[Any]
 ) -> int:
-    """Split a v2 payload, the inflated ``data[at:end]`` of batch ``row``, into rows of ``records``.
+    """Split the v2 payload ``data[at:end]`` of batch ``row`` into rows of ``records``; returns the row behind it.
 
-    Stops at the first record that does not hold together, keeping those before. Returns how many there are.
+    While ``records`` holds fewer than ``room`` rows it goes on with the uncompressed batches that follow in ``data``:
+    a run of small ones takes one call. Of a batch that does not hold together the records before the fault are kept.
     """
-    count = batches.record_count[row]
-    base_offset = clamped(batches.base_offset[row])
-    base_timestamp = clamped(batches.base_timestamp[row])
-    append_time = batches.attributes[row] & LOG_APPEND_TIME
-    max_timestamp = batches.max_timestamp[row]
-    first = records.count
-    index = 0
-    why = ""
-    bits = 0
-    largest = MIN_INT64
-    previous = MIN_INT64
-    disorder = -1
-    null_keys = 0
-    header_total = 0
     # Locals: an attribute look-up a field is what plain Python spends its time on.
     batch, offsets, timestamps, attributes = records.batch, records.offset, records.timestamp, records.attributes
     key_ats, key_sizes, value_ats = records.key_at, records.key_size, records.value_at
     value_sizes, headers_ats, header_counts = records.value_size, records.headers_at, records.header_count
-    room = records.capacity
-    while index < count:
-        if at >= end:
-            faults.append(("record-count-mismatch", row, index, index))
-            break
-        byte = data[at]
-        at += 1
-        if byte >= 128:
-            byte, at = finish_varint(data, at, end, byte, 28)
-        length = (byte >> 1) ^ -(byte & 1)
-        if at < 0 or length < MIN_RECORD_SIZE - 1 or length > end - at:
-            why = "its length passes the end of the batch"
-            break
-        stop = at + length
-        i = first + index
-        if i == room:
-            records.count = i
-            records.grow()
-            batch, offsets, timestamps, attributes = records.batch, records.offset, records.timestamp, records.attributes
-            key_ats, key_sizes, value_ats = records.key_at, records.key_size, records.value_at
-            value_sizes, headers_ats, header_counts = records.value_size, records.headers_at, records.header_count
-            room = records.capacity
-        attributes[i] = data[at]
-        bits |= data[at]
-        at += 1
+    capacity = records.capacity
+    while True:
+        count = batches.record_count[row]
+        base_offset = clamped(batches.base_offset[row])
+        base_timestamp = clamped(batches.base_timestamp[row])
+        append_time = batches.attributes[row] & LOG_APPEND_TIME
+        max_timestamp = batches.max_timestamp[row]
+        first = records.count
+        index = 0
+        why = ""
+        bits = 0
+        largest = MIN_INT64
+        previous = MIN_INT64
+        disorder = -1
+        null_keys = 0
+        header_total = 0
+        while index < count:
+            if at >= end:
+                faults.append(("record-count-mismatch", row, index, index))
+                break
+            byte = data[at]
+            at += 1
+            if byte >= 128:
+                byte, at = finish_varint(data, at, end, byte, 28)
+            length = (byte >> 1) ^ -(byte & 1)
+            if at < 0 or length < MIN_RECORD_SIZE - 1 or length > end - at:
+                why = "its length passes the end of the batch"
+                break
+            stop = at + length
+            i = first + index
+            if i == capacity:
+                records.count = i
+                records.grow()
+                batch, offsets, timestamps, attributes = (
+                    records.batch,
+                    records.offset,
+                    records.timestamp,
+                    records.attributes,
+                )
+                key_ats, key_sizes, value_ats = records.key_at, records.key_size, records.value_at
+                value_sizes, headers_ats, header_counts = records.value_size, records.headers_at, records.header_count
+                capacity = records.capacity
+            attributes[i] = data[at]
+            bits |= data[at]
+            at += 1
 
-        byte = data[at]
-        at += 1
-        if byte >= 128:
-            byte, at = finish_varint(data, at, stop, byte, 63)
-        delta = (byte >> 1) ^ -(byte & 1)
-        if at < 0 or at >= stop or delta > SUM_LIMIT or delta < -SUM_LIMIT:
-            why = "its timestamp delta is broken"
-            break
-        timestamp = max_timestamp if append_time else base_timestamp + delta
-        timestamps[i] = timestamp
-        if timestamp > largest:
-            largest = timestamp
+            byte = data[at]
+            at += 1
+            if byte >= 128:
+                byte, at = finish_varint(data, at, stop, byte, 63)
+            delta = (byte >> 1) ^ -(byte & 1)
+            if at < 0 or at >= stop or delta > SUM_LIMIT or delta < -SUM_LIMIT:
+                why = "its timestamp delta is broken"
+                break
+            timestamp = max_timestamp if append_time else base_timestamp + delta
+            timestamps[i] = timestamp
+            if timestamp > largest:
+                largest = timestamp
 
-        byte = data[at]
-        at += 1
-        if byte >= 128:
-            byte, at = finish_varint(data, at, stop, byte, 28)
-        if at < 0 or at >= stop:
-            why = "its offset delta is broken"
-            break
-        offset = base_offset + ((byte >> 1) ^ -(byte & 1))
-        offsets[i] = offset
-        if offset <= previous and disorder < 0:
-            disorder = i
-        previous = offset
+            byte = data[at]
+            at += 1
+            if byte >= 128:
+                byte, at = finish_varint(data, at, stop, byte, 28)
+            if at < 0 or at >= stop:
+                why = "its offset delta is broken"
+                break
+            offset = base_offset + ((byte >> 1) ^ -(byte & 1))
+            offsets[i] = offset
+            if offset <= previous and disorder < 0:
+                disorder = i
+            previous = offset
 
-        byte = data[at]
-        at += 1
-        if byte >= 128:
-            byte, at = finish_varint(data, at, stop, byte, 28)
-        length = (byte >> 1) ^ -(byte & 1)
-        if at < 0 or length < -1 or length >= stop - at:
-            why = "its key passes the end of the record"
-            break
-        key_ats[i] = at
-        key_sizes[i] = length
-        if length > 0:
-            at += length
-        elif length < 0:
-            null_keys += 1
-
-        byte = data[at]
-        at += 1
-        if byte >= 128:
-            byte, at = finish_varint(data, at, stop, byte, 28)
-        length = (byte >> 1) ^ -(byte & 1)
-        if at < 0 or length < -1 or length >= stop - at:
-            why = "its value passes the end of the record"
-            break
-        value_ats[i] = at
-        value_sizes[i] = length
-        if length > 0:
-            at += length
-
-        byte = data[at]
-        at += 1
-        if byte:
+            byte = data[at]
+            at += 1
             if byte >= 128:
                 byte, at = finish_varint(data, at, stop, byte, 28)
             length = (byte >> 1) ^ -(byte & 1)
-            # A header takes two bytes at least: a count that lies can't make the walk long.
-            if at < 0 or length < 0 or length > (stop - at) // 2:
-                why = "its header count does not fit the record"
+            if at < 0 or length < -1 or length >= stop - at:
+                why = "its key passes the end of the record"
                 break
-            headers_ats[i] = at
-            header_counts[i] = length
-            header_total += length
-            at = skip_headers(data, at, stop, length)
-            if at < 0:
-                why = "its headers do not fit the record"
+            key_ats[i] = at
+            key_sizes[i] = length
+            if length > 0:
+                at += length
+            elif length < 0:
+                null_keys += 1
+
+            byte = data[at]
+            at += 1
+            if byte >= 128:
+                byte, at = finish_varint(data, at, stop, byte, 28)
+            length = (byte >> 1) ^ -(byte & 1)
+            if at < 0 or length < -1 or length >= stop - at:
+                why = "its value passes the end of the record"
                 break
-        else:
-            header_counts[i] = 0
-        if at != stop:
-            why = "it does not use its declared length"
-            break
-        batch[i] = row
-        index += 1
-    records.count = first + index
-    batches.first_record[row] = first
-    batches.record_total[row] = index
-    batches.attribute_bits[row] = bits
-    batches.largest_timestamp[row] = largest
-    batches.disorder[row] = disorder
-    batches.null_keys[row] = null_keys
-    batches.header_total[row] = header_total
-    if why:
-        faults.append(("malformed-record", row, index, why))
-    elif index == count and at != end:
-        rest = count_records(data, at, end)
-        if rest > 0:
-            faults.append(("record-count-mismatch", row, index, index + rest))
-        else:
-            faults.append(("malformed-record", row, index, "bytes are left over behind the last record"))
-    return index
+            value_ats[i] = at
+            value_sizes[i] = length
+            if length > 0:
+                at += length
+
+            byte = data[at]
+            at += 1
+            if byte:
+                if byte >= 128:
+                    byte, at = finish_varint(data, at, stop, byte, 28)
+                length = (byte >> 1) ^ -(byte & 1)
+                # A header takes two bytes at least: a count that lies can't make the walk long.
+                if at < 0 or length < 0 or length > (stop - at) // 2:
+                    why = "its header count does not fit the record"
+                    break
+                headers_ats[i] = at
+                header_counts[i] = length
+                header_total += length
+                at = skip_headers(data, at, stop, length)
+                if at < 0:
+                    why = "its headers do not fit the record"
+                    break
+            else:
+                header_counts[i] = 0
+            if at != stop:
+                why = "it does not use its declared length"
+                break
+            batch[i] = row
+            index += 1
+        records.count = first + index
+        batches.first_record[row] = first
+        batches.record_total[row] = index
+        batches.attribute_bits[row] = bits
+        batches.largest_timestamp[row] = largest
+        batches.disorder[row] = disorder
+        batches.null_keys[row] = null_keys
+        batches.header_total[row] = header_total
+        if why:
+            faults.append(("malformed-record", row, index, why))
+        elif index == count and at != end:
+            rest = count_records(data, at, end)
+            if rest > 0:
+                faults.append(("record-count-mismatch", row, index, index + rest))
+            else:
+                faults.append(("malformed-record", row, index, "bytes are left over behind the last record"))
+        row += 1
+        if row >= batches.count or records.count >= room or batches.magic[row] < 2:
+            return row
+        if batches.attributes[row] & CODEC_MASK or batches.crc_state[row] == BAD:
+            return row
+        at = batches.at[row] + RECORD_BATCH_OVERHEAD
+        end = batches.at[row] + batches.size[row]
 
 
 def skip_headers(data: Any, at: int, stop: int, count: int) -> int:

@@ -47,8 +47,8 @@ def check_record_offsets(chunk: Chunk, limits: Limits, report: Report) -> None:
         last = batches.last_offset[row]
         if batches.disorder[row] >= 0:
             _report_disorder(chunk, row, report)
-        if batches.magic[row] < 2:
-            continue
+        if batches.magic[row] < 2 or last < clamped(batches.base_offset[row]):
+            continue  # the header contradicts itself, and that has been told
         if last_record > last:
             why = f"is past its batch's last, {last}"
             report(record_finding("record-offset-mismatch", chunk, first + total - 1, why=why))

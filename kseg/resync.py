@@ -1,9 +1,8 @@
-"""What to do at an entry that does not hold: prove it, or find the next real one.
+"""What to do at an entry that does not hold: read it another way, prove its length, or find the next real one.
 
-Length and base offset stand outside the CRC, so a wrong length can be *proved*: if the next real header begins at
-byte q, length = q - start - 12 makes the CRC hold. Where nothing can be proved, a candidate must be likely, hold its
-CRC, be followed by another entry or the end, and continue the offsets: a record's value may well hold whole batches
-of another log, and those must not be taken for entries.
+The damage that is met is mostly a single fault. Where the magic, the size or the base offset is wrong, all of them
+outside a v2 CRC, the CRC itself proves what was there, and the entry is read. Where content is wrong, the framing
+still holds: the next entry begins where this one says. For the rest there is ``search``.
 """
 
 from __future__ import annotations
@@ -11,15 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kseg import kernel
+from kseg import heads, kernel
 from kseg.findings import Finding
-from kseg.log_format import HEADER_SIZE_UP_TO_MAGIC, INT32_MAX, LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, SIZE_AT
+from kseg.log_format import HEADER_SIZE_UP_TO_MAGIC, INT32_MAX, LOG_OVERHEAD, MAGIC_AT, RECORD_BATCH_OVERHEAD, SIZE_AT
+from kseg.search import PROOF_REACH, Candidate, Effort, Proof, Search, begins, holds, is_wrapper, legacy_crc_holds
 from kseg.tape import Tape
 
-# A search keeps the broken entry at hand this far, to prove its length; past it, only the next entry is looked for.
-PROOF_REACH = 16 * 1024 * 1024
-PROOF_CANDIDATES = 64
-STEP = 256 * 1024
+#: An entry that claims more than this is looked into before it is read: no honest one was ever seen.
+DOUBTFUL_SIZE = 64 * 1024 * 1024
+KEY_REACH = 256 * 1024
+# Fewer zeros at an entry's end are a matter of chance.
+TORN_ZEROS = 8
+# A run of zeros worth telling: a page or a sector that was never written.
+TOLD_ZEROS = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +31,8 @@ class Outcome:
 
     ``resume`` is the file position to read on from. When the entry itself can be had, ``entry_size`` is its whole
     size in bytes, ``magic`` and ``crc_state`` how to read it. ``lost`` are bytes that no one can use. ``torn`` is
-    set where the file ends inside an entry, ``recognised`` where the place at least began as an entry does, or is
-    all zeros.
+    set where the file ends inside an entry, ``recognised`` where the place at least began as an entry does, is all
+    zeros, or has an entry behind it. ``gave_up`` is set where a stream was not searched to its end.
     """
 
     findings: tuple[Finding, ...]
@@ -40,331 +43,265 @@ class Outcome:
     crc_state: int = kernel.CRC_BAD
     torn: bool = False
     recognised: bool = False
+    gave_up: bool = False
 
 
-def resynchronise(tape: Tape, max_size: int, expected: int | None, reach: int | None) -> Outcome:
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The broken place by its own header.
+
+    ``size`` is its size field, None where the file ends before it. ``likely`` says whether, its size aside, the header
+    is one that a broker writes; then ``offset`` and ``last_offset`` are its offsets. ``legal`` is whether an entry of
+    that version may have that size.
+    """
+
+    position: int
+    size: int | None
+    magic: int
+    likely: bool
+    legal: bool
+    offset: int | None
+    last_offset: int | None
+
+
+def resynchronise(tape: Tape, max_size: int, expected: int | None, effort: Effort, reach: int | None) -> Outcome:
     """Judge the entry at the tape's start, which was not framed or whose CRC is wrong.
 
     ``expected`` is the offset that should come next, ``reach`` how many bytes to search at most (None: to the end).
     """
-    whole = _whole_entry(tape, max_size)
+    broken = _look_at(tape, max_size)
+    whole = _declared_size(tape, broken, max_size)
     if whole:
-        outcome = _read_as_another(tape, whole) or _bad_content(tape, whole, max_size)
+        outcome = _read_as_another(tape, whole)
         if outcome:
             return outcome
-    return _search(tape, max_size, expected, reach)
+    outcome = _prove_legacy(tape, broken)
+    if outcome:
+        return outcome
+    if whole and begins(tape, whole, max_size):
+        # Unless an entry inside it proves that the size is too large, and only happens to end where another begins.
+        search = _search(tape, max_size, expected, effort, broken, keep=True)
+        search.run(tape.position + whole, candidates=False)
+        return _proved(tape, broken, search.proved) if search.proved else _bad_content(tape, broken, whole)
+    search = _search(tape, max_size, expected, effort, broken, keep=False)
+    search.run(reach and tape.position + reach)
+    if search.proved:
+        return _proved(tape, broken, search.proved)
+    if search.best:
+        return _lost(tape, broken, search, search.best, expected)
+    if not search.ended and reach is not None:
+        return Outcome((), search.at, gave_up=True)
+    return _tail(tape, broken, search)
 
 
-def _header(tape: Tape) -> tuple[int, int] | None:
-    """(size field, magic byte) at the tape's start, None when the file ends before."""
+def doubt(tape: Tape, max_size: int, expected: int | None, effort: Effort) -> Outcome | None:
+    """Look into an entry of a doubtful size before room is made for it. None where nothing speaks against it."""
+    broken = _look_at(tape, max_size)
+    outcome = _prove_legacy(tape, broken)
+    if outcome:
+        return outcome
+    search = _search(tape, max_size, expected, effort, broken, keep=True)
+    search.run(tape.position + PROOF_REACH)
+    if search.proved:
+        return _proved(tape, broken, search.proved)
+    if search.best and search.best.sure and search.best.offset == _next_offset(broken, expected):
+        return _lost(tape, broken, search, search.best, expected)
+    return None
+
+
+def _look_at(tape: Tape, max_size: int) -> Broken:
     if not tape.fill(HEADER_SIZE_UP_TO_MAGIC):
-        return None
-    at = tape.start
-    return kernel.read_int32(tape.data, at + SIZE_AT), tape.data[at + 16]
+        return Broken(tape.position, None, 0, False, False, None, None)
+    # Enough for the key of a v0 or v1 message, which tells where the value's length stands.
+    tape.fill(KEY_REACH)
+    data, at = tape.data, tape.start
+    size, magic = kernel.read_int32(data, at + SIZE_AT), data[at + MAGIC_AT]
+    legal = kernel.smallest(min(magic, 2)) <= size <= max_size
+    likely = heads.likely_header(data, at, tape.end, magic)
+    if not likely and tape.available < RECORD_BATCH_OVERHEAD:
+        likely = legal and magic <= 2  # torn inside its header
+    offset = last = None
+    if likely:
+        offset = last = kernel.read_int64(data, at)
+        if magic >= 2 and tape.available >= RECORD_BATCH_OVERHEAD:
+            row = kernel.BatchColumns(1)
+            kernel.read_header(data, at, size, 2, row, 0)
+            last = row.last_offset[0]
+        elif magic >= 2:
+            last = None
+        elif is_wrapper(data, at):
+            offset = None
+    return Broken(tape.position, size, magic, likely, legal, offset, last)
 
 
-def _whole_entry(tape: Tape, max_size: int) -> int:
-    """The declared whole size of the entry at the start if that many bytes are there, else 0."""
-    header = _header(tape)
-    if header is None or not kernel.smallest(0) <= header[0] <= max_size:
+def _declared_size(tape: Tape, broken: Broken, max_size: int) -> int:
+    """The whole size that the entry declares, if that many bytes are there, else 0."""
+    size = broken.size
+    if size is None or not kernel.smallest(0) <= size <= max_size or (size > PROOF_REACH and not broken.likely):
         return 0
-    size = LOG_OVERHEAD + header[0]
-    return size if tape.fill(size) else 0
+    return LOG_OVERHEAD + size if tape.fill(LOG_OVERHEAD + size) else 0
+
+
+def _next_offset(broken: Broken, expected: int | None) -> int | None:
+    """The offset that should follow the broken entry, where its header can be believed."""
+    last = broken.last_offset
+    if expected is None or last is None or not expected <= last < expected + INT32_MAX:
+        return expected
+    return last + 1
+
+
+def _search(tape: Tape, max_size: int, expected: int | None, effort: Effort, broken: Broken, *, keep: bool) -> Search:
+    provable = broken.magic == 2 and broken.likely and tape.available >= RECORD_BATCH_OVERHEAD
+    proof = Proof(tape) if provable else None
+    return Search(tape, max_size, _next_offset(broken, expected), effort, proof, keep=keep)
 
 
 def _read_as_another(tape: Tape, size: int) -> Outcome | None:
     """The entry under another magic than it names, if its CRC holds so: the magic byte is outside a v2 CRC."""
-    at = tape.start
-    named = tape.data[at + 16]
+    named = tape.data[tape.start + MAGIC_AT]
     for magic in (2, 1, 0):
-        if magic == named or not _holds(tape, at, size, magic):
-            continue
-        finding = Finding(
-            "unknown-magic",
-            position=tape.position,
-            end=tape.position + size,
-            offset=kernel.read_int64(tape.data, at),
-            facts={"magic": signed_byte(named), "why": f"its CRC holds as v{magic}, and it is read so"},
-        )
-        return Outcome(
-            (finding,), tape.position + size, entry_size=size, magic=magic, crc_state=kernel.CRC_GOOD, recognised=True
-        )
+        if magic != named and holds(tape, tape.start, size, magic):
+            facts = {"magic": signed_byte(named), "why": f"its CRC holds as v{magic}, and it is read so"}
+            return _readable("unknown-magic", tape, size, magic, facts)
     return None
 
 
-def _bad_content(tape: Tape, size: int, max_size: int) -> Outcome | None:
-    """The entry where its framing holds, since another begins right behind it, and only its content is wrong."""
-    magic = _magic(tape)
-    if not _begins(tape, size, max_size):
+def _prove_legacy(tape: Tape, broken: Broken) -> Outcome | None:
+    """A v0 or v1 entry whose size is wrong: its key and value lengths tell the right one, and the CRC proves it."""
+    if broken.size is None or broken.magic > 1:
         return None
-    at = tape.start
-    position = tape.position
-    if magic > 2:
-        unknown = Finding(
-            "unknown-magic",
-            position=position,
-            end=position + size,
-            offset=kernel.read_int64(tape.data, at),
-            facts={"magic": signed_byte(magic), "why": "its CRC holds as no known version"},
-        )
-        return Outcome((unknown,), position + size, lost=size, recognised=True)
-    if size - LOG_OVERHEAD < kernel.smallest(magic):
+    size = heads.implied_size(tape.data, tape.start, tape.end, broken.magic)
+    if not 0 < size <= PROOF_REACH or size == LOG_OVERHEAD + broken.size or not legacy_crc_holds(tape, size):
         return None
-    return Outcome(
-        (crc_mismatch(tape, size, magic),),
-        position + size,
-        lost=size,
-        entry_size=size,
-        magic=magic,
-        recognised=True,
-    )
+    return _proved(tape, broken, size)
 
 
-def crc_mismatch(tape: Tape, size: int, magic: int) -> Finding:
-    """The finding for the entry at the tape's start, with the offsets its header claims."""
-    row = kernel.BatchColumns(1)
-    kernel.read_header(tape.data, tape.start, size - LOG_OVERHEAD, magic, row, 0)
-    wrapper = magic < 2 and row.attributes[0] & 7
-    first, last = row.base_offset[0], row.last_offset[0]
-    computed = kernel.entry_crc(tape.view, tape.start, tape.start + size, magic)
-    return Finding(
-        "crc-mismatch",
-        position=tape.position,
-        end=tape.position + size,
-        offset=None if wrapper else first,
-        last_offset=last,
-        facts={"stored": row.crc[0], "computed": computed, "note": ""},
-    )
-
-
-def _holds(tape: Tape, at: int, size: int, magic: int) -> bool:
-    """Whether the CRC of the ``size`` bytes at buffer byte ``at`` holds when they are read as that version."""
-    if size - LOG_OVERHEAD < kernel.smallest(magic):
-        return False
-    row = kernel.BatchColumns(1)
-    kernel.read_header(tape.data, at, size - LOG_OVERHEAD, magic, row, 0)
-    return kernel.entry_crc(tape.view, at, at + size, magic) == row.crc[0]
-
-
-def _begins(tape: Tape, distance: int, max_size: int) -> bool:
-    """Whether an entry, the end of the file, or a run of zeros begins that many bytes behind the tape's start."""
-    tape.fill(distance + RECORD_BATCH_OVERHEAD)
-    at = tape.start + distance
-    rest = tape.end - at
-    if rest <= 0:
-        return rest == 0
-    if rest < HEADER_SIZE_UP_TO_MAGIC or kernel.plausible(tape.data, at, tape.end, max_size):
-        return True
-    return not any(tape.view[at : at + RECORD_BATCH_OVERHEAD])
-
-
-def _search(tape: Tape, max_size: int, expected: int | None, reach: int | None) -> Outcome:
-    """Look behind the tape's start for the next real entry, and for proof of the broken one's length."""
-    began = tape.position
-    cause = _cause(tape, max_size)
-    zeros = _Zeros()
-    accepted: int | None = None
-    candidates = 0
-    at = began + 1
-    while True:
-        # `at` is a file position: the buffer slides under the search.
-        if at - began > PROOF_REACH and accepted is None:
-            tape.skip_to(at)
-        more = tape.fill(at - tape.position + STEP)
-        zeros.look(tape, at)
-        at = _after_zeros(tape, at)
-        horizon = tape.end if not more else tape.end - RECORD_BATCH_OVERHEAD
-        found = kernel.find_plausible(tape.data, at - tape.shift, max(horizon, at - tape.shift), max_size)
-        at = found + tape.shift
-        if found >= horizon:
-            if not more or (reach is not None and at - began > reach):
-                break
-            if accepted is not None and at - began > PROOF_REACH:
-                break
-            continue
-        kept = tape.position == began
-        if _is_entry(tape, at - tape.position, max_size, expected):
-            if kept and cause.provable and _proves(tape, at - began):
-                return _proved(tape, at - began, cause)
-            accepted = at if accepted is None else accepted
-            candidates += 1
-            if not kept or not cause.provable or candidates >= PROOF_CANDIDATES:
-                break
-        at += 1
-    if accepted is not None:
-        return _lost(tape, began, accepted, cause, expected, zeros.only_before(accepted))
-    if tape.position == began and cause.provable and _proves(tape, tape.available):
-        return _proved(tape, tape.available, cause)
-    return _tail(tape, began, at if reach is not None and more else tape.shift + tape.end, cause, zeros)
-
-
-@dataclass(frozen=True, slots=True)
-class _Cause:
-    """What the broken place looks like by its own header."""
-
-    size: int | None
-    magic: int | None
-    provable: bool
-    why: str
-    offset: int | None
-    entry: bool
-
-
-def _cause(tape: Tape, max_size: int) -> _Cause:
-    header = _header(tape)
-    if header is None:
-        return _Cause(None, None, False, "fewer bytes than an entry's header", None, False)
-    size, magic = header
-    if magic > 2:
-        return _Cause(size, magic, False, "no entry begins there", None, False)
-    tape.fill(RECORD_BATCH_OVERHEAD)
-    body = bytearray(tape.view[tape.start : min(tape.end, tape.start + RECORD_BATCH_OVERHEAD)])
-    offset = kernel.read_int64(body, 0)
-    legal = size >= kernel.smallest(magic) and size <= max_size
-    # With a legal size in its place, is the rest a header? Only that of v2 can be judged apart from its size.
-    if len(body) < (RECORD_BATCH_OVERHEAD if magic == 2 else LOG_OVERHEAD + kernel.smallest(magic)):
-        entry = legal  # torn inside its header
-    else:
-        entry = _header_is_likely(body, magic) if magic == 2 else kernel.plausible(body, 0, len(body), max_size)
-    provable = entry if magic == 2 else 0 <= offset and len(body) >= 26 and body[17] & 0xF0 == 0
-    why = "it fits no entry, and neither does its CRC" if legal else "no entry has that size"
-    return _Cause(size, magic, provable, why, offset if entry else None, entry)
-
-
-def _header_is_likely(body: bytearray, magic: int) -> bool:
-    repaired = bytearray(body)
-    repaired[SIZE_AT : SIZE_AT + 4] = (kernel.smallest(magic)).to_bytes(4, "big")
-    return kernel.plausible(repaired, 0, len(repaired), INT32_MAX)
-
-
-def _is_entry(tape: Tape, distance: int, max_size: int, expected: int | None) -> bool:
-    """Whether a real entry begins ``distance`` bytes behind the tape's start: CRC, chain and offsets."""
-    at = tape.start + distance
-    size = LOG_OVERHEAD + kernel.read_int32(tape.data, at + SIZE_AT)
-    if not tape.fill(distance + size):
-        return False
-    at = tape.start + distance
-    if not _holds(tape, at, size, tape.data[at + 16]):
-        return False
-    offset = kernel.read_int64(tape.data, at)
-    if expected is not None and not expected <= offset <= expected + INT32_MAX:
-        return False
-    return _begins(tape, distance + size, max_size)
-
-
-def _magic(tape: Tape) -> int:
-    return tape.data[tape.start + 16]
-
-
-def _proves(tape: Tape, size: int) -> bool:
-    """Whether the broken entry's CRC holds when it is taken to be ``size`` bytes in all."""
-    return size <= tape.available and size > RECORD_BATCH_OVERHEAD // 2 and _holds(tape, tape.start, size, _magic(tape))
-
-
-def _proved(tape: Tape, size: int, cause: _Cause) -> Outcome:
-    position = tape.position
+def _proved(tape: Tape, broken: Broken, size: int) -> Outcome:
     facts = {
-        "size": cause.size,
+        "size": broken.size,
         "proved_size": size - LOG_OVERHEAD,
         "why": f"the CRC holds with {size - LOG_OVERHEAD}, and it is read so",
     }
-    finding = Finding("invalid-size", position=position, end=position + size, offset=cause.offset, facts=facts)
-    return Outcome(
-        (finding,),
-        position + size,
-        entry_size=size,
-        magic=_magic(tape),
-        crc_state=kernel.CRC_GOOD,
-        recognised=True,
+    return _readable("invalid-size", tape, size, broken.magic, facts)
+
+
+def _readable(rule: str, tape: Tape, size: int, magic: int, facts: dict[str, Any]) -> Outcome:
+    """The entry can be had: ``size`` bytes, read as that version."""
+    finding = _about(rule, tape, size, magic, facts)
+    end = tape.position + size
+    return Outcome((finding,), end, entry_size=size, magic=magic, crc_state=kernel.CRC_GOOD, recognised=True)
+
+
+def _about(rule: str, tape: Tape, size: int, magic: int, facts: dict[str, Any]) -> Finding:
+    """A finding on the entry at the tape's start, with the offsets that its header names."""
+    row = kernel.BatchColumns(1)
+    kernel.read_header(tape.data, tape.start, size - LOG_OVERHEAD, magic, row, 0)
+    wrapper = magic < 2 and is_wrapper(tape.data, tape.start)
+    first = None if wrapper else row.base_offset[0]
+    return Finding(rule, tape.position, tape.position + size, first, row.last_offset[0], facts)
+
+
+def _bad_content(tape: Tape, broken: Broken, size: int) -> Outcome:
+    """The framing holds, since another entry begins right behind, and only the content is wrong."""
+    end = tape.position + size
+    if broken.magic > 2:
+        facts = {"magic": signed_byte(broken.magic), "why": "its CRC holds as no known version"}
+        finding = Finding("unknown-magic", tape.position, end, broken.offset, broken.last_offset, facts)
+        return Outcome((finding,), end, lost=size, recognised=True)
+    if size - LOG_OVERHEAD < kernel.smallest(broken.magic):
+        # Too small for its version, and yet something begins behind it.
+        facts = {"size": broken.size, "why": f"a v{broken.magic} entry has at least {kernel.smallest(broken.magic)}"}
+        finding = Finding("invalid-size", tape.position, end, broken.offset, broken.last_offset, facts)
+        return Outcome((finding,), end, lost=size, recognised=True)
+    zeros = _zeros_at_end(tape, size)
+    behind = heads.zero_run(tape.data, tape.start + size, tape.end)
+    if zeros >= TORN_ZEROS and behind >= min(heads.ZERO_RUN, tape.available - size) > 0:
+        facts = {"bytes": size - zeros, "why": f"{size - zeros} of its {size} bytes were written, then come zeros"}
+        torn = _about("truncated-tail", tape, size, broken.magic, facts)
+        return Outcome((torn,), end, lost=size, recognised=True)
+    note = f"; zeros fill its last {zeros} bytes" if zeros >= TOLD_ZEROS else ""
+    stored = kernel.read_uint32(tape.data, tape.start + (17 if broken.magic == 2 else LOG_OVERHEAD))
+    computed = kernel.entry_crc(tape.view, tape.start, tape.start + size, broken.magic)
+    mismatch = _about("crc-mismatch", tape, size, broken.magic, {"stored": stored, "computed": computed, "note": note})
+    return Outcome((mismatch,), end, lost=size, entry_size=size, magic=broken.magic, recognised=True)
+
+
+def _zeros_at_end(tape: Tape, size: int) -> int:
+    """How many zeros the entry at the tape's start ends with."""
+    entry = tape.view[tape.start : tape.start + size]
+    return size - len(bytes(entry).rstrip(b"\0"))
+
+
+def _lost(tape: Tape, broken: Broken, search: Search, best: Candidate, expected: int | None) -> Outcome:
+    """The bytes up to the next entry that could be found are of no use."""
+    wrapper = is_wrapper(tape.data, best.position - tape.shift)
+    last = best.offset - 1 if not wrapper and expected is not None and best.offset > expected else None
+    lost = best.position - broken.position
+    found = Finding(
+        "lost-bytes",
+        position=broken.position,
+        end=best.position,
+        offset=expected if last is not None else None,
+        last_offset=last,
+        facts={"bytes": lost, "why": _why(broken, search, best.position)},
     )
+    findings = (*_size_findings(broken, best.position, None), found)
+    return Outcome(findings, best.position, lost=lost, recognised=True)
 
 
-def _lost(tape: Tape, began: int, resume: int, cause: _Cause, expected: int | None, zeros: bool) -> Outcome:
-    at = resume - tape.shift
-    found = kernel.read_int64(tape.data, at)
-    wrapper = tape.data[at + 16] < 2 and tape.data[at + 17] & 7
-    last = found - 1 if not wrapper and expected is not None and found > expected else None
-    why = "zeros: a hole in the file" if zeros else cause.why
-    findings = [
-        Finding(
-            "lost-bytes",
-            position=began,
-            end=resume,
-            offset=expected if last is not None else None,
-            last_offset=last,
-            facts={"bytes": resume - began, "why": why},
-        )
-    ]
-    if not zeros and cause.entry and cause.size is not None:
-        size_finding = Finding(
-            "invalid-size",
-            position=began,
-            end=resume,
-            offset=cause.offset,
-            facts={"size": cause.size, "why": cause.why},
-        )
-        findings.insert(0, size_finding)
-    return Outcome(tuple(findings), resume, lost=resume - began, recognised=cause.entry)
+def _size_findings(broken: Broken, end: int, rest: int | None) -> tuple[Finding, ...]:
+    """An ``invalid-size``, where the rest of the header is an entry's; ``rest`` is what the file has left, if known."""
+    if not broken.likely or broken.size is None:
+        return ()
+    if broken.legal and (rest is None or broken.size + LOG_OVERHEAD <= rest):
+        return ()
+    why = "the file ends before" if broken.legal else "no entry has that size"
+    facts = {"size": broken.size, "why": why}
+    return (Finding("invalid-size", broken.position, end, broken.offset, broken.last_offset, facts),)
 
 
-def _tail(tape: Tape, began: int, end: int, cause: _Cause, zeros: _Zeros) -> Outcome:
-    """The four ends of a file: zeros, a torn entry, a torn header, garbage."""
+def _why(broken: Broken, search: Search, end: int) -> str:
+    begin, stop = search.zeros
+    if begin <= broken.position and stop >= end:
+        return "zeros: a hole in the file"
+    zeros = f"; {stop - begin} of them, from byte {begin} on, are zeros" if stop - begin >= TOLD_ZEROS else ""
+    if not broken.likely:
+        return "no entry begins there" + zeros
+    if broken.legal:
+        return "an entry begins there, but its CRC does not hold, nor does another follow it" + zeros
+    return "an entry of unknown size begins there" + zeros
+
+
+def _tail(tape: Tape, broken: Broken, search: Search) -> Outcome:
+    """The ends of a file: zeros, a torn entry, a torn header, either of them with zeros behind, garbage."""
+    began, end = broken.position, tape.shift + tape.end
     size = end - began
-    facts: dict[str, Any] = {"bytes": size}
-    if zeros.only_before(end):
-        return Outcome((Finding("zero-tail", position=began, end=end, facts=facts),), end, recognised=True)
-    if cause.size is None:
-        facts["why"] = f"{size} bytes, fewer than an entry's header"
-        return Outcome((Finding("truncated-tail", position=began, end=end, facts=facts),), end, lost=size, torn=True)
-    if cause.entry and cause.size + LOG_OVERHEAD > size:
-        facts["why"] = f"{size} of its {cause.size + LOG_OVERHEAD} bytes are here"
-        finding = Finding("truncated-tail", position=began, end=end, offset=cause.offset, facts=facts)
-        return Outcome((finding,), end, lost=size, torn=True, recognised=True)
-    facts["why"] = f"{cause.why}, up to the end of the file"
-    findings = [Finding("lost-bytes", position=began, end=end, offset=cause.offset, facts=facts)]
-    if cause.entry:
-        findings.insert(0, Finding("invalid-size", position=began, end=end, offset=cause.offset,
-                                   facts={"size": cause.size, "why": cause.why}))  # fmt: skip
-    return Outcome(tuple(findings), end, lost=size, torn=True, recognised=cause.entry)
+    zeros = search.last_zeros[0] if search.last_zeros[1] == end else end
+    if zeros <= began:
+        finding = Finding("zero-tail", began, end, facts={"bytes": size})
+        return Outcome((finding,), end, recognised=True)
+    written = zeros - began
+    if broken.size is None or (zeros < end and written <= RECORD_BATCH_OVERHEAD):
+        why = f"{written} bytes, fewer than an entry's header"
+        torn = Finding("truncated-tail", began, zeros, facts={"bytes": written, "why": why})
+        return _torn((torn,), zeros, end, written, recognised=zeros < end)
+    whole = broken.size + LOG_OVERHEAD
+    if broken.likely and broken.legal and whole > size:
+        why = f"{written} of its {whole} bytes are here" + (", then come zeros" if zeros < end else "")
+        facts = {"bytes": size, "why": why}
+        torn = Finding("truncated-tail", began, end, broken.offset, broken.last_offset, facts)
+        return Outcome((torn,), end, lost=size, torn=True, recognised=True)
+    why = _why(broken, search, end)
+    lost = Finding("lost-bytes", began, zeros, broken.offset, broken.last_offset, {"bytes": written, "why": why})
+    findings = (*_size_findings(broken, zeros, size), lost)
+    return _torn(findings, zeros, end, written, recognised=broken.likely)
 
 
-class _Zeros:
-    """Keeps track of how far the broken place is nothing but zeros."""
-
-    def __init__(self) -> None:
-        self._until: int | None = None
-        self._broken = False
-
-    def look(self, tape: Tape, at: int) -> None:
-        """Take in what the tape holds; called before anything of it is skipped."""
-        if self._broken:
-            return
-        begin = tape.start if self._until is None else max(self._until - tape.shift, tape.start)
-        length = zero_run(tape.data, begin, tape.end)
-        self._until = tape.shift + begin + length
-        self._broken = begin + length < tape.end
-
-    def only_before(self, position: int) -> bool:
-        """Whether every byte from the beginning up to there was zero."""
-        # An entry's own offset begins with zeros, and a search finds it where its header does: exact enough.
-        return self._until is not None and self._until >= position
-
-
-def zero_run(data: bytearray, at: int, end: int) -> int:
-    """How many zero bytes ``data[at:end]`` begins with."""
-    begin = at
-    while at < end:
-        stop = min(at + 4096, end)
-        if data.count(0, at, stop) != stop - at:
-            return at - begin + next(i for i in range(stop - at) if data[at + i])
-        at = stop
-    return at - begin
-
-
-def _after_zeros(tape: Tape, at: int) -> int:
-    """Where to look on: a run of zeros holds no entry, except that an entry's offset and size begin with some."""
-    run = zero_run(tape.data, at - tape.shift, tape.end)
-    return at + max(0, run - HEADER_SIZE_UP_TO_MAGIC - LOG_OVERHEAD)
+def _torn(findings: tuple[Finding, ...], zeros: int, end: int, lost: int, *, recognised: bool) -> Outcome:
+    """A torn end, and the zeros behind it, if there are any, as what they are."""
+    if zeros < end:
+        findings += (Finding("zero-tail", zeros, end, facts={"bytes": end - zeros}),)
+    return Outcome(findings, end, lost=lost, torn=True, recognised=recognised)
 
 
 def signed_byte(value: int) -> int:

@@ -15,7 +15,8 @@ from kseg import kernel, log_format
 from kseg.errors import NotASegmentError
 from kseg.findings import Finding, Report, ignore
 from kseg.kernel import BatchColumns
-from kseg.resync import resynchronise
+from kseg.resync import DOUBTFUL_SIZE, Outcome, doubt, resynchronise
+from kseg.search import Effort
 from kseg.sniff import what_it_is
 from kseg.storage import Source, base_offset_of, open_source
 from kseg.tape import Tape
@@ -58,7 +59,6 @@ class SegmentReader:
         self.name = source.name
         self.name_offset = base_offset_of(source.name)
         self.lost_bytes = 0
-        self.lost_entries = 0
         self._report = report
         self._verify_crc = verify_crc
         self._max_size = max_entry_size - log_format.LOG_OVERHEAD
@@ -66,6 +66,7 @@ class SegmentReader:
         self._batches = BatchColumns(WINDOW_ROWS)
         self._next_offset: int | None = None
         self._found_any = False
+        self._effort = Effort()
 
     @property
     def position(self) -> int:
@@ -95,6 +96,11 @@ class SegmentReader:
             if framed and stop < tape.end and framed == batches.capacity:
                 continue
             wanted = self._wanted()
+            if wanted > DOUBTFUL_SIZE and tape.available < wanted:
+                outcome = doubt(tape, self._max_size, self._expected(), self._effort)
+                if outcome:
+                    yield from self._apply(outcome)
+                    continue
             if tape.available >= wanted or not tape.fill(wanted):
                 if not tape.available:
                     return
@@ -122,7 +128,9 @@ class SegmentReader:
     def _emit(self) -> Window:
         batches = self._batches
         self._found_any = True
-        self._next_offset = batches.last_offset[batches.count - 1] + 1
+        row = batches.count - 1
+        if batches.crc_state[row] != kernel.CRC_BAD:
+            self._next_offset = batches.last_offset[row] + 1
         return Window(self._tape.data, self._tape.view, batches)
 
     def _emit_one(self, size: int, magic: int, crc_state: int) -> Window:
@@ -134,25 +142,35 @@ class SegmentReader:
         batches.count = 1
         return self._emit()
 
+    def _expected(self) -> int | None:
+        return self._next_offset if self._next_offset is not None else self.name_offset
+
     def _mend(self) -> Iterator[Window]:
         """The entry at the tape's start does not hold: say what is wrong, yield what can be had, move on."""
         tape = self._tape
-        unknown = not self._found_any and self.source.size is None
-        expected = self._next_offset if self._next_offset is not None else self.name_offset
-        outcome = resynchronise(tape, self._max_size, expected, MAX_UNKNOWN_STREAM if unknown else None)
-        if outcome.torn and tape.grown():
+        reach = MAX_UNKNOWN_STREAM if not self._found_any and self.source.size is None else None
+        began = tape.position
+        outcome = resynchronise(tape, self._max_size, self._expected(), self._effort, reach)
+        if outcome.torn and tape.failed:
+            # The read error has been told, and is why the file ends here.
+            self.lost_bytes += tape.shift + tape.end - began
+            tape.skip_to(tape.shift + tape.end)
             return
-        if not self._found_any and outcome.entry_size is None and not outcome.recognised:
+        if outcome.torn and tape.position == began and tape.grown():
+            return
+        recognised = outcome.recognised or (outcome.torn and self.name_offset is not None and not tape.fill(17))
+        if outcome.gave_up or not (self._found_any or recognised):
             raise NotASegmentError(f"{self.name}: no Kafka log segment: {what_it_is(self.name, tape.first_bytes)}")
+        yield from self._apply(outcome)
+
+    def _apply(self, outcome: Outcome) -> Iterator[Window]:
         for finding in outcome.findings:
             self._report(finding)
         self.lost_bytes += outcome.lost
         if outcome.entry_size is not None:
-            good = outcome.crc_state == kernel.CRC_GOOD
-            self.lost_entries += not good
             yield self._emit_one(outcome.entry_size, outcome.magic, outcome.crc_state)
-        tape.skip_to(outcome.resume)
-        tape.fill(1)
+        self._tape.skip_to(outcome.resume)
+        self._tape.fill(1)
 
 
 def open_segment(

@@ -13,7 +13,9 @@ GROWTHS_FOLLOWED = 3
 class Tape:
     """``data[start:end]`` are bytes read and not yet used; ``data[0]`` is byte ``shift`` of the file.
 
-    Read with ``readinto``, not mmap: a file truncated under a map kills the process.
+    Read with ``readinto``, not mmap: a file truncated under a map kills the process. The buffer grows only as bytes
+    come to fill it, so that a size that lies costs no memory, and shrinks again once they are used. ``failed`` is set
+    where the source could not be read any further.
     """
 
     def __init__(self, source: Source, capacity: int, report: Report) -> None:
@@ -23,10 +25,11 @@ class Tape:
         self.end = 0
         self.shift = 0
         self.first_bytes = b""
+        self.failed = False
+        self._capacity = capacity
         self._source = source
         self._report = report
         self._growths = 0
-        self._failed = False
 
     @property
     def available(self) -> int:
@@ -42,18 +45,22 @@ class Tape:
         """Have ``wanted`` bytes at hand, growing the buffer if they don't fit; False when the file ends before."""
         if self.end - self.start >= wanted:
             return True
-        self._make_room(wanted)
-        while self.end < len(self.data) and not self._failed:
+        self._slide(wanted)
+        while not self.failed:
+            if self.end == len(self.data):
+                if self.end >= wanted:
+                    break
+                self._resize(min(2 * len(self.data), max(wanted, self._capacity)))
             count = self._read()
             if not count:
                 break
             self.end += count
             # A pipe gives little at a time: enough is enough. A file fills the buffer in one call.
-            if self.end - self.start >= wanted and self._source.size is None:
+            if self.end >= wanted and self._source.size is None:
                 break
         if not self.first_bytes:
             self.first_bytes = bytes(self.data[: min(self.end, 64)])
-        return self.end - self.start >= wanted
+        return self.end >= wanted
 
     def skip_to(self, position: int) -> None:
         """Use up everything before that byte of the file; it must be at hand, or the byte behind it."""
@@ -64,25 +71,31 @@ class Tape:
         self._growths += 1
         return self._growths <= GROWTHS_FOLLOWED and self._source.refresh()
 
-    def _make_room(self, wanted: int) -> None:
+    def _slide(self, wanted: int) -> None:
+        """Move the unused bytes to the buffer's beginning."""
         kept = self.end - self.start
-        if wanted > len(self.data):
-            capacity = len(self.data)
-            while capacity < wanted:
-                capacity *= 2
-            larger = bytearray(capacity)
-            larger[:kept] = self.view[self.start : self.end]
-            self.data, self.view = larger, memoryview(larger)
+        self.shift += self.start
+        if len(self.data) > self._capacity and max(kept, wanted) <= self._capacity // 2:
+            begin, old = self.start, self.view
+            self.start, self.end = 0, kept
+            self._replace(bytearray(self._capacity), old[begin : begin + kept])
         elif self.start:
             self.view[:kept] = self.view[self.start : self.end]
-        self.shift += self.start
-        self.start, self.end = 0, kept
+            self.start, self.end = 0, kept
+
+    def _resize(self, capacity: int) -> None:
+        self._replace(bytearray(capacity), self.view[: self.end])
+
+    def _replace(self, data: bytearray, kept: memoryview) -> None:
+        # A new object: windows handed out before still look at the old one.
+        data[: len(kept)] = kept
+        self.data, self.view = data, memoryview(data)
 
     def _read(self) -> int:
         try:
             return self._source.readinto(self.view[self.end :])
         except OSError as error:
-            self._failed = True
+            self.failed = True
             why = error.strerror or str(error)
             if not self.end and not self.shift:
                 raise UnreadableError(f"{self._source.name}: {why}") from error

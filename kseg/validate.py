@@ -128,6 +128,7 @@ def _run(reader: SegmentReader, settings: Settings, tally: Tally) -> None:
         max_message_bytes=settings.max_message_bytes or DEFAULT_MAX_MESSAGE_BYTES,
         compacted=settings.compacted,
         name_offset=reader.name_offset,
+        deep=settings.deep,
     )
     history = History()
     opener = DeepIterator(tally)

@@ -7,7 +7,7 @@ import zlib
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from kseg import deep_iteration, log_format, rows
@@ -25,7 +25,8 @@ LEGACY_CODECS = CODECS[1:4]
 NOW = 1_600_000_000_000
 
 octets = st.none() | st.binary(max_size=200)
-header_keys = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+# Without the line ends that only Python knows, so that the oracle's lines stay lines.
+header_keys = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), max_size=12)
 headers = st.lists(st.builds(Header, header_keys, octets), max_size=3).map(tuple)
 stamps = st.just(-1) | st.integers(0, NOW * 2)
 
@@ -192,7 +193,7 @@ def _row(record: Record, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.interop
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(
     st.lists(
         st.one_of(

@@ -4,7 +4,7 @@ import json
 import sys
 import time
 
-from aiokafka.record import memory_records
+from aiokafka.record import memory_records  # type: ignore[import-not-found]
 
 # Without the compiled module aiokafka falls back in silence.
 if "_crecords" not in memory_records.MemoryRecords.__module__:

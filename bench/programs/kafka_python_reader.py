@@ -4,7 +4,7 @@ import json
 import sys
 import time
 
-from kafka.record import MemoryRecords
+from kafka.record import MemoryRecords  # type: ignore[import-not-found]
 
 begin = time.perf_counter()
 with open(sys.argv[1], "rb") as file:

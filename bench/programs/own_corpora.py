@@ -1,0 +1,89 @@
+"""Corpora.java's stand-in where Maven is not: the same arguments, the same kinds of events, kseg's own writer.
+
+    python own_corpora.py FILE MAGIC CODEC RECORDS BATCH_SIZE KIND
+
+The bytes are not those of Kafka's writer (libraries compress differently), but they are as many and as hard.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import string
+import sys
+from collections.abc import Iterator
+
+from kseg.records_builder import PlainRecord, build_batch, build_message, build_wrapper
+
+FIRST_TIMESTAMP = 1_700_000_000_000
+ACTIONS = ("view", "click", "add_to_cart", "purchase", "search", "logout", "refund")
+AGENTS = ("Mozilla/5.0 (X11; Linux x86_64)", "Mozilla/5.0 (Macintosh)", "okhttp/4.9.3")
+COUNTRIES = ("DE", "US", "BR", "IN", "JP", "FR", "ZA")
+# What a record costs beside its key and value, about.
+RECORD_OVERHEAD = 12
+
+chance = random.Random(20)
+
+
+def event(timestamp: int) -> str:
+    return (
+        f'{{"event_id":"{chance.getrandbits(60):x}","ts":{timestamp},"user":{{"id":{chance.randrange(50_000)},'
+        f'"country":"{chance.choice(COUNTRIES)}"}},"action":"{chance.choice(ACTIONS)}",'
+        f'"session":"{chance.getrandbits(32):x}","agent":"{chance.choice(AGENTS)}",'
+        f'"path":"/shop/item/{chance.randrange(9_000)}","price":{chance.randrange(100_000) / 100},'
+        f'"ms":{chance.randrange(900)},"ok":{"true" if chance.randrange(20) else "false"},"tags":["web","v2"]}}'
+    )
+
+
+def value(kind: str, timestamp: int) -> bytes:
+    if kind == "lines":
+        return "".join(chance.choices(string.ascii_lowercase, k=100)).encode()
+    if kind == "events":
+        return event(timestamp).encode()
+    size = 64 * 1024 + chance.randrange(960 * 1024)
+    events = [event(timestamp)]
+    room = size - 400 - len(events[0])
+    while room > 0:
+        events.append(event(timestamp))
+        room -= len(events[-1]) + 1
+    return f"[{','.join(events)}]".encode()
+
+
+def records(kind: str, magic: int, count: int) -> Iterator[PlainRecord]:
+    for offset in range(count):
+        timestamp = FIRST_TIMESTAMP + offset
+        key = None if kind == "lines" else f"user-{chance.randrange(50_000)}".encode()
+        yield PlainRecord(offset, key, value(kind, timestamp), timestamp if magic else -1)
+
+
+def entry(batch: list[PlainRecord], magic: int, codec: str) -> bytes:
+    if magic == 2:
+        return build_batch(batch, compression=codec, partition_leader_epoch=0)
+    if codec == "none":
+        return b"".join(build_message(record, magic=magic) for record in batch)
+    return build_wrapper(batch, magic=magic, compression=codec)
+
+
+def main() -> None:
+    path, magic, codec, count, batch_size, kind = sys.argv[1:]
+    batches = written = size = 0
+    # As the producer: it learns from closed batches how far the next will shrink.
+    ratio = 1.0
+    batch: list[PlainRecord] = []
+    with open(path, "wb") as out:
+        for record in records(kind, int(magic), int(count)):
+            batch.append(record)
+            size += RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
+            if record.offset + 1 < int(count) and (size + 270) * ratio < int(batch_size):
+                continue
+            stored = entry(batch, int(magic), codec)
+            out.write(stored)
+            batches += 1
+            written += len(stored)
+            ratio = len(stored) / size * 1.05
+            size = 0
+            batch.clear()
+    print(json.dumps({"batches": batches, "records": int(count), "bytes": written}))
+
+
+main()

@@ -1,0 +1,119 @@
+"""``kseg convert``: options, the summary, exit codes. 1 is damage that was skipped; whatever leaves no DST is 2."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from kseg.convert import Result
+    from kseg.findings import Finding
+    from kseg.transcode import Conversion
+
+FOUND = 1
+
+
+@click.command()
+@click.argument("direction", metavar="A-to-B")
+@click.argument("source", metavar="SRC")
+@click.argument("target", metavar="DST")
+@click.option("--compression", type=click.Choice(["keep", "none", "gzip", "snappy", "lz4", "zstd"]), default="keep",
+              show_default=True, help="The codec of converted entries.")  # fmt: skip
+@click.option("--rebatch", type=click.IntRange(min=1), metavar="BYTES",
+              help="Pack old entries into batches of so many bytes before compression (else each becomes one).")  # fmt: skip
+@click.option("--lossy", is_flag=True, help="Convert downwards, and list what the older version can't hold.")
+@click.option("--skip-damaged", is_flag=True, help="Leave out what is damaged instead of stopping (exit code 1).")
+@click.option("--force", is_flag=True, help="Replace DST and its indexes.")
+@click.option("--format", "format_name", type=click.Choice(["text", "jsonl"]), default="text", show_default=True,
+              help="How the summary is written.")  # fmt: skip
+def convert(direction: str, source: str, target: str, format_name: str, **options: Any) -> int:
+    """Rewrite a segment or a partition folder in another record version.
+
+    A-to-B is any-to-v2, or v0-to-v2 and its like between any two of v0, v1 and v2. Entries that are of version B already are copied byte for byte. DST
+    appears whole, with its indexes, or not at all; it is read back and compared with SRC first.
+    """
+    from kseg.convert import Plan
+    from kseg.convert import convert as run
+
+    notes = _Notes()
+    result = run(source, target, Plan.of(direction, **options), notes)
+    _SUMMARIES[format_name](result)
+    for name in result.left_out:
+        _note(f"{name} is not copied")
+    for conversion in result.segments:
+        _note_size(conversion)
+    return FOUND if notes.errors else 0
+
+
+def _note(line: str) -> None:
+    from kseg.output import escape_controls
+
+    click.echo(f"kseg: {escape_controls(line)}", err=True)
+
+
+def _note_size(conversion: Conversion) -> None:
+    from kseg.log_format import DEFAULT_MAX_MESSAGE_BYTES
+
+    if conversion.largest_after > max(DEFAULT_MAX_MESSAGE_BYTES, conversion.largest_before):
+        _note(
+            f"{conversion.target}: the largest entry has {conversion.largest_after} bytes now: "
+            "see that max.message.bytes of the topic allows it"
+        )
+
+
+class _Notes:
+    """Findings on stderr, a few of each rule for each file."""
+
+    def __init__(self) -> None:
+        self.errors = 0
+        self._told: Counter[tuple[str, str]] = Counter()
+
+    def __call__(self, path: str, finding: Finding) -> None:
+        from kseg.findings import RULES, Severity, Verdict
+        from kseg.validate import MAX_PER_RULE
+
+        rule = RULES[finding.rule]
+        if rule.severity < Severity.WARNING:
+            return
+        self.errors += rule.severity >= Severity.ERROR
+        self._told[path, rule.name] += 1
+        if self._told[path, rule.name] <= MAX_PER_RULE:
+            message = Verdict(path, rule.severity, finding).message
+            _note(f"{path}: {rule.name} at byte {finding.position}: {message}")
+
+
+def _write_text(result: Result) -> None:
+    from kseg.output import escape_controls
+    from kseg.transcode import LOSSES
+
+    for one in result.segments:
+        lines = [
+            f"{one.target}",
+            f"  entries  {one.entries_before} -> {one.entries_after}, {one.copied} of them copied as they were",
+            f"  records  {one.records}, read back and compared",
+            f"  bytes    {one.bytes_before} -> {one.bytes_after}",
+            f"  codecs   {_counts(one.codecs_before)} -> {_counts(one.codecs_after)}",
+        ]
+        if one.skipped or one.lost_bytes:
+            lines.append(f"  skipped  {one.skipped} damaged entries, {one.lost_bytes} bytes that are no entries")
+        for kind, loss in one.lost.items():
+            offsets = f"offsets {loss.first_offset} to {loss.last_offset}"
+            lines.append(f"  lost     {kind}: {loss.count} {LOSSES[kind]}, {offsets}")
+        click.echo(escape_controls("\n".join(lines)))
+
+
+def _counts(codecs: Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(codecs.items())) or "none there"
+
+
+def _write_jsonl(result: Result) -> None:
+    from kseg.output import to_json
+
+    for conversion in result.segments:
+        click.echo(to_json({"kind": "conversion", **asdict(conversion)}))
+
+
+_SUMMARIES = {"text": _write_text, "jsonl": _write_jsonl}

@@ -1,0 +1,150 @@
+"""Outputs appear whole or not at all: written beside their name, fsynced, renamed, the folder fsynced.
+
+A process killed on its way leaves a ``.NAME.….tmp`` beside the target, which no broker looks at, and nothing under
+the name itself. Nothing else in kseg creates files.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from kseg.errors import KsegError, UsageError
+
+SUFFIX = ".tmp"
+_BUFFER = 1024 * 1024
+
+
+class Staged:
+    """A file on its way to ``target``: ``file`` is open for writing bytes at the temporary ``path``.
+
+    Raises KsegError when it can't be created. Either ``publish`` or ``discard`` ends it.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+        try:
+            handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=SUFFIX, dir=target.parent)
+        except OSError as error:
+            raise KsegError(f"{target}: {error.strerror or error}") from error
+        self.path = Path(name)
+        self.file: IO[bytes] = os.fdopen(handle, "wb", buffering=_BUFFER)
+
+    def sync(self, modified_ns: int | None = None) -> None:
+        """Close the file with everything on the disk; ``modified_ns`` becomes its modification time."""
+        self.file.flush()
+        os.chmod(self.path, 0o666 & ~_umask())
+        if modified_ns is not None:
+            os.utime(self.path, ns=(modified_ns, modified_ns))
+        os.fsync(self.file.fileno())
+        self.file.close()
+
+    def publish(self, *, replace: bool) -> None:
+        """Give the synced file its name. Without ``replace`` raises UsageError where that exists by now."""
+        if replace:
+            os.replace(self.path, self.target)
+            return
+        try:
+            # A rename would replace what came to be there since the first look.
+            os.link(self.path, self.target)
+        except FileExistsError:
+            raise _exists(self.target) from None
+        except OSError:
+            # A file system without hard links.
+            refuse_existing([self.target])
+            os.rename(self.path, self.target)
+        else:
+            os.unlink(self.path)
+
+    def discard(self) -> None:
+        """Leave no trace."""
+        with suppress(OSError):  # what is still buffered may not fit the disk either
+            self.file.close()
+        self.path.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(target: Path) -> Iterator[None]:
+    """Within it an OSError is a KsegError that names the target: out of space, a quota, a failing disk."""
+    try:
+        yield
+    except OSError as error:
+        raise KsegError(f"{target}: {error.strerror or error}; nothing was written there") from error
+
+
+@contextmanager
+def whole_file(target: Path, *, replace: bool = True) -> Iterator[IO[bytes]]:
+    """A file to write bytes to that appears under its name when the block ends well. Raises KsegError."""
+    staged = Staged(target)
+    try:
+        with writing(target):
+            yield staged.file
+            staged.sync()
+            staged.publish(replace=replace)
+            sync_folder(target.parent)
+    except BaseException:
+        staged.discard()
+        raise
+
+
+@contextmanager
+def whole_folder(target: Path, *, replace: bool) -> Iterator[Path]:
+    """A folder to fill that appears under its name, with all in it, when the block ends well. Raises KsegError.
+
+    The files in it must be synced by whoever writes them. With ``replace`` what stood there is set aside, and
+    removed at the end.
+    """
+    try:
+        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=SUFFIX, dir=target.parent))
+    except OSError as error:
+        raise KsegError(f"{target}: {error.strerror or error}") from error
+    aside = temporary.with_name(temporary.name + ".old")
+    try:
+        yield temporary
+        with writing(target):
+            os.chmod(temporary, 0o777 & ~_umask())
+            sync_folder(temporary)
+            if replace and target.exists():
+                os.rename(target, aside)
+            elif target.exists():
+                raise _exists(target)
+            os.rename(temporary, target)
+            sync_folder(target.parent)
+    except BaseException:
+        if aside.exists() and not target.exists():
+            os.rename(aside, target)
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    if aside.exists():
+        shutil.rmtree(aside) if aside.is_dir() else aside.unlink()
+
+
+def refuse_existing(targets: list[Path]) -> None:
+    """Raise UsageError for the first of the targets that is there already."""
+    for target in targets:
+        if os.path.lexists(target):
+            raise _exists(target)
+
+
+def _exists(target: Path) -> UsageError:
+    return UsageError(f"{target} exists: --force replaces it")
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the folder's entries on the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
