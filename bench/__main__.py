@@ -31,6 +31,7 @@ def main() -> int:
         return 2
     rounds = options.rounds or (2 if options.quick else 5)
     rows: list[table.Row] = []
+    peers.prepare()
     engine = peers.engine()
     for case in cases:
         begin = time.perf_counter()

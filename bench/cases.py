@@ -66,8 +66,8 @@ class Case:
 
 def _validate(name: str, corpus: str, *options: str, label: str = "kseg", pure: bool = False) -> Contender:
     def make(corpora: Mapping[str, Corpus]) -> Command:
-        if pure and "plain" not in peers.engine(pure=True):
-            raise BenchError(f"{label}: KSEG_PURE=1 does not select the interpreted kernel")
+        if pure and "python" not in peers.engine(pure=True):
+            raise BenchError(f"{label}: KSEG_ENGINE=python does not select plain Python")
         path = str(corpora[corpus].path)
         return peers.kseg(label, name, *options, path, pure=pure, output=name == "validate")
 

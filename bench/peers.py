@@ -30,7 +30,13 @@ def kseg(name: str, *args: str, pure: bool = False, output: bool = True) -> Comm
     installed = Path(sys.executable).with_name("kseg")
     if not installed.exists():
         raise BenchError(f"no kseg beside {sys.executable}: pip install -e .")
-    return Command(name, (str(installed), *args), env={"KSEG_PURE": "1"} if pure else {}, output=output)
+    return Command(name, (str(installed), *args), env={"KSEG_ENGINE": "python"} if pure else {}, output=output)
+
+
+def prepare() -> None:
+    """Write kseg's .pyc files, as an installer does: a checkout has none until each module was first imported."""
+    program = "import compileall, kseg; compileall.compile_dir(kseg.__path__[0], quiet=1, force=False)"
+    run(Command("compileall", (sys.executable, "-c", program)))
 
 
 def engine(*, pure: bool = False) -> str:

@@ -70,8 +70,8 @@ def table(rows: Iterable[Row], engine: str, rounds: int) -> str:
     promised = [row for row in rows if row.goal.text]
     held = sum(row.held is True for row in promised)
     heading = (
-        f"{datetime.now(UTC):%Y-%m-%d}, {machine()}; {engine}. {rounds} rounds at most, taking turns; wall-clock medians"
-        f" of whole processes (of the loop alone for columns). {held} of {len(promised)} goals held."
+        f"{datetime.now(UTC):%Y-%m-%d}, {machine()}; {engine}. At most {rounds} rounds, taking turns; wall-clock"
+        f" medians of whole processes (of the loop alone for columns). {held} of {len(promised)} goals held."
     )
     return "\n".join([heading, "", *_HEAD, *(line(row) for row in rows)]) + "\n"
 

@@ -6,8 +6,9 @@
         for batch in segment.batches():
             print(batch.base_offset, batch.compression, batch.crc_valid)
 
-    for record in kseg.read_records("00000000000000000000.log"):
-        print(record.offset, record.key, record.value)
+    with kseg.open_segment("00000000000000000000.log") as segment:
+        for record in segment.records():
+            print(record.offset, record.key, record.value)
 
 Importing it loads none of rich, pyarrow and pyspark.
 """
@@ -24,9 +25,8 @@ choose()
 
 # name -> module, imported when first asked for: `kseg --version` should not pay for codecs.
 _EXPORTS = {
-    "open_segment": "kseg.segment",
-    "SegmentReader": "kseg.segment",
-    "read_records": "kseg.deep_iteration",
+    "open_segment": "kseg.reading",
+    "Segment": "kseg.reading",
     "Record": "kseg.records",
     "RecordBatch": "kseg.records",
     "Header": "kseg.records",
@@ -37,7 +37,7 @@ _EXPORTS = {
     "Severity": "kseg.findings",
     "Settings": "kseg.validate",
     "Summary": "kseg.validate",
-    "validate": "kseg.validate",
+    "validate_segment": "kseg.validate",
     "KsegError": "kseg.errors",
     "UnreadableError": "kseg.errors",
     "NotASegmentError": "kseg.errors",

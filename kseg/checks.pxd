@@ -10,7 +10,8 @@ cdef long long BAD, CODEC, CONTROL_BIT, TRANSACTIONAL_BIT, RESERVED_V0, RESERVED
 cdef class History:
     cdef public bint begun, misnamed
     cdef public long long end, last_offset, highest_offset, gaps, next_offset, leader_epoch, magic
-    cdef public dict producers
+    cdef public long long first_leader_epoch
+    cdef public dict producers, first_producers
     cdef public set misplaced
 
 

@@ -73,6 +73,26 @@ class History:
         self.magic = -1
         # producer id -> (epoch, next sequence or -1, gaps at that time, whether a marker came last)
         self.producers: dict[int, tuple[int, int, int, bool]] = {}
+        # What came first, for whoever read the part of the file before: see `follows`.
+        self.first_leader_epoch = -1
+        self.first_producers: dict[int, tuple[int, int]] = {}  # producer id -> (epoch, base sequence, -1 of a marker)
+
+
+def follows(before: History, after: History) -> bool:
+    """Whether the checks of two neighbouring parts of a file, each begun afresh, say what one run over both would.
+
+    Offsets aside: the first entry of the later part is to be run through check_offsets by itself.
+    """
+    if 0 <= after.first_leader_epoch < before.leader_epoch:
+        return False
+    for producer_id, (epoch, sequence) in after.first_producers.items():
+        known = before.producers.get(producer_id)
+        if known is None:
+            continue
+        known_epoch, expected, gaps, _ = known
+        if epoch != known_epoch or gaps != before.gaps or (sequence >= 0 and sequence != expected):
+            return False
+    return True
 
 
 def batch_finding(rule: str, batches: BatchColumns, row: int, **facts: Any) -> Finding:
@@ -96,14 +116,15 @@ def check_offsets(batches: BatchColumns, limits: Limits, history: History, repor
             continue
         wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC
         last = batches.last_offset[row]
-        first = last if wrapper else clamped(batches.base_offset[row])
+        first = last if batches.magic[row] < 2 else clamped(batches.base_offset[row])
         previous = history.last_offset
         if not history.begun:
             history.begun = True
         elif first != previous + 1:
             if not wrapper and _is_misplaced(batches, row, first, last, previous):
                 note = "; the entries around it go on as if it were not, so its base offset is wrong"
-                report(batch_finding("non-monotonic-offset", batches, row, offset=first, previous=previous, note=note))
+                facts = {"offset": batches.base_offset[row], "previous": previous, "note": note}
+                report(batch_finding("non-monotonic-offset", batches, row, **facts))
                 history.misplaced.add(batches.position[row])
                 last += previous + 1 - first
             elif first <= previous:
@@ -233,6 +254,8 @@ def check_leader_epochs(batches: BatchColumns, limits: Limits, history: History,
         if epoch < history.leader_epoch:
             facts = {"epoch": epoch, "previous": history.leader_epoch}
             report(batch_finding("leader-epoch-regression", batches, row, **facts))
+        if history.first_leader_epoch < 0:
+            history.first_leader_epoch = epoch
         history.leader_epoch = epoch
 
 
@@ -286,6 +309,8 @@ def _check_sequence(batches: BatchColumns, row: int, compacted: bool, history: H
     control = batches.attributes[row] & CONTROL_BIT
     if sequence < 0 and not control:
         return
+    if producer_id not in history.producers:
+        history.first_producers[producer_id] = (epoch, -1 if control else sequence)
     known_epoch, expected, gaps, ended = history.producers.get(producer_id, (-1, -1, -1, False))
     if epoch < known_epoch:
         facts = {"producer_id": producer_id, "epoch": epoch, "previous": known_epoch}

@@ -237,8 +237,10 @@ class _Notes:
 def validate(context: click.Context, /, paths: tuple[str, ...], output: str | None, **_: Any) -> int:
     """Check segments: framing, CRCs, batches, records, codecs. Findings are listed by byte and offset."""
     from kseg.output import REPORT_FORMATS, destination
-    from kseg.storage import find_segments
-    from kseg.validate import Settings, Summary, validate
+    from kseg.parallel import cores, validate_files
+    from kseg.progress import shown
+    from kseg.storage import SegmentFile, find_segments, local_size
+    from kseg.validate import FileResult, Progress, Settings, Summary
 
     options = _with_settings(context)
     settings = Settings(
@@ -253,22 +255,25 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     total = Summary()
     failed = False
 
-    def results() -> Iterator[Any]:
-        nonlocal failed
-        for path in paths:
-            try:
-                files = list(find_segments(path))
-            except KsegError as error:
-                failed = bool(_fail(str(error)))
-                continue
-            for result in validate(files, settings):
-                total.add(result.summary)
-                if result.unread:
-                    failed = bool(_fail(result.unread))
-                yield result
+    files: list[SegmentFile] = []
+    for path in paths:
+        try:
+            files += find_segments(path)
+        except KsegError as error:
+            failed = bool(_fail(str(error)))
 
-    with destination(output) as out:
-        REPORT_FORMATS[options["format_name"]](results(), total, out)
+    def results(progress: Progress) -> Iterator[FileResult]:
+        nonlocal failed
+        for result in validate_files(files, settings, options["jobs"] or cores(), progress):
+            total.add(result.summary)
+            if result.unread:
+                failed = bool(_fail(result.unread))
+            yield result
+
+    sizes = [local_size(file.path) for file in files]
+    known = None if None in sizes else sum(size or 0 for size in sizes)
+    with destination(output) as out, shown(known) as progress:
+        REPORT_FORMATS[options["format_name"]](results(progress), total, out)
     if failed:
         return FAILED
     return FOUND if fail_on is not None and total.at_least(fail_on) else 0

@@ -23,7 +23,7 @@ FOUND = 1
 @click.option("--compression", type=click.Choice(["keep", "none", "gzip", "snappy", "lz4", "zstd"]), default="keep",
               show_default=True, help="The codec of converted entries.")  # fmt: skip
 @click.option("--rebatch", type=click.IntRange(min=1), metavar="BYTES",
-              help="Pack old entries into batches of so many bytes before compression (else each becomes one).")  # fmt: skip
+              help="Pack old entries into batches of that size before compression (else each is one).")  # fmt: skip
 @click.option("--lossy", is_flag=True, help="Convert downwards, and list what the older version can't hold.")
 @click.option("--skip-damaged", is_flag=True, help="Leave out what is damaged instead of stopping (exit code 1).")
 @click.option("--force", is_flag=True, help="Replace DST and its indexes.")
@@ -32,8 +32,9 @@ FOUND = 1
 def convert(direction: str, source: str, target: str, format_name: str, **options: Any) -> int:
     """Rewrite a segment or a partition folder in another record version.
 
-    A-to-B is any-to-v2, or v0-to-v2 and its like between any two of v0, v1 and v2. Entries that are of version B already are copied byte for byte. DST
-    appears whole, with its indexes, or not at all; it is read back and compared with SRC first.
+    A-to-B is any-to-v2, or v0-to-v2 and its like between any two of v0, v1 and v2. Entries that are of version B
+    already are copied byte for byte. DST appears whole, with its indexes, or not at all; it is read back and compared
+    with SRC first.
     """
     from kseg.convert import Plan
     from kseg.convert import convert as run

@@ -213,7 +213,7 @@ class DeepIterator:
             self._faults.append(("decompression-limit", row, 0, self._limit))
             return None
         except compression.CodecError as error:
-            self._faults.append(("undecodable-payload", row, 0, str(error)))
+            self._faults.append(("undecodable-payload", row, 0, str(error).removeprefix(f"{known.name}: ")))
             return None
         for quirk in quirks:
             if quirk not in _EXPECTED_QUIRKS:

@@ -234,37 +234,55 @@ def judge_offsets(
 ) -> int:
     """Mark entries ``first`` to ``stop`` that no log can hold as not intact, and say why on ``faults``.
 
-    Offsets increase from entry to entry and from record to record, and an entry spans no more than an int32. Returns
-    the last offset of what is sound, ``last_offset`` being the one before.
+    Offsets increase from entry to entry and from record to record, and an entry spans no more than an int32. An entry
+    that is ahead of the next, where the next goes on from the one before, is the wrong one: base offsets are outside
+    the CRC. Returns the last offset of what is sound, ``last_offset`` being the one before.
     """
     i = 0
+    held = -1  # the entry before, which is judged once the next one's offset is known
+    held_i = 0
+    held_end = 0
     for row in range(first, stop):
         begin = i
         while i < records.count and records.batch[i] == row:
             i += 1
         if batches.crc_state[row] == CRC_BAD or not batches.intact[row]:
             continue
-        if batches.magic[row] >= 2:
-            low = clamped(batches.base_offset[row])
-            high = batches.last_offset[row]
-        else:
-            low = records.offset[begin]
-            high = records.offset[i - 1]
-        previous = low - 1
-        if low <= last_offset:
-            faults.append(("non-monotonic-offset", row, low, last_offset))
-        elif high < low or high - low > INT32_MAX:
-            faults.append(("invalid-offset-range", row, low, high - low))
-        else:
-            for k in range(begin, i):
-                if records.offset[k] <= previous or records.offset[k] > high:
-                    faults.append(("record-offset-mismatch", row, records.offset[k], k - begin))
-                    break
-                previous = records.offset[k]
-            else:
-                last_offset = high
-                continue
-        batches.intact[row] = 0
+        if held >= 0:
+            following = first_offset(batches, records, row, begin)
+            last_offset = judge_entry(batches, records, held, held_i, held_end, last_offset, following, faults)
+        held, held_i, held_end = row, begin, i
+    if held >= 0:
+        last_offset = judge_entry(batches, records, held, held_i, held_end, last_offset, -1, faults)
+    return last_offset
+
+
+def first_offset(batches: BatchColumns, records: RecordColumns, row: int, i: int) -> int:
+    """The first offset of an opened entry, ``i`` being its first record: a wrapper's header does not say it."""
+    return clamped(batches.base_offset[row]) if batches.magic[row] >= 2 else records.offset[i]
+
+
+def judge_entry(
+    batches: BatchColumns, records: RecordColumns, row: int, begin: int, end: int, last_offset: int, following: int,
+    faults: list[Any],
+) -> int:  # fmt: skip
+    """``judge_offsets`` for one entry, its records ``begin`` to ``end``; the next begins at ``following``, or -1."""
+    low = first_offset(batches, records, row, begin)
+    high = batches.last_offset[row] if batches.magic[row] >= 2 else records.offset[end - 1]
+    previous = low - 1
+    if low <= last_offset or last_offset < following <= low:
+        faults.append(("non-monotonic-offset", row, low, last_offset))
+    elif high < low or high - low > INT32_MAX:
+        faults.append(("invalid-offset-range", row, low, high - low))
+    else:
+        for k in range(begin, end):
+            if records.offset[k] <= previous or records.offset[k] > high:
+                faults.append(("record-offset-mismatch", row, records.offset[k], k - begin))
+                batches.intact[row] = 0
+                return last_offset
+            previous = records.offset[k]
+        return high
+    batches.intact[row] = 0
     return last_offset
 
 

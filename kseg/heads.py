@@ -16,6 +16,7 @@ from kseg.log_format import (
     INT32_MAX,
     LAST_OFFSET_DELTA_AT,
     LEGACY_ATTRIBUTES_AT,
+    LEGACY_CRC_AT,
     MAGIC_AT,
     RECORD_BATCH_OVERHEAD,
     RECORD_COUNT_AT,
@@ -89,7 +90,8 @@ def implied_size(data: bytearray, at: int, end: int, magic: int) -> int:
         return 0
     key_size = kernel.read_int32(data, key_at)
     value_at = key_at + 4 + max(key_size, 0)
-    if key_size < -1 or end - value_at < 4:
+    # Zeros would pass for a message with an empty key and value; its CRC is not 0.
+    if key_size < -1 or end - value_at < 4 or not kernel.read_uint32(data, at + LEGACY_CRC_AT):
         return 0
     value_size = kernel.read_int32(data, value_at)
     size = value_at + 4 + max(value_size, 0) - at

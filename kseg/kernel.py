@@ -156,7 +156,8 @@ def read_int16(data: Any, at: int) -> int:
     value: int = data[at]
     if value >= 128:
         value -= 256
-    return value * 256 + data[at + 1]
+    value = value * 256 + data[at + 1]
+    return value
 
 
 def read_int32(data: Any, at: int) -> int:
@@ -166,7 +167,8 @@ def read_int32(data: Any, at: int) -> int:
         value -= 256
     value = value * 256 + data[at + 1]
     value = value * 256 + data[at + 2]
-    return value * 256 + data[at + 3]
+    value = value * 256 + data[at + 3]
+    return value
 
 
 def read_uint32(data: Any, at: int) -> int:
@@ -174,7 +176,8 @@ def read_uint32(data: Any, at: int) -> int:
     value: int = data[at]
     value = value * 256 + data[at + 1]
     value = value * 256 + data[at + 2]
-    return value * 256 + data[at + 3]
+    value = value * 256 + data[at + 3]
+    return value
 
 
 def read_int64(data: Any, at: int) -> int:

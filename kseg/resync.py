@@ -12,8 +12,17 @@ from typing import Any
 
 from kseg import heads, kernel
 from kseg.findings import Finding
-from kseg.log_format import HEADER_SIZE_UP_TO_MAGIC, INT32_MAX, LOG_OVERHEAD, MAGIC_AT, RECORD_BATCH_OVERHEAD, SIZE_AT
-from kseg.search import PROOF_REACH, Candidate, Effort, Proof, Search, begins, holds, is_wrapper, legacy_crc_holds
+from kseg.log_format import (
+    CRC_AT,
+    HEADER_SIZE_UP_TO_MAGIC,
+    INT32_MAX,
+    LEGACY_CRC_AT,
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    RECORD_BATCH_OVERHEAD,
+    SIZE_AT,
+)
+from kseg.search import PROOF_REACH, Candidate, Effort, Proof, Search, begins, holds_as, is_wrapper, legacy_crc_holds
 from kseg.tape import Tape
 
 #: An entry that claims more than this is looked into before it is read: no honest one was ever seen.
@@ -32,7 +41,8 @@ class Outcome:
     ``resume`` is the file position to read on from. When the entry itself can be had, ``entry_size`` is its whole
     size in bytes, ``magic`` and ``crc_state`` how to read it. ``lost`` are bytes that no one can use. ``torn`` is
     set where the file ends inside an entry, ``recognised`` where the place at least began as an entry does, is all
-    zeros, or has an entry behind it. ``gave_up`` is set where a stream was not searched to its end.
+    zeros, or has an entry behind it. ``gave_up`` is set where a stream was not searched to its end. ``if_last`` is
+    what to say instead where nothing but zeros follows.
     """
 
     findings: tuple[Finding, ...]
@@ -44,6 +54,7 @@ class Outcome:
     torn: bool = False
     recognised: bool = False
     gave_up: bool = False
+    if_last: Finding | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +90,9 @@ def resynchronise(tape: Tape, max_size: int, expected: int | None, effort: Effor
     if outcome:
         return outcome
     if whole and begins(tape, whole, max_size):
-        # Unless an entry inside it proves that the size is too large, and only happens to end where another begins.
+        # Or the size is a little too small for the last entry, or as large as that of two.
         search = _search(tape, max_size, expected, effort, broken, keep=True)
-        search.run(tape.position + whole, candidates=False)
+        search.run(tape.position + whole + RECORD_BATCH_OVERHEAD, candidates=False)
         return _proved(tape, broken, search.proved) if search.proved else _bad_content(tape, broken, whole)
     search = _search(tape, max_size, expected, effort, broken, keep=False)
     search.run(reach and tape.position + reach)
@@ -157,10 +168,10 @@ def _search(tape: Tape, max_size: int, expected: int | None, effort: Effort, bro
 
 
 def _read_as_another(tape: Tape, size: int) -> Outcome | None:
-    """The entry under another magic than it names, if its CRC holds so: the magic byte is outside a v2 CRC."""
+    """The entry under another magic than it names, if its CRC holds so."""
     named = tape.data[tape.start + MAGIC_AT]
     for magic in (2, 1, 0):
-        if magic != named and holds(tape, tape.start, size, magic):
+        if magic != named and holds_as(tape, size, magic):
             facts = {"magic": signed_byte(named), "why": f"its CRC holds as v{magic}, and it is read so"}
             return _readable("unknown-magic", tape, size, magic, facts)
     return None
@@ -214,16 +225,15 @@ def _bad_content(tape: Tape, broken: Broken, size: int) -> Outcome:
         finding = Finding("invalid-size", tape.position, end, broken.offset, broken.last_offset, facts)
         return Outcome((finding,), end, lost=size, recognised=True)
     zeros = _zeros_at_end(tape, size)
-    behind = heads.zero_run(tape.data, tape.start + size, tape.end)
-    if zeros >= TORN_ZEROS and behind >= min(heads.ZERO_RUN, tape.available - size) > 0:
-        facts = {"bytes": size - zeros, "why": f"{size - zeros} of its {size} bytes were written, then come zeros"}
-        torn = _about("truncated-tail", tape, size, broken.magic, facts)
-        return Outcome((torn,), end, lost=size, recognised=True)
-    note = f"; zeros fill its last {zeros} bytes" if zeros >= TOLD_ZEROS else ""
-    stored = kernel.read_uint32(tape.data, tape.start + (17 if broken.magic == 2 else LOG_OVERHEAD))
+    note = f"; zeros fill its last {zeros} bytes" if zeros >= TORN_ZEROS else ""
+    stored = kernel.read_uint32(tape.data, tape.start + (CRC_AT if broken.magic == 2 else LEGACY_CRC_AT))
     computed = kernel.entry_crc(tape.view, tape.start, tape.start + size, broken.magic)
     mismatch = _about("crc-mismatch", tape, size, broken.magic, {"stored": stored, "computed": computed, "note": note})
-    return Outcome((mismatch,), end, lost=size, entry_size=size, magic=broken.magic, recognised=True)
+    torn = None
+    if note and heads.zero_run(tape.data, tape.start + size, tape.end):
+        why = f"{size - zeros} of its {size} bytes were written, then come zeros"
+        torn = _about("truncated-tail", tape, size, broken.magic, {"bytes": size - zeros, "why": why})
+    return Outcome((mismatch,), end, lost=size, entry_size=size, magic=broken.magic, recognised=True, if_last=torn)
 
 
 def _zeros_at_end(tape: Tape, size: int) -> int:
@@ -277,9 +287,12 @@ def _tail(tape: Tape, broken: Broken, search: Search) -> Outcome:
     began, end = broken.position, tape.shift + tape.end
     size = end - began
     zeros = search.last_zeros[0] if search.last_zeros[1] == end else end
-    if zeros <= began:
+    # Fewer zeros are the torn beginning of an offset and a size.
+    if zeros <= began and size >= LOG_OVERHEAD:
         finding = Finding("zero-tail", began, end, facts={"bytes": size})
         return Outcome((finding,), end, recognised=True)
+    if size < LOG_OVERHEAD:
+        zeros = end
     written = zeros - began
     if broken.size is None or (zeros < end and written <= RECORD_BATCH_OVERHEAD):
         why = f"{written} bytes, fewer than an entry's header"

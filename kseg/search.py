@@ -26,6 +26,7 @@ from kseg.log_format import (
     INT32_MAX,
     LAST_OFFSET_DELTA_AT,
     LEGACY_ATTRIBUTES_AT,
+    LEGACY_CRC_AT,
     LOG_OVERHEAD,
     MAGIC_AT,
     RECORD_BATCH_OVERHEAD,
@@ -282,6 +283,20 @@ def holds(tape: Tape, at: int, size: int, magic: int) -> bool:
     return kernel.entry_crc(tape.view, at, at + size, magic) == row.crc[0]
 
 
+def holds_as(tape: Tape, size: int, magic: int) -> bool:
+    """Whether the CRC of the entry at the tape's start holds once its magic byte is put right.
+
+    That byte is outside the CRC of v2, inside those of v0 and v1.
+    """
+    at = tape.start
+    if magic == 2:
+        return holds(tape, at, size, magic)
+    if size - LOG_OVERHEAD < kernel.smallest(magic):
+        return False
+    crc = zlib.crc32(tape.view[at + MAGIC_AT + 1 : at + size], zlib.crc32(bytes([magic])))
+    return crc == kernel.read_uint32(tape.data, at + LEGACY_CRC_AT)
+
+
 def begins(tape: Tape, distance: int, max_size: int) -> bool:
     """Whether an entry, the end of the file, or a run of zeros begins that many bytes behind the tape's start.
 
@@ -322,4 +337,4 @@ def legacy_crc_holds(tape: Tape, size: int) -> bool:
     if not tape.fill(size):
         return False
     at = tape.start
-    return zlib.crc32(tape.view[at + MAGIC_AT : at + size]) == kernel.read_uint32(tape.data, at + LOG_OVERHEAD)
+    return zlib.crc32(tape.view[at + MAGIC_AT : at + size]) == kernel.read_uint32(tape.data, at + LEGACY_CRC_AT)

@@ -29,13 +29,17 @@ class Source:
     """Bytes read front to back, with a size taken once at opening (None when it can't be known, as of a pipe).
 
     A live segment grows while it is read: nothing past ``size`` is read until ``refresh`` takes the size anew.
+    ``start`` is the first byte read, 0 unless only a range of the file is wanted; ``size`` is where reading ends.
     """
 
-    def __init__(self, name: str, raw: Any, size: int | None) -> None:
+    def __init__(self, name: str, raw: Any, size: int | None, start: int = 0) -> None:
         self.name = name
         self.size = size
+        self.start = start
         self._raw = raw
-        self._position = 0
+        self._position = start
+        if start:
+            raw.seek(start)
 
     def readinto(self, view: memoryview) -> int:
         """Fill the front of ``view``; returns the bytes read, 0 at the end. Raises OSError as the system does."""
@@ -113,6 +117,23 @@ def base_offset_of(name: str) -> int | None:
 def is_snapshot(name: str) -> bool:
     """Whether the name is a KRaft snapshot's, ``<20 digits>-<10 digits>.checkpoint``: a segment in all but name."""
     return _SNAPSHOT_NAME.search(name) is not None
+
+
+def open_range(path: str, start: int, end: int) -> Source:
+    """Open bytes ``start`` to ``end`` of a local file. Raises UnreadableError."""
+    source = open_source(path)
+    return Source(source.name, source._raw, end, start)
+
+
+def local_size(path: str) -> int | None:
+    """The bytes of a regular local file, None for anything else."""
+    if path == STDIN or _URL.match(path):
+        return None
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ class Tape:
         self.view = memoryview(self.data)
         self.start = 0
         self.end = 0
-        self.shift = 0
+        self.shift = source.start
         self.first_bytes = b""
         self.failed = False
         self._capacity = capacity

@@ -99,8 +99,13 @@ def sound_chunks(reader: SegmentReader, report: Report) -> Iterator[Chunk]:
             yield chunk
 
 
+def _out_of_order(offset: int, previous: int) -> dict[str, Any]:
+    note = "; the next entry goes on from there, so this base offset is wrong" if offset > previous else ""
+    return {"offset": offset, "previous": previous, "note": note}
+
+
 _ORDER_FACTS: dict[str, Callable[[int, int], dict[str, Any]]] = {
-    "non-monotonic-offset": lambda offset, previous: {"offset": offset, "previous": previous},
+    "non-monotonic-offset": _out_of_order,
     "invalid-offset-range": lambda offset, delta: {"delta": delta, "why": "no entry can span that"},
     "record-offset-mismatch": lambda offset, index: {"index": index, "offset": offset, "why": "is out of order"},
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kseg.checks import BATCH_CHECKS, History, Limits
@@ -14,7 +14,7 @@ from kseg.findings import RULES, Finding, Policy, Severity, Verdict
 from kseg.log_format import DEFAULT_MAX_MESSAGE_BYTES
 from kseg.record_checks import RECORD_CHECKS
 from kseg.segment import SegmentReader
-from kseg.storage import SegmentFile, open_source
+from kseg.storage import SegmentFile, Source, base_offset_of, open_source
 
 #: Findings of one rule that are handed on for each file; all are counted.
 MAX_PER_RULE = 16
@@ -32,12 +32,20 @@ class Settings:
     max_per_rule: int = MAX_PER_RULE
 
 
+#: Called with the bytes read since the last call.
+Progress = Callable[[int], None]
+
+
+def no_progress(count: int) -> None:
+    """Tells nobody."""
+
+
 COUNTS = ("files", "unread", "batches", "records", "bytes", "errors", "warnings", "infos", "lost_bytes")
 
 
 @dataclass(slots=True)
 class Summary:
-    """Counts over one file or many. ``unread`` counts files that could not be read; ``rules`` counts findings by rule."""
+    """Counts over one file or many: ``unread`` files could not be read; ``rules`` are findings by rule."""
 
     files: int = 0
     batches: int = 0
@@ -103,36 +111,46 @@ class Tally:
         if summary.rules[rule.name] <= self._limit:
             self.verdicts.append(Verdict(self._file, severity, finding))
 
+    def absorb(self, later: FileResult) -> None:
+        """Take in the result of the next part of the same file."""
+        for verdict in later.verdicts:
+            name = verdict.rule.name
+            if sum(kept.rule.name == name for kept in self.verdicts) < self._limit:
+                self.verdicts.append(verdict)
+        self.summary.add(later.summary)
+        self.summary.files = 1
 
-def validate(files: Iterable[SegmentFile], settings: Settings) -> Iterator[FileResult]:
-    """Validate files one after another. What can't be read is a result too, never an exception."""
-    for file in files:
-        yield validate_segment(file, settings)
+    def result(self, unread: str | None = None) -> FileResult:
+        """What has been gathered, in the order of the file."""
+        verdicts = sorted(self.verdicts, key=lambda verdict: (verdict.finding.position or 0, verdict.rule.code))
+        return FileResult(self._file, tuple(verdicts), self.summary, unread)
 
 
-def validate_segment(file: SegmentFile, settings: Settings) -> FileResult:
-    """Validate one segment."""
-    tally = Tally(file.path, _policy_for(file, settings), settings.max_per_rule)
+def validate_segment(file: SegmentFile, settings: Settings, progress: Progress = no_progress) -> FileResult:
+    """Validate one segment. What can't be read is a result too, never an exception."""
+    tally = new_tally(file, settings)
     try:
-        with SegmentReader(open_source(file.path), report=tally, verify_crc=settings.verify_crc) as reader:
-            _run(reader, settings, tally)
+        with open_source(file.path) as source:
+            run_checks(source, settings, tally, progress)
     except KsegError as error:
         tally.summary.unread = 1
-        return FileResult(file.path, tuple(tally.verdicts), tally.summary, str(error))
-    return FileResult(file.path, tuple(tally.verdicts), tally.summary)
+        return tally.result(str(error))
+    return tally.result()
 
 
-def _run(reader: SegmentReader, settings: Settings, tally: Tally) -> None:
-    limits = Limits(
-        now=time.time_ns() // 1_000_000,
-        max_message_bytes=settings.max_message_bytes or DEFAULT_MAX_MESSAGE_BYTES,
-        compacted=settings.compacted,
-        name_offset=reader.name_offset,
-        deep=settings.deep,
-    )
+def new_tally(file: SegmentFile, settings: Settings) -> Tally:
+    """An empty tally under the policy for that file."""
+    return Tally(file.path, _policy_for(file, settings), settings.max_per_rule)
+
+
+def run_checks(source: Source, settings: Settings, tally: Tally, progress: Progress = no_progress) -> History:
+    """Every check over one source, into ``tally``. Raises KsegError where nothing can be read."""
+    reader = SegmentReader(source, report=tally, verify_crc=settings.verify_crc)
+    limits = limits_of(source.name, settings)
     history = History()
     opener = DeepIterator(tally)
     summary = tally.summary
+    done = source.start
     for window in reader.windows():
         summary.batches += window.batches.count
         for check in BATCH_CHECKS:
@@ -142,8 +160,23 @@ def _run(reader: SegmentReader, settings: Settings, tally: Tally) -> None:
                 summary.records += chunk.records.count
                 for record_check in RECORD_CHECKS:
                     record_check(chunk, limits, tally)
-    summary.bytes = reader.position
+        progress(reader.position - done)
+        done = reader.position
+    progress(reader.position - done)
+    summary.bytes = reader.position - source.start
     summary.lost_bytes = reader.lost_bytes
+    return history
+
+
+def limits_of(name: str, settings: Settings) -> Limits:
+    """What the checks of a file of that name are to know."""
+    return Limits(
+        now=time.time_ns() // 1_000_000,
+        max_message_bytes=settings.max_message_bytes or DEFAULT_MAX_MESSAGE_BYTES,
+        compacted=settings.compacted,
+        name_offset=base_offset_of(name),
+        deep=settings.deep,
+    )
 
 
 def _policy_for(file: SegmentFile, settings: Settings) -> Policy:

@@ -223,7 +223,7 @@ def _key_at(record: bytes) -> int:
     return damage.read_varint(record, damage.read_varint(record, at)[1])[1]
 
 
-@Case("4.3.0-v2-none-segments", "in the first entry record 3 without its key, CRC made right", compacted=True)
+@Case("4.3.0-v2-none-transactions-v2", "in the first entry record 3 without its key, CRC made right", compacted=True)
 def null_key(data: bytes) -> bytes:
     place = entries(data)[0]
     old = damage.records(inflated(data, place))[3]

@@ -45,8 +45,12 @@ def record_lists(draw: st.DrawFn, magic: int = 2, max_size: int = 8) -> list[Pla
     return records
 
 
+# Neither is damage: an odd but legal stream, and a preallocated tail.
+HARMLESS = ("codec-quirk", "zero-tail")
+
+
 def read(data: bytes) -> tuple[list[RecordBatch], list[Record]]:
-    """The entries and records of a log; any finding fails."""
+    """The entries and records of a log; any finding of damage fails."""
     found: list[Finding] = []
     batches: list[RecordBatch] = []
     records: list[Record] = []
@@ -56,7 +60,7 @@ def read(data: bytes) -> tuple[list[RecordBatch], list[Record]]:
             batches += [record_batch(window.batches, row) for row in range(window.batches.count)]
             for chunk in opener.chunks(window):
                 records += [chunk.record(i) for i in range(chunk.records.count)]
-    assert [finding for finding in found if finding.rule != "codec-quirk"] == []
+    assert [finding for finding in found if finding.rule not in HARMLESS] == []
     return batches, records
 
 

@@ -4,9 +4,10 @@ import json
 import sys
 import time
 
+from kseg import open_segment
 from kseg.deep_iteration import DeepIterator
 from kseg.findings import Finding
-from kseg.segment import open_segment
+from kseg.reading import open_segment
 
 
 def refuse(finding: Finding) -> None:

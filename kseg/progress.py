@@ -1,0 +1,53 @@
+"""Progress on stderr for work of more than a second: bytes, rate, time left. Nothing where it is no terminal."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+DELAY = 1.0
+
+
+@contextmanager
+def shown(total: int | None) -> Iterator[Any]:
+    """Yields a callable to be told of bytes done; ``total`` bytes are to come, None if that isn't known."""
+    if not sys.stderr.isatty():
+        yield lambda count: None
+        return
+    bar = _Bar(total)
+    thread = threading.Thread(target=bar.run, daemon=True)
+    thread.start()
+    try:
+        yield bar.add
+    finally:
+        bar.finished.set()
+        thread.join()
+
+
+class _Bar:
+    def __init__(self, total: int | None) -> None:
+        self.finished = threading.Event()
+        self._total = total
+        self._done = 0
+
+    def add(self, count: int) -> None:
+        self._done += count
+
+    def run(self) -> None:
+        """Waits; only work that lasts pays for rich."""
+        began = time.monotonic()
+        if self.finished.wait(DELAY):
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+        columns = (BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+            task = progress.add_task("", total=self._total, completed=self._done)
+            progress.tasks[0].start_time = progress.get_time() - (time.monotonic() - began)
+            while not self.finished.wait(0.2):
+                progress.update(task, completed=self._done)

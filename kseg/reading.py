@@ -1,0 +1,74 @@
+"""The library's front door: open a segment, iterate over its batches or its records."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from kseg.deep_iteration import DECOMPRESSION_LIMIT, Chunk, DeepIterator
+from kseg.findings import Report, ignore
+from kseg.records import Record, RecordBatch, record_batch
+from kseg.segment import SegmentReader, Window
+from kseg.storage import open_source
+
+
+class Segment:
+    """An open segment, read once from front to back by one of its iterators. A context manager.
+
+    What is wrong goes to ``report`` as it is met; reading goes on behind it. Iterators raise NotASegmentError when
+    the file holds no entry at all, and UnreadableError when the first read fails.
+    """
+
+    def __init__(self, reader: SegmentReader, report: Report, decompression_limit: int) -> None:
+        self.name = reader.name
+        self._reader = reader
+        self._report = report
+        self._limit = decompression_limit
+
+    def batches(self) -> Iterator[RecordBatch]:
+        """Shallow iteration: each entry, also those whose CRC is bad (``crc_valid`` False)."""
+        for window in self.windows():
+            for row in range(window.batches.count):
+                yield record_batch(window.batches, row)
+
+    def records(self) -> Iterator[Record]:
+        """Deep iteration: each record of each entry that can be opened."""
+        for chunk in self.chunks():
+            for i in range(chunk.records.count):
+                yield chunk.record(i)
+
+    def windows(self) -> Iterator[Window]:
+        """Entries in columns; a window is valid until the next is asked for."""
+        return self._reader.windows()
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Records in columns; a chunk is valid until the next is asked for."""
+        opener = DeepIterator(self._report, limit=self._limit)
+        for window in self.windows():
+            yield from opener.chunks(window)
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def __enter__(self) -> Segment:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_segment(
+    path: str | os.PathLike[str] | BinaryIO,
+    *,
+    report: Report = ignore,
+    verify_crc: bool = True,
+    decompression_limit: int = DECOMPRESSION_LIMIT,
+) -> Segment:
+    """Open a segment: a local path, ``-`` for standard input, an fsspec URL, or a binary file object.
+
+    ``verify_crc=False`` reads as a consumer with check.crcs=false does; ``decompression_limit`` is what one entry may
+    inflate to, in bytes. Raises UnreadableError when it can't be opened.
+    """
+    reader = SegmentReader(open_source(path), report=report, verify_crc=verify_crc)
+    return Segment(reader, report, decompression_limit)

@@ -1,0 +1,73 @@
+"""Keeps the generated parts of README.md equal to the code: ``python -m tests.docs`` checks, ``--write`` mends."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import click
+
+from kseg import rows, rule_docs
+from kseg.cli import main
+from tests.test_layers import MODULES
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+
+
+def commands() -> str:
+    """The help of every command, as a terminal of 100 columns shows it."""
+    blocks = []
+    for name, command in main.commands.items():
+        context = click.Context(command, info_name=f"kseg {name}", terminal_width=100, max_content_width=100)
+        blocks.append(f"```\n$ kseg {name} --help\n{command.get_help(context)}\n```")
+    return "\n\n".join(blocks)
+
+
+def row_tables() -> str:
+    """The columns of batch and record rows."""
+    lines = []
+    for title, columns in (("batch", rows.BATCH_COLUMNS), ("record", rows.RECORD_COLUMNS)):
+        lines += [f"| {title} | type | |", "|---|---|---|"]
+        lines += [f"| `{column.name}` | {column.type} | {column.meaning} |" for column in columns]
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
+def modules() -> str:
+    """Every module in its layer's order, with the first sentence of its docstring."""
+    lines = ["| module | |", "|---|---|"]
+    for name in MODULES:
+        docstring = ast.get_docstring(ast.parse((ROOT / "kseg" / f"{name}.py").read_text(encoding="utf-8"))) or ""
+        lines.append(f"| `{name}` | {docstring.splitlines()[0] if docstring else ''} |")
+    return "\n".join(lines)
+
+
+PARTS: Mapping[str, Callable[[], str]] = {
+    "commands": commands,
+    "rows": row_tables,
+    "rules": rule_docs.markdown,
+    "modules": modules,
+}
+
+
+def render(text: str) -> str:
+    """The README with its generated parts made anew."""
+    for name, make in PARTS.items():
+        pattern = re.compile(rf"(<!-- {name}:begin[^>]*-->\n).*?(<!-- {name}:end -->)", re.DOTALL)
+        part = make()
+        text, count = pattern.subn(lambda match, part=part: f"{match[1]}{part}\n{match[2]}", text)  # type: ignore[misc]
+        assert count == 1, f"README.md has {count} places for {name}"
+    return text
+
+
+if __name__ == "__main__":
+    current = README.read_text(encoding="utf-8")
+    wanted = render(current)
+    if sys.argv[1:] == ["--write"]:
+        README.write_text(wanted, encoding="utf-8")
+    elif wanted != current:
+        sys.exit("README.md is not what the code says: run `make docs`")
