@@ -116,7 +116,7 @@ def _write(path: Path, recipe: Recipe) -> dict[str, int]:
     command += [str(path), str(recipe.magic), recipe.codec, str(recipe.records), str(recipe.batch_size), recipe.kind]
     done = subprocess.run(command, check=False, capture_output=True, encoding="utf-8")
     if done.returncode:
-        raise BenchError(f"{command[0]} ended with {done.returncode}\n{done.stderr}")
+        raise BenchError(f"the corpus's writer ended with {done.returncode}\n{done.stderr}")
     counts: dict[str, int] = json.loads(done.stdout)
     return counts
 

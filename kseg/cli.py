@@ -51,7 +51,7 @@ class Commands(click.Group):
 
 
 def _fail(line: str) -> int:
-    from kseg.output import escape_controls
+    from kseg.record_lines import escape_controls
 
     click.echo(f"kseg: {escape_controls(line)}", err=True)
     return FAILED
@@ -122,9 +122,8 @@ def _format(names: Iterable[str]) -> Callable[[Any], Any]:
 @click.option("--no-crc", is_flag=True, help="Don't check CRCs, as a consumer with check.crcs=false.")
 def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | None, **options: Any) -> int:
     """Show what is in segments: entries, or with --deep their records."""
-    from kseg.dump import Filter, dump_segment
+    from kseg.dump import Filter, dump_segment, limited
     from kseg.output import DUMP_FORMATS, View, destination
-    from kseg.rows import ENCODERS
     from kseg.storage import find_segments
 
     first, end = options["offsets"]
@@ -157,22 +156,9 @@ def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | 
             )
 
     with destination(output) as out:
-        view = View(deep=not shallow, encode=ENCODERS[options["encoding"]], terminal=out.isatty())
-        DUMP_FORMATS[format_name](_limited(rows(), options["limit"]), out, view)
+        view = View(deep=not shallow, encoding=options["encoding"], terminal=out.isatty())
+        DUMP_FORMATS[format_name](limited(rows(), options["limit"]), out, view)
     return notes.exit_code()
-
-
-def _limited(rows: Iterator[Any], limit: int | None) -> Iterator[Any]:
-    """The rows up to the limit; headings and beginnings don't count."""
-    from kseg.dump import Entry
-
-    left = limit
-    for row in rows:
-        if left is not None and isinstance(row, Entry) and not row.heading:
-            if left == 0:
-                return
-            left -= 1
-        yield row
 
 
 class _Notes:
@@ -186,7 +172,7 @@ class _Notes:
 
     def __call__(self, finding: Finding) -> None:
         from kseg.findings import Verdict
-        from kseg.output import escape_controls
+        from kseg.record_lines import escape_controls
         from kseg.validate import MAX_PER_RULE
 
         rule = RULES[finding.rule]

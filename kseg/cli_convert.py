@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -50,7 +49,7 @@ def convert(direction: str, source: str, target: str, format_name: str, **option
 
 
 def _note(line: str) -> None:
-    from kseg.output import escape_controls
+    from kseg.record_lines import escape_controls
 
     click.echo(f"kseg: {escape_controls(line)}", err=True)
 
@@ -87,7 +86,7 @@ class _Notes:
 
 
 def _write_text(result: Result) -> None:
-    from kseg.output import escape_controls
+    from kseg.record_lines import escape_controls
     from kseg.transcode import LOSSES
 
     for one in result.segments:
@@ -99,7 +98,7 @@ def _write_text(result: Result) -> None:
             f"  codecs   {_counts(one.codecs_before)} -> {_counts(one.codecs_after)}",
         ]
         if one.skipped or one.lost_bytes:
-            lines.append(f"  skipped  {one.skipped} damaged entries, {one.lost_bytes} bytes that are no entries")
+            lines.append(f"  skipped  {one.skipped} damaged entries; {one.lost_bytes} bytes are lost in all")
         for kind, loss in one.lost.items():
             offsets = f"offsets {loss.first_offset} to {loss.last_offset}"
             lines.append(f"  lost     {kind}: {loss.count} {LOSSES[kind]}, {offsets}")
@@ -111,10 +110,10 @@ def _counts(codecs: Counter[str]) -> str:
 
 
 def _write_jsonl(result: Result) -> None:
-    from kseg.output import to_json
+    from kseg.record_lines import to_json
 
     for conversion in result.segments:
-        click.echo(to_json({"kind": "conversion", **asdict(conversion)}))
+        click.echo(to_json({"kind": "conversion", **conversion.as_row()}))
 
 
 _SUMMARIES = {"text": _write_text, "jsonl": _write_jsonl}

@@ -24,7 +24,7 @@ class CodecError(Exception):
     """The payload can't be decoded; `str(e)` says why in one line."""
 
 
-class DecompressionLimit(CodecError):  # noqa: N818 (the rule is named decompression-limit)
+class DecompressionLimit(CodecError):
     """Inflating would pass `limit` bytes."""
 
     def __init__(self, limit: int) -> None:

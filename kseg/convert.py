@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from kseg.deep_iteration import Chunk
+from kseg.chunk import Chunk
 from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.findings import RULES, Finding, Severity, Verdict
 from kseg.indexes import INDEX_INTERVAL_BYTES, IndexBuilder
@@ -255,7 +255,7 @@ def _write_log(log: Staged, tally: Conversion, damage: _Damage, plan: Plan) -> N
         damage.check()
         transcoder.finish()
         tally.bytes_before = reader.position
-        tally.lost_bytes = reader.lost_bytes
+        tally.lost_bytes += reader.lost_bytes
 
 
 def _read_back(path: Path, offsets: Staged, times: Staged, tally: Conversion, plan: Plan) -> None:

@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kseg import compression, kernel, log_format
-from kseg.dump_text import message_crc
-from kseg.control_records import ControlRecord, MalformedControlRecord, decode
+from kseg.chunk import Chunk
 from kseg.findings import Finding, Report, ignore
 from kseg.kernel import BatchColumns, RecordColumns
-from kseg.records import Header, Record, increment_sequence, timestamp_or_none, timestamp_type
 from kseg.segment import Window
 
 #: What one entry may inflate to. A 1 MiB batch of zeros makes 1 GiB; real ones seldom pass 1:20.
@@ -30,96 +28,6 @@ _QUIRKS = {
     "snappy-little-endian": "snappy-java's header in little-endian, as some other writers leave it",
 }
 _EXPECTED_QUIRKS = frozenset({"snappy-unframed"})
-
-
-class Chunk:
-    """The records of the window's entries ``first`` to ``stop`` (rows of ``batches``, stop exclusive).
-
-    ``payload(row)`` is the buffer that a record's ``key_at`` and its like are bytes of. Valid until the next chunk
-    is asked for.
-    """
-
-    __slots__ = ("_payloads", "batches", "first", "records", "stop", "window")
-
-    def __init__(self, window: Window, records: RecordColumns) -> None:
-        self.window = window
-        self.batches = window.batches
-        self.records = records
-        self.first = 0
-        self.stop = 0
-        self._payloads: dict[int, Any] = {}
-
-    def payload(self, row: int) -> memoryview:
-        """The inflated payload of a compressed entry, the window's buffer for others."""
-        payload: memoryview = self._payloads.get(row, self.window.view)
-        return payload
-
-    def key(self, i: int) -> bytes | None:
-        """The key of record ``i``, None where it is null."""
-        return self._bytes(self.records.batch[i], self.records.key_at[i], self.records.key_size[i])
-
-    def value(self, i: int) -> bytes | None:
-        """The value of record ``i``, None where it is null."""
-        return self._bytes(self.records.batch[i], self.records.value_at[i], self.records.value_size[i])
-
-    def headers(self, i: int) -> tuple[Header, ...]:
-        """The headers of record ``i`` in their order."""
-        count = self.records.header_count[i]
-        if not count:
-            return ()
-        payload = self.payload(self.records.batch[i])
-        at = self.records.headers_at[i]
-        found = []
-        for _ in range(count):
-            # The kernel walked these before: sizes and ends hold.
-            size, at = kernel.header_field(payload, at, len(payload))
-            key = str(payload[at : at + size], "utf-8", "surrogateescape")
-            size, at = kernel.header_field(payload, at + size, len(payload))
-            found.append(Header(key, None if size < 0 else bytes(payload[at : at + size])))
-            at += max(size, 0)
-        return tuple(found)
-
-    def record(self, i: int) -> Record:
-        """Record ``i`` as an object."""
-        batches, records = self.batches, self.records
-        row = records.batch[i]
-        attributes = batches.attributes[row]
-        key, value = self.key(i), self.value(i)
-        modern = batches.magic[row] >= 2
-        return Record(
-            position=batches.position[row],
-            offset=records.offset[i],
-            timestamp=timestamp_or_none(records.timestamp[i]),
-            timestamp_type=timestamp_type(batches.magic[row], attributes),
-            sequence=self._sequence(i, row) if modern else None,
-            key=key,
-            value=value,
-            headers=self.headers(i),
-            control=_marker(key, value) if modern and attributes & log_format.CONTROL else None,
-        )
-
-    def inner_crc(self, i: int) -> tuple[int, bool]:
-        """(stored CRC, whether it holds) of record ``i``, a message inside a wrapper."""
-        records = self.records
-        value_end = records.value_at[i] + max(records.value_size[i], 0)
-        payload = self.payload(records.batch[i])
-        magic = 0 if payload[records.key_at[i] - 4 - log_format.V0_KEY_AT + log_format.MAGIC_AT] == 0 else 1
-        return message_crc(payload, magic, records.key_at[i], value_end)
-
-    def _bytes(self, row: int, at: int, size: int) -> bytes | None:
-        return None if size < 0 else bytes(self.payload(row)[at : at + size])
-
-    def _sequence(self, i: int, row: int) -> int:
-        base = self.batches.base_sequence[row]
-        return base if base < 0 else increment_sequence(base, self.records.offset[i] - self.batches.base_offset[row])
-
-
-def _marker(key: bytes | None, value: bytes | None) -> ControlRecord:
-    """The decoded control record; one that can't be decoded is still a row, and a finding elsewhere."""
-    try:
-        return decode(key, value)
-    except MalformedControlRecord as error:
-        return ControlRecord("MALFORMED", -1, -1, {"error": str(error)})
 
 
 class DeepIterator:
@@ -170,7 +78,7 @@ class DeepIterator:
             batches.record_total[row] = 0
             return 0
         view = memoryview(payload)
-        chunk._payloads[row] = view
+        chunk.payloads[row] = view
         if batches.magic[row] >= 2:
             # No room past this one: what follows in the file is not in this payload.
             kernel.split_records(payload, 0, len(view), batches, row, 0, self._records, self._faults)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from kseg import kernel
-from kseg.deep_iteration import Chunk, DeepIterator
+from kseg.chunk import Chunk
+from kseg.deep_iteration import DeepIterator
 from kseg.errors import UsageError
 from kseg.findings import Report, ignore
 from kseg.kernel import BatchColumns
@@ -34,9 +35,9 @@ class Filter:
 
     def takes_batch(self, batches: BatchColumns, row: int) -> bool:
         """Whether the entry can hold a row that passes: what the header shows decides, a wrapper's base is unknown."""
-        if batches.crc_state[row] != kernel.CRC_BAD and self.first_offset is not None:
-            if batches.last_offset[row] < self.first_offset:
-                return False
+        first = self.first_offset
+        if first is not None and batches.last_offset[row] < first and batches.crc_state[row] != kernel.CRC_BAD:
+            return False
         wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
         if self.end_offset is not None and not wrapper and batches.base_offset[row] >= self.end_offset:
             return False
@@ -51,17 +52,22 @@ class Filter:
             return control is self.control
         return True
 
-    def takes_record(self, record: Record) -> bool:
-        """Whether a record of an entry that passed does so itself."""
-        if self.first_offset is not None and record.offset < self.first_offset:
-            return False
-        if self.end_offset is not None and record.offset >= self.end_offset:
-            return False
-        if self.since is not None and (record.timestamp is None or record.timestamp < self.since):
-            return False
-        if self.until is not None and (record.timestamp is None or record.timestamp >= self.until):
-            return False
-        return self.key is None or record.key == self.key
+    def kept(self, chunk: Chunk, row: int) -> Sequence[int]:
+        """The record rows of an entry that passed which do so themselves."""
+        rows = chunk.rows(row)
+        offset, timestamp = chunk.lists.offset, chunk.lists.timestamp
+        kept: Sequence[int] = rows
+        if (first := self.first_offset) is not None:
+            kept = [i for i in kept if offset[i] >= first]
+        if (end := self.end_offset) is not None:
+            kept = [i for i in kept if offset[i] < end]
+        if (since := self.since) is not None:
+            kept = [i for i in kept if timestamp[i] != -1 and timestamp[i] >= since]
+        if (until := self.until) is not None:
+            kept = [i for i in kept if timestamp[i] != -1 and timestamp[i] < until]
+        if self.key is not None:
+            kept = [i for i in kept if chunk.key(i) == self.key]
+        return kept
 
     def _is_from(self, batches: BatchColumns, row: int) -> bool:
         return batches.magic[row] >= 2 and batches.producer_id[row] == self.producer_id
@@ -77,18 +83,33 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One row of a dump. ``record`` is None in a shallow one, where ``stored`` are the entry's bytes in the file.
+    """An entry of the log: a row of a shallow dump, or (``heading``) what stands before its records in a deep one.
 
-    ``inner_crc`` is (stored, whether it holds) of a v0 or v1 message inside a wrapper. A
-    ``heading`` is an entry that stands before its records in a deep dump.
+    ``stored`` are its bytes in the file.
     """
 
     file: str
     batch: RecordBatch
-    record: Record | None = None
-    stored: memoryview | None = None
-    inner_crc: tuple[int, bool] | None = None
+    stored: memoryview
     heading: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The records of an entry that passed the filter, ``kept`` rows of the chunk. Valid until the next is asked for."""
+
+    file: str
+    chunk: Chunk
+    row: int
+    kept: Sequence[int]
+
+    @property
+    def batch(self) -> RecordBatch:
+        return record_batch(self.chunk.batches, self.row)
+
+    def records(self) -> Iterator[Record]:
+        """The records as objects."""
+        return map(self.chunk.record, self.kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +128,7 @@ def dump_segment(
     keep: Filter | None = None,
     verify_crc: bool = True,
     report: Report = ignore,
-) -> Iterator[Beginning | Entry]:
+) -> Iterator[Beginning | Entry | Run]:
     """The rows of one file, a Beginning first. Raises UnreadableError and NotASegmentError.
 
     Entries with a bad CRC are rows when shallow; their records are not shown, unless CRCs are not verified at all.
@@ -128,23 +149,42 @@ def dump_segment(
 
 
 def _shallow(path: str, window: Window, wanted: Filter) -> Iterator[Entry]:
+    for row in range(window.batches.count):
+        if wanted.takes_batch(window.batches, row):
+            yield _entry(path, window, row, False)
+
+
+def _entry(path: str, window: Window, row: int, heading: bool) -> Entry:
     batches = window.batches
-    for row in range(batches.count):
-        if wanted.takes_batch(batches, row):
-            at = batches.at[row]
-            yield Entry(path, record_batch(batches, row), stored=window.view[at : at + batches.size[row]])
+    at = batches.at[row]
+    return Entry(path, record_batch(batches, row), window.view[at : at + batches.size[row]], heading)
 
 
-def _deep(path: str, chunk: Chunk, wanted: Filter, headings: bool) -> Iterator[Entry]:
-    records, batches = chunk.records, chunk.batches
-    i = 0
+def _deep(path: str, chunk: Chunk, wanted: Filter, headings: bool) -> Iterator[Entry | Run]:
     for row in range(chunk.first, chunk.stop):
-        batch = record_batch(batches, row) if wanted.takes_batch(batches, row) else None
-        if batch is not None and headings:
-            yield Entry(path, batch, heading=True)
-        while i < records.count and records.batch[i] == row:
-            record = chunk.record(i) if batch is not None else None
-            if batch is not None and record is not None and wanted.takes_record(record):
-                wrapped = batch.magic < 2 and batch.compression != "none"
-                yield Entry(path, batch, record, inner_crc=chunk.inner_crc(i) if wrapped else None)
-            i += 1
+        if not wanted.takes_batch(chunk.batches, row):
+            continue
+        if headings:
+            yield _entry(path, chunk.window, row, True)
+        kept = wanted.kept(chunk, row) if chunk.batches.record_total[row] else ()
+        if kept:
+            yield Run(path, chunk, row, kept)
+
+
+def limited(rows: Iterable[Beginning | Entry | Run], limit: int | None) -> Iterator[Beginning | Entry | Run]:
+    """The rows up to ``limit`` of them; beginnings and headings don't count."""
+    if limit is None:
+        yield from rows
+        return
+    left = limit
+    if not left:
+        return
+    for row in rows:
+        if isinstance(row, Run):
+            row = replace(row, kept=row.kept[:left])
+            left -= len(row.kept)
+        elif isinstance(row, Entry) and not row.heading:
+            left -= 1
+        yield row
+        if not left:
+            return

@@ -26,7 +26,9 @@ _SLASHES = re.compile(r"/{2,}")
 # A surrogate in UTF-8: Java's String makes one U+FFFD of it (measured with Java 17), Python two or three.
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _JSON_ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
-_NO_TIMESTAMP_TYPE = "NoTimestampType"
+NO_TIMESTAMP_TYPE = "NoTimestampType"
+
+Data = bytes | memoryview
 
 # The label of a KRaft control record; only the first has a colon.
 _KRAFT_LABELS = {
@@ -82,21 +84,41 @@ def record_line(
     ``message_crc`` finds; without, the line lacks it. It can't be had from the record: LogAppendTime hides what it
     was made of.
     """
-    line = (
-        f"| offset: {record.offset} {_timestamp(batch, record.timestamp)}"
-        f" keySize: {_size(record.key)} valueSize: {_size(record.value)}"
-    )
     if batch.magic >= 2:
         keys = ",".join(java_text(header.key.encode("utf-8", "surrogateescape")) for header in record.headers)
-        line += f" sequence: {record.sequence} headerKeys: [{keys}]"
+        middle = f" sequence: {record.sequence} headerKeys: [{keys}]"
     else:
-        line += _legacy_crc(batch, inner_crc)
-    if batch.control:
-        return line + (_control(record.control) if record.control else "")
-    if print_data and record.key is not None:
-        line += f" key: {java_text(record.key)}"
-    if print_data and record.value is not None:
-        line += f" payload: {java_text(record.value)}"
+        middle = legacy_crc(batch, inner_crc)
+    line = compose(
+        batch.timestamp_type or NO_TIMESTAMP_TYPE,
+        record.offset,
+        -1 if record.timestamp is None else record.timestamp,
+        record.key,
+        record.value,
+        middle,
+        print_data and not batch.control,
+    )
+    return line + control_text(record.control) if record.control else line
+
+
+def compose(
+    kind: str, offset: int, timestamp: int, key: Data | None, value: Data | None, middle: str, print_data: bool
+) -> str:
+    """A record's line from its parts; ``middle`` stands between the sizes and the data."""
+    # The commonest case first: this runs once a record.
+    if print_data and key is not None and value is not None:
+        return (
+            f"| offset: {offset} {kind}: {timestamp} keySize: {len(key)} valueSize: {len(value)}{middle}"
+            f" key: {java_text(key)} payload: {java_text(value)}"
+        )
+    line = (
+        f"| offset: {offset} {kind}: {timestamp} keySize: {-1 if key is None else len(key)}"
+        f" valueSize: {-1 if value is None else len(value)}{middle}"
+    )
+    if print_data and key is not None:
+        line += f" key: {java_text(key)}"
+    if print_data and value is not None:
+        line += f" payload: {java_text(value)}"
     return line
 
 
@@ -116,26 +138,30 @@ def message_crc(payload: bytes | memoryview, magic: int, key_at: int, value_end:
     return stored, stored == zlib.crc32(payload[at + log_format.MAGIC_AT : value_end])
 
 
-def java_text(data: bytes) -> str:
+def java_text(data: bytes | memoryview) -> str:
     """UTF-8 as ``new String(bytes, UTF_8)`` decodes it: what is not UTF-8 becomes U+FFFD, as often as in Java."""
     try:
-        return data.decode("utf-8")
+        return str(data, "utf-8")
     except UnicodeDecodeError:
-        return _SURROGATE.sub(b"\xff", data).decode("utf-8", "replace")
+        return _SURROGATE.sub(b"\xff", bytes(data)).decode("utf-8", "replace")
 
 
 def _timestamp(batch: RecordBatch, timestamp: int | None) -> str:
     # A record is told with the type of its batch, even where an inner message names another.
-    return f"{batch.timestamp_type or _NO_TIMESTAMP_TYPE}: {-1 if timestamp is None else timestamp}"
+    return f"{batch.timestamp_type or NO_TIMESTAMP_TYPE}: {-1 if timestamp is None else timestamp}"
 
 
-def _legacy_crc(batch: RecordBatch, inner_crc: tuple[int, bool] | None) -> str:
+def legacy_crc(batch: RecordBatch, inner_crc: tuple[int, bool] | None) -> str:
+    """What a v0 or v1 message's line says of its CRC."""
     if batch.compression == "none":
         return f" isValid: {_boolean(batch.crc_valid)} crc: {batch.crc}"
     return "" if inner_crc is None else f" isValid: {_boolean(inner_crc[1])} crc: {inner_crc[0]}"
 
 
-def _control(control: ControlRecord) -> str:
+def control_text(control: ControlRecord) -> str:
+    """What a control record's line ends with; nothing where Kafka would throw."""
+    if control.type == "MALFORMED":
+        return ""
     if control.type in ("ABORT", "COMMIT"):
         return f" endTxnMarker: {control.type} coordinatorEpoch: {control.fields['coordinator_epoch']}"
     label = _KRAFT_LABELS.get(control.type)
@@ -154,10 +180,6 @@ def _json(node: object) -> str:
     # As Jackson: no spaces, no escapes beyond ASCII, and \u001F where Python says \u001f.
     text = json.dumps(node, ensure_ascii=False, separators=(",", ":"))
     return _JSON_ESCAPE.sub(lambda escape: f"\\u{escape[1].upper()}" if escape[1] else escape[0], text)
-
-
-def _size(data: bytes | None) -> int:
-    return -1 if data is None else len(data)
 
 
 def _boolean(value: bool | None) -> str:

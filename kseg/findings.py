@@ -35,7 +35,7 @@ SEVERITIES = {level.name.lower(): level for level in Severity if level is not Se
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A row of the table. ``message`` is a template over a finding's facts; ``broker`` is what a broker does about it."""
+    """A row of the table. ``message`` is a template over a finding's facts; ``broker`` says what a broker does."""
 
     code: str
     name: str
@@ -49,7 +49,7 @@ _TRUNCATES = "Recovery after an unclean stop truncates the log here and deletes 
 _CONSUMER = "The broker does not open batches: it serves this one, and the consumer fails on it."
 _SILENT = "Nothing: the broker takes it as it is."
 
-# Codes by layer and never reused: K1 framing, K2 batch, K3 record, K4 codec, K5 side file, K6 across files, K7 conversion.
+# Codes by layer, never reused: K1 framing, K2 batch, K3 record, K4 codec, K5 side file, K6 across files, K7 conversion.
 _TABLE = (
     # K1: framing
     Rule("K101", "truncated-tail", _E, "the last entry is cut short: {why}",
@@ -67,7 +67,7 @@ _TABLE = (
     # K2: batches
     Rule("K201", "crc-mismatch", _E, "the CRC says {stored:#010x}, the bytes say {computed:#010x}{note}", _TRUNCATES),
     Rule("K202", "non-monotonic-offset", _E, "offset {offset} after {previous}{note}",
-         "Recovery tests the order only where it writes an index entry, and truncates there; a consumer sees records twice or never."),
+         "Recovery tests the order only at index entries, and truncates there; a consumer sees records twice or never."),
     Rule("K203", "offset-gap", _I, "offsets {first} to {last} are not here: compaction, markers, or loss",
          "Nothing: gaps are legal in a compacted log."),
     Rule("K204", "record-count-mismatch", _E, "the header counts {count} records: {why}", _CONSUMER),
@@ -77,7 +77,7 @@ _TABLE = (
          "Ignores them; a later format may give them a meaning."),
     Rule("K207", "invalid-offset-range", _E, "last offset delta {delta}: {why}",
          "Recovery splits or truncates the segment where the offset does not fit its 32-bit relative form."),
-    Rule("K208", "last-offset-mismatch", _I, "the last record is at offset {record}, the header's last offset is {last}",
+    Rule("K208", "last-offset-mismatch", _I, "the last record has offset {record}, the header's last offset is {last}",
          "Nothing: compaction keeps the header's last offset when it drops the last record."),
     Rule("K209", "future-timestamp", _W, "timestamp {timestamp} is {ahead} ahead of now",
          "Time retention keeps the segment until that day; offsetsForTimes answers with it."),
@@ -90,7 +90,7 @@ _TABLE = (
     Rule("K213", "producer-epoch-regression", _E, "producer {producer_id}: epoch {epoch} after {previous}",
          "A leader fences such a write; on recovery and replication it is only logged."),
     Rule("K214", "sequence-gap", _W, "producer {producer_id}: sequence {sequence} where {expected} was expected",
-         "A leader refuses it (OutOfOrderSequence) unless the producer's state expired; on recovery it is only logged."),
+         "A leader refuses it (OutOfOrderSequence) unless the producer's state expired; recovery only logs it."),
     Rule("K215", "duplicate-sequence", _E, "producer {producer_id}: sequences {first} to {last} stand here again",
          "A leader recognises duplicates of the last five batches; one in the log was delivered twice."),
     Rule("K216", "inconsistent-producer", _W, "producer id {producer_id}, base sequence {sequence}: {why}",

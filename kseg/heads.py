@@ -70,17 +70,15 @@ def zero_run(data: bytearray, at: int, end: int) -> int:
     return (found.start() if found else end) - begin
 
 
-def likely_header(data: bytearray, at: int, end: int, magic: int) -> bool:
-    """Whether a header of that version stands at ``data[at]``, whatever its size and magic say."""
-    if magic >= 2:
-        if end - at < RECORD_BATCH_OVERHEAD or data[at] >= 128:
-            return False
-        attributes = kernel.read_int16(data, at + ATTRIBUTES_AT) & 0xFFFF
-        delta = kernel.read_int32(data, at + LAST_OFFSET_DELTA_AT)
-        if attributes & V2_RESERVED or attributes & CODEC_MASK > 4 or delta < 0:
-            return False
-        return 0 <= kernel.read_int32(data, at + RECORD_COUNT_AT) <= delta + 1
-    return implied_size(data, at, end, magic) > 0
+def likely_header(data: bytearray, at: int, end: int) -> bool:
+    """Whether a v2 header stands at ``data[at]``, whatever its size and magic say."""
+    if end - at < RECORD_BATCH_OVERHEAD or data[at] >= 128:
+        return False
+    attributes = kernel.read_int16(data, at + ATTRIBUTES_AT) & 0xFFFF
+    delta = kernel.read_int32(data, at + LAST_OFFSET_DELTA_AT)
+    if attributes & V2_RESERVED or attributes & CODEC_MASK > 4 or delta < 0:
+        return False
+    return 0 <= kernel.read_int32(data, at + RECORD_COUNT_AT) <= delta + 1
 
 
 def implied_size(data: bytearray, at: int, end: int, magic: int) -> int:

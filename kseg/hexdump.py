@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kseg.dump import Entry
+from kseg.dump import Entry, Run
 from kseg.log_format import MESSAGE_V0, MESSAGE_V1, RECORD_BATCH_OVERHEAD
 
 # (bytes, Kafka's name) of each header field in order; log_format has the layouts.
@@ -25,29 +25,31 @@ assert [sum(size for size, _ in _FIELDS[magic]) for magic in (0, 1, 2)] == [
 ]
 
 
-def lines(entry: Entry) -> Iterator[str]:
-    """The lines of one row: an entry as it is stored, or a record's key, value and headers as they are inflated."""
-    if entry.record is None:
-        yield f"entry at {entry.batch.position}, {entry.batch.size} bytes, last offset {entry.batch.last_offset}"
-        yield from _entry_lines(entry)
-        return
-    yield f"record {entry.record.offset}, entry at {entry.batch.position}"
-    for name, data in (("key", entry.record.key), ("value", entry.record.value)):
-        yield f"  {name}: {'null' if data is None else f'{len(data)} bytes'}"
-        yield from hex_lines(data or b"", 0)
-    for header in entry.record.headers:
-        yield f"  header {header.key!r}: {'null' if header.value is None else f'{len(header.value)} bytes'}"
-        yield from hex_lines(header.value or b"", 0)
-
-
-def _entry_lines(entry: Entry) -> Iterator[str]:
-    stored = entry.stored or memoryview(b"")
-    position, at = entry.batch.position, 0
+def entry_lines(entry: Entry) -> Iterator[str]:
+    """The lines of an entry as it is stored."""
+    yield f"entry at {entry.batch.position}, {entry.batch.size} bytes, last offset {entry.batch.last_offset}"
+    stored, position, at = entry.stored, entry.batch.position, 0
     for size, name in _FIELDS[min(entry.batch.magic, 2)]:
         field = stored[at : at + size]
         yield f"{position + at:10d}  {field.hex(' '):<48} {name} {int.from_bytes(field, 'big', signed=name != 'crc')}"
         at += size
     yield from hex_lines(stored[at:], position + at)
+
+
+def run_lines(run: Run) -> Iterator[str]:
+    """The lines of records: key, value and headers as they are inflated."""
+    for record in run.records():
+        yield f"record {record.offset}, entry at {record.position}"
+        for name, data in (("key", record.key), ("value", record.value)):
+            yield f"  {name}: {_size(data)}"
+            yield from hex_lines(data or b"", 0)
+        for header in record.headers:
+            yield f"  header {header.key!a}: {_size(header.value)}"
+            yield from hex_lines(header.value or b"", 0)
+
+
+def _size(data: bytes | None) -> str:
+    return "null" if data is None else f"{len(data)} bytes"
 
 
 def hex_lines(data: bytes | memoryview, position: int) -> Iterator[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,54 +19,46 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
-from kseg import dump_text, hexdump, rows
-from kseg.dump import Beginning, Entry
+from kseg import dump_text, hexdump, record_lines, rows
+from kseg.dump import Beginning, Entry, Run
 from kseg.errors import UnreadableError
 from kseg.findings import Severity
+from kseg.record_lines import escape_controls, to_json
 from kseg.validate import COUNTS, FileResult, Summary
 
-Rows = Iterable[Beginning | Entry]
+Rows = Iterable[Beginning | Entry | Run]
 DumpWriter = Callable[[Rows, TextIO, "View"], None]
 ReportWriter = Callable[[Iterable[FileResult], Summary, TextIO], None]
 
-# C0 (but not tab and line feed), DEL, C1, and the marks that turn text around.
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _TABLE_PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How rows are to be seen: ``encode`` writes bytes as text; ``terminal`` when a person's terminal shows them."""
+    """How rows are to be seen. ``encoding`` names one of ``rows.ENCODERS``; ``terminal``: a person is looking."""
 
     deep: bool
-    encode: rows.Encoder
+    encoding: str
     terminal: bool
 
 
-def escape_controls(text: str) -> str:
-    r"""Text with what could steer a terminal as ``\xNN`` or ``\uNNNN``."""
-    return _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], text)
-
-
-def _row(entry: Entry, view: View) -> rows.Row:
-    if entry.record is None:
-        return rows.batch_row(entry.file, entry.batch)
-    return rows.record_row(entry.file, entry.record, view.encode)
-
-
-def _entries(dumped: Rows) -> Iterator[Entry]:
-    return (entry for entry in dumped if isinstance(entry, Entry))
-
-
-def to_json(row: rows.Row) -> str:
-    """One line of JSON, safe on a terminal: JSON itself escapes C0, this the rest."""
-    text = json.dumps(row, ensure_ascii=False, separators=(",", ":"))
-    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
-
-
 def _dump_jsonl(dumped: Rows, out: TextIO, view: View) -> None:
-    for entry in _entries(dumped):
-        out.write(to_json(_row(entry, view)) + "\n")
+    for item in dumped:
+        if isinstance(item, Run):
+            out.write("".join(record_lines.json_lines(item, view.encoding)))
+        elif isinstance(item, Entry):
+            out.write(to_json(rows.batch_row(item.file, item.batch)) + "\n")
+
+
+def _plain_rows(dumped: Rows, view: View) -> Iterator[rows.Row]:
+    """Everything as rows, for formats that aren't made for millions of them."""
+    encode = rows.ENCODERS[view.encoding]
+    for item in dumped:
+        if isinstance(item, Run):
+            for record in item.records():
+                yield rows.record_row(item.file, record, encode)
+        elif isinstance(item, Entry):
+            yield rows.batch_row(item.file, item.batch)
 
 
 def _dump_csv(dumped: Rows, out: TextIO, view: View) -> None:
@@ -76,39 +67,35 @@ def _dump_csv(dumped: Rows, out: TextIO, view: View) -> None:
         columns[columns.index("headers") : columns.index("headers")] = ["key_encoding", "value_encoding"]
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
-    for entry in _entries(dumped):
-        row = _row(entry, view)
+    for row in _plain_rows(dumped, view):
         writer.writerow([_csv_cell(row.get(name), view) for name in columns])
 
 
 def _csv_cell(value: Any, view: View) -> Any:
     if isinstance(value, (dict, list)):
-        return to_json(value) if isinstance(value, dict) else json.dumps(value, ensure_ascii=False)
+        return to_json(value)
     if isinstance(value, bool):
         return str(value).lower()
     return escape_controls(value) if view.terminal and isinstance(value, str) else value
 
 
 def _dump_text(dumped: Rows, out: TextIO, view: View) -> None:
-    for entry in dumped:
-        if isinstance(entry, Beginning):
-            lines: Iterable[str] = dump_text.header_lines(entry.file, entry.first_offset)
-        elif entry.record is None:
-            lines = (dump_text.batch_line(entry.batch),)
+    for item in dumped:
+        if isinstance(item, Beginning):
+            lines = [line + "\n" for line in dump_text.header_lines(item.file, item.first_offset)]
+        elif isinstance(item, Run):
+            lines = record_lines.text_lines(item)
         else:
-            lines = _text_lines(entry)
-        for line in lines:
-            out.write((escape_controls(line) if view.terminal else line) + "\n")
-
-
-def _text_lines(entry: Entry) -> Iterator[str]:
-    assert entry.record is not None
-    yield dump_text.record_line(entry.record, entry.batch, print_data=True, inner_crc=entry.inner_crc)
+            lines = [dump_text.batch_line(item.batch) + "\n"]
+        text = "".join(lines)
+        out.write(escape_controls(text) if view.terminal else text)
 
 
 def _dump_hex(dumped: Rows, out: TextIO, view: View) -> None:
-    for entry in _entries(dumped):
-        for line in hexdump.lines(entry):
+    for item in dumped:
+        if isinstance(item, Beginning):
+            continue
+        for line in hexdump.run_lines(item) if isinstance(item, Run) else hexdump.entry_lines(item):
             out.write(line + "\n")
 
 
@@ -119,16 +106,13 @@ def _dump_table(dumped: Rows, out: TextIO, view: View) -> None:
 
     console = _console(out)
     columns = _RECORD_TABLE if view.deep else _BATCH_TABLE
-    entries = _entries(dumped)
+    found = _plain_rows(dumped, view)
     shown = False
-    while page := list(islice(entries, _TABLE_PAGE)):
-        table = Table(
-            box=box.SIMPLE_HEAD, pad_edge=False, title=page[0].file if not shown else None, title_justify="left"
-        )
+    while page := list(islice(found, _TABLE_PAGE)):
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=Text(_cell(page[0]["file"])), title_justify="left")
         for name, align in columns:
             table.add_column(name, justify=align, overflow="ellipsis", no_wrap=align == "right")
-        for entry in page:
-            row = _row(entry, view)
+        for row in page:
             table.add_row(*(Text(_cell(row.get(name))) for name, _ in columns))
         console.print(table)
         shown = True

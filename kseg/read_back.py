@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kseg import encoder
-from kseg.deep_iteration import Chunk
+from kseg.chunk import Chunk
 from kseg.errors import KsegError
 from kseg.kernel import BatchColumns, RecordColumns
 from kseg.transcode import payload_of, runs_of

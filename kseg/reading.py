@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from kseg.deep_iteration import DECOMPRESSION_LIMIT, Chunk, DeepIterator
+from kseg.chunk import Chunk
+from kseg.deep_iteration import DECOMPRESSION_LIMIT, DeepIterator
 from kseg.findings import Report, ignore
 from kseg.records import Record, RecordBatch, record_batch
 from kseg.segment import SegmentReader, Window

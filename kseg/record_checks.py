@@ -9,7 +9,7 @@ from typing import Any
 
 from kseg import control_records
 from kseg.checks import Limits, batch_finding
-from kseg.deep_iteration import Chunk
+from kseg.chunk import Chunk
 from kseg.findings import Finding, Report
 from kseg.kernel import clamped
 from kseg.log_format import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
@@ -27,12 +27,6 @@ def record_finding(rule: str, chunk: Chunk, i: int, **facts: Any) -> Finding:
         last_offset=offset,
         facts={"index": i - chunk.batches.first_record[row], "offset": offset, **facts},
     )
-
-
-def records_of(chunk: Chunk, row: int) -> range:
-    """The rows of the records of one entry."""
-    first = chunk.batches.first_record[row]
-    return range(first, first + chunk.batches.record_total[row])
 
 
 def check_record_offsets(chunk: Chunk, limits: Limits, report: Report) -> None:
@@ -61,7 +55,7 @@ def check_record_offsets(chunk: Chunk, limits: Limits, report: Report) -> None:
 
 def _report_disorder(chunk: Chunk, row: int, report: Report) -> None:
     offsets = chunk.records.offset
-    for i in records_of(chunk, row)[1:]:
+    for i in chunk.rows(row)[1:]:
         if offsets[i] <= offsets[i - 1]:
             why = f"does not follow {offsets[i - 1]}"
             report(record_finding("record-offset-mismatch", chunk, i, why=why))
@@ -86,7 +80,7 @@ def check_keys(chunk: Chunk, limits: Limits, report: Report) -> None:
     batches, sizes = chunk.batches, chunk.records.key_size
     for row in range(chunk.first, chunk.stop):
         if batches.record_total[row] and batches.null_keys[row]:
-            for i in records_of(chunk, row):
+            for i in chunk.rows(row):
                 if sizes[i] < 0:
                     report(record_finding("null-key", chunk, i))
 
@@ -96,7 +90,7 @@ def check_record_attributes(chunk: Chunk, limits: Limits, report: Report) -> Non
     batches, attributes = chunk.batches, chunk.records.attributes
     for row in range(chunk.first, chunk.stop):
         if batches.record_total[row] and batches.magic[row] >= 2 and batches.attribute_bits[row]:
-            for i in records_of(chunk, row):
+            for i in chunk.rows(row):
                 if attributes[i]:
                     facts = {"bits": attributes[i], "where": " on a record"}
                     report(record_finding("reserved-attribute-bits", chunk, i, **facts))
@@ -108,7 +102,7 @@ def check_control_records(chunk: Chunk, limits: Limits, report: Report) -> None:
     for row in range(chunk.first, chunk.stop):
         if batches.magic[row] < 2 or not batches.attributes[row] & CONTROL:
             continue
-        for i in records_of(chunk, row):
+        for i in chunk.rows(row):
             why = _control_fault(chunk, row, i)
             if why:
                 report(record_finding("malformed-control-record", chunk, i, why=why))
@@ -133,7 +127,7 @@ def check_header_keys(chunk: Chunk, limits: Limits, report: Report) -> None:
     for row in range(chunk.first, chunk.stop):
         if batches.magic[row] < 2 or not batches.record_total[row] or not batches.header_total[row]:
             continue
-        for i in records_of(chunk, row):
+        for i in chunk.rows(row):
             if _has_undecodable_key(chunk, i):
                 report(record_finding("invalid-header-key", chunk, i))
 

@@ -13,6 +13,7 @@ from typing import Any
 from kseg import heads, kernel
 from kseg.findings import Finding
 from kseg.log_format import (
+    CODEC_MASK,
     CRC_AT,
     HEADER_SIZE_UP_TO_MAGIC,
     INT32_MAX,
@@ -22,7 +23,20 @@ from kseg.log_format import (
     RECORD_BATCH_OVERHEAD,
     SIZE_AT,
 )
-from kseg.search import PROOF_REACH, Candidate, Effort, Proof, Search, begins, holds_as, is_wrapper, legacy_crc_holds
+from kseg.search import (
+    LIKELY,
+    LOOK_AHEAD,
+    NOTHING,
+    PROOF_REACH,
+    Candidate,
+    Effort,
+    Proof,
+    Search,
+    begins,
+    holds_as,
+    is_wrapper,
+    legacy_crc_holds,
+)
 from kseg.tape import Tape
 
 #: An entry that claims more than this is looked into before it is read: no honest one was ever seen.
@@ -89,10 +103,12 @@ def resynchronise(tape: Tape, max_size: int, expected: int | None, effort: Effor
     outcome = _prove_legacy(tape, broken)
     if outcome:
         return outcome
-    if whole and begins(tape, whole, max_size):
+    follows = begins(tape, whole, max_size) if whole else NOTHING
+    if follows:
         # Or the size is a little too small for the last entry, or as large as that of two.
         search = _search(tape, max_size, expected, effort, broken, keep=True)
-        search.run(tape.position + whole + RECORD_BATCH_OVERHEAD, candidates=False)
+        ahead = LOOK_AHEAD if follows == LIKELY and effort.spend(LOOK_AHEAD, tape.position) else RECORD_BATCH_OVERHEAD
+        search.run(tape.position + whole + ahead, candidates=False)
         return _proved(tape, broken, search.proved) if search.proved else _bad_content(tape, broken, whole)
     search = _search(tape, max_size, expected, effort, broken, keep=False)
     search.run(reach and tape.position + reach)
@@ -128,7 +144,12 @@ def _look_at(tape: Tape, max_size: int) -> Broken:
     data, at = tape.data, tape.start
     size, magic = kernel.read_int32(data, at + SIZE_AT), data[at + MAGIC_AT]
     legal = kernel.smallest(min(magic, 2)) <= size <= max_size
-    likely = heads.likely_header(data, at, tape.end, magic)
+    if magic >= 2:
+        likely = heads.likely_header(data, at, tape.end)
+    else:
+        implied = heads.implied_size(data, at, tape.end, magic)
+        likely = kernel.plausible(data, at, tape.end, max_size) or (implied > 0 and begins(tape, implied, max_size) > 0)
+        data, at = tape.data, tape.start
     if not likely and tape.available < RECORD_BATCH_OVERHEAD:
         likely = legal and magic <= 2  # torn inside its header
     offset = last = None
@@ -150,7 +171,8 @@ def _declared_size(tape: Tape, broken: Broken, max_size: int) -> int:
     size = broken.size
     if size is None or not kernel.smallest(0) <= size <= max_size or (size > PROOF_REACH and not broken.likely):
         return 0
-    return LOG_OVERHEAD + size if tape.fill(LOG_OVERHEAD + size) else 0
+    whole = LOG_OVERHEAD + size
+    return whole if not tape.lacks(whole) and tape.fill(whole) else 0
 
 
 def _next_offset(broken: Broken, expected: int | None) -> int | None:
@@ -182,7 +204,7 @@ def _prove_legacy(tape: Tape, broken: Broken) -> Outcome | None:
     if broken.size is None or broken.magic > 1:
         return None
     size = heads.implied_size(tape.data, tape.start, tape.end, broken.magic)
-    if not 0 < size <= PROOF_REACH or size == LOG_OVERHEAD + broken.size or not legacy_crc_holds(tape, size):
+    if not 0 < size <= PROOF_REACH or size == LOG_OVERHEAD + broken.size or not legacy_crc_holds(tape, 0, size):
         return None
     return _proved(tape, broken, size)
 
@@ -207,7 +229,7 @@ def _about(rule: str, tape: Tape, size: int, magic: int, facts: dict[str, Any]) 
     """A finding on the entry at the tape's start, with the offsets that its header names."""
     row = kernel.BatchColumns(1)
     kernel.read_header(tape.data, tape.start, size - LOG_OVERHEAD, magic, row, 0)
-    wrapper = magic < 2 and is_wrapper(tape.data, tape.start)
+    wrapper = magic < 2 and row.attributes[0] & CODEC_MASK
     first = None if wrapper else row.base_offset[0]
     return Finding(rule, tape.position, tape.position + size, first, row.last_offset[0], facts)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kseg.findings import Verdict
-from kseg.records import Record, RecordBatch
+from kseg.records import Header, Record, RecordBatch
 
 Row = dict[str, Any]
 
@@ -99,15 +99,20 @@ def record_row(file: str, record: Record, encode: Encoder) -> Row:
     }
     _put(row, "key", record.key, encode)
     _put(row, "value", record.value, encode)
-    headers: list[Row] = []
-    for header in record.headers:
+    row["headers"] = header_rows(record.headers, encode)
+    row["control"] = record.control.as_dict() if record.control else None
+    return row
+
+
+def header_rows(headers: Iterable[Header], encode: Encoder) -> list[Row]:
+    """Headers as a row holds them."""
+    found: list[Row] = []
+    for header in headers:
         # Kafka replaces what is no UTF-8 in a header key; the check reports it.
         entry: Row = {"key": header.key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")}
         _put(entry, "value", header.value, encode)
-        headers.append(entry)
-    row["headers"] = headers
-    row["control"] = record.control.as_dict() if record.control else None
-    return row
+        found.append(entry)
+    return found
 
 
 def _put(row: Row, name: str, data: bytes | None, encode: Encoder) -> None:

@@ -25,6 +25,8 @@ def explain(rule: Rule) -> str:
 def markdown() -> str:
     """The table of the README."""
     lines = ["| code | rule | severity | says | what a broker does about it |", "|---|---|---|---|---|"]
-    for rule in RULES.values():
-        lines.append(f"| {rule.code} | `{rule.name}` | {rule.severity.label} | {rule.message} | {rule.broker} |")
-    return "\n".join(lines)
+    rows = (
+        f"| {rule.code} | `{rule.name}` | {rule.severity.label} | {rule.message} | {rule.broker} |"
+        for rule in RULES.values()
+    )
+    return "\n".join([*lines, *rows])

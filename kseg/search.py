@@ -81,7 +81,7 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An entry with a good CRC that something follows.
+    """An entry with a good CRC, that something follows or that continues the log's offsets.
 
     ``last_offset`` is that of the last entry chained to it; ``continues`` says whether its own offset continues the
     log's, ``whole`` whether the chain was followed to the end of the file or as far as is looked.
@@ -228,16 +228,20 @@ class Search:
                 self._limit = self.at
 
     def _candidate(self, position: int) -> Candidate | None:
-        """The entry there, if its CRC holds and something follows it."""
+        """The entry there, if its CRC holds and there is more to say for it."""
         tape = self._tape
         at = position - tape.shift
         size = LOG_OVERHEAD + kernel.read_int32(tape.data, at + SIZE_AT)
         offset = kernel.read_int64(tape.data, at)
         continues = self._expected is None or self._expected <= offset <= self._expected + INT32_MAX
-        if size > PROOF_REACH and not (continues and self._expected is not None):
+        known = continues and self._expected is not None
+        if size > PROOF_REACH and not known:
             return None
         distance = position - tape.position
-        if not tape.fill(distance + size) or not begins(tape, distance + size, self._max_size):
+        if tape.lacks(distance + size) or not tape.fill(distance + size):
+            return None
+        # More damage may follow it right away: then its own offset must speak for it.
+        if not begins(tape, distance + size, self._max_size) and not known:
             return None
         at = position - tape.shift
         if not self._effort.spend(size, position) or not holds(tape, at, size, tape.data[at + MAGIC_AT]):
@@ -260,8 +264,8 @@ class Search:
                 return position, last, False
             last = _last_offset(tape.data, at)
             position += LOG_OVERHEAD + kernel.read_int32(tape.data, at + SIZE_AT)
-            if position > tape.shift + tape.end and not tape.fill(position - tape.position):
-                return tape.shift + tape.end, last, True
+            if tape.lacks(position - tape.position):
+                return position, last, True
         return position, last, True
 
     def _prove_near_end(self, end: int) -> None:
@@ -297,27 +301,35 @@ def holds_as(tape: Tape, size: int, magic: int) -> bool:
     return crc == kernel.read_uint32(tape.data, at + LEGACY_CRC_AT)
 
 
-def begins(tape: Tape, distance: int, max_size: int) -> bool:
+# What may begin at a place, as ``begins`` tells.
+NOTHING = 0
+LIKELY = 1
+SURELY = 2
+
+
+def begins(tape: Tape, distance: int, max_size: int) -> int:
     """Whether an entry, the end of the file, or a run of zeros begins that many bytes behind the tape's start.
 
-    An entry may be broken in its size or in its magic: two broken ones may stand in a row.
+    LIKELY is an entry that is broken in its size or its magic, or torn: two broken ones may stand in a row.
     """
     tape.fill(distance + RECORD_BATCH_OVERHEAD)
     at = tape.start + distance
     rest = tape.end - at
     if rest <= MAGIC_AT:
-        return rest >= 0
+        return SURELY if rest >= 0 else NOTHING
     if not any(tape.view[at : min(at + RECORD_BATCH_OVERHEAD, tape.end)]):
-        return True
+        return SURELY
     magic = tape.data[at + MAGIC_AT]
     size = kernel.read_int32(tape.data, at + SIZE_AT)
-    if rest < RECORD_BATCH_OVERHEAD and magic == 2:
-        return kernel.smallest(2) <= size <= max_size  # torn inside its header
     if kernel.plausible(tape.data, at, tape.end, max_size):
-        return True
-    if magic > 2:
-        return kernel.smallest(2) <= size <= max_size and heads.likely_header(tape.data, at, tape.end, 2)
-    return heads.likely_header(tape.data, at, tape.end, magic)
+        return LIKELY if tape.lacks(distance + LOG_OVERHEAD + size) else SURELY
+    framed = kernel.smallest(2) <= size <= max_size
+    if magic < 2:
+        size = heads.implied_size(tape.data, at, tape.end, magic)
+        return LIKELY if 0 < size <= LOOK_AHEAD and legacy_crc_holds(tape, distance, size) else NOTHING
+    if rest < RECORD_BATCH_OVERHEAD:
+        return LIKELY if framed and magic == 2 else NOTHING  # torn inside its header
+    return LIKELY if (framed or magic == 2) and heads.likely_header(tape.data, at, tape.end) else NOTHING
 
 
 def _last_offset(data: bytearray, at: int) -> int:
@@ -332,9 +344,9 @@ def is_wrapper(data: bytearray, at: int) -> bool:
     return data[at + MAGIC_AT] < 2 and bool(data[at + LEGACY_ATTRIBUTES_AT] & CODEC_MASK)
 
 
-def legacy_crc_holds(tape: Tape, size: int) -> bool:
-    """Whether the v0 or v1 entry at the tape's start is whole and sound when it is ``size`` bytes in all."""
-    if not tape.fill(size):
+def legacy_crc_holds(tape: Tape, distance: int, size: int) -> bool:
+    """Whether a sound v0 or v1 entry of ``size`` bytes in all stands that many bytes behind the tape's start."""
+    if not tape.fill(distance + size):
         return False
-    at = tape.start
+    at = tape.start + distance
     return zlib.crc32(tape.view[at + MAGIC_AT : at + size]) == kernel.read_uint32(tape.data, at + LEGACY_CRC_AT)

@@ -97,12 +97,13 @@ class SegmentReader:
             if framed and stop < tape.end and framed == batches.capacity:
                 continue
             wanted = self._wanted()
-            if wanted > DOUBTFUL_SIZE and tape.available < wanted:
+            torn = wanted > WINDOW_SIZE and tape.lacks(wanted)
+            if wanted > DOUBTFUL_SIZE and not torn:
                 outcome = doubt(tape, self._max_size, self._expected(), self._effort)
                 if outcome:
                     yield from self._apply(outcome)
                     continue
-            if tape.available >= wanted or not tape.fill(wanted):
+            if torn or tape.available >= wanted or not tape.fill(wanted):
                 if not tape.available:
                     return
                 yield from self._mend()

@@ -86,7 +86,7 @@ def open_source(path: str | os.PathLike[str] | BinaryIO) -> Source:
     if _URL.match(name):
         return _open_url(name)
     try:
-        raw = open(name, "rb", buffering=0)  # noqa: SIM115: the Source closes it
+        raw = open(name, "rb", buffering=0)  # noqa: SIM115
     except OSError as error:
         raise UnreadableError(f"{name}: {error.strerror or error}") from error
     except ValueError as error:

@@ -62,6 +62,10 @@ class Tape:
             self.first_bytes = bytes(self.data[: min(self.end, 64)])
         return self.end >= wanted
 
+    def lacks(self, wanted: int) -> bool:
+        """Whether the file is known to end before that many bytes: a torn claim needs no room."""
+        return self._source.size is not None and self.position + wanted > self._source.size
+
     def skip_to(self, position: int) -> None:
         """Use up everything before that byte of the file; it must be at hand, or the byte behind it."""
         self.start = min(position - self.shift, self.end)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from kseg import encoder, log_format
@@ -19,7 +19,7 @@ from kseg.compression import CODECS, codec_name
 from kseg.deep_iteration import Chunk, DeepIterator
 from kseg.errors import KsegError, UsageError
 from kseg.findings import Finding, Report
-from kseg.kernel import BatchColumns
+from kseg.kernel import CRC_BAD, BatchColumns
 from kseg.log_format import CODEC_MASK, LOG_APPEND_TIME
 from kseg.records_builder import wrap
 from kseg.segment import SegmentReader
@@ -38,8 +38,8 @@ class Loss:
 class Conversion:
     """What became of one segment. Sizes are bytes, counts without a word are of entries.
 
-    ``copied`` were of the target's version already, ``skipped`` damaged, ``lost_bytes`` no entries at all.
-    ``codecs_before`` and ``codecs_after`` count entries by codec. ``lost`` is by kind, see ``LOSSES``.
+    ``copied`` were of the target's version already, ``skipped`` damaged; ``lost_bytes`` are theirs, and those that
+    are no entry at all. ``codecs_before`` and ``codecs_after`` count entries by codec. ``lost`` is by kind, see ``LOSSES``.
     """
 
     source: str
@@ -65,6 +65,11 @@ class Conversion:
         loss = self.lost.setdefault(kind, Loss(0, first_offset, last_offset))
         loss.count += count
         loss.last_offset = last_offset
+
+    def as_row(self) -> dict[str, Any]:
+        """One flat object, fit for JSON."""
+        row = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {**row, "lost": {kind: asdict(loss) for kind, loss in self.lost.items()}}
 
 
 #: What a down-conversion can lose, and what is counted of it.
@@ -204,7 +209,7 @@ class Transcoder:
             if run.kind == encoder.COPY:
                 self._copy(run)
             elif run.kind == encoder.SKIP:
-                tally.skipped += run.stop - run.row
+                self._skip(run)
             else:
                 self._check_version(run)
                 tally.codecs_before[codec_name(codec)] += run.stop - run.row
@@ -236,6 +241,13 @@ class Transcoder:
         tally.entries_after += entries
         tally.codecs_after[codec_name(codec)] += entries
         tally.largest_after = max(tally.largest_after, largest)
+
+    def _skip(self, run: _Run) -> None:
+        batches = run.chunk.batches
+        for row in range(run.row, run.stop):
+            self._tally.skipped += 1
+            # The reader counts those whose CRC is bad.
+            self._tally.lost_bytes += batches.size[row] if batches.crc_state[row] != CRC_BAD else 0
 
     def _copy(self, run: _Run) -> None:
         self._packer.flush()

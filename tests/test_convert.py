@@ -31,13 +31,13 @@ from tests.test_records_builder import LEGACY_CODECS, NOW, plain, read, record_l
 main.add_command(command)
 
 NAME = "00000000000000000000.log"
-SEGMENTS = [
-    pytest.param(folder / name, id=f"{folder.name}/{name.lstrip('0')}")
-    for folder in FOLDERS
-    for name in expected(folder)
-    if name.endswith(".log")
-]
-OLD_SEGMENTS = [case for case in SEGMENTS if "v0" in case.values[0].parent.name or "v1" in case.values[0].parent.name]  # type: ignore[attr-defined]
+SEGMENTS = [folder / name for folder in FOLDERS for name in expected(folder) if name.endswith(".log")]
+OLD_SEGMENTS = [path for path in SEGMENTS if "v0" in path.parent.name or "v1" in path.parent.name]
+
+
+def label(segment: Path) -> str:
+    return f"{segment.parent.name}/{segment.stem.lstrip('0') or 0}"
+
 
 Said = tuple[Any, ...]
 
@@ -61,7 +61,7 @@ def test_fixtures_of_both_old_versions_are_there() -> None:
     assert len(OLD_SEGMENTS) >= 30
 
 
-@pytest.mark.parametrize("segment", SEGMENTS)
+@pytest.mark.parametrize("segment", SEGMENTS, ids=label)
 def test_any_to_v2_says_the_same(segment: Path, tmp_path: Path) -> None:
     target = tmp_path / segment.name
     (one,) = convert(str(segment), str(target), Plan.of("any-to-v2")).segments
@@ -73,7 +73,7 @@ def test_any_to_v2_says_the_same(segment: Path, tmp_path: Path) -> None:
     assert [verdict.message for verdict in result.verdicts if verdict.severity > 1] == []
 
 
-@pytest.mark.parametrize("segment", SEGMENTS)
+@pytest.mark.parametrize("segment", SEGMENTS, ids=label)
 def test_entries_keep_their_bounds_and_v2_its_bytes(segment: Path, tmp_path: Path) -> None:
     """As Kafka's cleaner: replicas that convert by themselves stay aligned."""
     target = tmp_path / segment.name
@@ -92,7 +92,7 @@ def test_entries_keep_their_bounds_and_v2_its_bytes(segment: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-@pytest.mark.parametrize("segment", OLD_SEGMENTS[::4])
+@pytest.mark.parametrize("segment", OLD_SEGMENTS[::4], ids=label)
 def test_rebatched_and_recompressed(segment: Path, codec: str, tmp_path: Path) -> None:
     target = tmp_path / segment.name
     convert(str(segment), str(target), Plan.of("any-to-v2", compression=codec, rebatch=700))
@@ -130,7 +130,7 @@ def test_rebatch_never_mixes_append_times(tmp_path: Path) -> None:
     assert len(batches) == 4
 
 
-@pytest.mark.parametrize("segment", SEGMENTS)
+@pytest.mark.parametrize("segment", SEGMENTS, ids=label)
 @pytest.mark.parametrize("version", [0, 1])
 def test_downwards_what_the_version_can_hold_is_kept(segment: Path, version: int, tmp_path: Path) -> None:
     """The losses are counted, and there are no others."""
@@ -371,7 +371,8 @@ def test_damage_is_skipped_on_demand(direction: str, tmp_path: Path) -> None:
     done = run(direction, "--skip-damaged", "--format", "jsonl", source, target)
     assert done.exit_code == 1
     row = json.loads(done.stdout)
-    assert (row["skipped"], row["records"], row["lost_bytes"]) == (3, 2, 11)
+    assert (row["skipped"], row["records"]) == (3, 2)
+    assert row["lost_bytes"] == len(data) + 11 - sum(len(build_message(record, magic=1)) for record in sound)
     assert [plain(record) for record in read(target.read_bytes())[1]] == sound
 
 
@@ -544,9 +545,7 @@ def test_kafka_reads_converted_fixtures_the_same(tmp_path: Path) -> None:
     from tests.lab import oracle
 
     sources: dict[Path, Path] = {}
-    for case in SEGMENTS:
-        segment = case.values[0]
-        assert isinstance(segment, Path)
+    for segment in SEGMENTS:
         for number, plan in enumerate(_plans(segment)):
             target = tmp_path / f"{number}-{segment.parent.name}-{segment.name}"
             convert(str(segment), str(target), plan)

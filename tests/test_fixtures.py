@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections import defaultdict
 from pathlib import Path
@@ -9,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kseg import rows
-from kseg.dump import Entry, dump_segment
+from kseg.dump import dump_segment
 from kseg.findings import Finding
+from kseg.output import DUMP_FORMATS, View
 from kseg.storage import SegmentFile
 from kseg.validate import Settings, validate_segment
 
@@ -29,22 +30,13 @@ def expected(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def dumped(path: Path, deep: bool) -> list[dict[str, Any]]:
+    """Rows as `kseg dump --format jsonl --bytes base64` writes them, the file as its base name."""
     found: list[Finding] = []
-    entries = [entry for entry in dump_segment(str(path), deep=deep, report=found.append) if isinstance(entry, Entry)]
+    out = io.StringIO()
+    view = View(deep=deep, encoding="base64", terminal=False)
+    DUMP_FORMATS["jsonl"](dump_segment(str(path), deep=deep, report=found.append), out, view)
     assert [finding for finding in found if finding.rule not in ("codec-quirk", "zero-tail")] == []
-    encode = rows.ENCODERS["base64"]
-    written = [
-        rows.batch_row(path.name, entry.batch)
-        if entry.record is None
-        else rows.record_row(path.name, entry.record, encode)
-        for entry in entries
-    ]
-    for row in written:
-        row.pop("key_encoding", None)
-        row.pop("value_encoding", None)
-        for header in row.get("headers", ()):
-            header.pop("value_encoding", None)
-    return written
+    return [{**json.loads(line), "file": path.name} for line in out.getvalue().split("\n") if line]
 
 
 def test_there_are_fixtures_of_every_generation() -> None:

@@ -17,7 +17,7 @@ import (
 const window = 1 << 20
 
 func main() {
-	// Half the default's collections and a few MiB more: the peer at its best.
+	// Fewer collections for a few MiB more, in the peer's favour.
 	debug.SetGCPercent(400)
 	file, err := os.Open(os.Args[1])
 	fail(err)

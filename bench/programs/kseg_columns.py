@@ -4,7 +4,6 @@ import json
 import sys
 import time
 
-from kseg import open_segment
 from kseg.deep_iteration import DeepIterator
 from kseg.findings import Finding
 from kseg.reading import open_segment

@@ -78,7 +78,7 @@ def main() -> None:
                 continue
             stored = entry(batch, int(magic), codec)
             out.write(stored)
-            batches += 1
+            batches += len(batch) if magic != "2" and codec == "none" else 1
             written += len(stored)
             ratio = len(stored) / size * 1.05
             size = 0

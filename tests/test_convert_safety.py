@@ -1,0 +1,248 @@
+"""Killed, out of space, unreadable: the source stays as it was, and nothing half done stands under the final name."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import mmap
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg.convert import Plan, convert, index_paths
+from kseg.errors import KsegError, UnreadableError
+from kseg.records_builder import PlainRecord, build_message
+from kseg.storage import SegmentFile
+from kseg.validate import Settings, validate_segment
+
+NAME = "00000000000000000000.log"
+PROGRAM = """
+import sys
+from kseg.cli import main
+from kseg.cli_convert import convert
+main.add_command(convert)
+main(["convert", *sys.argv[1:]])
+"""
+MAX_RSS = """
+import resource
+from kseg.convert import Plan, convert
+import sys
+convert(sys.argv[1], sys.argv[2], Plan.of("v0-to-v2"))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def write_log(path: Path, megabytes: float, value_size: int = 4000) -> None:
+    random_bytes = random.Random(1).randbytes(value_size)
+    with path.open("wb") as out:
+        offset = 0
+        while out.tell() < megabytes * 1024 * 1024:
+            out.write(build_message(PlainRecord(offset, b"%d" % offset, random_bytes), magic=0))
+            offset += 1
+
+
+def digest(path: Path) -> bytes:
+    return hashlib.sha256(path.read_bytes()).digest()
+
+
+def start(*args: object) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+@pytest.mark.parametrize("forced", [False, True])
+def test_killed_at_any_moment(forced: bool, tmp_path: Path) -> None:
+    """Either there is no target (with --force the old one), or it is whole; and a later run is not in its way."""
+    source, target = tmp_path / "in.log", tmp_path / "out" / NAME
+    target.parent.mkdir()
+    write_log(source, 6)
+    before = digest(source)
+    begun = time.monotonic()
+    process = start("v0-to-v2", source, target)
+    process.communicate()
+    assert process.returncode == 0
+    whole_time, whole = time.monotonic() - begun, digest(target)
+    for path in target.parent.iterdir():
+        path.unlink()
+    moments = random.Random(7)
+    killed = 0
+    for _ in range(12):
+        if forced:
+            target.write_bytes(b"old")
+        process = start("v0-to-v2", *(["--force"] if forced else []), source, target)
+        try:
+            process.communicate(timeout=moments.uniform(0, whole_time))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+        killed += process.returncode == -signal.SIGKILL
+        if target.exists() and not (forced and target.read_bytes() == b"old"):
+            assert digest(target) == whole
+        elif forced:
+            assert target.read_bytes() == b"old"
+        for index in index_paths(target):
+            assert not index.exists() or target.exists()
+        for path in target.parent.iterdir():
+            # What is left over is no file that a broker takes for its own.
+            assert path.name.startswith(".") is path.name.endswith(".tmp")
+            if not path.name.startswith("."):
+                path.unlink()
+    assert killed >= 4
+    assert digest(source) == before
+    convert(str(source), str(target), Plan.of("v0-to-v2"))
+
+
+def test_interrupted_it_cleans_up(tmp_path: Path) -> None:
+    source, target = tmp_path / "in.log", tmp_path / "out" / NAME
+    target.parent.mkdir()
+    write_log(source, 16, value_size=300)
+    process = start("v0-to-v2", source, target)
+    deadline = time.monotonic() + 30
+    while not list(target.parent.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate()
+    assert (process.returncode, list(target.parent.iterdir())) == (2, [])
+    assert b"interrupted" in told
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Makes a real file system of so many bytes."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if os.geteuid():
+        pytest.skip("mounting a tmpfs needs root")
+
+    def mount(size: int) -> Path:
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder]
+        done = subprocess.run(command, capture_output=True, check=False)
+        if done.returncode:
+            pytest.skip(f"no tmpfs can be mounted: {done.stderr.decode().strip()}")
+        return folder
+
+    yield mount
+    if os.path.ismount(folder):
+        subprocess.run(["umount", folder], check=True)
+
+
+@pytest.mark.parametrize("room", ["log", "half"])
+def test_out_of_space(room: str, small_disk: Callable[[int], Path], tmp_path: Path) -> None:
+    """There is room for half of the log, or for all of it, to the page, and not for its indexes."""
+    source = tmp_path / "in.log"
+    write_log(source, 2)
+    before = digest(source)
+    convert(str(source), str(tmp_path / NAME), Plan.of("v0-to-v2"))
+    size = (tmp_path / NAME).stat().st_size
+    disk = small_disk(-(-size // mmap.PAGESIZE) * mmap.PAGESIZE if room == "log" else size // 2)
+    process = start("v0-to-v2", source, disk / NAME)
+    _, told = process.communicate()
+    assert process.returncode == 2
+    assert b"No space left on device" in told
+    assert b"Traceback" not in told
+    assert list(disk.iterdir()) == []
+    assert digest(source) == before
+
+
+def test_file_size_limit(tmp_path: Path) -> None:
+    """Another way to be out of space: a quota, or ulimit -f."""
+    source = tmp_path / "in.log"
+    write_log(source, 2)
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024 * 1024, 1024 * 1024))
+
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "v0-to-v2", source, tmp_path / NAME],
+        preexec_fn=limit, capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert b"File too large; nothing was written there" in done.stderr
+    assert list(tmp_path.iterdir()) == [source]
+
+
+class FailingFile:
+    """A local file whose reads fail from byte ``fails_at`` on."""
+
+    def __init__(self, raw: Any, fails_at: int) -> None:
+        self.raw = raw
+        self.fails_at = fails_at
+
+    def readinto(self, view: memoryview) -> int:
+        room = self.fails_at - self.raw.tell()
+        if room <= 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        count: int = self.raw.readinto(view[:room])
+        return count
+
+    def close(self) -> None:
+        self.raw.close()
+
+
+def failing_disk(fails_at: int, good_openings: int) -> None:
+    """Have local files behind failing:// URLs, which fail after so many openings that are good."""
+    fsspec = pytest.importorskip("fsspec")
+    left = good_openings
+
+    class FailingDisk(fsspec.get_filesystem_class("file")):  # type: ignore[misc]
+        protocol = "failing"
+        cachable = False
+
+        def _open(self, path: str, mode: str = "rb", block_size: int | None = None, **options: Any) -> Any:
+            nonlocal left
+            left -= 1
+            raw = open(path, "rb", buffering=0)  # noqa: SIM115
+            return raw if left >= 0 else FailingFile(raw, fails_at)
+
+    fsspec.register_implementation("failing", FailingDisk, clobber=True)
+
+
+@pytest.mark.parametrize("good_openings", [0, 1])
+@pytest.mark.parametrize("fails_at", [0, 100_000])
+def test_a_failing_disk(fails_at: int, good_openings: int, tmp_path: Path) -> None:
+    """While converting, or while reading back; --skip-damaged is no excuse for bytes that may be read another day."""
+    failing_disk(fails_at, good_openings)
+    source, target = tmp_path / "in.log", tmp_path / NAME
+    write_log(source, 1)
+    with pytest.raises(UnreadableError, match="Input/output error"):
+        convert(f"failing://{source}", str(target), Plan.of("v0-to-v2", skip_damaged=True))
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_a_url_is_converted(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    source, target = tmp_path / "in.log", tmp_path / NAME
+    write_log(source, 0.1)
+    convert(source.as_uri(), str(target), Plan.of("v0-to-v2"))
+    assert validate_segment(SegmentFile(str(target)), Settings()).summary.errors == 0
+
+
+def test_a_target_in_no_folder(tmp_path: Path) -> None:
+    source = tmp_path / "in.log"
+    write_log(source, 0.01)
+    with pytest.raises(KsegError, match="No such file or directory"):
+        convert(str(source), str(tmp_path / "absent" / NAME), Plan.of("v0-to-v2"))
+
+
+def test_memory_does_not_grow_with_the_segment(tmp_path: Path) -> None:
+    peaks = []
+    for megabytes in (16, 96):
+        source = tmp_path / f"{megabytes}.log"
+        write_log(source, megabytes, value_size=16_000)
+        done = subprocess.run(
+            [sys.executable, "-c", MAX_RSS, source, tmp_path / f"out-{megabytes}.log"],
+            capture_output=True, check=True, text=True,
+        )  # fmt: skip
+        peaks.append(int(done.stdout) / 1024)
+    assert peaks[1] - peaks[0] < 8
