@@ -7,7 +7,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 # Plain Python modules with a .pxd of C types beside each.
-COMPILED = ("kernel", "checks", "record_checks")
+COMPILED = ("kernel", "checks", "record_checks", "encoder", "survey")
 
 setup(
     ext_modules=cythonize(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kseg import encoder
+from kseg import encoder, survey
 from kseg.compression import compress
 from kseg.kernel import BatchColumns, RecordColumns
-from kseg.log_format import INT32_MAX, NO_TIMESTAMP, RECORD_BATCH_OVERHEAD
+from kseg.log_format import INT32_MAX, LOG_APPEND_TIME, NO_TIMESTAMP, RECORD_BATCH_OVERHEAD
 
 
 class Buffer:
@@ -64,7 +64,7 @@ class BatchPacker:
     ) -> None:
         """Messages that are entries each, one timestamp type or many."""
         while first < stop:
-            append_time = batches.attributes[records.batch[first]] & encoder.LOG_APPEND_TIME
+            append_time = batches.attributes[records.batch[first]] & LOG_APPEND_TIME
             append_time = append_time if batches.magic[records.batch[first]] else 0
             if not self._count or self._codec != codec:
                 self._begin(records, first, codec, append_time)
@@ -90,14 +90,12 @@ class BatchPacker:
         """Finish the batch that is being packed, if there is one."""
         if not self._count:
             return
-        out, end = self._buffer.data, self._end
+        view, end = self._buffer.view[: self._end], self._end
         if self._codec:
-            stored = compress(self._codec, self._buffer.view[RECORD_BATCH_OVERHEAD:end])
-            out = bytearray(RECORD_BATCH_OVERHEAD) + stored
-            end = len(out)
-        view = memoryview(out)[:end]
+            view = memoryview(bytearray(RECORD_BATCH_OVERHEAD) + compress(self._codec, view[RECORD_BATCH_OVERHEAD:]))
+            end = len(view)
         encoder.finish_batch(
-            out, view, 0, end, self._base_offset, self._last_offset, self._count, self._codec | self._append_time,
+            view, 0, end, self._base_offset, self._last_offset, self._count, self._codec | self._append_time,
             self._base_timestamp, self._max_timestamp, -1, -1, -1, -1,
         )  # fmt: skip
         self._wrote(view, self._codec)
@@ -136,4 +134,4 @@ class BatchPacker:
         self._end = end
         self._count += stop - first
         self._last_offset = records.offset[stop - 1]
-        self._max_timestamp = max(self._max_timestamp, max(records.timestamp[first:stop]))
+        self._max_timestamp = max(self._max_timestamp, survey.largest_timestamp(records, first, stop))

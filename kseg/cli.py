@@ -13,8 +13,10 @@ from typing import Any
 import click
 
 import kseg
+from kseg.cli_convert import convert
 from kseg.errors import KsegError, UsageError
 from kseg.findings import RULES, Finding, Policy, Severity, known_rule, parse_severity
+from kseg.output import DUMP_FORMATS, REPORT_FORMATS, View, destination, writer
 
 FOUND, FAILED = 1, 2
 
@@ -108,7 +110,7 @@ def _format(names: Iterable[str]) -> Callable[[Any], Any]:
 @main.command()
 @_paths
 @click.option("--shallow/--deep", default=True, help="One row an entry (the default), or one row a record.")
-@_format(["table", "jsonl", "csv", "text", "hex"])
+@_format(DUMP_FORMATS)
 @_output
 @click.option("--offsets", metavar="A:B", callback=_offsets, help="Offsets A <= offset < B; either may be left out.")
 @click.option("--since", metavar="TIME", callback=_time, help="From that time on: ISO 8601 or epoch milliseconds.")
@@ -123,7 +125,6 @@ def _format(names: Iterable[str]) -> Callable[[Any], Any]:
 def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | None, **options: Any) -> int:
     """Show what is in segments: entries, or with --deep their records."""
     from kseg.dump import Filter, dump_segment, limited
-    from kseg.output import DUMP_FORMATS, View, destination
     from kseg.storage import find_segments
 
     first, end = options["offsets"]
@@ -157,7 +158,7 @@ def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | 
 
     with destination(output) as out:
         view = View(deep=not shallow, encoding=options["encoding"], terminal=out.isatty())
-        DUMP_FORMATS[format_name](limited(rows(), options["limit"]), out, view)
+        writer(DUMP_FORMATS, format_name)(limited(rows(), options["limit"]), out, view)
     return notes.exit_code()
 
 
@@ -204,7 +205,7 @@ class _Notes:
 @click.option(
     "--deep/--shallow", default=True, help="Open every entry (the default), or look at headers and CRCs only."
 )
-@_format(["table", "jsonl", "junit", "sarif", "github", "html"])
+@_format(REPORT_FORMATS)
 @_output
 @click.option("--no-crc", is_flag=True, help="Don't check CRCs, as a consumer with check.crcs=false.")
 @click.option("--max-message-bytes", type=click.IntRange(min=1), metavar="N",
@@ -222,7 +223,6 @@ class _Notes:
 @click.pass_context
 def validate(context: click.Context, /, paths: tuple[str, ...], output: str | None, **_: Any) -> int:
     """Check segments: framing, CRCs, batches, records, codecs. Findings are listed by byte and offset."""
-    from kseg.output import REPORT_FORMATS, destination
     from kseg.parallel import cores, validate_files
     from kseg.progress import shown
     from kseg.storage import SegmentFile, find_segments, local_size
@@ -259,7 +259,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     sizes = [local_size(file.path) for file in files]
     known = None if None in sizes else sum(size or 0 for size in sizes)
     with destination(output) as out, shown(known) as progress:
-        REPORT_FORMATS[options["format_name"]](results(progress), total, out)
+        writer(REPORT_FORMATS, options["format_name"])(results(progress), total, out)
     if failed:
         return FAILED
     return FOUND if fail_on is not None and total.at_least(fail_on) else 0
@@ -288,3 +288,6 @@ def rules(name: str | None) -> None:
     from kseg.rule_docs import explain, table
 
     click.echo(explain(known_rule(name)) if name else table())
+
+
+main.add_command(convert)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from kseg.conversion import Conversion
     from kseg.convert import Result
     from kseg.findings import Finding
-    from kseg.transcode import Conversion
 
 FOUND = 1
 
@@ -86,8 +86,8 @@ class _Notes:
 
 
 def _write_text(result: Result) -> None:
+    from kseg.conversion import LOSSES
     from kseg.record_lines import escape_controls
-    from kseg.transcode import LOSSES
 
     for one in result.segments:
         lines = [

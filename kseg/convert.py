@@ -17,22 +17,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kseg.chunk import Chunk
+from kseg.conversion import Conversion
 from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.findings import RULES, Finding, Severity, Verdict
 from kseg.indexes import INDEX_INTERVAL_BYTES, IndexBuilder
 from kseg.log_format import INT32_MAX
 from kseg.read_back import ReadBackError, compare
 from kseg.records_builder import codec_id
+from kseg.runs import sound_chunks
 from kseg.safe_output import Staged, refuse_existing, sync_folder, whole_folder, writing
 from kseg.segment import SegmentReader
 from kseg.storage import STDIN, base_offset_of, open_source
-from kseg.transcode import Conversion, Transcoder, sound_chunks
+from kseg.transcode import Transcoder
 
 #: The conversions there are: versions taken and version written.
 DIRECTIONS = {
     **{f"v{a}-to-v{b}": (frozenset({a}), b) for a in range(3) for b in range(3) if a != b},
     "any-to-v2": (frozenset({0, 1}), 2),
 }
+
+#: The largest size to pack batches to, far above what max.message.bytes is ever set to.
+MAX_REBATCH = 64 * 1024 * 1024
 
 #: Told of what is wrong with a source: its path and a finding.
 Report = Callable[[str, Finding], None]
@@ -80,6 +85,8 @@ class Plan:
             raise UsageError(f"v{target} has no zstd (KIP-110)")
         if rebatch is not None and target < 2:
             raise UsageError("--rebatch makes v2 batches")
+        if rebatch is not None and rebatch > MAX_REBATCH:
+            raise UsageError(f"--rebatch takes at most {MAX_REBATCH} bytes: a batch is built in memory, and read whole")
         codec = None if compression == "keep" else codec_id(compression)
         return cls(direction, codec, rebatch, skip_damaged, force)
 
@@ -294,8 +301,9 @@ def _indexing(
             if base_offset is None:
                 base_offset = chunk.records.offset[0] if chunk.records.count else batches.base_offset[chunk.first]
             builder = IndexBuilder(base_offset, offsets.file, times.file, interval)
+        positions, last_offsets, timestamps = batches.position, batches.last_offset, batches.max_timestamp
         for row in range(chunk.first, chunk.stop):
-            builder.add(batches.position[row], batches.last_offset[row], batches.max_timestamp[row])
+            builder.add(positions[row], last_offsets[row], timestamps[row])
         yield chunk
     if builder is not None:
         builder.finish()

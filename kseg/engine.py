@@ -13,7 +13,7 @@ from importlib.util import find_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-COMPILED_MODULES = ("kseg.kernel", "kseg.checks", "kseg.record_checks")
+COMPILED_MODULES = ("kseg.kernel", "kseg.checks", "kseg.record_checks", "kseg.encoder", "kseg.survey")
 
 
 class _PlainSources:

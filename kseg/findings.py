@@ -67,7 +67,7 @@ _TABLE = (
     # K2: batches
     Rule("K201", "crc-mismatch", _E, "the CRC says {stored:#010x}, the bytes say {computed:#010x}{note}", _TRUNCATES),
     Rule("K202", "non-monotonic-offset", _E, "offset {offset} after {previous}{note}",
-         "Recovery tests the order only at index entries, and truncates there; a consumer sees records twice or never."),
+         "Recovery tests the order only at index entries, and truncates there; consumers see records twice or never."),
     Rule("K203", "offset-gap", _I, "offsets {first} to {last} are not here: compaction, markers, or loss",
          "Nothing: gaps are legal in a compacted log."),
     Rule("K204", "record-count-mismatch", _E, "the header counts {count} records: {why}", _CONSUMER),

@@ -37,6 +37,7 @@ _HEAD = re.compile(
     rb")",
     re.DOTALL,
 )
+_HEAD_REACH = 16  # bytes from the magic on that the expression looks at, and then some
 _ZEROS = bytes(64 * 1024)
 _NOT_ZERO = re.compile(rb"[^\0]")
 
@@ -47,10 +48,21 @@ _RUN = bytes(ZERO_RUN)
 ZEROS_IN_HEAD = HEADER_SIZE_UP_TO_MAGIC + SIZE_AT + 4
 
 
-def next_head(data: bytearray, at: int, end: int) -> int:
-    """The first byte of ``data[at:end]`` where the fixed bits of an entry's header stand, ``end`` when nowhere."""
-    found = _HEAD.search(data, at + MAGIC_AT, end)
-    return found.start() - MAGIC_AT if found else end
+def next_head(data: bytearray, at: int, end: int, limit: int, max_size: int) -> int:
+    """The first byte of ``data[at:end]`` where an entry may begin, ``end`` when nowhere.
+
+    Headers are looked at up to ``limit``. A v2 head may have any size: a wrong one, too, ends the entry before it.
+    """
+    for found in _HEAD.finditer(data, at + MAGIC_AT, min(end + MAGIC_AT + _HEAD_REACH, limit)):
+        place = found.start() - MAGIC_AT
+        if place >= end:
+            break
+        if data[place + MAGIC_AT] == 2:
+            if likely_header(data, place, limit):
+                return place
+        elif kernel.plausible(data, place, limit, max_size):
+            return place
+    return end
 
 
 def next_zeros(data: bytearray, at: int, end: int) -> int:

@@ -106,7 +106,7 @@ cpdef Py_ssize_t split_records(
 @cython.locals(
     key_size=cython.longlong, key_at=cython.Py_ssize_t, value_size=cython.longlong, value_at=cython.Py_ssize_t,
 )
-cdef Py_ssize_t skip_headers(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t stop, long long count) except -2
+cpdef Py_ssize_t skip_headers(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t stop, long long count) except -2
 
 @cython.locals(byte=cython.ulonglong, size=cython.longlong)
 cpdef (long long, Py_ssize_t) header_field(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t stop) except *

@@ -7,14 +7,12 @@ checks fits at the seams. Where one of these fails, the file is run through agai
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kseg import kernel
 from kseg.checks import History, check_offsets, follows
@@ -36,6 +34,9 @@ from kseg.validate import (
     run_checks,
     validate_segment,
 )
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 #: A file is split into ranges of at least this many bytes: below, a process costs more than it saves.
 RANGE_SIZE = 16 * 1024 * 1024
@@ -74,6 +75,9 @@ class _Part:
 def _with_processes(
     files: list[SegmentFile], sizes: list[int], settings: Settings, jobs: int, progress: Progress
 ) -> Iterator[FileResult]:
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
     # fork where there is one: a fresh interpreter costs 0.1 s a process.
     method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context(method)) as pool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kseg import encoder
+from kseg import survey
 from kseg.chunk import Chunk
 from kseg.errors import KsegError
 from kseg.kernel import BatchColumns, RecordColumns
-from kseg.transcode import payload_of, runs_of
+from kseg.runs import payload_of, runs_of
 
 
 class ReadBackError(KsegError):
@@ -35,7 +35,7 @@ class _Records:
         for chunk in chunks:
             self.records, self.batches = chunk.records, chunk.batches
             for run in runs_of(chunk, target, copies=False):
-                if run.kind in (encoder.PLAIN, encoder.PACKED) and run.end > run.i:
+                if run.kind in (survey.PLAIN, survey.PACKED) and run.end > run.i:
                     self.data = payload_of(chunk, run.row)
                     self.at, self.end = run.i, run.end
                     yield True
@@ -52,7 +52,7 @@ def compare(source: Iterator[Chunk], result: Iterator[Chunk], target: int, expec
         if not left.more():
             raise ReadBackError(f"the result has more than the {done} records of its source")
         count = min(left.end - left.at, right.end - right.at)
-        same = encoder.count_same(
+        same = survey.count_same(
             left.data, left.records, left.batches, left.at,
             right.data, right.records, right.batches, right.at, count, target,
         )  # fmt: skip

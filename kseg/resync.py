@@ -35,6 +35,7 @@ from kseg.search import (
     begins,
     holds_as,
     is_wrapper,
+    last_offset_of,
     legacy_crc_holds,
 )
 from kseg.tape import Tape
@@ -107,8 +108,9 @@ def resynchronise(tape: Tape, max_size: int, expected: int | None, effort: Effor
     if follows:
         # Or the size is a little too small for the last entry, or as large as that of two.
         search = _search(tape, max_size, expected, effort, broken, keep=True)
-        ahead = LOOK_AHEAD if follows == LIKELY and effort.spend(LOOK_AHEAD, tape.position) else RECORD_BATCH_OVERHEAD
+        ahead = LOOK_AHEAD if follows == LIKELY and effort.allows(LOOK_AHEAD, tape.position) else RECORD_BATCH_OVERHEAD
         search.run(tape.position + whole + ahead, candidates=False)
+        effort.spend(ahead)
         return _proved(tape, broken, search.proved) if search.proved else _bad_content(tape, broken, whole)
     search = _search(tape, max_size, expected, effort, broken, keep=False)
     search.run(reach and tape.position + reach)
@@ -156,9 +158,7 @@ def _look_at(tape: Tape, max_size: int) -> Broken:
     if likely:
         offset = last = kernel.read_int64(data, at)
         if magic >= 2 and tape.available >= RECORD_BATCH_OVERHEAD:
-            row = kernel.BatchColumns(1)
-            kernel.read_header(data, at, size, 2, row, 0)
-            last = row.last_offset[0]
+            last = last_offset_of(data, at)
         elif magic >= 2:
             last = None
         elif is_wrapper(data, at):
@@ -252,7 +252,8 @@ def _bad_content(tape: Tape, broken: Broken, size: int) -> Outcome:
     computed = kernel.entry_crc(tape.view, tape.start, tape.start + size, broken.magic)
     mismatch = _about("crc-mismatch", tape, size, broken.magic, {"stored": stored, "computed": computed, "note": note})
     torn = None
-    if note and heads.zero_run(tape.data, tape.start + size, tape.end):
+    behind = tape.available - size
+    if note and behind and heads.zero_run(tape.data, tape.start + size, tape.end) >= min(heads.ZERO_RUN, behind):
         why = f"{size - zeros} of its {size} bytes were written, then come zeros"
         torn = _about("truncated-tail", tape, size, broken.magic, {"bytes": size - zeros, "why": why})
     return Outcome((mismatch,), end, lost=size, entry_size=size, magic=broken.magic, recognised=True, if_last=torn)

@@ -39,11 +39,12 @@ from kseg.tape import Tape
 PROOF_REACH = 16 * 1024 * 1024
 # How far to look past a doubtful entry: max.message.bytes as brokers default to it.
 LOOK_AHEAD = 1024 * 1024
+FIRST_STEP = 4 * 1024
 STEP = 256 * 1024
 
 
 class Effort:
-    """What may be looked at twice in a file: a constant, and some times what has been read of it."""
+    """What may be looked at in vain in a file: a constant, and some times what has been read of it."""
 
     ALLOWANCE = 64 * 1024 * 1024
     FACTOR = 4
@@ -51,12 +52,13 @@ class Effort:
     def __init__(self) -> None:
         self._spent = 0
 
-    def spend(self, size: int, position: int) -> bool:
-        """Take ``size`` bytes' worth of looking, having come to that byte of the file; False when there's none left."""
-        if self._spent + size > self.ALLOWANCE + self.FACTOR * position:
-            return False
+    def allows(self, size: int, position: int) -> bool:
+        """Whether that many bytes may be looked at, having come to that byte of the file."""
+        return self._spent + size <= self.ALLOWANCE + self.FACTOR * position
+
+    def spend(self, size: int) -> None:
+        """Count bytes that were looked at in vain."""
         self._spent += size
-        return True
 
 
 class Proof:
@@ -128,21 +130,25 @@ class Search:
         """Look on to that byte of the file, or to its end, or until it is clear how to go on."""
         tape = self._tape
         self._limit = until
+        step = FIRST_STEP
         if tape.fill(heads.ZERO_RUN) or tape.available:
             self._skip_first_zeros()
         while not self._settled():
             self._let_go()
-            more = tape.fill(self.at - tape.position + STEP)
+            more = tape.fill(self.at - tape.position + step)
             end = tape.shift + tape.end
-            horizon = end - RECORD_BATCH_OVERHEAD if more else end
+            horizon = min(end - RECORD_BATCH_OVERHEAD if more else end, self.at + step)
+            step = min(2 * step, STEP)
             self._look(horizon if self._limit is None else min(horizon, self._limit), candidates)
             if self._limit is not None and self.at >= self._limit:
-                return
+                break
             if not more and self.at >= end:
                 self.ended = True
                 if not self._settled():
                     self._prove_near_end(end)
-                return
+                break
+        if self.best:
+            self._effort.spend(max(0, self.at - self.best.end))
 
     def _settled(self) -> bool:
         return self.proved is not None or (self.best is not None and self.best.sure)
@@ -158,18 +164,16 @@ class Search:
 
     def _look(self, horizon: int, candidates: bool) -> None:
         tape = self._tape
-        zeros = self._next_zeros()
+        zeros = self._next_zeros(horizon)
         while self.at < horizon:
             if self.at >= zeros:
                 self._pass_zeros(zeros)
                 if self.proved is not None:
                     return
-                zeros = self._next_zeros()
+                zeros = self._next_zeros(horizon)
                 continue
-            stop = min(horizon, zeros + 1)
-            # A head before the zeros may reach into them.
-            reach = min(stop + RECORD_BATCH_OVERHEAD - tape.shift, tape.end)
-            head = heads.next_head(tape.data, self.at - tape.shift, reach) + tape.shift
+            stop, shift = min(horizon, zeros + 1), tape.shift
+            head = heads.next_head(tape.data, self.at - shift, stop - shift, tape.end, self._max_size) + shift
             if head >= stop:
                 self.at = stop
                 continue
@@ -179,9 +183,10 @@ class Search:
                 return
             self.at = max(self.at, head + 1)
 
-    def _next_zeros(self) -> int:
+    def _next_zeros(self, horizon: int) -> int:
         tape = self._tape
-        return heads.next_zeros(tape.data, self.at - tape.shift, tape.end) + tape.shift
+        end = min(tape.end, horizon - tape.shift + heads.ZERO_RUN)
+        return heads.next_zeros(tape.data, self.at - tape.shift, end) + tape.shift
 
     def _skip_first_zeros(self) -> None:
         """A broken place that begins with zeros: its first byte counts, too."""
@@ -215,17 +220,19 @@ class Search:
             self.proved = self.at - self.began
         elif candidates and kernel.plausible(tape.data, self.at - tape.shift, tape.end, self._max_size):
             candidate = self._candidate(self.at)
-            if candidate is None:
-                return
-            self.at = candidate.end
-            best = self.best
-            if best is None or (candidate.continues and (not best.continues or candidate.offset <= best.last_offset)):
-                self.best = candidate
-                ahead = LOOK_AHEAD if self._effort.spend(LOOK_AHEAD, self.at) else 0
-                self._limit = min(candidate.end + ahead, self._limit or candidate.end + ahead)
-            elif best.continues and self._proof is None:
-                # Offsets go on behind it: the best one was no record's content, more damage just followed it.
-                self._limit = self.at
+            if candidate is not None:
+                self._weigh(candidate)
+
+    def _weigh(self, candidate: Candidate) -> None:
+        best = self.best
+        self.at = candidate.end
+        if best is None or (candidate.continues and (not best.continues or candidate.offset <= best.last_offset)):
+            self.best = candidate
+            ahead = LOOK_AHEAD if self._effort.allows(LOOK_AHEAD, self.at) else 0
+            self._limit = min(candidate.end + ahead, self._limit or candidate.end + ahead)
+        elif best.continues and (self._proof is None or best.offset == self._expected):
+            # Offsets go on behind it: the best one was no record's content, more damage just followed it.
+            self._limit = self.at
 
     def _candidate(self, position: int) -> Candidate | None:
         """The entry there, if its CRC holds and there is more to say for it."""
@@ -244,16 +251,19 @@ class Search:
         if not begins(tape, distance + size, self._max_size) and not known:
             return None
         at = position - tape.shift
-        if not self._effort.spend(size, position) or not holds(tape, at, size, tape.data[at + MAGIC_AT]):
+        if not self._effort.allows(size, position):
             return None
-        end, last, whole = self._chain(position + size, _last_offset(tape.data, at))
+        if not holds(tape, at, size, tape.data[at + MAGIC_AT]):
+            self._effort.spend(size)
+            return None
+        end, last, whole = self._chain(position + size, last_offset_of(tape.data, at))
         return Candidate(position, offset, last, end, continues, whole)
 
     def _chain(self, position: int, last: int) -> tuple[int, int, bool]:
         """Follow the headers from there: (where the chain ends, its last offset, whether it was not broken)."""
         tape = self._tape
         stop = position + LOOK_AHEAD
-        while position < stop and self._effort.spend(RECORD_BATCH_OVERHEAD, position):
+        while position < stop:
             more = tape.fill(position - tape.position + RECORD_BATCH_OVERHEAD)
             at = position - tape.shift
             if not more or not any(tape.view[at : at + RECORD_BATCH_OVERHEAD]):
@@ -262,7 +272,7 @@ class Search:
                 return position, last, False
             if kernel.read_int64(tape.data, at) <= last:
                 return position, last, False
-            last = _last_offset(tape.data, at)
+            last = last_offset_of(tape.data, at)
             position += LOG_OVERHEAD + kernel.read_int32(tape.data, at + SIZE_AT)
             if tape.lacks(position - tape.position):
                 return position, last, True
@@ -282,9 +292,8 @@ def holds(tape: Tape, at: int, size: int, magic: int) -> bool:
     """Whether the CRC of the ``size`` bytes at buffer byte ``at`` holds when they are read as that version."""
     if size - LOG_OVERHEAD < kernel.smallest(magic):
         return False
-    row = kernel.BatchColumns(1)
-    kernel.read_header(tape.data, at, size - LOG_OVERHEAD, magic, row, 0)
-    return kernel.entry_crc(tape.view, at, at + size, magic) == row.crc[0]
+    stored = kernel.read_uint32(tape.data, at + (CRC_AT if magic >= 2 else LEGACY_CRC_AT))
+    return kernel.entry_crc(tape.view, at, at + size, magic) == stored
 
 
 def holds_as(tape: Tape, size: int, magic: int) -> bool:
@@ -332,7 +341,7 @@ def begins(tape: Tape, distance: int, max_size: int) -> int:
     return LIKELY if (framed or magic == 2) and heads.likely_header(tape.data, at, tape.end) else NOTHING
 
 
-def _last_offset(data: bytearray, at: int) -> int:
+def last_offset_of(data: bytearray, at: int) -> int:
     offset = kernel.read_int64(data, at)
     if data[at + MAGIC_AT] < 2:
         return offset

@@ -23,6 +23,8 @@ from kseg.tape import Tape
 MAX_ENTRY_SIZE = 256 * 1024 * 1024
 WINDOW_SIZE = 4 * 1024 * 1024
 WINDOW_ROWS = 16 * 1024
+# Behind damage there may be more: framing a whole window for each bad entry would take quadratic time.
+REACH_BEHIND_DAMAGE = 4 * 1024
 # No producer's batch has more records than this.
 LIKELY_STEP = 1_000_000
 # A stream without an end (/dev/zero) is given up when its first bytes hold no entry.
@@ -81,21 +83,29 @@ class SegmentReader:
         """
         tape = self._tape
         batches = self._batches
+        reach = len(tape.data)
         tape.fill(1)
         while tape.available:
-            stop = kernel.frame(tape.data, tape.start, tape.end, tape.shift, self._max_size, batches)
+            end = min(tape.end, tape.start + reach)
+            stop = kernel.frame(tape.data, tape.start, end, tape.shift, self._max_size, batches)
             framed = batches.count
             sound = kernel.check_crcs(tape.view, batches) if self._verify_crc else framed
             if sound:
+                self._tell_held()
                 batches.count = sound
                 yield self._emit()
             if sound < framed:
                 tape.start = batches.at[sound]
                 yield from self._mend()
+                reach = REACH_BEHIND_DAMAGE
                 continue
             tape.start = stop
-            if framed and stop < tape.end and framed == batches.capacity:
+            if framed == batches.capacity:
                 continue
+            if end < tape.end:
+                reach = 2 * reach if framed else len(tape.data)
+                continue
+            reach = len(tape.data)
             wanted = self._wanted()
             torn = wanted > WINDOW_SIZE and tape.lacks(wanted)
             if wanted > DOUBTFUL_SIZE and not torn:
@@ -105,8 +115,9 @@ class SegmentReader:
                     continue
             if torn or tape.available >= wanted or not tape.fill(wanted):
                 if not tape.available:
-                    return
+                    break
                 yield from self._mend()
+        self._tell_held()
 
     def close(self) -> None:
         self.source.close()
@@ -168,10 +179,7 @@ class SegmentReader:
         yield from self._apply(outcome)
 
     def _apply(self, outcome: Outcome) -> Iterator[Window]:
-        held, self._held = self._held, None
-        if held and held.if_last:
-            last = bool(outcome.findings) and outcome.findings[0].rule == "zero-tail"
-            self._report(held.if_last if last else held.findings[0])
+        self._tell_held(zeros_follow=[finding.rule for finding in outcome.findings] == ["zero-tail"])
         if outcome.if_last:
             self._held = outcome
         else:
@@ -182,3 +190,11 @@ class SegmentReader:
             yield self._emit_one(outcome.entry_size, outcome.magic, outcome.crc_state)
         self._tape.skip_to(outcome.resume)
         self._tape.fill(1)
+
+    def _tell_held(self, *, zeros_follow: bool = False) -> None:
+        """Report what waited for what comes behind it."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        for finding in (held.if_last,) if held.if_last and zeros_follow else held.findings:
+            self._report(finding)

@@ -50,7 +50,7 @@ class Tape:
             if self.end == len(self.data):
                 if self.end >= wanted:
                     break
-                self._resize(min(2 * len(self.data), max(wanted, self._capacity)))
+                self._resize(max(len(self.data) * 3 // 2, min(wanted, len(self.data) * 2)))
             count = self._read()
             if not count:
                 break

@@ -125,7 +125,7 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
         pytest.skip("mounting a tmpfs needs root")
 
     def mount(size: int) -> Path:
-        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder]
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
         done = subprocess.run(command, capture_output=True, check=False)
         if done.returncode:
             pytest.skip(f"no tmpfs can be mounted: {done.stderr.decode().strip()}")

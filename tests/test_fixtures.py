@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from kseg.dump import dump_segment
+from kseg.dump_output import write_jsonl
 from kseg.findings import Finding
-from kseg.output import DUMP_FORMATS, View
+from kseg.output import View
 from kseg.storage import SegmentFile
 from kseg.validate import Settings, validate_segment
 
@@ -34,7 +35,7 @@ def dumped(path: Path, deep: bool) -> list[dict[str, Any]]:
     found: list[Finding] = []
     out = io.StringIO()
     view = View(deep=deep, encoding="base64", terminal=False)
-    DUMP_FORMATS["jsonl"](dump_segment(str(path), deep=deep, report=found.append), out, view)
+    write_jsonl(dump_segment(str(path), deep=deep, report=found.append), out, view)
     assert [finding for finding in found if finding.rule not in ("codec-quirk", "zero-tail")] == []
     return [{**json.loads(line), "file": path.name} for line in out.getvalue().split("\n") if line]
 

@@ -29,7 +29,9 @@ def rows_of(files: Sequence[Path]) -> dict[Path, list[Row]]:
     if not files:
         return rows
     named = {str(file): file for file in files}
-    for line in run_java(VERSION, str(PROGRAM), ["--paths", *named]).splitlines():
+    for line in run_java(VERSION, str(PROGRAM), ["--paths", *named]).split("\n"):
+        if not line:
+            continue
         row: Row = json.loads(line)
         file = named[row["file"]]
         rows[file].append({**row, "file": file.name})

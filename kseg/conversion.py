@@ -1,0 +1,70 @@
+"""What became of a conversion: counts before and after, and what the target's version could not hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+
+@dataclass(slots=True)
+class Loss:
+    """What the target's version can't hold: how many there were, from the first such offset to the last."""
+
+    count: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(slots=True)
+class Conversion:
+    """What became of one segment. Sizes are bytes, counts without a word are of entries.
+
+    ``copied`` were of the target's version already, ``skipped`` damaged; ``lost_bytes`` are theirs, and those that
+    are no entry at all. ``codecs_before`` and ``codecs_after`` count entries by codec. ``lost`` is by kind, see
+    ``LOSSES``.
+    """
+
+    source: str
+    target: str
+    entries_before: int = 0
+    entries_after: int = 0
+    copied: int = 0
+    skipped: int = 0
+    records: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    lost_bytes: int = 0
+    largest_before: int = 0
+    largest_after: int = 0
+    codecs_before: Counter[str] = field(default_factory=Counter)
+    codecs_after: Counter[str] = field(default_factory=Counter)
+    lost: dict[str, Loss] = field(default_factory=dict)
+
+    def lose(self, kind: str, count: int, first_offset: int, last_offset: int) -> None:
+        """Count a loss of one of LOSSES."""
+        if not count:
+            return
+        loss = self.lost.setdefault(kind, Loss(0, first_offset, last_offset))
+        loss.count += count
+        loss.last_offset = last_offset
+
+    def as_row(self) -> dict[str, Any]:
+        """One flat object, fit for JSON."""
+        row = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {**row, "lost": {kind: asdict(loss) for kind, loss in self.lost.items()}}
+
+
+#: What a down-conversion can lose, and what is counted of it.
+LOSSES = {
+    "headers": "record headers",
+    "timestamps": "records with a timestamp",
+    "control-records": "control records",
+    "transactions": "transactional batches; aborted ones are visible from now on",
+    "sequences": "batches of idempotent producers",
+    "leader-epochs": "batches with a leader epoch",
+    "delete-horizons": "batches with a delete horizon",
+    "empty-batches": "empty batches, kept by compaction",
+}
+#: Of these the records are counted, of others the batches.
+COUNTED_BY_RECORD = ("headers", "control-records")

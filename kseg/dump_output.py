@@ -1,0 +1,116 @@
+"""What ``kseg dump`` writes: a writer for each format, over entries and runs of records."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, TextIO
+
+from kseg import dump_text, hexdump, record_lines, rows
+from kseg.dump import Beginning, Entry, Run
+from kseg.output import View, console
+from kseg.record_lines import escape_controls, to_json
+
+Rows = Iterable[Beginning | Entry | Run]
+
+_TABLE_PAGE = 500
+
+
+def write_jsonl(dumped: Rows, out: TextIO, view: View) -> None:
+    for item in dumped:
+        if isinstance(item, Run):
+            out.write("".join(record_lines.json_lines(item, view.encoding)))
+        elif isinstance(item, Entry):
+            out.write(to_json(rows.batch_row(item.file, item.batch)) + "\n")
+
+
+def _plain_rows(dumped: Rows, view: View) -> Iterator[rows.Row]:
+    """Everything as rows, for formats that aren't made for millions of them."""
+    encode = rows.ENCODERS[view.encoding]
+    for item in dumped:
+        if isinstance(item, Run):
+            for record in item.records():
+                yield rows.record_row(item.file, record, encode)
+        elif isinstance(item, Entry):
+            yield rows.batch_row(item.file, item.batch)
+
+
+def write_csv(dumped: Rows, out: TextIO, view: View) -> None:
+    columns = [column.name for column in (rows.RECORD_COLUMNS if view.deep else rows.BATCH_COLUMNS)]
+    if view.deep:
+        columns[columns.index("headers") : columns.index("headers")] = ["key_encoding", "value_encoding"]
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    for row in _plain_rows(dumped, view):
+        writer.writerow([_csv_cell(row.get(name), view) for name in columns])
+
+
+def _csv_cell(value: Any, view: View) -> Any:
+    if isinstance(value, (dict, list)):
+        return to_json(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return escape_controls(value) if view.terminal and isinstance(value, str) else value
+
+
+def write_text(dumped: Rows, out: TextIO, view: View) -> None:
+    for item in dumped:
+        if isinstance(item, Beginning):
+            lines = [line + "\n" for line in dump_text.header_lines(item.file, item.first_offset)]
+        elif isinstance(item, Run):
+            lines = record_lines.text_lines(item)
+        else:
+            lines = [dump_text.batch_line(item.batch) + "\n"]
+        text = "".join(lines)
+        out.write(escape_controls(text) if view.terminal else text)
+
+
+def write_hex(dumped: Rows, out: TextIO, view: View) -> None:
+    for item in dumped:
+        if isinstance(item, Beginning):
+            continue
+        for line in hexdump.run_lines(item) if isinstance(item, Run) else hexdump.entry_lines(item):
+            out.write(line + "\n")
+
+
+def write_table(dumped: Rows, out: TextIO, view: View) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    shown_on = console(out)
+    columns = _RECORD_TABLE if view.deep else _BATCH_TABLE
+    found = _plain_rows(dumped, view)
+    shown = False
+    while page := list(islice(found, _TABLE_PAGE)):
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=Text(_cell(page[0]["file"])), title_justify="left")
+        for name, align in columns:
+            table.add_column(name, justify=align, overflow="ellipsis", no_wrap=align == "right")
+        for row in page:
+            table.add_row(*(Text(_cell(row.get(name))) for name, _ in columns))
+        shown_on.print(table)
+        shown = True
+    if not shown:
+        print("no rows", file=sys.stderr)
+
+
+_RECORD_TABLE: tuple[tuple[str, Any], ...] = (
+    ("offset", "right"), ("timestamp", "right"), ("sequence", "right"), ("key", "left"), ("value", "left"),
+    ("headers", "left"), ("control", "left"),
+)  # fmt: skip
+_BATCH_TABLE: tuple[tuple[str, Any], ...] = (
+    ("position", "right"), ("size", "right"), ("magic", "right"), ("base_offset", "right"), ("last_offset", "right"),
+    ("record_count", "right"), ("compression", "left"), ("max_timestamp", "right"), ("producer_id", "right"),
+    ("base_sequence", "right"), ("partition_leader_epoch", "right"), ("crc_valid", "left"), ("flags", "left"),
+)  # fmt: skip
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "NO"
+    text = to_json(value) if isinstance(value, (dict, list)) else str(value)
+    return escape_controls(text.replace("\n", "\\n").replace("\t", "\\t"))
