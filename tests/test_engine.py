@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import kseg
-from kseg.engine import COMPILED_MODULES
+from kseg.engine import COMPILED_MODULES, engine
 
 
 @pytest.mark.skipif("KSEG_ENGINE" not in os.environ, reason="KSEG_ENGINE asks for no engine")
@@ -17,7 +17,7 @@ def test_the_engine_asked_for_is_loaded() -> None:
     """Without this a failed compilation would leave one engine untested, in silence."""
     import importlib
 
-    assert kseg.engine() == os.environ["KSEG_ENGINE"]
+    assert engine() == os.environ["KSEG_ENGINE"]
     for name in COMPILED_MODULES:
         loaded = importlib.import_module(name).__file__ or ""
         assert loaded.endswith(".py") is (os.environ["KSEG_ENGINE"] == "python"), name
