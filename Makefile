@@ -44,11 +44,12 @@ clean:
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check 'pip>=25.1'  # knows --group
 
 $(VENV)/.installed: $(SOURCES) | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
 	@touch $@
 
 $(VENV)/.tested: $(VENV)/.installed
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test,lab,check]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check --group test --group lab --group check
 	@touch $@

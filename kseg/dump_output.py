@@ -89,7 +89,7 @@ def write_table(dumped: Rows, out: TextIO, view: View) -> None:
         for name, align in columns:
             table.add_column(name, justify=align, overflow="ellipsis", no_wrap=align == "right")
         for row in page:
-            table.add_row(*(Text(_cell(row.get(name))) for name, _ in columns))
+            table.add_row(*(Text(_cell(_flags(row) if name == "flags" else row.get(name))) for name, _ in columns))
         shown_on.print(table)
         shown = True
     if not shown:
@@ -105,6 +105,11 @@ _BATCH_TABLE: tuple[tuple[str, Any], ...] = (
     ("record_count", "right"), ("compression", "left"), ("max_timestamp", "right"), ("producer_id", "right"),
     ("base_sequence", "right"), ("partition_leader_epoch", "right"), ("crc_valid", "left"), ("flags", "left"),
 )  # fmt: skip
+
+
+def _flags(row: rows.Row) -> str | None:
+    names = ("transactional", "control", "delete_horizon")
+    return " ".join(name for name in names if row[name]) or None
 
 
 def _cell(value: Any) -> str:

@@ -66,7 +66,8 @@ def run_java(version: str, program: str, args: Sequence[str]) -> str:
     """The stdout of a class, or of a single-file program, with the jars of one Kafka version. Raises RuntimeError."""
     command = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{maven.libs(version)}/*", program, *args]
     # Kafka's loggers have no backend here and say so on stderr: of interest only when the program fails.
-    done = subprocess.run(command, check=False, capture_output=True, encoding="utf-8")
+    done = subprocess.run(command, check=False, capture_output=True)
     if done.returncode:
-        raise RuntimeError(f"{program} ended with {done.returncode}\n{done.stderr}")
-    return done.stdout
+        raise RuntimeError(f"{program} ended with {done.returncode}\n{done.stderr.decode()}")
+    # Not text mode: it would make line feeds of the carriage returns in keys and values.
+    return done.stdout.decode()

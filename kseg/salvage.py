@@ -1,0 +1,395 @@
+"""Tell a segment's sound entries from the rest: what ``kseg repair`` keeps, mends and drops.
+
+An entry is kept when its CRC holds, it opens to its last record, its offsets are in order, and no check of
+``kseg validate`` has an error to say of it. It is copied byte for byte. Mended is only what the file itself proves, or
+what no data hangs on: the size or magic that the CRC proves, the largest timestamp that the records prove, and leader
+epochs in disorder, which no CRC covers and which become -1, "unknown".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import IO, Any
+
+from kseg import kernel, survey
+from kseg.checks import History, Limits, check_producers, check_timestamps
+from kseg.chunk import Chunk
+from kseg.errors import UnreadableError
+from kseg.findings import RULES, Finding, Policy, Severity, Verdict
+from kseg.kernel import CRC_BAD, BatchColumns
+from kseg.log_format import (
+    BATCH_HEADER,
+    CODEC_MASK,
+    CRC_AT,
+    LEGACY_CRC_AT,
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    MAX_TIMESTAMP_AT,
+    NO_PARTITION_LEADER_EPOCH,
+    PARTITION_LEADER_EPOCH_AT,
+    SIZE_AT,
+    V1_TIMESTAMP_AT,
+)
+from kseg.record_checks import RECORD_CHECKS
+from kseg.runs import sound_chunks
+from kseg.segment import SegmentReader, Window
+
+#: Errors of an entry that do not cost it: the right value is known, or of no consequence.
+MENDABLE = frozenset({"invalid-size", "unknown-magic", "max-timestamp-mismatch"})
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A stretch of the source that is not in the result: bytes ``position`` to ``end`` (exclusive).
+
+    ``offset`` and ``last_offset`` (inclusive) are those it held, as far as known; None where its header is no witness.
+    """
+
+    file: str
+    position: int
+    end: int
+    offset: int | None
+    last_offset: int | None
+    rule: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mended(Lost):
+    """A stretch of the source that is in the result, but put right."""
+
+
+#: Told of each lost or mended stretch, in the order of the file (a leader epoch may be told one entry late).
+Tell = Callable[[Lost], None]
+
+
+@dataclass(slots=True)
+class Salvaged:
+    """What became of one segment. Sizes are bytes; ``kept`` and ``dropped`` count entries, ``records`` those kept.
+
+    ``first_lost_offset`` is the offset from which on the log is no longer what it was, None if nothing was lost.
+    ``first_offset`` and ``last_offset`` are those of the kept entries; ``zeros`` are bytes of a preallocated tail.
+    """
+
+    source: str
+    target: str
+    kept: int = 0
+    dropped: int = 0
+    records: int = 0
+    mended: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    lost_bytes: int = 0
+    lost_ranges: int = 0
+    zeros: int = 0
+    first_offset: int | None = None
+    last_offset: int | None = None
+    first_lost_offset: int | None = None
+
+
+class _Findings:
+    """Findings by the byte they are about, until the reading is past them. Raises UnreadableError for fatal ones."""
+
+    def __init__(self, file: str, policy: Policy) -> None:
+        self.at: dict[int, list[Finding]] = {}
+        self._file = file
+        self._policy = policy
+
+    def __call__(self, finding: Finding) -> None:
+        severity = self._policy.severity(RULES[finding.rule])
+        if severity is Severity.FATAL:
+            raise UnreadableError(f"{self._file}: {Verdict(self._file, severity, finding).message}")
+        # A rule that was lowered spares its entry; a proved size or magic must be written right all the same.
+        if severity >= Severity.ERROR or finding.rule in MENDABLE or finding.rule == "zero-tail":
+            self.at.setdefault(finding.position or 0, []).append(finding)
+
+    def cost(self, position: int) -> bool:
+        """Whether the entry at that byte has an error that can't be mended."""
+        return any(finding.rule not in MENDABLE for finding in self.at.get(position, ()))
+
+    def take(self, end: int) -> list[Finding]:
+        """The first finding of each place before byte ``end``; they are forgotten."""
+        places = sorted(position for position in self.at if position < end)
+        taken = [self.at.pop(position) for position in places]
+        return [next((f for f in found if f.rule not in MENDABLE), found[0]) for found in taken]
+
+
+class Salvage:
+    """Reads one segment and writes its sound entries to ``out``, which must be seekable (None: only look).
+
+    ``ceiling`` is an offset that no entry may reach, where another segment begins.
+    """
+
+    def __init__(
+        self, out: IO[bytes] | None, tally: Salvaged, limits: Limits, policy: Policy, ceiling: int | None, tell: Tell
+    ) -> None:
+        self.findings = _Findings(tally.source, policy)
+        self._out = out
+        self._tally = tally
+        self._limits = limits
+        self._ceiling = ceiling
+        self._tell = tell
+        self._history = History()
+        self._covered = 0  # the source's byte behind the last kept entry
+        self._epochs = _Epochs()
+
+    def run(self, reader: SegmentReader) -> None:
+        """Go through the segment. Raises KsegError as reading does, and OSError as writing does."""
+        for window in self._judged(reader):
+            self._write(window)
+        self._leave_out(reader.position, None)
+        self._tally.bytes_before = reader.position
+
+    def _judged(self, reader: SegmentReader) -> Iterator[Window]:
+        """The windows, in which what is not to be kept is marked as if its CRC were bad."""
+        for chunk in sound_chunks(reader, self.findings):
+            self._judge_records(chunk)
+            if chunk.stop == chunk.batches.count:
+                self._judge_batches(chunk.window)
+                yield chunk.window
+
+    def _judge_records(self, chunk: Chunk) -> None:
+        for check in RECORD_CHECKS:
+            check(chunk, self._limits, self.findings)
+        batches = chunk.batches
+        for row in range(chunk.first, chunk.stop):
+            if self._ceiling is not None and batches.last_offset[row] >= self._ceiling and batches.intact[row]:
+                why = "; the next segment begins there" if self._tally.kept or row else ""
+                facts = {"offset": batches.last_offset[row], "previous": self._ceiling, "note": why}
+                position = batches.position[row]
+                self.findings(Finding("non-monotonic-offset", position, position + batches.size[row], facts=facts))
+            if batches.crc_state[row] != CRC_BAD and (
+                not batches.intact[row] or (self.findings.at and self.findings.cost(batches.position[row]))
+            ):
+                batches.crc_state[row] = CRC_BAD
+            if batches.crc_state[row] != CRC_BAD:
+                self._tally.records += batches.record_total[row]
+                if self._tally.first_offset is None:
+                    self._tally.first_offset = survey.first_offset(batches, chunk.records, row)
+
+    def _judge_batches(self, window: Window) -> None:
+        """The checks over entries, so far as they know errors, over what is still to be kept."""
+        batches = window.batches
+        errors = _Errors(self.findings)
+        check_timestamps(batches, self._limits, self._history, errors)
+        self._drop(batches, errors)
+        before = _copy(self._history)
+        errors = _Errors(self.findings)
+        check_producers(batches, self._limits, self._history, errors)
+        if errors.found:
+            # A dropped entry must not count against those behind it.
+            self._history = before
+            self._judge_producers_singly(window)
+
+    def _judge_producers_singly(self, window: Window) -> None:
+        batches, history = window.batches, self._history
+        one = BatchColumns(1)
+        one.count = 1
+        for row in range(batches.count):
+            if batches.crc_state[row] == CRC_BAD:
+                continue
+            kernel.read_header(window.data, batches.at[row], batches.size[row] - LOG_OVERHEAD, batches.magic[row], one, 0)
+            one.position[0] = batches.position[row]
+            known, gaps, next_offset = history.producers.get(one.producer_id[0]), history.gaps, history.next_offset
+            errors = _Errors(self.findings)
+            check_producers(one, self._limits, history, errors)
+            if errors.found:
+                self._drop(batches, errors, row)
+                history.gaps, history.next_offset = gaps, next_offset
+                if known is not None:
+                    history.producers[one.producer_id[0]] = known
+
+    def _drop(self, batches: BatchColumns, errors: _Errors, first: int = 0) -> None:
+        """Mark the entries that the errors are about, from row ``first`` on."""
+        if not errors.found:
+            return
+        about = {finding.position: finding for finding in errors.found}
+        for row in range(first, batches.count):
+            finding = about.pop(batches.position[row], None)
+            if finding is not None:
+                batches.crc_state[row] = CRC_BAD
+                self._tally.records -= batches.record_total[row]
+                self.findings(finding)
+            if not about:
+                return
+
+    # --- writing ---
+
+    def _write(self, window: Window) -> None:
+        batches = window.batches
+        row = 0
+        while row < batches.count:
+            if batches.crc_state[row] == CRC_BAD:
+                self._tally.dropped += 1
+                row += 1
+                continue
+            stop = self._end_of_run(batches, row)
+            self._write_run(window, row, stop)
+            row = stop
+
+    def _end_of_run(self, batches: BatchColumns, row: int) -> int:
+        """The end of the kept entries from ``row`` on that can be written in one piece; a mended one is alone."""
+        found = self.findings.at
+        alone = batches.position[row] in found
+        row += 1
+        while (
+            not alone
+            and row < batches.count
+            and batches.crc_state[row] != CRC_BAD
+            and not (found and batches.position[row] in found)
+            and batches.position[row] == batches.position[row - 1] + batches.size[row - 1]
+        ):
+            row += 1
+        return row
+
+    def _write_run(self, window: Window, row: int, stop: int) -> None:
+        batches, tally = window.batches, self._tally
+        begin, end = batches.position[row], batches.position[stop - 1] + batches.size[stop - 1]
+        if begin > self._covered:
+            wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
+            self._leave_out(begin, None if wrapper else batches.base_offset[row])
+        data: Any = window.view[batches.at[row] : batches.at[row] + end - begin]
+        if begin in self.findings.at:
+            data = self._mended(bytearray(data), batches, row)
+        written = tally.bytes_after
+        if self._out is not None:
+            self._out.write(data)
+        tally.bytes_after += len(data)
+        tally.kept += stop - row
+        tally.last_offset = batches.last_offset[stop - 1]
+        self._covered = end
+        self._put_epochs_right(batches, row, stop, written)
+
+    def _mended(self, entry: bytearray, batches: BatchColumns, row: int) -> bytearray:
+        magic, position = batches.magic[row], batches.position[row]
+        entry[SIZE_AT : SIZE_AT + 4] = (len(entry) - LOG_OVERHEAD).to_bytes(4, "big")
+        entry[MAGIC_AT] = magic
+        for finding in self.findings.at.pop(position):
+            if finding.rule == "max-timestamp-mismatch":
+                at, crc_at = (MAX_TIMESTAMP_AT, CRC_AT) if magic >= 2 else (V1_TIMESTAMP_AT, LEGACY_CRC_AT)
+                entry[at : at + 8] = finding.facts["actual"].to_bytes(8, "big", signed=True)
+                crc = kernel.entry_crc(memoryview(entry), 0, len(entry), magic)
+                entry[crc_at : crc_at + 4] = crc.to_bytes(4, "big")
+            self._tell_mended(finding, batches, row)
+        return entry
+
+    def _tell_mended(self, finding: Finding, batches: BatchColumns, row: int) -> None:
+        wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
+        first = None if wrapper else batches.base_offset[row]
+        begin, end = batches.position[row], batches.position[row] + batches.size[row]
+        why = _message(finding)
+        self._tally.mended += 1
+        self._tell(Mended(self._tally.source, begin, end, first, batches.last_offset[row], finding.rule, why))
+
+    def _put_epochs_right(self, batches: BatchColumns, row: int, stop: int, written: int) -> None:
+        """Make those leader epochs -1 that go back, or that all behind them would go back from."""
+        shift = written - batches.position[row]
+        for each in range(row, stop):
+            epoch = batches.partition_leader_epoch[each]
+            if batches.magic[each] < 2 or epoch < 0:
+                continue
+            begin = batches.position[each]
+            place = _EpochPlace(
+                Mended(self._tally.source, begin, begin + batches.size[each], batches.base_offset[each],
+                       batches.last_offset[each], "leader-epoch-regression", f"leader epoch {epoch} is now -1"),
+                begin + shift,
+            )  # fmt: skip
+            odd = self._epochs.next(epoch, place)
+            if odd is None:
+                continue
+            if self._out is not None:
+                self._out.seek(odd.written + PARTITION_LEADER_EPOCH_AT)
+                self._out.write(NO_PARTITION_LEADER_EPOCH.to_bytes(4, "big", signed=True))
+                self._out.seek(self._tally.bytes_after)
+            self._tally.mended += 1
+            self._tell(odd.what)
+
+    # --- what is lost ---
+
+    def _leave_out(self, end: int, next_offset: int | None) -> None:
+        """Tell of the bytes from the last kept entry to ``end``, where one begins with ``next_offset`` or the file ends."""
+        begin, self._covered = self._covered, end
+        if begin >= end:
+            return
+        unknown = Finding("lost-bytes", begin, end, facts={"bytes": end - begin, "why": "no entry begins there"})
+        findings = self.findings.take(end)
+        if not findings or (findings[0].position or 0) > begin:
+            findings.insert(0, unknown)
+        for i, finding in enumerate(findings):
+            stop = end if i + 1 == len(findings) else findings[i + 1].position or 0
+            start = max(begin, finding.position or 0)
+            if stop > start:
+                self._lose(replace(finding, position=start, end=stop), next_offset, alone=len(findings) == 1)
+
+    def _lose(self, finding: Finding, next_offset: int | None, *, alone: bool) -> None:
+        tally = self._tally
+        begin, end = finding.position or 0, finding.end or 0
+        if finding.rule == "zero-tail":
+            tally.zeros += end - begin
+            return
+        first, last = finding.offset, finding.last_offset
+        after = -1 if tally.last_offset is None else tally.last_offset
+        low, high = after + 1, None if next_offset is None else next_offset - 1
+        if first is None or last is None or first <= after or (high is not None and last > high):
+            # The header does not know, or lies: it was what lies between its neighbours, if that is anything.
+            if alone and high is not None and low <= high and tally.last_offset is not None:
+                first, last = low, high
+        tally.lost_ranges += 1
+        tally.lost_bytes += end - begin
+        if tally.first_lost_offset is None:
+            tally.first_lost_offset = low
+        self._tell(Lost(tally.source, begin, end, first, last, finding.rule, _message(finding)))
+
+
+class _Errors:
+    """Keeps the findings that cost an entry."""
+
+    def __init__(self, findings: _Findings) -> None:
+        self.found: list[Finding] = []
+        self._policy = findings._policy
+
+    def __call__(self, finding: Finding) -> None:
+        if self._policy.severity(RULES[finding.rule]) >= Severity.ERROR:
+            self.found.append(finding)
+
+
+@dataclass(frozen=True, slots=True)
+class _EpochPlace:
+    """An entry with a leader epoch: what to say if that is odd, and its byte in the result."""
+
+    what: Mended
+    written: int
+
+
+class _Epochs:
+    """The last two leader epochs, which tell an odd one from one that those behind an odd one seem to go back from."""
+
+    def __init__(self) -> None:
+        self._before = self._last = NO_PARTITION_LEADER_EPOCH
+        self._place: _EpochPlace | None = None
+
+    def next(self, epoch: int, place: _EpochPlace) -> _EpochPlace | None:
+        """Take the next entry's epoch; returns the entry whose epoch is odd, this or the last, if one is."""
+        odd = None
+        if epoch < self._last:
+            if epoch < self._before:
+                return place
+            odd = self._place
+        else:
+            self._before = self._last
+        self._last, self._place = epoch, place
+        return odd
+
+
+def _copy(history: History) -> History:
+    copied = History()
+    copied.__dict__.update(history.__dict__)
+    copied.producers = dict(history.producers)
+    copied.first_producers = dict(history.first_producers)
+    return copied
+
+
+def _message(finding: Finding) -> str:
+    rule = RULES[finding.rule]
+    return Verdict("", rule.severity, finding).message

@@ -1,0 +1,66 @@
+"""`--format text` prints what kafka-dump-log prints, line by line, for every real broker's segment."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kseg.dump import dump_segment
+from kseg.dump_output import write_text
+from kseg.output import View
+from tests.lab import maven
+from tests.test_fixtures import FOLDERS
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.skipif(maven.missing() is not None, reason=str(maven.missing())),
+]
+
+# At a zero tail the tool dies with a stack trace, so that nothing can be compared.
+PREALLOCATED = ("preallocated", "log-dir")
+
+
+def logs() -> list[Path]:
+    return [
+        path
+        for folder in FOLDERS
+        if not any(word in folder.name for word in PREALLOCATED)
+        for path in sorted(folder.glob("*.log"))
+    ]
+
+
+def lines_by_file(text: str) -> dict[str, list[str]]:
+    """The tool's output for many files, taken apart at its headings."""
+    found: dict[str, list[str]] = {}
+    for line in text.split("\n"):
+        if line.startswith("Dumping "):
+            found[line.removeprefix("Dumping ")] = current = [line]
+        elif line:
+            current.append(line)
+    return found
+
+
+@pytest.mark.parametrize("deep", [False, True], ids=["shallow", "deep"])
+def test_text_equals_kafka_dump_log(tmp_path: Path, deep: bool) -> None:
+    """The tool puts an empty index beside what it reads, so it gets copies."""
+    from tests.lab.oracle import dump_log_segments
+
+    copies: list[str] = []
+    for path in logs():
+        copy = tmp_path / path.parent.name / path.name
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copy(path, copy)
+        copies.append(str(copy))
+    arguments = ["--print-data-log"] if deep else []
+    wanted = lines_by_file(dump_log_segments([*arguments, "--files", ",".join(copies)]))
+    assert len(wanted) == len(copies) > 80
+    for copy_name in copies:
+        out = (tmp_path / "out").open("w+", encoding="utf-8", newline="")
+        with out:
+            view = View(deep=deep, encoding="auto", terminal=False)
+            write_text(dump_segment(copy_name, deep=deep, headings=True), out, view)
+            out.seek(0)
+            printed = [line for line in out.read().split("\n") if line]
+        assert printed == wanted[copy_name], copy_name

@@ -1,0 +1,83 @@
+"""Several processes say what one says, of sound files and of damaged ones, whatever the ranges are."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from kseg import parallel
+from kseg.records_builder import PlainRecord, build_batch
+from kseg.storage import SegmentFile
+from kseg.validate import FileResult, Settings
+
+BATCHES = 400
+
+
+def batch(number: int, sequence: int | None = None) -> bytes:
+    records = [
+        PlainRecord(offset=number * 4 + i, timestamp=1700000000000 + number, key=b"k", value=bytes([number % 251]) * 90)
+        for i in range(4)
+    ]
+    return build_batch(
+        records, base_offset=number * 4, producer_id=7, producer_epoch=0, base_sequence=sequence or number * 4
+    )
+
+
+@pytest.fixture(autouse=True)
+def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real ranges are of megabytes; these let a small file have several."""
+    monkeypatch.setattr(parallel, "RANGE_SIZE", 20_000)
+    monkeypatch.setattr(parallel, "SEARCH_REACH", 8_000)
+
+
+def both(path: Path) -> tuple[FileResult, FileResult]:
+    file = SegmentFile(str(path))
+    (one,) = parallel.validate_files([file], Settings(), 1)
+    (two,) = parallel.validate_files([file], Settings(), 2)
+    return one, two
+
+
+def write(folder: Path, batches: list[bytes]) -> Path:
+    path = folder / "00000000000000000000.log"
+    path.write_bytes(b"".join(batches))
+    return path
+
+
+def test_a_file_is_split_where_entries_begin(tmp_path: Path) -> None:
+    batches = [batch(number) for number in range(BATCHES)]
+    path = write(tmp_path, batches)
+    starts = parallel.range_starts(str(path), path.stat().st_size, 2)
+    boundaries = {sum(map(len, islice(batches, count))) for count in range(BATCHES)}
+    assert len(starts) > 3
+    assert set(starts) <= boundaries
+
+
+@pytest.mark.parametrize(
+    "fault", ["none", "gap", "flip", "cut", "sequence", "epoch", "disorder", "insert", "gaps", "everywhere"]
+)
+def test_the_same_findings_and_counts(tmp_path: Path, fault: str) -> None:
+    batches = [batch(number) for number in range(BATCHES)]
+    if fault == "gap":
+        del batches[200]
+    elif fault == "gaps":
+        del batches[::3]
+    elif fault == "flip":
+        batches[210] = batches[210][:100] + b"\0" + batches[210][101:]
+    elif fault == "everywhere":
+        batches = [entry[:100] + b"\0" + entry[101:] for entry in batches]
+    elif fault == "cut":
+        batches[-1] = batches[-1][:-5]
+    elif fault == "sequence":
+        batches[150:] = [batch(number, number * 4 + 3) for number in range(150, BATCHES)]
+    elif fault == "epoch":
+        batches[100:] = [entry[:12] + b"\0\0\0\5" + entry[16:] for entry in batches[100:]]
+        batches[300:] = [entry[:12] + b"\0\0\0\4" + entry[16:] for entry in batches[300:]]
+    elif fault == "disorder":
+        batches[150], batches[320] = batches[320], batches[150]
+    elif fault == "insert":
+        batches.insert(180, b"garbage " * 50)
+    one, two = both(write(tmp_path, batches))
+    assert (one.verdicts == ()) is (fault == "none")
+    assert two == one
