@@ -124,7 +124,7 @@ def _format(names: Iterable[str]) -> Callable[[Any], Any]:
 @click.option("--no-crc", is_flag=True, help="Don't check CRCs, as a consumer with check.crcs=false.")
 def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | None, **options: Any) -> int:
     """Show what is in segments: entries, or with --deep their records."""
-    from kseg.dump import Filter, dump_segment, limited
+    from kseg.dump import Beginning, Filter, dump_segment, limited
     from kseg.storage import find_segments
 
     first, end = options["offsets"]
@@ -145,16 +145,17 @@ def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | 
     def rows() -> Iterator[Any]:
         for file in notes.attempt(chain.from_iterable(map(find_segments, paths))):
             notes.file = file.path
-            yield from notes.attempt(
-                dump_segment(
-                    file.path,
-                    deep=not shallow,
-                    headings=format_name == "text",
-                    keep=keep,
-                    verify_crc=not options["no_crc"],
-                    report=notes,
-                )
+            dumped = dump_segment(
+                file.path,
+                deep=not shallow,
+                headings=format_name == "text",
+                keep=keep,
+                verify_crc=not options["no_crc"],
+                report=notes,
             )
+            for item in notes.attempt(dumped):
+                notes.rows |= not isinstance(item, Beginning)
+                yield item
 
     with destination(output) as out:
         view = View(deep=not shallow, encoding=options["encoding"], terminal=out.isatty())
@@ -167,6 +168,7 @@ class _Notes:
 
     def __init__(self) -> None:
         self.file = ""
+        self.rows = False
         self._failed = False
         self._found = False
         self._told: dict[tuple[str, str], int] = {}
@@ -197,6 +199,8 @@ class _Notes:
             _fail(str(error))
 
     def exit_code(self) -> int:
+        if not (self.rows or self._failed):
+            click.echo("kseg: no rows", err=True)
         return FAILED if self._failed else FOUND if self._found else 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, TextIO
@@ -63,8 +62,9 @@ def write_text(dumped: Rows, out: TextIO, view: View) -> None:
             lines = record_lines.text_lines(item)
         else:
             lines = [dump_text.batch_line(item.batch) + "\n"]
-        text = "".join(lines)
-        out.write(escape_controls(text) if view.terminal else text)
+        if view.terminal:
+            lines = [escape_controls(line[:-1]) + "\n" for line in lines]
+        out.write("".join(lines))
 
 
 def write_hex(dumped: Rows, out: TextIO, view: View) -> None:
@@ -83,7 +83,6 @@ def write_table(dumped: Rows, out: TextIO, view: View) -> None:
     shown_on = console(out)
     columns = _RECORD_TABLE if view.deep else _BATCH_TABLE
     found = _plain_rows(dumped, view)
-    shown = False
     while page := list(islice(found, _TABLE_PAGE)):
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=Text(_cell(page[0]["file"])), title_justify="left")
         for name, align in columns:
@@ -91,9 +90,6 @@ def write_table(dumped: Rows, out: TextIO, view: View) -> None:
         for row in page:
             table.add_row(*(Text(_cell(_flags(row) if name == "flags" else row.get(name))) for name, _ in columns))
         shown_on.print(table)
-        shown = True
-    if not shown:
-        print("no rows", file=sys.stderr)
 
 
 _RECORD_TABLE: tuple[tuple[str, Any], ...] = (
@@ -118,4 +114,4 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "NO"
     text = to_json(value) if isinstance(value, (dict, list)) else str(value)
-    return escape_controls(text.replace("\n", "\\n").replace("\t", "\\t"))
+    return escape_controls(text)

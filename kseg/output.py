@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
+from kseg.errors import KsegError
 from kseg.safe_output import whole_file
 
 # format -> "module:function" of its writer, imported when the format is asked for.
@@ -70,7 +71,16 @@ def destination(path: str | None) -> Iterator[TextIO]:
         yield sys.stdout
         sys.stdout.flush()
         return
-    with whole_file(Path(path)) as raw:
+    # A link stays a link: what it leads to is replaced. A device or a pipe can only be written to.
+    target = Path(path)
+    if target.exists() and not target.is_file():
+        try:
+            with target.open("w", encoding="utf-8", errors="backslashreplace", newline="") as out:
+                yield out
+        except OSError as error:
+            raise KsegError(f"{path}: {error.strerror or error}") from error
+        return
+    with whole_file(target.resolve()) as raw:
         out = io.TextIOWrapper(cast(BinaryIO, raw), encoding="utf-8", errors="backslashreplace", newline="")
         yield out
         out.flush()

@@ -17,8 +17,8 @@ from kseg.dump import Run
 from kseg.log_format import CODEC_MASK, CONTROL
 from kseg.records import increment_sequence, timestamp_type
 
-# C0 (but not tab and line feed), DEL, C1, and the marks that turn text around.
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+# C0, DEL, C1, and the marks that turn text around.
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 def escape_controls(text: str) -> str:

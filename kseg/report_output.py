@@ -33,7 +33,8 @@ def write_table(results: Iterable[FileResult], total: Summary, out: TextIO) -> N
         if result.verdicts:
             _write_findings(result, out)
         elif not result.unread:
-            out.write(f"{escape_controls(result.file)}: sound\n")
+            empty = "" if result.summary.bytes else " (empty: no batch yet)"
+            out.write(f"{escape_controls(result.file)}: sound{empty}\n")
     out.write(summary_line(total) + "\n")
 
 

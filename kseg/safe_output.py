@@ -27,6 +27,8 @@ class Staged:
     """
 
     def __init__(self, target: Path) -> None:
+        if target.exists() and not (target.is_file() or target.is_dir()):
+            raise UsageError(f"{target}: no regular file")  # a rename would put one in a device's place
         self.target = target
         try:
             handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=SUFFIX, dir=target.parent)

@@ -19,9 +19,9 @@ from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding, Policy, Severity, Verdict
 from kseg.kernel import CRC_BAD, BatchColumns
 from kseg.log_format import (
-    BATCH_HEADER,
     CODEC_MASK,
     CRC_AT,
+    INT32_MAX,
     LEGACY_CRC_AT,
     LOG_OVERHEAD,
     MAGIC_AT,
@@ -36,7 +36,8 @@ from kseg.runs import sound_chunks
 from kseg.segment import SegmentReader, Window
 
 #: Errors of an entry that do not cost it: the right value is known, or of no consequence.
-MENDABLE = frozenset({"invalid-size", "unknown-magic", "max-timestamp-mismatch"})
+PROVED = frozenset({"invalid-size", "unknown-magic"})
+MENDABLE = PROVED | {"max-timestamp-mismatch"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,24 +102,24 @@ class _Findings:
         if severity is Severity.FATAL:
             raise UnreadableError(f"{self._file}: {Verdict(self._file, severity, finding).message}")
         # A rule that was lowered spares its entry; a proved size or magic must be written right all the same.
-        if severity >= Severity.ERROR or finding.rule in MENDABLE or finding.rule == "zero-tail":
+        if severity >= Severity.ERROR or finding.rule in PROVED or finding.rule == "zero-tail":
             self.at.setdefault(finding.position or 0, []).append(finding)
 
     def cost(self, position: int) -> bool:
         """Whether the entry at that byte has an error that can't be mended."""
         return any(finding.rule not in MENDABLE for finding in self.at.get(position, ()))
 
-    def take(self, end: int) -> list[Finding]:
-        """The first finding of each place before byte ``end``; they are forgotten."""
-        places = sorted(position for position in self.at if position < end)
-        taken = [self.at.pop(position) for position in places]
+    def take(self, begin: int, end: int) -> list[Finding]:
+        """The first finding of each place from byte ``begin`` to ``end``; they are forgotten."""
+        taken = [self.at.pop(position) for position in sorted(self.at) if begin <= position < end]
         return [next((f for f in found if f.rule not in MENDABLE), found[0]) for found in taken]
 
 
 class Salvage:
     """Reads one segment and writes its sound entries to ``out``, which must be seekable (None: only look).
 
-    ``ceiling`` is an offset that no entry may reach, where another segment begins.
+    ``ceiling`` is where the next segment begins, an offset that no entry may reach. Where there is none, it is what a
+    32-bit relative offset can't hold.
     """
 
     def __init__(
@@ -133,6 +134,7 @@ class Salvage:
         self._history = History()
         self._covered = 0  # the source's byte behind the last kept entry
         self._epochs = _Epochs()
+        self._epochs_matter = policy.severity(RULES["leader-epoch-regression"]) >= Severity.ERROR
 
     def run(self, reader: SegmentReader) -> None:
         """Go through the segment. Raises KsegError as reading does, and OSError as writing does."""
@@ -154,19 +156,26 @@ class Salvage:
             check(chunk, self._limits, self.findings)
         batches = chunk.batches
         for row in range(chunk.first, chunk.stop):
-            if self._ceiling is not None and batches.last_offset[row] >= self._ceiling and batches.intact[row]:
-                why = "; the next segment begins there" if self._tally.kept or row else ""
-                facts = {"offset": batches.last_offset[row], "previous": self._ceiling, "note": why}
-                position = batches.position[row]
-                self.findings(Finding("non-monotonic-offset", position, position + batches.size[row], facts=facts))
-            if batches.crc_state[row] != CRC_BAD and (
-                not batches.intact[row] or (self.findings.at and self.findings.cost(batches.position[row]))
-            ):
+            if batches.crc_state[row] == CRC_BAD:
+                continue
+            if batches.intact[row] and self._ceiling is not None and batches.last_offset[row] >= self._ceiling:
+                self._past_ceiling(batches, row)
+            if not batches.intact[row] or (self.findings.at and self.findings.cost(batches.position[row])):
                 batches.crc_state[row] = CRC_BAD
-            if batches.crc_state[row] != CRC_BAD:
-                self._tally.records += batches.record_total[row]
-                if self._tally.first_offset is None:
-                    self._tally.first_offset = survey.first_offset(batches, chunk.records, row)
+                continue
+            self._tally.records += batches.record_total[row]
+            if self._tally.first_offset is None:
+                self._tally.first_offset = survey.first_offset(batches, chunk.records, row)
+                if self._ceiling is None:
+                    self._ceiling = self._tally.first_offset + INT32_MAX + 1
+
+    def _past_ceiling(self, batches: BatchColumns, row: int) -> None:
+        """An entry that is in order with those before, and yet belongs into no segment of that name."""
+        previous = self._tally.last_offset if not row else batches.last_offset[row - 1]
+        note = f"; this segment ends before {self._ceiling}"
+        begin, last = batches.position[row], batches.last_offset[row]
+        facts = {"offset": last, "previous": previous, "note": note}
+        self.findings(Finding("non-monotonic-offset", begin, begin + batches.size[row], facts=facts))
 
     def _judge_batches(self, window: Window) -> None:
         """The checks over entries, so far as they know errors, over what is still to be kept."""
@@ -189,7 +198,9 @@ class Salvage:
         for row in range(batches.count):
             if batches.crc_state[row] == CRC_BAD:
                 continue
-            kernel.read_header(window.data, batches.at[row], batches.size[row] - LOG_OVERHEAD, batches.magic[row], one, 0)
+            kernel.read_header(
+                window.data, batches.at[row], batches.size[row] - LOG_OVERHEAD, batches.magic[row], one, 0
+            )
             one.position[0] = batches.position[row]
             known, gaps, next_offset = history.producers.get(one.producer_id[0]), history.gaps, history.next_offset
             errors = _Errors(self.findings)
@@ -284,6 +295,8 @@ class Salvage:
 
     def _put_epochs_right(self, batches: BatchColumns, row: int, stop: int, written: int) -> None:
         """Make those leader epochs -1 that go back, or that all behind them would go back from."""
+        if not self._epochs_matter:
+            return
         shift = written - batches.position[row]
         for each in range(row, stop):
             epoch = batches.partition_leader_epoch[each]
@@ -313,7 +326,7 @@ class Salvage:
         if begin >= end:
             return
         unknown = Finding("lost-bytes", begin, end, facts={"bytes": end - begin, "why": "no entry begins there"})
-        findings = self.findings.take(end)
+        findings = self.findings.take(begin, end)
         if not findings or (findings[0].position or 0) > begin:
             findings.insert(0, unknown)
         for i, finding in enumerate(findings):
@@ -328,13 +341,8 @@ class Salvage:
         if finding.rule == "zero-tail":
             tally.zeros += end - begin
             return
-        first, last = finding.offset, finding.last_offset
-        after = -1 if tally.last_offset is None else tally.last_offset
-        low, high = after + 1, None if next_offset is None else next_offset - 1
-        if first is None or last is None or first <= after or (high is not None and last > high):
-            # The header does not know, or lies: it was what lies between its neighbours, if that is anything.
-            if alone and high is not None and low <= high and tally.last_offset is not None:
-                first, last = low, high
+        low = self._limits.name_offset or 0 if tally.last_offset is None else tally.last_offset + 1
+        first, last = _offsets_of(finding, low, None if next_offset is None else next_offset - 1, alone)
         tally.lost_ranges += 1
         tally.lost_bytes += end - begin
         if tally.first_lost_offset is None:
@@ -383,11 +391,24 @@ class _Epochs:
 
 
 def _copy(history: History) -> History:
+    """As far as check_producers goes by it."""
     copied = History()
-    copied.__dict__.update(history.__dict__)
     copied.producers = dict(history.producers)
-    copied.first_producers = dict(history.first_producers)
+    copied.gaps, copied.next_offset = history.gaps, history.next_offset
     return copied
+
+
+def _offsets_of(finding: Finding, low: int, high: int | None, alone: bool) -> tuple[int | None, int | None]:
+    """The offsets that were lost, as the finding says, if its header is to be believed between its neighbours.
+
+    Those leave room for ``low`` to ``high`` (None: not known); ``alone`` it was all that there was between them.
+    """
+    first, last = finding.offset, finding.last_offset
+    if last is not None and low <= last and (high is None or last <= high) and (first is None or low <= first <= last):
+        return (low if first is None else first), last
+    if alone and high is not None:
+        return (low, high) if low <= high else (None, None)
+    return None, None
 
 
 def _message(finding: Finding) -> str:

@@ -151,6 +151,12 @@ class SegmentReader:
     def _emit_one(self, size: int, magic: int, crc_state: int) -> Window:
         """The entry at the tape's start, as a window of one row; ``size`` is the whole entry's."""
         tape, batches = self._tape, self._batches
+        if crc_state == kernel.CRC_GOOD:
+            # What the CRC proved goes into this copy of the entry, so that whoever copies it on copies it right.
+            tape.view[tape.start + log_format.SIZE_AT : tape.start + log_format.LOG_OVERHEAD] = (
+                size - log_format.LOG_OVERHEAD
+            ).to_bytes(4, "big")
+            tape.data[tape.start + log_format.MAGIC_AT] = magic
         kernel.read_header(tape.data, tape.start, size - log_format.LOG_OVERHEAD, magic, batches, 0)
         batches.position[0] = tape.position
         batches.crc_state[0] = crc_state

@@ -60,8 +60,8 @@ class Summary:
 
     @property
     def verdict(self) -> str:
-        """``damaged`` with an error, ``undetermined`` where something could not be read, else ``sound``."""
-        return "damaged" if self.errors else "undetermined" if self.unread else "sound"
+        """``damaged`` with an error, ``undetermined`` where something or everything could not be read, else ``sound``."""
+        return "damaged" if self.errors else "undetermined" if self.unread or not self.files else "sound"
 
     def at_least(self, severity: Severity) -> bool:
         """Whether there are findings of that severity or worse."""

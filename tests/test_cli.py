@@ -108,7 +108,8 @@ def test_control_records_can_be_asked_for_and_left_out() -> None:
     every = rows("--deep", TRANSACTIONS)
     control = rows("--deep", "--control", TRANSACTIONS)
     data = rows("--deep", "--no-control", TRANSACTIONS)
-    assert control and all(row["control"]["type"] in ("COMMIT", "ABORT") for row in control)
+    assert control
+    assert all(row["control"]["type"] in ("COMMIT", "ABORT") for row in control)
     assert len(control) + len(data) == len(every)
     assert all(row["control"] is None for row in data)
 
@@ -116,7 +117,8 @@ def test_control_records_can_be_asked_for_and_left_out() -> None:
 def test_bytes_that_are_no_text_say_how_they_are_written() -> None:
     every = rows("--deep", PLAIN)
     encoded = [row for row in every if "value_encoding" in row or "key_encoding" in row]
-    assert encoded and all(row.get("value_encoding", "base64") == "base64" for row in encoded)
+    assert encoded
+    assert all(row.get("value_encoding", "base64") == "base64" for row in encoded)
     as_hex = rows("--deep", "--bytes", "hex", PLAIN)
     for plain, written in zip(every, as_hex, strict=True):
         if plain["key"] is not None and "key_encoding" not in plain:
@@ -143,7 +145,10 @@ def test_every_format_shows_every_segment_kind(name: str, depth: str) -> None:
 
 
 def test_standard_input_reads_as_a_file_does() -> None:
-    piped = [json.loads(line) for line in kseg("dump", "--format", "jsonl", "-", stdin=MIXED.read_bytes()).stdout.splitlines()]
+    piped = [
+        json.loads(line)
+        for line in kseg("dump", "--format", "jsonl", "-", stdin=MIXED.read_bytes()).stdout.splitlines()
+    ]
     assert [{**row, "file": None} for row in piped] == [{**row, "file": None} for row in rows(MIXED)]
     assert kseg("validate", "-", stdin=PLAIN.read_bytes()).returncode == 0
 

@@ -20,22 +20,23 @@ ORDER = """
     chunk deep_iteration dump reading
     checks record_checks validate parallel rule_docs
     encoder survey batch_packer records_builder indexes runs read_back transcode convert
+    salvage txn_index repair
     rows dump_text record_lines hexdump
     reports report_html
     output dump_output report_output
-    cli_convert cli
+    cli_convert cli_repair cli
     __init__ __main__
 """.split()  # noqa: SIM905 (a list would stand a name a line)
 
 #: Third parties: where each may be imported, at the top of the module or, as most, only inside functions.
 ROOMS = {
-    "click": {"cli", "cli_convert"},
+    "click": {"cli", "cli_convert", "cli_repair"},
     "rich": {"output", "dump_output", "report_output", "progress"},
     "lz4": {"compression"},
     "cramjam": {"compression"},
     "snappy": {"compression"},
     "zstandard": {"compression"},
-    "crc32c": {"kernel", "encoder", "search"},
+    "crc32c": {"kernel", "encoder", "search", "salvage", "txn_index"},
     "fsspec": {"storage"},
     "pyarrow": {"rows", "spark"},
     "pyspark": {"spark"},

@@ -1,0 +1,147 @@
+"""``kseg repair``: options, the report, exit codes. 1 is that something was lost; whatever leaves no DST is 2."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+if TYPE_CHECKING:
+    from kseg.repair import Plan, Result
+    from kseg.salvage import Lost, Salvaged
+
+LOST = 1
+
+
+@click.command()
+@click.argument("source", metavar="SRC")
+@click.argument("target", metavar="[DST]", required=False)
+@click.option("--dry-run", is_flag=True, help="Write nothing but the report; DST may be left out.")
+@click.option("--indexes-only", is_flag=True, help="Build only the indexes of DST, for a log that is sound as it is.")
+@click.option("--index-interval", type=click.IntRange(min=0), default=4096, show_default=True, metavar="BYTES",
+              help="The topic's index.interval.bytes.")  # fmt: skip
+@click.option("--rule", multiple=True, metavar="NAME=SEVERITY",
+              help="error, warning, info or ignore for that rule: an entry is dropped for errors.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace DST and its indexes.")
+@click.option("--format", "format_name", type=click.Choice(["text", "jsonl"]), default="text", show_default=True,
+              help="How the report is written.")  # fmt: skip
+@click.option("-o", "--output", metavar="FILE",
+              help="Write the report there instead of stdout; it appears whole or not at all.")  # fmt: skip
+def repair(source: str, target: str | None, format_name: str, output: str | None, **options: Any) -> int:
+    """Copy what is sound of a segment or a partition folder, with new indexes, and list what is not.
+
+    An entry is kept byte for byte if its CRC holds, it opens to its last record, its offsets are in order and validate
+    finds no error in it. Wrong sizes and magic bytes that the CRC proves are mended. SRC is never changed; DST appears
+    whole, or not at all. Exit codes: 0 nothing was lost, 1 something was, 2 it could not be done.
+    """
+    from kseg.findings import Policy
+    from kseg.output import destination
+    from kseg.repair import Plan
+    from kseg.repair import repair as run
+
+    policy = Policy.parse(options.pop("rule"))
+    plan = Plan(**options, policy=policy)
+    if output is not None:
+        _refuse_in_source(output, source)
+    with destination(output) as out:
+        report = _REPORTS[format_name](out)
+        result = run(source, target, plan, report.tell)
+        report.finish(result, plan)
+    for name in result.left_out:
+        _note(f"{name} is not copied")
+    for producer_id, offset in (result.open_transactions or {}).items():
+        _note(f"the transaction of producer {producer_id} from offset {offset} on has no end in this log")
+    return LOST if result.lost else 0
+
+
+def _refuse_in_source(output: str, source: str) -> None:
+    from kseg.errors import UsageError
+
+    first, second = os.path.realpath(source), os.path.realpath(output)
+    if os.path.exists(first) and os.path.commonpath([first, second]) == first:
+        raise UsageError(f"{output} is in the source: inputs are never changed")
+
+
+def _note(line: str) -> None:
+    from kseg.record_lines import escape_controls
+
+    click.echo(f"kseg: {escape_controls(line)}", err=True)
+
+
+class _Text:
+    """A line for each stretch as it is met, and at the end one for each file and one for all."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def tell(self, what: Lost) -> None:
+        place = f"{_kind(what):6} {what.file}: bytes {what.position}..{what.end}, offsets {_offsets(what)}"
+        self._line(f"{place}: {what.rule}: {what.why}")
+
+    def finish(self, result: Result, plan: Plan) -> None:
+        for one in result.segments:
+            self._line(f"{one.source if plan.dry_run else one.target}: {_counts(one, plan)}")
+        lost = sum(one.lost_ranges for one in result.segments)
+        size = sum(one.lost_bytes for one in result.segments)
+        mended = sum(one.mended for one in result.segments)
+        if not lost:
+            self._line(f"nothing is lost; {mended} entries mended")
+        else:
+            self._line(f"lost: {lost} stretches, {size} bytes; {mended} entries mended")
+
+    def _line(self, text: str) -> None:
+        from kseg.record_lines import escape_controls
+
+        self._out.write(escape_controls(text) + "\n")
+
+
+def _kind(what: Lost) -> str:
+    from kseg.salvage import Mended
+
+    return "mended" if isinstance(what, Mended) else "lost"
+
+
+def _offsets(what: Lost) -> str:
+    return "-" if what.last_offset is None else f"{'?' if what.offset is None else what.offset}..{what.last_offset}"
+
+
+def _counts(one: Salvaged, plan: Plan) -> str:
+    if plan.indexes_only:
+        return f"indexes of {one.kept} entries, {one.bytes_before} bytes"
+    zeros = f", {one.zeros} bytes of zeros at its end cut off" if one.zeros else ""
+    return (
+        f"{one.kept} entries with {one.records} records kept, {one.dropped} dropped; "
+        f"bytes {one.bytes_before} -> {one.bytes_after}, {one.lost_bytes} lost{zeros}"
+    )
+
+
+class _JsonLines:
+    """``kind="lost"`` and ``kind="mended"`` as they are met, a ``kind="segment"`` for each file, one ``kind="summary"``."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def tell(self, what: Lost) -> None:
+        from dataclasses import asdict
+
+        self._object({"kind": _kind(what), **asdict(what)})
+
+    def finish(self, result: Result, plan: Plan) -> None:
+        from dataclasses import asdict
+
+        for one in result.segments:
+            self._object({"kind": "segment", **asdict(one)})
+        totals = {name: sum(getattr(one, name) for one in result.segments) for name in _TOTALS}
+        self._object({"kind": "summary", "files": len(result.segments), **totals})
+
+    def _object(self, row: dict[str, Any]) -> None:
+        from kseg.record_lines import to_json
+
+        self._out.write(to_json(row) + "\n")
+
+
+_TOTALS = (
+    "kept", "dropped", "records", "mended", "bytes_before", "bytes_after", "lost_bytes", "lost_ranges", "zeros",
+)  # fmt: skip
+_REPORTS = {"text": _Text, "jsonl": _JsonLines}
