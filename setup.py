@@ -4,19 +4,21 @@
 """
 
 import os
+import sys
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-# Plain Python modules with a .pxd of C types beside each.
-COMPILED = ("kernel", "checks", "record_checks", "encoder", "survey", "record_lines")
+# The build runs this file from elsewhere.
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from kseg.engine import COMPILED_MODULES  # noqa: E402
 
 setup(
     options={"build_ext": {"parallel": os.cpu_count()}},
     ext_modules=cythonize(
         [
-            Extension(f"kseg.{name}", [f"kseg/{name}.py"], optional=True, extra_compile_args=["-O3", "-fwrapv"])
-            for name in COMPILED
+            Extension(name, [f"{name.replace('.', '/')}.py"], optional=True, extra_compile_args=["-O3", "-fwrapv"])
+            for name in COMPILED_MODULES
         ],
         build_dir="build/cython",
         compiler_directives={
@@ -27,5 +29,5 @@ setup(
             "initializedcheck": False,
             "annotation_typing": False,  # the .pxd says the types
         },
-    )
+    ),
 )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import cached_property
 from typing import NamedTuple
 
-from kseg import kernel, log_format
+from kseg import log_format
 from kseg.control_records import ControlRecord, MalformedControlRecord, decode
 from kseg.kernel import BatchColumns, RecordColumns
 from kseg.records import Header, Record, increment_sequence, timestamp_or_none, timestamp_type
 from kseg.segment import Window
+from kseg.splitting import header_field
 
 
 class Lists(NamedTuple):
@@ -73,9 +74,9 @@ class Chunk:
         found = []
         for _ in range(count):
             # The kernel walked these before: sizes and ends hold.
-            size, at = kernel.header_field(payload, at, len(payload))
+            size, at = header_field(payload, at, len(payload))
             key = str(payload[at : at + size], "utf-8", "surrogateescape")
-            size, at = kernel.header_field(payload, at + size, len(payload))
+            size, at = header_field(payload, at + size, len(payload))
             found.append(Header(key, None if size < 0 else bytes(payload[at : at + size])))
             at += max(size, 0)
         return tuple(found)

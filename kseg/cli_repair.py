@@ -144,4 +144,4 @@ class _JsonLines:
 _TOTALS = (
     "kept", "dropped", "records", "mended", "bytes_before", "bytes_after", "lost_bytes", "lost_ranges", "zeros",
 )  # fmt: skip
-_REPORTS = {"text": _Text, "jsonl": _JsonLines}
+_REPORTS: dict[str, type[_Text] | type[_JsonLines]] = {"text": _Text, "jsonl": _JsonLines}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kseg import compression, kernel, log_format
+from kseg import compression, kernel, log_format, splitting
 from kseg.chunk import Chunk
 from kseg.findings import Finding, Report, ignore
 from kseg.kernel import BatchColumns, RecordColumns
@@ -59,7 +59,7 @@ class DeepIterator:
         inflated = 0
         # The window's own buffer needs no budget: it is there already.
         while row < batches.count and records.count < CHUNK_ROWS and inflated < CHUNK_BYTES:
-            row = kernel.split_plain(chunk.window.data, batches, row, CHUNK_ROWS, records, self._faults)
+            row = splitting.split_plain(chunk.window.data, batches, row, CHUNK_ROWS, records, self._faults)
             if row == batches.count or records.count >= CHUNK_ROWS:
                 break
             if batches.crc_state[row] != kernel.CRC_BAD:
@@ -81,8 +81,8 @@ class DeepIterator:
         chunk.payloads[row] = view
         if batches.magic[row] >= 2:
             # No room past this one: what follows in the file is not in this payload.
-            kernel.split_records(payload, 0, len(view), batches, row, 0, self._records, self._faults)
-        elif not kernel.split_wrapper(payload, view, batches, row, self._records, self._faults) and not len(view):
+            splitting.split_records(payload, 0, len(view), batches, row, 0, self._records, self._faults)
+        elif not splitting.split_wrapper(payload, view, batches, row, self._records, self._faults) and not len(view):
             self._faults.append(("undecodable-payload", row, 0, "it holds no message"))
         return len(view)
 
@@ -94,7 +94,7 @@ class DeepIterator:
             return view[at + log_format.RECORD_BATCH_OVERHEAD : end]
         # The wrapper is a message like any other: its value is what was compressed.
         wrapper = RecordColumns(1)
-        if not kernel.split_message(
+        if not splitting.split_message(
             chunk.window.data, at, end, batches.magic[row], -1, batches, row, wrapper, self._faults
         ):
             return None

@@ -2,7 +2,8 @@
 
 cimport cython
 
-from kseg.kernel cimport BatchColumns, RecordColumns, header_field
+from kseg.kernel cimport BatchColumns, RecordColumns
+from kseg.splitting cimport header_field
 
 cdef Py_ssize_t MAGIC_AT, LEGACY_CRC_AT, LOG_OVERHEAD, CRC_AT, ATTRIBUTES_AT, RECORD_BATCH_OVERHEAD
 cdef Py_ssize_t V0_KEY_AT, V1_KEY_AT

@@ -14,7 +14,8 @@ from typing import Any
 from crc32c import crc32c as library_crc32c
 
 from kseg import log_format
-from kseg.kernel import BatchColumns, RecordColumns, header_field
+from kseg.kernel import BatchColumns, RecordColumns
+from kseg.splitting import header_field
 
 COMPILED = not __file__.endswith(".py")
 

@@ -13,7 +13,16 @@ from importlib.util import find_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-COMPILED_MODULES = ("kseg.kernel", "kseg.checks", "kseg.record_checks", "kseg.encoder", "kseg.survey")
+#: Plain Python modules that setup.py compiles, each with a .pxd of C types beside it where types help.
+COMPILED_MODULES = (
+    "kseg.kernel",
+    "kseg.splitting",
+    "kseg.checks",
+    "kseg.record_checks",
+    "kseg.encoder",
+    "kseg.survey",
+    "kseg.record_lines",
+)
 
 
 class _PlainSources:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from kseg.deep_iteration import DeepIterator
 from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError
 from kseg.findings import Policy, Severity
 from kseg.indexes import INDEX_INTERVAL_BYTES, IndexBuilder
+from kseg.log_format import INT32_MAX
 from kseg.read_back import ReadBackError
 from kseg.safe_output import Staged, refuse_existing, sync_folder, whole_folder, writing
 from kseg.salvage import Lost, Salvage, Salvaged, Tell
@@ -129,9 +131,17 @@ def _repair_file(
 def _salvage(log: Staged | None, tally: Salvaged, plan: Plan, tell: Tell, ceiling: int | None) -> None:
     settings = Settings(policy=plan.policy)
     limits = limits_of(tally.source, settings)
-    salvage = Salvage(log and log.file, tally, limits, plan.policy, ceiling, tell)
-    with SegmentReader(open_source(tally.source), report=salvage.findings) as reader:
-        salvage.run(reader)
+    if ceiling is None:
+        named = _named_offset(tally)
+        ceiling = None if named is None else named + INT32_MAX + 1
+    salvage = Salvage(None if log is None else log.file, tally, limits, plan.policy, ceiling, tell)
+    with open_source(tally.source) as source:
+        salvage.run(source)
+    if tally.misfits > tally.kept:
+        raise KsegError(
+            f"{tally.source}: the offsets of {tally.misfits} entries, against {tally.kept}, do not fit a segment of that "
+            "name: give DST the right one"
+        )
 
 
 def _read_back(path: str, tally: Salvaged, plan: Plan) -> None:
@@ -171,36 +181,41 @@ def _refuse_damaged(tally: Salvaged, plan: Plan) -> None:
 def _build_indexes(
     log: str, tally: Salvaged, indexes: list[Staged], aborted: Staged | None, txns: Transactions | None, plan: Plan
 ) -> None:
-    base_offset = _base_offset(tally)
+    base_offset = _named_offset(tally)
+    if base_offset is None:
+        base_offset = tally.first_offset
     if base_offset is None:
         return
     builder = IndexBuilder(base_offset, indexes[0].file, indexes[1].file, plan.index_interval)
     opener = DeepIterator()
     # Its CRCs have just been checked.
-    with SegmentReader(open_source(log), verify_crc=False) as reader:
+    with SegmentReader(open_source(log), verify_crc=False) as reader, _fitting(tally):
         for window in reader.windows():
             batches = window.batches
             for row in range(batches.count):
-                try:
-                    builder.add(batches.position[row], batches.last_offset[row], batches.max_timestamp[row])
-                except KsegError as error:
-                    where = f"the entry with offset {batches.last_offset[row]}"
-                    raise KsegError(
-                        f"{tally.target}: {where} has no place in a segment of that name: {error}"
-                    ) from None
+                builder.add(batches.position[row], batches.last_offset[row], batches.max_timestamp[row])
             if txns is not None and aborted is not None and has_markers(batches):
                 for chunk in opener.chunks(window):
                     for txn in txns.take(chunk):
                         aborted.file.write(txn.pack())
-    builder.finish()
+        builder.finish()
 
 
-def _base_offset(tally: Salvaged) -> int | None:
+@contextmanager
+def _fitting(tally: Salvaged) -> Iterator[None]:
+    try:
+        yield
+    except KsegError as error:
+        offsets = f"offsets {tally.first_offset} to {tally.last_offset} have no place in a segment of that name"
+        raise KsegError(f"{tally.target}: {offsets}: {error}") from error
+
+
+def _named_offset(tally: Salvaged) -> int | None:
     for name in (tally.target, tally.source):
         base_offset = base_offset_of(name)
         if base_offset is not None:
             return base_offset
-    return tally.first_offset
+    return None
 
 
 # --- folders ---

@@ -34,6 +34,7 @@ from kseg.log_format import (
 from kseg.record_checks import RECORD_CHECKS
 from kseg.runs import sound_chunks
 from kseg.segment import SegmentReader, Window
+from kseg.storage import Source
 
 #: Errors of an entry that do not cost it: the right value is known, or of no consequence.
 PROVED = frozenset({"invalid-size", "unknown-magic"})
@@ -70,7 +71,8 @@ class Salvaged:
     """What became of one segment. Sizes are bytes; ``kept`` and ``dropped`` count entries, ``records`` those kept.
 
     ``first_lost_offset`` is the offset from which on the log is no longer what it was, None if nothing was lost.
-    ``first_offset`` and ``last_offset`` are those of the kept entries; ``zeros`` are bytes of a preallocated tail.
+    ``first_offset`` and ``last_offset`` are those of the kept entries. ``zeros`` are bytes of a preallocated tail,
+    ``misfits`` entries whose offsets lie past the segment's end.
     """
 
     source: str
@@ -84,6 +86,7 @@ class Salvaged:
     lost_bytes: int = 0
     lost_ranges: int = 0
     zeros: int = 0
+    misfits: int = 0
     first_offset: int | None = None
     last_offset: int | None = None
     first_lost_offset: int | None = None
@@ -136,8 +139,9 @@ class Salvage:
         self._epochs = _Epochs()
         self._epochs_matter = policy.severity(RULES["leader-epoch-regression"]) >= Severity.ERROR
 
-    def run(self, reader: SegmentReader) -> None:
+    def run(self, source: Source) -> None:
         """Go through the segment. Raises KsegError as reading does, and OSError as writing does."""
+        reader = _Fitting(source, self)
         for window in self._judged(reader):
             self._write(window)
         self._leave_out(reader.position, None)
@@ -158,8 +162,6 @@ class Salvage:
         for row in range(chunk.first, chunk.stop):
             if batches.crc_state[row] == CRC_BAD:
                 continue
-            if batches.intact[row] and self._ceiling is not None and batches.last_offset[row] >= self._ceiling:
-                self._past_ceiling(batches, row)
             if not batches.intact[row] or (self.findings.at and self.findings.cost(batches.position[row])):
                 batches.crc_state[row] = CRC_BAD
                 continue
@@ -169,13 +171,20 @@ class Salvage:
                 if self._ceiling is None:
                     self._ceiling = self._tally.first_offset + INT32_MAX + 1
 
-    def _past_ceiling(self, batches: BatchColumns, row: int) -> None:
-        """An entry that is in order with those before, and yet belongs into no segment of that name."""
-        previous = self._tally.last_offset if not row else batches.last_offset[row - 1]
-        note = f"; this segment ends before {self._ceiling}"
-        begin, last = batches.position[row], batches.last_offset[row]
-        facts = {"offset": last, "previous": previous, "note": note}
-        self.findings(Finding("non-monotonic-offset", begin, begin + batches.size[row], facts=facts))
+    def mark_misfits(self, batches: BatchColumns) -> None:
+        """Mark entries past the ceiling before the order of offsets is judged: those behind would seem to go back."""
+        if self._ceiling is None:
+            return
+        for row in range(batches.count):
+            if batches.last_offset[row] >= self._ceiling and batches.crc_state[row] != CRC_BAD:
+                batches.intact[row] = 0
+                self._tally.misfits += 1
+                begin, last = batches.position[row], batches.last_offset[row]
+                facts = {
+                    "delta": last,
+                    "why": f"its last offset is {last}, and its segment ends before {self._ceiling}",
+                }
+                self.findings(Finding("invalid-offset-range", begin, begin + batches.size[row], facts=facts))
 
     def _judge_batches(self, window: Window) -> None:
         """The checks over entries, so far as they know errors, over what is still to be kept."""
@@ -348,6 +357,19 @@ class Salvage:
         if tally.first_lost_offset is None:
             tally.first_lost_offset = low
         self._tell(Lost(tally.source, begin, end, first, last, finding.rule, _message(finding)))
+
+
+class _Fitting(SegmentReader):
+    """A reader whose windows have what does not fit the segment marked."""
+
+    def __init__(self, source: Source, salvage: Salvage) -> None:
+        super().__init__(source, report=salvage.findings)
+        self._salvage = salvage
+
+    def windows(self) -> Iterator[Window]:
+        for window in super().windows():
+            self._salvage.mark_misfits(window.batches)
+            yield window
 
 
 class _Errors:

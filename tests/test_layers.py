@@ -17,7 +17,7 @@ ORDER = """
     log_format errors sniff control_records compression progress engine conversion
     findings settings storage safe_output
     kernel records heads tape search resync segment
-    chunk deep_iteration dump reading
+    splitting chunk deep_iteration dump reading
     checks record_checks validate parallel rule_docs
     encoder survey batch_packer records_builder indexes runs read_back transcode convert
     salvage txn_index repair

@@ -26,7 +26,7 @@ from kseg.storage import SegmentFile
 from kseg.txn_index import ABORTED_TXN, AbortedTxn, Transactions, read_txn_index
 from kseg.validate import Settings, validate_segment
 from tests import damage
-from tests.damage import Place, entries, get, put
+from tests.damage import entries, get, put
 from tests.lab import maven
 from tests.test_fixtures import FOLDERS, SEGMENTS, expected
 
@@ -181,7 +181,17 @@ def test_an_entry_past_the_end_of_the_segment(tmp_path: Path) -> None:
     last = entries(data)[-1]
     out, told = mend(put(data, last.at, base_offset=1 << 50), tmp_path)
     assert out == data[: last.at]
-    assert [(what.rule, what.offset, what.last_offset) for what in told] == [("non-monotonic-offset", None, None)]
+    assert [(what.rule, what.offset, what.last_offset) for what in told] == [("invalid-offset-range", None, None)]
+
+
+def test_a_first_entry_that_lies_does_not_cost_the_rest(tmp_path: Path) -> None:
+    """Against an offset as high as that all others would seem to go back; the one behind it is no help here."""
+    data = SOUND.read_bytes()
+    first, second, third, *_ = entries(data)
+    damaged = damage.flip(put(data, first.at, base_offset=1 << 50), second.end - 1)
+    out, told = mend(damaged, tmp_path)
+    assert out == data[third.at :]
+    assert [what.rule for what in told] == ["invalid-offset-range", "crc-mismatch"]
 
 
 def test_every_entry_damaged_leaves_an_empty_log(tmp_path: Path) -> None:
@@ -204,8 +214,8 @@ def test_random_damage(seed: int, tmp_path: Path) -> None:
     for _ in range(dice.randint(1, 4)):
         begin = dice.randrange(len(data) - 1)
         end = min(len(data), begin + dice.choice([1, 1, 1, 8, 100, 700]))
-        verb = dice.choice([damage.zero, damage.cut, lambda d, a, b: damage.splice(d, a, b, damage.noise(b - a, seed))])
-        data = verb(data, begin, end)
+        piece = dice.choice([b"", bytes(end - begin), damage.noise(end - begin, seed)])
+        data = damage.splice(data, begin, end, piece)
     try:
         out, told = mend(data, tmp_path)
     except NotASegmentError:
@@ -458,6 +468,11 @@ def test_what_can_not_be_done(tmp_path: Path) -> None:
         repair(str(SOUND), None, Plan())
     with pytest.raises(KsegError, match="no place in a segment of that name"):
         repair(str(SOUND), str(tmp_path / "00000000000000000100.log"), Plan())
+    far = tmp_path / "far.log"
+    far.write_bytes(put(build_batch([PlainRecord(0)]), 0, base_offset=1 << 40))
+    with pytest.raises(KsegError, match="do not fit a segment of that name"):
+        repair(str(far), str(tmp_path / FIRST), Plan())
+    far.unlink()
     assert {path.name for path in tmp_path.iterdir()} == {"noise.log", "empty-0"}
 
 
