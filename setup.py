@@ -11,7 +11,7 @@ from setuptools import Extension, setup
 
 # The build runs this file from elsewhere.
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from kseg.engine import COMPILED_MODULES  # noqa: E402
+from kseg.engine import COMPILED_MODULES
 
 setup(
     options={"build_ext": {"parallel": os.cpu_count()}},
