@@ -102,7 +102,7 @@ def _write_text(result: Result) -> None:
         for kind, loss in one.lost.items():
             offsets = f"offsets {loss.first_offset} to {loss.last_offset}"
             lines.append(f"  lost     {kind}: {loss.count} {LOSSES[kind]}, {offsets}")
-        click.echo(escape_controls("\n".join(lines)))
+        click.echo("\n".join(map(escape_controls, lines)))
 
 
 def _counts(codecs: Counter[str]) -> str:

@@ -43,7 +43,8 @@ def repair(source: str, target: str | None, format_name: str, output: str | None
     policy = Policy.parse(options.pop("rule"))
     plan = Plan(**options, policy=policy)
     if output is not None:
-        _refuse_in_source(output, source)
+        _refuse_in(output, source)
+        _refuse_in(output, target)
     with destination(output) as out:
         report = _REPORTS[format_name](out)
         result = run(source, target, plan, report.tell)
@@ -55,12 +56,15 @@ def repair(source: str, target: str | None, format_name: str, output: str | None
     return LOST if result.lost else 0
 
 
-def _refuse_in_source(output: str, source: str) -> None:
+def _refuse_in(output: str, path: str | None) -> None:
+    """Raise UsageError for a report that would be written over, or into, a source or a target."""
     from kseg.errors import UsageError
 
-    first, second = os.path.realpath(source), os.path.realpath(output)
-    if os.path.exists(first) and os.path.commonpath([first, second]) == first:
-        raise UsageError(f"{output} is in the source: inputs are never changed")
+    if path is None:
+        return
+    first, second = os.path.realpath(path), os.path.realpath(output)
+    if os.path.commonpath([first, second]) == first:
+        raise UsageError(f"{output} can't be the report: it is {path}, or lies in it")
 
 
 def _note(line: str) -> None:

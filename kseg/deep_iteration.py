@@ -25,6 +25,8 @@ _QUIRKS = {
     "lz4-header-checksum": "the LZ4 header checksum is the wrong one that Kafka 0.8 and 0.9 wrote (KAFKA-3160)",
     "trailing-bytes": "bytes follow the compressed stream; readers ignore them",
     "snappy-unframed": "a raw snappy block without snappy-java's framing",
+    "lz4-content-size": "the LZ4 frame names another content size than it has; Kafka ignores the field",
+    "lz4-content-checksum": "the LZ4 content checksum is wrong; Kafka ignores the field",
     "snappy-little-endian": "snappy-java's header in little-endian, as some other writers leave it",
 }
 _EXPECTED_QUIRKS = frozenset({"snappy-unframed"})

@@ -82,7 +82,15 @@ def repair(source: str, target: str | None, plan: Plan, tell: Tell = _silence) -
         _refuse_overlap(source, goal)
     if folder:
         return _repair_folder(Path(source), goal, plan, tell)
-    return Result([_repair_file(source, goal, plan, tell, None, None)])
+    segment = _repair_file(source, goal, plan, tell, None, None)
+    return Result([segment], [] if plan.dry_run else _beside(source))
+
+
+def _beside(source: str) -> list[str]:
+    """Side files of a lone segment that only its whole partition could tell how to write."""
+    stem, folder = os.path.basename(source).removesuffix(".log"), os.path.dirname(source)
+    names = (stem + suffix for suffix in (".txnindex", ".snapshot"))
+    return [name for name in names if os.path.exists(os.path.join(folder, name))]
 
 
 def _repair_file(

@@ -40,6 +40,9 @@ from kseg.storage import Source
 PROVED = frozenset({"invalid-size", "unknown-magic"})
 MENDABLE = PROVED | {"max-timestamp-mismatch"}
 
+# Findings that wait for the next sound entry, which tells what offsets were lost: more are told without it.
+TOLD_AT_ONCE = 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Lost:
@@ -247,6 +250,9 @@ class Salvage:
             stop = self._end_of_run(batches, row)
             self._write_run(window, row, stop)
             row = stop
+        if len(self.findings.at) > TOLD_AT_ONCE:
+            # All but the last entry, of which the reader may have more to say.
+            self._leave_out(batches.position[batches.count - 1], None)
 
     def _end_of_run(self, batches: BatchColumns, row: int) -> int:
         """The end of the kept entries from ``row`` on that can be written in one piece; a mended one is alone."""
@@ -331,9 +337,10 @@ class Salvage:
 
     def _leave_out(self, end: int, next_offset: int | None) -> None:
         """Tell of the bytes from the last kept entry to ``end``, where one begins with ``next_offset`` or the file ends."""
-        begin, self._covered = self._covered, end
+        begin = self._covered
         if begin >= end:
             return
+        self._covered = end
         unknown = Finding("lost-bytes", begin, end, facts={"bytes": end - begin, "why": "no entry begins there"})
         findings = self.findings.take(begin, end)
         if not findings or (findings[0].position or 0) > begin:

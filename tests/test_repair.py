@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from tests import damage
 from tests.damage import entries, get, put
 from tests.lab import maven
 from tests.test_fixtures import FOLDERS, SEGMENTS, expected
+from tests.test_records_builder import NOW
 
 main.add_command(command)
 
@@ -448,6 +450,7 @@ def test_never_in_place(partition: Path, tmp_path: Path) -> None:
     calls: list[tuple[object, ...]] = [
         (log, log), (partition, partition), (partition, partition / "in"), (partition, tmp_path), (log,), ("-", log),
         (log, partition), (SOUND, tmp_path / FIRST, "-o", SOUND), (partition, tmp_path / "x", "-o", partition / "x"),
+        (SOUND, tmp_path / FIRST, "-o", tmp_path / FIRST),
     ]  # fmt: skip
     for call in calls:
         done = run("--force", *call)
@@ -474,6 +477,25 @@ def test_what_can_not_be_done(tmp_path: Path) -> None:
         repair(str(far), str(tmp_path / FIRST), Plan())
     far.unlink()
     assert {path.name for path in tmp_path.iterdir()} == {"noise.log", "empty-0"}
+
+
+def test_a_lone_segment_says_what_it_lacks(partition: Path, tmp_path: Path) -> None:
+    """Where transactions began, other segments tell."""
+    name = "00000000000000000052.log"
+    done = run(partition / name, tmp_path / name)
+    assert done.exit_code == 0
+    assert "00000000000000000052.txnindex is not copied" in done.stderr
+
+
+def test_a_long_run_of_damage_is_told_as_it_is_met(tmp_path: Path) -> None:
+    """Findings must not pile up until the next sound entry; each of the entries is told once all the same."""
+    batches = [build_batch([PlainRecord(n, b"k", b"v" * 2000)]) for n in range(8000)]
+    # All of them again, and one to go on with.
+    data = b"".join([*batches, *batches, build_batch([PlainRecord(8000)])])
+    out, told = mend(data, tmp_path)
+    assert len(entries(out)) == 8001
+    assert len(told) == 8000
+    assert all(before.end == after.position for before, after in pairwise(told))
 
 
 def test_an_empty_log(tmp_path: Path) -> None:
@@ -539,3 +561,30 @@ def test_kafka_reads_what_was_repaired(tmp_path: Path) -> None:
         assert [row for row in rows if row["kind"] == "error"] == [], target
         assert sum(row["kind"] == "batch" for row in rows) == segment.kept
         assert sum(row["kind"] == "record" for row in rows) == segment.records
+
+
+@pytest.mark.interop
+def test_a_broker_trusts_what_was_repaired(tmp_path: Path) -> None:
+    """After a clean stop it takes log and indexes as they are, and serves every record that was kept."""
+    reason = maven.missing()
+    if reason:
+        pytest.skip(reason)
+    from tests.lab.serve import serve_and_consume
+
+    source, target, kept = tmp_path / "in-0", tmp_path / "out-0", tmp_path / "kept"
+    source.mkdir()
+    batches = [build_batch([PlainRecord(3 * n + i, b"%d" % i, b"%d" % n * 60, NOW + (n ^ 5) * 1000 + i)
+                            for i in range(3)]) for n in range(90)]  # fmt: skip
+    size = [len(batch) for batch in batches]
+    data = b"".join(batches)
+    data = damage.flip(data, sum(size[:21]) - 1)
+    data = put(data, sum(size[:40]), size=77)
+    (source / FIRST).write_bytes(data[:-20])
+    done = run(source, target, "--index-interval", INDEX_INTERVAL)
+    assert done.exit_code == 1
+    consumed = serve_and_consume(target, "repaired", trusted=True, keep=kept)
+    assert [row["offset"] for row in consumed] == [n for n in range(267) if n not in (60, 61, 62)]
+    for suffix in (".log", ".index", ".timeindex"):
+        mine = (target / FIRST).with_suffix(suffix).read_bytes()
+        assert len(mine) > 100
+        assert (kept / FIRST).with_suffix(suffix).read_bytes() == mine
