@@ -14,6 +14,7 @@ import click
 
 import kseg
 from kseg.cli_convert import convert
+from kseg.cli_repair import repair
 from kseg.errors import KsegError, UsageError
 from kseg.findings import RULES, Finding, Policy, Severity, known_rule, parse_severity
 from kseg.output import DUMP_FORMATS, REPORT_FORMATS, View, destination, writer
@@ -295,3 +296,4 @@ def rules(name: str | None) -> None:
 
 
 main.add_command(convert)
+main.add_command(repair)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 if TYPE_CHECKING:
+    from kseg.losses import Lost, Salvaged
     from kseg.repair import Plan, Result
-    from kseg.salvage import Lost, Salvaged
 
 LOST = 1
 
@@ -101,7 +101,7 @@ class _Text:
 
 
 def _kind(what: Lost) -> str:
-    from kseg.salvage import Mended
+    from kseg.losses import Mended
 
     return "mended" if isinstance(what, Mended) else "lost"
 

@@ -125,13 +125,13 @@ def convert(source: str, target: str, plan: Plan, report: Report = _silence) -> 
     if source == STDIN:
         raise UsageError("convert reads its source twice: it can't be standard input")
     goal = Path(os.path.abspath(target))
-    _refuse_overlap(source, goal)
+    refuse_overlap(source, goal)
     if os.path.isdir(source):
         return _convert_folder(Path(source), goal, plan, report)
     return Result((convert_segment(source, goal, plan, report),))
 
 
-def _refuse_overlap(source: str, target: Path) -> None:
+def refuse_overlap(source: str, target: Path) -> None:
     if not os.path.exists(source):
         return
     first, second = Path(os.path.realpath(source)), Path(os.path.realpath(target))
@@ -164,12 +164,12 @@ def _convert_folder(source: Path, target: Path, plan: Plan, report: Report) -> R
             conversion.target = str(target / name)
             segments.append(conversion)
         for name in filter(kept.fullmatch, names):
-            _copy_file(source / name, folder / name)
+            copy_file(source / name, folder / name)
     left_out = [name for name in names if not kept.fullmatch(name) and not _REBUILT.fullmatch(name)]
     return Result(tuple(segments), tuple(left_out))
 
 
-def _copy_file(source: Path, target: Path) -> None:
+def copy_file(source: Path, target: Path) -> None:
     staged = Staged(target)
     try:
         with writing(target), open(source, "rb") as original:
@@ -187,7 +187,7 @@ def convert_segment(source: str, target: Path, plan: Plan, report: Report = _sil
     if not plan.force:
         refuse_existing(targets)
     with ExitStack() as stack:
-        log, offsets, times = (_stage(stack, path) for path in targets)
+        log, offsets, times = (stage(stack, path) for path in targets)
         tally = Conversion(source, str(target))
         with writing(target):
             damage = _Damage(source, plan.skip_damaged, report)
@@ -208,7 +208,7 @@ def convert_segment(source: str, target: Path, plan: Plan, report: Report = _sil
     return tally
 
 
-def _stage(stack: ExitStack, path: Path) -> Staged:
+def stage(stack: ExitStack, path: Path) -> Staged:
     staged = Staged(path)
     stack.callback(staged.discard)
     return staged

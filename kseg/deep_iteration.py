@@ -11,6 +11,7 @@ from typing import Any
 
 from kseg import compression, kernel, log_format, splitting
 from kseg.chunk import Chunk
+from kseg.codec_libraries import CodecError, DecompressionLimit
 from kseg.findings import Finding, Report, ignore
 from kseg.kernel import BatchColumns, RecordColumns
 from kseg.segment import Window
@@ -119,10 +120,10 @@ class DeepIterator:
         quirks: list[str] = []
         try:
             payload = compression.decompress(codec, compressed, limit=self._limit, magic=magic, quirks=quirks)
-        except compression.DecompressionLimit:
+        except DecompressionLimit:
             self._faults.append(("decompression-limit", row, 0, self._limit))
             return None
-        except compression.CodecError as error:
+        except CodecError as error:
             self._faults.append(("undecodable-payload", row, 0, str(error).removeprefix(f"{known.name}: ")))
             return None
         for quirk in quirks:

@@ -190,7 +190,9 @@ class Policy:
         """From ``NAME=error|warning|info|ignore`` strings. Raises UsageError for unknown names."""
         overrides = {}
         for setting in settings:
-            name, _, level = setting.partition("=")
+            name, equals, level = setting.partition("=")
+            if not equals:
+                raise UsageError(f"{setting!r}: give NAME=SEVERITY")
             overrides[known_rule(name).name] = parse_severity(level)
         return cls(overrides)
 

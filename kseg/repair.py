@@ -14,15 +14,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kseg.convert import DamagedError, _copy_file, _refuse_overlap, _stage, index_paths
+from kseg.convert import DamagedError, copy_file, index_paths, refuse_overlap, stage
 from kseg.deep_iteration import DeepIterator
 from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError
 from kseg.findings import Policy, Severity
 from kseg.indexes import INDEX_INTERVAL_BYTES, IndexBuilder
 from kseg.log_format import INT32_MAX
+from kseg.losses import Lost, Salvaged, Tell
 from kseg.read_back import ReadBackError
 from kseg.safe_output import Staged, refuse_existing, sync_folder, whole_folder, writing
-from kseg.salvage import Lost, Salvage, Salvaged, Tell
+from kseg.salvage import Salvage
 from kseg.segment import SegmentReader
 from kseg.storage import STDIN, SegmentFile, base_offset_of, open_source
 from kseg.txn_index import Transactions, has_markers
@@ -79,7 +80,7 @@ def repair(source: str, target: str | None, plan: Plan, tell: Tell = _silence) -
     folder = os.path.isdir(source)
     goal = Path(os.path.abspath(source if target is None else target))
     if target is not None:
-        _refuse_overlap(source, goal)
+        refuse_overlap(source, goal)
     if folder:
         return _repair_folder(Path(source), goal, plan, tell)
     segment = _repair_file(source, goal, plan, tell, None, None)
@@ -110,7 +111,7 @@ def _repair_file(
     if not plan.force:
         refuse_existing(targets)
     with ExitStack() as stack, writing(target):
-        staged = {path: _stage(stack, path) for path in targets}
+        staged = {path: stage(stack, path) for path in targets}
         modified = os.stat(source).st_mtime_ns if os.path.exists(source) else None
         if plan.indexes_only:
             _refuse_damaged(tally, plan)
@@ -251,7 +252,7 @@ def _repair_folder(source: Path, target: Path, plan: Plan, tell: Tell) -> Result
         others = [name for name in names if not _LOG.fullmatch(name) and not _REBUILT.fullmatch(name)]
         for name in others:
             if _still_true(name, result) and not plan.indexes_only:
-                _copy_file(source / name, folder / name)
+                copy_file(source / name, folder / name)
             else:
                 result.left_out.append(name)
     return result

@@ -8,15 +8,14 @@ epochs in disorder, which no CRC covers and which become -1, "unknown".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
-from kseg import kernel, survey
+from kseg import kernel
 from kseg.checks import History, Limits, check_producers, check_timestamps
 from kseg.chunk import Chunk
-from kseg.errors import UnreadableError
-from kseg.findings import RULES, Finding, Policy, Severity, Verdict
+from kseg.findings import RULES, Finding, Policy, Severity
 from kseg.kernel import CRC_BAD, BatchColumns
 from kseg.log_format import (
     CODEC_MASK,
@@ -31,94 +30,14 @@ from kseg.log_format import (
     SIZE_AT,
     V1_TIMESTAMP_AT,
 )
+from kseg.losses import Errors, Findings, Lost, Mended, Salvaged, Tell, message, offsets_of
 from kseg.record_checks import RECORD_CHECKS
 from kseg.runs import sound_chunks
 from kseg.segment import SegmentReader, Window
 from kseg.storage import Source
 
-#: Errors of an entry that do not cost it: the right value is known, or of no consequence.
-PROVED = frozenset({"invalid-size", "unknown-magic"})
-MENDABLE = PROVED | {"max-timestamp-mismatch"}
-
 # Findings that wait for the next sound entry, which tells what offsets were lost: more are told without it.
 TOLD_AT_ONCE = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """A stretch of the source that is not in the result: bytes ``position`` to ``end`` (exclusive).
-
-    ``offset`` and ``last_offset`` (inclusive) are those it held, as far as known; None where its header is no witness.
-    """
-
-    file: str
-    position: int
-    end: int
-    offset: int | None
-    last_offset: int | None
-    rule: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Mended(Lost):
-    """A stretch of the source that is in the result, but put right."""
-
-
-#: Told of each lost or mended stretch, in the order of the file (a leader epoch may be told one entry late).
-Tell = Callable[[Lost], None]
-
-
-@dataclass(slots=True)
-class Salvaged:
-    """What became of one segment. Sizes are bytes; ``kept`` and ``dropped`` count entries, ``records`` those kept.
-
-    ``first_lost_offset`` is the offset from which on the log is no longer what it was, None if nothing was lost.
-    ``first_offset`` and ``last_offset`` are those of the kept entries. ``zeros`` are bytes of a preallocated tail,
-    ``misfits`` entries whose offsets lie past the segment's end.
-    """
-
-    source: str
-    target: str
-    kept: int = 0
-    dropped: int = 0
-    records: int = 0
-    mended: int = 0
-    bytes_before: int = 0
-    bytes_after: int = 0
-    lost_bytes: int = 0
-    lost_ranges: int = 0
-    zeros: int = 0
-    misfits: int = 0
-    first_offset: int | None = None
-    last_offset: int | None = None
-    first_lost_offset: int | None = None
-
-
-class _Findings:
-    """Findings by the byte they are about, until the reading is past them. Raises UnreadableError for fatal ones."""
-
-    def __init__(self, file: str, policy: Policy) -> None:
-        self.at: dict[int, list[Finding]] = {}
-        self._file = file
-        self._policy = policy
-
-    def __call__(self, finding: Finding) -> None:
-        severity = self._policy.severity(RULES[finding.rule])
-        if severity is Severity.FATAL:
-            raise UnreadableError(f"{self._file}: {Verdict(self._file, severity, finding).message}")
-        # A rule that was lowered spares its entry; a proved size or magic must be written right all the same.
-        if severity >= Severity.ERROR or finding.rule in PROVED or finding.rule == "zero-tail":
-            self.at.setdefault(finding.position or 0, []).append(finding)
-
-    def cost(self, position: int) -> bool:
-        """Whether the entry at that byte has an error that can't be mended."""
-        return any(finding.rule not in MENDABLE for finding in self.at.get(position, ()))
-
-    def take(self, begin: int, end: int) -> list[Finding]:
-        """The first finding of each place from byte ``begin`` to ``end``; they are forgotten."""
-        taken = [self.at.pop(position) for position in sorted(self.at) if begin <= position < end]
-        return [next((f for f in found if f.rule not in MENDABLE), found[0]) for found in taken]
 
 
 class Salvage:
@@ -131,7 +50,7 @@ class Salvage:
     def __init__(
         self, out: IO[bytes] | None, tally: Salvaged, limits: Limits, policy: Policy, ceiling: int | None, tell: Tell
     ) -> None:
-        self.findings = _Findings(tally.source, policy)
+        self.findings = Findings(tally.source, policy)
         self._out = out
         self._tally = tally
         self._limits = limits
@@ -170,7 +89,9 @@ class Salvage:
                 continue
             self._tally.records += batches.record_total[row]
             if self._tally.first_offset is None:
-                self._tally.first_offset = survey.first_offset(batches, chunk.records, row)
+                legacy = batches.magic[row] < 2  # whose wrappers do not say where they begin
+                records = chunk.records.offset
+                self._tally.first_offset = records[batches.first_record[row]] if legacy else batches.base_offset[row]
                 if self._ceiling is None:
                     self._ceiling = self._tally.first_offset + INT32_MAX + 1
 
@@ -183,20 +104,18 @@ class Salvage:
                 batches.intact[row] = 0
                 self._tally.misfits += 1
                 begin, last = batches.position[row], batches.last_offset[row]
-                facts = {
-                    "delta": last,
-                    "why": f"its last offset is {last}, and its segment ends before {self._ceiling}",
-                }
+                delta = last - kernel.clamped(batches.base_offset[row])
+                facts = {"delta": delta, "why": f"it ends at offset {last}, and its segment before {self._ceiling}"}
                 self.findings(Finding("invalid-offset-range", begin, begin + batches.size[row], facts=facts))
 
     def _judge_batches(self, window: Window) -> None:
         """The checks over entries, so far as they know errors, over what is still to be kept."""
         batches = window.batches
-        errors = _Errors(self.findings)
+        errors = Errors(self.findings)
         check_timestamps(batches, self._limits, self._history, errors)
         self._drop(batches, errors)
         before = _copy(self._history)
-        errors = _Errors(self.findings)
+        errors = Errors(self.findings)
         check_producers(batches, self._limits, self._history, errors)
         if errors.found:
             # A dropped entry must not count against those behind it.
@@ -215,7 +134,7 @@ class Salvage:
             )
             one.position[0] = batches.position[row]
             known, gaps, next_offset = history.producers.get(one.producer_id[0]), history.gaps, history.next_offset
-            errors = _Errors(self.findings)
+            errors = Errors(self.findings)
             check_producers(one, self._limits, history, errors)
             if errors.found:
                 self._drop(batches, errors, row)
@@ -223,7 +142,7 @@ class Salvage:
                 if known is not None:
                     history.producers[one.producer_id[0]] = known
 
-    def _drop(self, batches: BatchColumns, errors: _Errors, first: int = 0) -> None:
+    def _drop(self, batches: BatchColumns, errors: Errors, first: int = 0) -> None:
         """Mark the entries that the errors are about, from row ``first`` on."""
         if not errors.found:
             return
@@ -304,7 +223,7 @@ class Salvage:
         wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
         first = None if wrapper else batches.base_offset[row]
         begin, end = batches.position[row], batches.position[row] + batches.size[row]
-        why = _message(finding)
+        why = message(finding)
         self._tally.mended += 1
         self._tell(Mended(self._tally.source, begin, end, first, batches.last_offset[row], finding.rule, why))
 
@@ -358,12 +277,12 @@ class Salvage:
             tally.zeros += end - begin
             return
         low = self._limits.name_offset or 0 if tally.last_offset is None else tally.last_offset + 1
-        first, last = _offsets_of(finding, low, None if next_offset is None else next_offset - 1, alone)
+        first, last = offsets_of(finding, low, None if next_offset is None else next_offset - 1, alone)
         tally.lost_ranges += 1
         tally.lost_bytes += end - begin
         if tally.first_lost_offset is None:
             tally.first_lost_offset = low
-        self._tell(Lost(tally.source, begin, end, first, last, finding.rule, _message(finding)))
+        self._tell(Lost(tally.source, begin, end, first, last, finding.rule, message(finding)))
 
 
 class _Fitting(SegmentReader):
@@ -377,18 +296,6 @@ class _Fitting(SegmentReader):
         for window in super().windows():
             self._salvage.mark_misfits(window.batches)
             yield window
-
-
-class _Errors:
-    """Keeps the findings that cost an entry."""
-
-    def __init__(self, findings: _Findings) -> None:
-        self.found: list[Finding] = []
-        self._policy = findings._policy
-
-    def __call__(self, finding: Finding) -> None:
-        if self._policy.severity(RULES[finding.rule]) >= Severity.ERROR:
-            self.found.append(finding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,21 +332,3 @@ def _copy(history: History) -> History:
     copied.producers = dict(history.producers)
     copied.gaps, copied.next_offset = history.gaps, history.next_offset
     return copied
-
-
-def _offsets_of(finding: Finding, low: int, high: int | None, alone: bool) -> tuple[int | None, int | None]:
-    """The offsets that were lost, as the finding says, if its header is to be believed between its neighbours.
-
-    Those leave room for ``low`` to ``high`` (None: not known); ``alone`` it was all that there was between them.
-    """
-    first, last = finding.offset, finding.last_offset
-    if last is not None and low <= last and (high is None or last <= high) and (first is None or low <= first <= last):
-        return (low if first is None else first), last
-    if alone and high is not None:
-        return (low, high) if low <= high else (None, None)
-    return None, None
-
-
-def _message(finding: Finding) -> str:
-    rule = RULES[finding.rule]
-    return Verdict("", rule.severity, finding).message

@@ -22,7 +22,7 @@ cpdef long long judge_offsets(
     BatchColumns batches, RecordColumns records, Py_ssize_t first, Py_ssize_t stop, long long last_offset, list faults
 ) except? -99
 
-cdef long long first_offset(BatchColumns batches, RecordColumns records, Py_ssize_t row) except? -99
+cpdef long long first_offset(BatchColumns batches, RecordColumns records, Py_ssize_t row) except? -99
 
 @cython.locals(
     low=cython.longlong, high=cython.longlong, first=cython.Py_ssize_t, total=cython.longlong, index=cython.Py_ssize_t,

@@ -17,7 +17,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kseg.compression import CODECS, CodecError, DecompressionLimit, _libraries, codec_name, compress, decompress
+from kseg.codec_libraries import CodecError, DecompressionLimit, libraries
+from kseg.compression import CODECS, codec_name, compress, decompress
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 COMPRESSED = (GZIP, SNAPPY, LZ4, ZSTD)
@@ -418,7 +419,7 @@ def test_threads_do_not_share_contexts() -> None:
     def work() -> None:
         for codec in COMPRESSED:
             assert decompress(codec, compress(codec, TEXT), limit=LIMIT) == TEXT
-        contexts.extend([_libraries.lz4[1], _libraries.zstd[0].__self__])
+        contexts.extend([libraries.lz4[1], libraries.zstd[0].__self__])
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:
@@ -431,7 +432,7 @@ def test_threads_do_not_share_contexts() -> None:
 def test_a_cut_batch_leaves_nothing_for_the_next() -> None:
     """A kept LZ4 context that still waits for 7 bytes of an uncompressed block would take them from the next header."""
     cut = compress(LZ4, b"")[:7] + struct.pack("<I", 0x80000000 | 100) + bytes(93)
-    vars(_libraries).pop("lz4", None)  # one that no other test has used
+    vars(libraries).pop("lz4", None)  # one that no other test has used
     with pytest.raises(CodecError):
         decompress(LZ4, cut, limit=LIMIT)
     assert decompress(LZ4, compress(LZ4, TEXT), limit=LIMIT) == TEXT
@@ -453,7 +454,7 @@ def test_errors_survive_a_worker_process() -> None:
     assert (error.limit, str(error)) == (7, str(DecompressionLimit(7)))
 
 
-def test_libraries_are_imported_on_first_use() -> None:
+def testlibraries_are_imported_on_first_use() -> None:
     """They cost 34 ms, and `kseg --help` meets no batch."""
     program = (
         "import sys, kseg.compression; print(sorted({'lz4', 'cramjam', 'snappy', 'zstandard'} & sys.modules.keys()))"

@@ -14,13 +14,14 @@ PACKAGE = Path(__file__).parents[1] / "kseg"
 
 #: Every module of the package, a floor a line; a new one goes below the last that it imports.
 ORDER = """
-    log_format errors sniff control_records compression progress engine conversion
+    log_format errors sniff control_records progress engine conversion
+    codec_libraries snappy_blocks lz4_frames zstd_frames compression
     findings settings storage safe_output
     kernel records heads tape search resync segment
     splitting chunk deep_iteration dump reading
     checks record_checks validate parallel rule_docs
     encoder survey batch_packer records_builder indexes runs read_back transcode convert
-    salvage txn_index repair
+    txn_index losses salvage repair
     rows dump_text record_lines hexdump
     reports report_html
     output dump_output report_output
@@ -32,11 +33,11 @@ ORDER = """
 ROOMS = {
     "click": {"cli", "cli_convert", "cli_repair"},
     "rich": {"output", "dump_output", "report_output", "progress"},
-    "lz4": {"compression"},
-    "cramjam": {"compression"},
-    "snappy": {"compression"},
-    "zstandard": {"compression"},
-    "crc32c": {"kernel", "encoder", "search", "salvage", "txn_index"},
+    "lz4": {"codec_libraries", "lz4_frames"},
+    "cramjam": {"codec_libraries", "snappy_blocks"},
+    "snappy": {"snappy_blocks"},
+    "zstandard": {"codec_libraries", "zstd_frames"},
+    "crc32c": {"kernel", "encoder", "search", "txn_index"},
     "fsspec": {"storage"},
     "pyarrow": {"rows", "spark"},
     "pyspark": {"spark"},

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from kseg import deep_iteration, log_format, rows
-from kseg.compression import CodecError
+from kseg.codec_libraries import CodecError
 from kseg.errors import UsageError
 from kseg.findings import Finding
 from kseg.records import Header, Record, RecordBatch, record_batch

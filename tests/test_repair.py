@@ -5,7 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,9 +25,9 @@ from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError
 from kseg.findings import Policy, Severity
 from kseg.indexes import read_offset_index
 from kseg.log_format import LOG_OVERHEAD
+from kseg.losses import Lost, Mended
 from kseg.records_builder import PlainRecord, build_batch, build_message
 from kseg.repair import Plan, repair
-from kseg.salvage import Lost, Mended
 from kseg.storage import SegmentFile
 from kseg.txn_index import ABORTED_TXN, AbortedTxn, Transactions, read_txn_index
 from kseg.validate import Settings, validate_segment
@@ -134,6 +139,15 @@ def test_mended_fixtures_are_what_they_were(name: str, tmp_path: Path) -> None:
     assert (tmp_path / FIRST).read_bytes() == SOUND.read_bytes()
 
 
+def test_a_wrapper_gets_its_largest_timestamp_back(tmp_path: Path) -> None:
+    """Of v1 it is the wrapper's own timestamp, behind a CRC-32."""
+    data = (SEGMENTS / "2.8.2-v1-gzip" / FIRST).read_bytes()
+    place = entries(data)[1]
+    out, told = mend(damage.alter(data, place.at, timestamp=NOW * 2), tmp_path)
+    assert out == data
+    assert [what.rule for what in told] == ["max-timestamp-mismatch"]
+
+
 @pytest.mark.parametrize(("odd", "epoch"), [(0, 2_000_000_000), (2, 2_000_000_000), (2, 1), (4, 1)])
 def test_a_wrong_leader_epoch_costs_nothing(odd: int, epoch: int, tmp_path: Path) -> None:
     """It is outside the CRC: whichever is odd becomes -1, and those behind a high one are left alone."""
@@ -208,8 +222,6 @@ def test_every_entry_damaged_leaves_an_empty_log(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_random_damage(seed: int, tmp_path: Path) -> None:
     """Whatever happened to a segment, its copy is clean, holds nothing but its entries, and accounts for each byte."""
-    import random
-
     dice = random.Random(seed)
     segments = [folder / FIRST for folder in FOLDERS if (folder / FIRST).exists() and "live" not in folder.name]
     data = sound = dice.choice(segments).read_bytes()
@@ -539,6 +551,44 @@ def test_a_window_is_no_seam(tmp_path: Path) -> None:
     assert len(out) == 195 * size
     index = (tmp_path / "out" / FIRST).with_suffix(".index").read_bytes()
     assert len(list(read_offset_index(index, 0))) == 194
+
+
+PROGRAM = """
+import sys
+from kseg.cli import main
+from kseg.cli_repair import repair
+main.add_command(repair)
+main(["repair", *sys.argv[1:]])
+"""
+
+
+def test_killed_at_any_moment(tmp_path: Path) -> None:
+    """Either there is no target, or it is whole."""
+    source, target = tmp_path / "in.log", tmp_path / "out" / FIRST
+    target.parent.mkdir()
+    value = damage.noise(200) * 10
+    data = b"".join(build_batch([PlainRecord(n, b"k", value)]) for n in range(3000))
+    source.write_bytes(damage.flip(data, 1_000_000))
+    args = [sys.executable, "-c", PROGRAM, str(source), str(target)]
+    begun = time.monotonic()
+    assert subprocess.run(args, capture_output=True, check=False).returncode == 1
+    whole_time, whole = time.monotonic() - begun, target.read_bytes()
+    dice = random.Random(3)
+    killed = 0
+    for _ in range(8):
+        for path in target.parent.iterdir():
+            path.unlink()
+        process = subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            process.communicate(timeout=dice.uniform(0, whole_time))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+        killed += process.returncode == -signal.SIGKILL
+        assert not target.exists() or target.read_bytes() == whole
+        for index in index_paths(target):
+            assert target.exists() or not index.exists()
+    assert killed >= 3
 
 
 @pytest.mark.interop

@@ -1,0 +1,120 @@
+"""What a repair tells: stretches that are lost or mended, what became of a segment, and findings kept by their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kseg.errors import UnreadableError
+from kseg.findings import RULES, Finding, Policy, Severity, Verdict
+
+#: Errors of an entry that do not cost it: the right value is known, or of no consequence.
+PROVED = frozenset({"invalid-size", "unknown-magic"})
+MENDABLE = PROVED | {"max-timestamp-mismatch"}
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A stretch of the source that is not in the result: bytes ``position`` to ``end`` (exclusive).
+
+    ``offset`` and ``last_offset`` (inclusive) are those it held, as far as known; None where its header is no witness.
+    """
+
+    file: str
+    position: int
+    end: int
+    offset: int | None
+    last_offset: int | None
+    rule: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mended(Lost):
+    """A stretch of the source that is in the result, but put right."""
+
+
+#: Told of each lost or mended stretch, in the order of the file (a leader epoch may be told one entry late).
+Tell = Callable[[Lost], None]
+
+
+@dataclass(slots=True)
+class Salvaged:
+    """What became of one segment. Sizes are bytes; ``kept`` and ``dropped`` count entries, ``records`` those kept.
+
+    ``first_lost_offset`` is the offset from which on the log is no longer what it was, None if nothing was lost.
+    ``first_offset`` and ``last_offset`` are those of the kept entries. ``zeros`` are bytes of a preallocated tail,
+    ``misfits`` entries whose offsets lie past the segment's end.
+    """
+
+    source: str
+    target: str
+    kept: int = 0
+    dropped: int = 0
+    records: int = 0
+    mended: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    lost_bytes: int = 0
+    lost_ranges: int = 0
+    zeros: int = 0
+    misfits: int = 0
+    first_offset: int | None = None
+    last_offset: int | None = None
+    first_lost_offset: int | None = None
+
+
+class Findings:
+    """Findings by the byte they are about, until the reading is past them. Raises UnreadableError for fatal ones."""
+
+    def __init__(self, file: str, policy: Policy) -> None:
+        self.at: dict[int, list[Finding]] = {}
+        self._file = file
+        self.policy = policy
+
+    def __call__(self, finding: Finding) -> None:
+        severity = self.policy.severity(RULES[finding.rule])
+        if severity is Severity.FATAL:
+            raise UnreadableError(f"{self._file}: {Verdict(self._file, severity, finding).message}")
+        # A rule that was lowered spares its entry; a proved size or magic must be written right all the same.
+        if severity >= Severity.ERROR or finding.rule in PROVED or finding.rule == "zero-tail":
+            self.at.setdefault(finding.position or 0, []).append(finding)
+
+    def cost(self, position: int) -> bool:
+        """Whether the entry at that byte has an error that can't be mended."""
+        return any(finding.rule not in MENDABLE for finding in self.at.get(position, ()))
+
+    def take(self, begin: int, end: int) -> list[Finding]:
+        """The first finding of each place from byte ``begin`` to ``end``; they are forgotten."""
+        taken = [self.at.pop(position) for position in sorted(self.at) if begin <= position < end]
+        return [next((f for f in found if f.rule not in MENDABLE), found[0]) for found in taken]
+
+
+class Errors:
+    """Keeps the findings that cost an entry."""
+
+    def __init__(self, findings: Findings) -> None:
+        self.found: list[Finding] = []
+        self.policy = findings.policy
+
+    def __call__(self, finding: Finding) -> None:
+        if self.policy.severity(RULES[finding.rule]) >= Severity.ERROR:
+            self.found.append(finding)
+
+
+def offsets_of(finding: Finding, low: int, high: int | None, alone: bool) -> tuple[int | None, int | None]:
+    """The offsets that were lost, as the finding says, if its header is to be believed between its neighbours.
+
+    Those leave room for ``low`` to ``high`` (None: not known); ``alone`` it was all that there was between them.
+    """
+    first, last = finding.offset, finding.last_offset
+    if last is not None and low <= last and (high is None or last <= high) and (first is None or low <= first <= last):
+        return (low if first is None else first), last
+    if alone and high is not None:
+        return (low, high) if low <= high else (None, None)
+    return None, None
+
+
+def message(finding: Finding) -> str:
+    rule = RULES[finding.rule]
+    return Verdict("", rule.severity, finding).message
