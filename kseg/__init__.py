@@ -46,6 +46,10 @@ _EXPORTS = {
 __all__ = sorted([*_EXPORTS, "engine", "version_line"])
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 

@@ -70,6 +70,8 @@ def _offsets(context: click.Context, parameter: click.Parameter, text: str | Non
         bounds = None, None
     if not colon or bounds == (None, None):
         raise click.BadParameter("give A:B, A: or :B; B itself is not taken")
+    if None not in bounds and bounds[0] >= bounds[1]:  # type: ignore[operator]
+        raise click.BadParameter("B is not taken itself, so it must be more than A")
     return bounds
 
 
@@ -126,7 +128,7 @@ def _format(names: Iterable[str]) -> Callable[[Any], Any]:
 def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | None, **options: Any) -> int:
     """Show what is in segments: entries, or with --deep their records."""
     from kseg.dump import Beginning, Filter, dump_segment, limited
-    from kseg.storage import find_segments
+    from kseg.storage import find_segments, refuse_as_output
 
     first, end = options["offsets"]
     key = options["key"]
@@ -143,8 +145,11 @@ def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | 
         raise UsageError("--key looks into records: it needs --deep")
     notes = _Notes()
 
+    files = list(notes.attempt(chain.from_iterable(map(find_segments, paths))))
+    refuse_as_output(output, [file.path for file in files])
+
     def rows() -> Iterator[Any]:
-        for file in notes.attempt(chain.from_iterable(map(find_segments, paths))):
+        for file in files:
             notes.file = file.path
             dumped = dump_segment(
                 file.path,
@@ -161,6 +166,8 @@ def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | 
     with destination(output) as out:
         view = View(deep=not shallow, encoding=options["encoding"], terminal=out.isatty())
         writer(DUMP_FORMATS, format_name)(limited(rows(), options["limit"]), out, view)
+        if notes.failed and not notes.rows:
+            raise click.exceptions.Exit(FAILED)  # within, so that an older result stays in its place
     return notes.exit_code()
 
 
@@ -170,7 +177,7 @@ class _Notes:
     def __init__(self) -> None:
         self.file = ""
         self.rows = False
-        self._failed = False
+        self.failed = False
         self._found = False
         self._told: dict[tuple[str, str], int] = {}
 
@@ -196,13 +203,13 @@ class _Notes:
         except KsegError as error:
             if isinstance(error, UsageError):
                 raise
-            self._failed = True
+            self.failed = True
             _fail(str(error))
 
     def exit_code(self) -> int:
-        if not (self.rows or self._failed):
+        if not (self.rows or self.failed):
             click.echo("kseg: no rows", err=True)
-        return FAILED if self._failed else FOUND if self._found else 0
+        return FAILED if self.failed else FOUND if self._found else 0
 
 
 @main.command()
@@ -230,7 +237,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     """Check segments: framing, CRCs, batches, records, codecs. Findings are listed by byte and offset."""
     from kseg.parallel import cores, validate_files
     from kseg.progress import shown
-    from kseg.storage import SegmentFile, find_segments, local_size
+    from kseg.storage import SegmentFile, find_segments, local_size, refuse_as_output
     from kseg.validate import FileResult, Progress, Settings, Summary
 
     options = _with_settings(context)
@@ -252,6 +259,8 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
             files += find_segments(path)
         except KsegError as error:
             failed = bool(_fail(str(error)))
+
+    refuse_as_output(output, [file.path for file in files])
 
     def results(progress: Progress) -> Iterator[FileResult]:
         nonlocal failed
@@ -282,7 +291,10 @@ def _with_settings(context: click.Context) -> dict[str, Any]:
         setting = "format" if name == "format_name" else name
         given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
         if setting in found and not given:
-            options[name] = parameter.type_cast_value(context, found[setting])
+            try:
+                options[name] = parameter.type_cast_value(context, found[setting])
+            except click.BadParameter as error:
+                raise UsageError(f"the settings file: {setting}: {error.message}") from error
     return options
 
 

@@ -131,7 +131,17 @@ def convert(source: str, target: str, plan: Plan, report: Report = _silence) -> 
     return Result((convert_segment(source, goal, plan, report),))
 
 
+_OF_A_PARTITION = re.compile(r"\d{20}|leader-epoch-checkpoint|partition\.metadata")
+
+
 def refuse_overlap(source: str, target: Path) -> None:
+    """Raises UsageError where writing ``target`` could touch the source or what is none of a partition's files."""
+    if target.name == "-" or target.name.endswith((".index", ".timeindex", ".txnindex", ".snapshot")):
+        raise UsageError(f"{target}: no name for a segment; DST is a .log file or a folder")
+    if target.is_dir():
+        foreign = sorted(entry.name for entry in os.scandir(target) if not _OF_A_PARTITION.match(entry.name))
+        if foreign:
+            raise UsageError(f"{target} holds {foreign[0]}, which is no file of a partition: it would be lost")
     if not os.path.exists(source):
         return
     first, second = Path(os.path.realpath(source)), Path(os.path.realpath(target))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import csv
+import re
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any, TextIO
 
 from kseg import dump_text, hexdump, record_lines, rows
@@ -15,6 +15,7 @@ from kseg.record_lines import escape_controls, to_json
 Rows = Iterable[Beginning | Entry | Run]
 
 _TABLE_PAGE = 500
+_CSV_SPECIAL = re.compile(r'[",\r\n]')
 
 
 def write_jsonl(dumped: Rows, out: TextIO, view: View) -> None:
@@ -40,18 +41,23 @@ def write_csv(dumped: Rows, out: TextIO, view: View) -> None:
     columns = [column.name for column in (rows.RECORD_COLUMNS if view.deep else rows.BATCH_COLUMNS)]
     if view.deep:
         columns[columns.index("headers") : columns.index("headers")] = ["key_encoding", "value_encoding"]
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
+    out.write(",".join(columns) + "\n")
     for row in _plain_rows(dumped, view):
-        writer.writerow([_csv_cell(row.get(name), view) for name in columns])
+        out.write(",".join(_csv_cell(row.get(name), view) for name in columns) + "\n")
 
 
-def _csv_cell(value: Any, view: View) -> Any:
-    if isinstance(value, (dict, list)):
-        return to_json(value)
+def _csv_cell(value: Any, view: View) -> str:
+    """A null is nothing, an empty text is "": the csv module of Python 3.11 can't tell them apart."""
+    if value is None:
+        return ""
     if isinstance(value, bool):
         return str(value).lower()
-    return escape_controls(value) if view.terminal and isinstance(value, str) else value
+    text = to_json(value) if isinstance(value, (dict, list)) else str(value)
+    if view.terminal:
+        text = escape_controls(text)
+    if isinstance(value, int) or (text and not _CSV_SPECIAL.search(text)):
+        return text
+    return '"' + text.replace('"', '""') + '"'
 
 
 def write_text(dumped: Rows, out: TextIO, view: View) -> None:
@@ -70,6 +76,7 @@ def write_text(dumped: Rows, out: TextIO, view: View) -> None:
 def write_hex(dumped: Rows, out: TextIO, view: View) -> None:
     for item in dumped:
         if isinstance(item, Beginning):
+            out.write(f"file {escape_controls(item.file)}\n")
             continue
         for line in hexdump.run_lines(item) if isinstance(item, Run) else hexdump.entry_lines(item):
             out.write(line + "\n")
@@ -82,8 +89,9 @@ def write_table(dumped: Rows, out: TextIO, view: View) -> None:
 
     shown_on = console(out)
     columns = _RECORD_TABLE if view.deep else _BATCH_TABLE
-    found = _plain_rows(dumped, view)
-    while page := list(islice(found, _TABLE_PAGE)):
+    if view.terminal and shown_on.width < _WIDE:
+        columns = _RECORD_TABLE_NARROW if view.deep else _BATCH_TABLE_NARROW
+    for page in _pages(_plain_rows(dumped, view)):
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=Text(_cell(page[0]["file"])), title_justify="left")
         for name, align in columns:
             table.add_column(name, justify=align, overflow="ellipsis", no_wrap=align == "right")
@@ -101,6 +109,23 @@ _BATCH_TABLE: tuple[tuple[str, Any], ...] = (
     ("record_count", "right"), ("compression", "left"), ("max_timestamp", "right"), ("producer_id", "right"),
     ("base_sequence", "right"), ("partition_leader_epoch", "right"), ("crc_valid", "left"), ("flags", "left"),
 )  # fmt: skip
+
+
+# What fits 80 columns: narrower than this, the wide tables would lose the ends of their numbers.
+_WIDE = 150
+_RECORD_TABLE_NARROW = tuple(column for column in _RECORD_TABLE if column[0] in ("offset", "timestamp", "key", "value"))
+_BATCH_TABLE_NARROW = tuple(
+    column
+    for column in _BATCH_TABLE
+    if column[0] in ("position", "size", "base_offset", "last_offset", "compression", "crc_valid")
+)
+
+
+def _pages(found: Iterator[rows.Row]) -> Iterator[list[rows.Row]]:
+    """Rows for a table each: of one file, and not too many to be laid out at once."""
+    for _, of_file in groupby(found, key=lambda row: row["file"]):
+        while page := list(islice(of_file, _TABLE_PAGE)):
+            yield page
 
 
 def _flags(row: rows.Row) -> str | None:

@@ -209,7 +209,7 @@ def known_rule(name: str) -> Rule:
     import difflib
 
     for rule in _TABLE:
-        if name in (rule.name, rule.code):
+        if name.lower() in (rule.name, rule.code.lower()):
             return rule
     near = difflib.get_close_matches(name, RULES, n=2, cutoff=0.5)
     hint = f"; did you mean {' or '.join(near)}?" if near else "; `kseg rules` lists them"

@@ -63,8 +63,10 @@ def console(out: TextIO) -> Any:
 
 @contextmanager
 def destination(path: str | None) -> Iterator[TextIO]:
-    """Where results go: stdout, or a file that appears whole under its name, or not at all."""
-    if path is None:
+    """Where results go: stdout (None or ``-``), or a file that appears whole under its name, or not at all."""
+    if path in (None, "-"):
+        if sys.stdout is None:
+            raise KsegError("standard output is closed")
         reconfigure = getattr(sys.stdout, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(encoding="utf-8", errors="backslashreplace")
@@ -72,7 +74,7 @@ def destination(path: str | None) -> Iterator[TextIO]:
         sys.stdout.flush()
         return
     # A link stays a link: what it leads to is replaced. A device or a pipe can only be written to.
-    target = Path(path)
+    target = Path(str(path))
     if target.exists() and not target.is_file():
         try:
             with target.open("w", encoding="utf-8", errors="backslashreplace", newline="") as out:

@@ -8,6 +8,7 @@ from typing import BinaryIO
 
 from kseg.chunk import Chunk
 from kseg.deep_iteration import DECOMPRESSION_LIMIT, DeepIterator
+from kseg.errors import UsageError
 from kseg.findings import Report, ignore
 from kseg.records import Record, RecordBatch, record_batch
 from kseg.segment import SegmentReader, Window
@@ -26,6 +27,7 @@ class Segment:
         self._reader = reader
         self._report = report
         self._limit = decompression_limit
+        self._used = False
 
     def batches(self) -> Iterator[RecordBatch]:
         """Shallow iteration: each entry, also those whose CRC is bad (``crc_valid`` False)."""
@@ -40,7 +42,10 @@ class Segment:
                 yield chunk.record(i)
 
     def windows(self) -> Iterator[Window]:
-        """Entries in columns; a window is valid until the next is asked for."""
+        """Entries in columns; a window is valid until the next is asked for. Raises UsageError the second time."""
+        if self._used:
+            raise UsageError(f"{self.name}: a segment is read once; open it again")
+        self._used = True
         return self._reader.windows()
 
     def chunks(self) -> Iterator[Chunk]:

@@ -14,7 +14,12 @@ from kseg.validate import COUNTS, FileResult, Summary
 
 def summary_row(total: Summary) -> rows.Row:
     """The last line of a validation in JSON Lines."""
-    return {"kind": "summary", **{name: getattr(total, name) for name in COUNTS}, "verdict": total.verdict}
+    row = {"kind": "summary", **{name: getattr(total, name) for name in COUNTS}, "verdict": total.verdict}
+    if total.shallow:
+        row["records"] = None
+    # All of each rule, also those past --max-per-rule.
+    row["rules"] = dict(sorted(total.rules.items()))
+    return row
 
 
 def write_jsonl(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
@@ -68,16 +73,20 @@ def _print_advice(result: FileResult, shown: Any) -> None:
     told = {verdict.rule.name: verdict for verdict in result.verdicts if verdict.severity >= Severity.WARNING}
     for name, verdict in told.items():
         more = result.summary.rules[name] - sum(verdict.rule.name == name for verdict in result.verdicts)
-        shown.print(Text(f"  {name}: {f'{more} more. ' if more else ''}A broker: {verdict.rule.broker}", "dim"))
+        shown.print(
+            Text(f"  {name}{f' ({more} more)' if more else ''}, what a broker does: {verdict.rule.broker}", "dim")
+        )
 
 
 def summary_line(total: Summary) -> str:
     """One line for a person."""
     unread = f" {total.unread} unread," if total.unread else ""
+    records = "records not counted" if total.shallow else f"{total.records} records"
+    crcs = "; CRCs were not checked" if total.unchecked else ""
     return (
-        f"{total.verdict}: {total.files} files,{unread} {total.batches} batches, {total.records} records, "
+        f"{total.verdict}: {total.files} files,{unread} {total.batches} batches, {records}, "
         f"{total.bytes} bytes; {total.errors} errors, {total.warnings} warnings, {total.infos} notes; "
-        f"{total.lost_bytes} bytes lost"
+        f"{total.lost_bytes} bytes lost{crcs}"
     )
 
 

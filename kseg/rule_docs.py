@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from kseg.findings import RULES, Rule
 
 
@@ -9,15 +11,20 @@ def table() -> str:
     """Every rule, a line each."""
     width = max(map(len, RULES))
     return "\n".join(
-        f"{rule.code}  {rule.name:<{width}}  {rule.severity.label:<7}  {rule.message}" for rule in RULES.values()
+        f"{rule.code}  {rule.name:<{width}}  {rule.severity.label:<7}  {said(rule)}" for rule in RULES.values()
     )
+
+
+def said(rule: Rule) -> str:
+    """The rule's message with its facts by name."""
+    return re.sub(r"\{note\}|\{where\}", "", re.sub(r":[^}]*\}", "}", rule.message))
 
 
 def explain(rule: Rule) -> str:
     """One rule in full."""
     return (
         f"{rule.code} {rule.name} ({rule.severity.label}{', cannot be lowered' if rule.severity > 3 else ''})\n"
-        f"  says:    {rule.message}\n"
+        f"  says:    {said(rule)}\n"
         f"  broker:  {rule.broker}"
     )
 
@@ -26,7 +33,7 @@ def markdown() -> str:
     """The table of the README."""
     lines = ["| code | rule | severity | says | what a broker does about it |", "|---|---|---|---|---|"]
     rows = (
-        f"| {rule.code} | `{rule.name}` | {rule.severity.label} | {rule.message} | {rule.broker} |"
+        f"| {rule.code} | `{rule.name}` | {rule.severity.label} | {said(rule)} | {rule.broker} |"
         for rule in RULES.values()
     )
     return "\n".join([*lines, *rows])

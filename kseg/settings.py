@@ -39,5 +39,5 @@ def _options(table: dict[str, Any], name: str, known: set[str]) -> dict[str, Any
             raise UsageError(f"{name}: {key!r} is no setting; there are {', '.join(sorted(known))}")
         if option == "rule" and isinstance(value, dict):
             value = [f"{rule}={severity}" for rule, severity in value.items()]
-        options[option] = value
+        options[option] = [value] if option == "rule" and isinstance(value, str) else value
     return options

@@ -10,11 +10,11 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 from kseg.errors import UnreadableError, UsageError
 
@@ -22,7 +22,6 @@ STDIN = "-"
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _SEGMENT_NAME = re.compile(r"(\d{20})\.log(?:\.deleted|\.cleaned|\.swap)?$")
 _SNAPSHOT_NAME = re.compile(r"(\d{20})-\d{10}\.checkpoint$")
-_PARTITION_NAME = re.compile(r"(.+)-(\d+)$")
 
 
 class Source:
@@ -136,6 +135,15 @@ def local_size(path: str) -> int | None:
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
+def refuse_as_output(output: str | None, inputs: Iterable[str]) -> None:
+    """Raises UsageError when results would be written over one of the inputs, by whatever name."""
+    if output is None or not os.path.exists(output):
+        return
+    for path in inputs:
+        if os.path.exists(path) and os.path.samefile(path, output):
+            raise UsageError(f"{output} is an input: inputs are never changed")
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
     """A segment to work on. ``active`` is the newest of its partition folder, where a broker may be writing."""
@@ -145,7 +153,7 @@ class SegmentFile:
 
 
 def find_segments(path: str) -> Iterator[SegmentFile]:
-    """The segments a PATH stands for: itself, or those of a partition folder or of a log dir's partition folders.
+    """The segments a PATH stands for: itself, or those of a partition folder, a log dir, or any folder of these.
 
     In Kafka's order: folders by name, segments by offset. Raises UnreadableError where there is nothing.
     """
@@ -157,16 +165,17 @@ def find_segments(path: str) -> Iterator[SegmentFile]:
     except OSError as error:
         raise UnreadableError(f"{path}: {error.strerror or error}") from error
     found = list(_segments_in(Path(path), names))
-    for name in names:
-        folder = Path(path, name)
-        if _PARTITION_NAME.match(name) and folder.is_dir():
-            try:
-                found += _segments_in(folder, sorted(os.listdir(folder)))
-            except OSError as error:
-                raise UnreadableError(f"{folder}: {error.strerror or error}") from error
+    for folder, folders, _ in os.walk(path, onerror=_unreadable):
+        folders.sort()
+        if folder != path:
+            found += _segments_in(Path(folder), sorted(os.listdir(folder)))
     if not found:
-        raise UnreadableError(f"{path}: no segment (a .log named by 20 digits) and no partition folder in it")
+        raise UnreadableError(f"{path}: no segment in it or below it (a .log named by 20 digits)")
     yield from found
+
+
+def _unreadable(error: OSError) -> NoReturn:
+    raise UnreadableError(f"{error.filename}: {error.strerror or error}") from error
 
 
 def _segments_in(folder: Path, names: list[str]) -> Iterator[SegmentFile]:

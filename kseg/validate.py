@@ -40,12 +40,28 @@ def no_progress(count: int) -> None:
     """Tells nobody."""
 
 
-COUNTS = ("files", "unread", "batches", "records", "bytes", "errors", "warnings", "infos", "lost_bytes")
+COUNTS = (
+    "files",
+    "unread",
+    "unchecked",
+    "shallow",
+    "batches",
+    "records",
+    "bytes",
+    "errors",
+    "warnings",
+    "infos",
+    "lost_bytes",
+)
 
 
 @dataclass(slots=True)
 class Summary:
-    """Counts over one file or many: ``unread`` files could not be read; ``rules`` are findings by rule."""
+    """Counts over one file or many; ``rules`` are findings by rule.
+
+    ``unread`` files could not be read, of ``unchecked`` ones the CRCs were not computed, and of ``shallow`` ones no
+    entry was opened, so that their records are not counted.
+    """
 
     files: int = 0
     batches: int = 0
@@ -57,11 +73,19 @@ class Summary:
     lost_bytes: int = 0
     rules: Counter[str] = field(default_factory=Counter)
     unread: int = 0
+    unchecked: int = 0
+    shallow: int = 0
 
     @property
     def verdict(self) -> str:
-        """``damaged`` with an error, ``undetermined`` where something or everything could not be read, else ``sound``."""
-        return "damaged" if self.errors else "undetermined" if self.unread or not self.files else "sound"
+        """``damaged`` with an error; ``undetermined`` where something was unread, unchecked or lost; or ``sound``."""
+        return (
+            "damaged"
+            if self.errors
+            else "undetermined"
+            if self.unread or self.lost_bytes or self.unchecked or not self.files
+            else "sound"
+        )
 
     def at_least(self, severity: Severity) -> bool:
         """Whether there are findings of that severity or worse."""
@@ -119,6 +143,8 @@ class Tally:
                 self.verdicts.append(verdict)
         self.summary.add(later.summary)
         self.summary.files = 1
+        self.summary.unchecked = later.summary.unchecked
+        self.summary.shallow = later.summary.shallow
 
     def result(self, unread: str | None = None) -> FileResult:
         """What has been gathered, in the order of the file."""
@@ -150,6 +176,8 @@ def run_checks(source: Source, settings: Settings, tally: Tally, progress: Progr
     history = History()
     opener = DeepIterator(tally)
     summary = tally.summary
+    summary.unchecked = int(not settings.verify_crc)
+    summary.shallow = int(not settings.deep)
     done = source.start
     for window in reader.windows():
         summary.batches += window.batches.count

@@ -177,6 +177,33 @@ def test_the_source_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [copy.name]
 
 
+def test_results_never_go_over_an_input(tmp_path: Path) -> None:
+    copy = tmp_path / "00000000000000000000.log"
+    shutil.copy(PLAIN, copy)
+    link = tmp_path / "link"
+    link.symlink_to(copy)
+    for arguments in (("dump", "-o", copy, copy), ("validate", "-o", link, tmp_path), ("dump", "-o", copy, tmp_path)):
+        assert kseg(*arguments).returncode == 2
+    assert copy.read_bytes() == PLAIN.read_bytes()
+
+
+def test_a_result_stays_when_there_is_no_new_one(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("mine")
+    assert kseg("dump", "--format", "csv", "-o", tmp_path / "rows.csv", tmp_path / "absent").returncode == 2
+    assert (tmp_path / "rows.csv").read_text() == "mine"
+
+
+def test_converting_by_force_leaves_what_is_not_a_partitions(tmp_path: Path) -> None:
+    (tmp_path / "precious.txt").write_text("mine")
+    assert kseg("convert", "--force", "any-to-v2", SEGMENTS / "2.8.2-v1-none", tmp_path).returncode == 2
+    assert (tmp_path / "precious.txt").read_text() == "mine"
+
+
+def test_csv_tells_null_from_empty() -> None:
+    lines = kseg("dump", "--deep", "--limit", "3", "--format", "csv", PLAIN).stdout.splitlines()
+    assert [line.split(",")[7] for line in lines[1:]] == ["", '""', "key-2"]
+
+
 def test_rules_are_listed_and_explained() -> None:
     from kseg.findings import RULES
 
