@@ -515,10 +515,10 @@ def test_an_existing_target_is_kept_without_force(partition: Path, tmp_path: Pat
     assert index_paths(target)[0].stat().st_size % 8 == 0
     assert read(target.read_bytes())[0][0].magic == 2
     assert run("v1-to-v2", partition, tmp_path / "topic-1").exit_code == 0
-    (tmp_path / "topic-1" / "old").write_bytes(b"")
+    (tmp_path / "topic-1" / "00000000000000000999.log").write_bytes(b"")
     assert run("v1-to-v2", partition, tmp_path / "topic-1").exit_code == 2
     assert run("v1-to-v2", "--force", partition, tmp_path / "topic-1").exit_code == 0
-    assert not (tmp_path / "topic-1" / "old").exists()
+    assert not (tmp_path / "topic-1" / "00000000000000000999.log").exists()
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
