@@ -25,24 +25,21 @@ CHUNK_BYTES = 8 * 1024 * 1024
 _QUIRKS = {
     "lz4-header-checksum": "the LZ4 header checksum is the wrong one that Kafka 0.8 and 0.9 wrote (KAFKA-3160)",
     "trailing-bytes": "bytes follow the compressed stream; readers ignore them",
-    "snappy-unframed": "a raw snappy block without snappy-java's framing",
     "lz4-content-size": "the LZ4 frame names another content size than it has; Kafka ignores the field",
     "lz4-content-checksum": "the LZ4 content checksum is wrong; Kafka ignores the field",
     "snappy-little-endian": "snappy-java's header in little-endian, as some other writers leave it",
 }
-_EXPECTED_QUIRKS = frozenset({"snappy-unframed"})
+_EXPECTED_QUIRKS = frozenset({"snappy-unframed"})  # librdkafka writes raw blocks, and brokers store them so
 
 
 class DeepIterator:
-    """Opens window after window of one segment, reusing the columns. ``unopened`` counts entries it could not open."""
+    """Opens window after window of one segment, reusing the columns."""
 
     def __init__(self, report: Report = ignore, *, limit: int = DECOMPRESSION_LIMIT) -> None:
         self._report = report
         self._limit = limit
         self._records = RecordColumns(4096)
         self._faults: list[tuple[str, int, int, Any]] = []
-        self.unopened = 0
-        self.unopened_bytes = 0
 
     def chunks(self, window: Window) -> Iterator[Chunk]:
         """The window's records, entry by entry; entries whose CRC is bad are passed over."""
@@ -76,8 +73,6 @@ class DeepIterator:
         compressed = self._compressed_bytes(chunk, row)
         payload = self._inflate(batches, row, compressed) if compressed is not None else None
         if payload is None:
-            self.unopened += 1
-            self.unopened_bytes += batches.size[row]
             batches.record_total[row] = 0
             return 0
         view = memoryview(payload)
