@@ -17,7 +17,7 @@ def table() -> str:
 
 def said(rule: Rule) -> str:
     """The rule's message with its facts by name."""
-    return re.sub(r"\{note\}|\{where\}", "", re.sub(r":[^}]*\}", "}", rule.message))
+    return re.sub(r"\{note\}|\{where\}", "", re.sub(r"\{(\w+):[^}]*\}", r"{\1}", rule.message))
 
 
 def explain(rule: Rule) -> str:

@@ -210,6 +210,9 @@ def test_rules_are_listed_and_explained() -> None:
     assert len(kseg("rules").stdout.splitlines()) == len(RULES)
     assert kseg("rules", "K201").stdout == kseg("rules", "crc-mismatch").stdout
     assert kseg("rules", "no-such").returncode == 2
+    # A format in a message's braces is not for people; the words around it are.
+    assert "the CRC says {stored}, the bytes say {computed}\n" in kseg("rules", "crc-mismatch").stdout
+    assert "the last entry is cut short: {why}" in kseg("rules", "truncated-tail").stdout
 
 
 def test_a_closed_pipe_is_no_error() -> None:
