@@ -14,12 +14,11 @@ import click
 
 import kseg
 from kseg.cli_convert import convert
+from kseg.cli_messages import FAILED, FOUND, Notes, fail, note
 from kseg.cli_repair import repair
 from kseg.errors import KsegError, UsageError
-from kseg.findings import RULES, Finding, Policy, Severity, known_rule, parse_severity
+from kseg.findings import Finding, Policy, known_rule, parse_severity
 from kseg.output import DUMP_FORMATS, REPORT_FORMATS, View, destination, writer
-
-FOUND, FAILED = 1, 2
 
 _FAIL_ON = click.Choice(["error", "warning", "info", "never"])
 
@@ -37,27 +36,20 @@ class Commands(click.Group):
             error.show()
             code = FAILED
         except click.Abort:
-            code = _fail("interrupted")
+            code = fail("interrupted")
         except BrokenPipeError:
             # The reader has what it wanted (head, less): the rest must not fail at exit either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = 0
         except KsegError as error:
-            code = _fail(str(error))
+            code = fail(str(error))
         except (OSError, MemoryError) as error:
-            code = _fail(str(error) or type(error).__name__)
+            code = fail(str(error) or type(error).__name__)
         except Exception as error:
             if os.environ.get("KSEG_DEBUG"):
                 raise
-            code = _fail(f"internal error, please report it: {type(error).__name__}: {error} (KSEG_DEBUG=1 shows more)")
+            code = fail(f"internal error, please report it: {type(error).__name__}: {error} (KSEG_DEBUG=1 shows more)")
         sys.exit(code)
-
-
-def _fail(line: str) -> int:
-    from kseg.record_lines import escape_controls
-
-    click.echo(f"kseg: {escape_controls(line)}", err=True)
-    return FAILED
 
 
 def _offsets(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int | None, int | None]:
@@ -143,58 +135,45 @@ def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | 
     )
     if key is not None and shallow:
         raise UsageError("--key looks into records: it needs --deep")
-    notes = _Notes()
+    met = _Met()
 
-    files = list(notes.attempt(chain.from_iterable(map(find_segments, paths))))
+    files = list(met.attempt(chain.from_iterable(map(find_segments, paths))))
     refuse_as_output(output, [file.path for file in files])
 
     def rows() -> Iterator[Any]:
         for file in files:
-            notes.file = file.path
+            met.file = file.path
             dumped = dump_segment(
                 file.path,
                 deep=not shallow,
                 headings=format_name == "text",
                 keep=keep,
                 verify_crc=not options["no_crc"],
-                report=notes,
+                report=met,
             )
-            for item in notes.attempt(dumped):
-                notes.rows |= not isinstance(item, Beginning)
+            for item in met.attempt(dumped):
+                met.rows |= not isinstance(item, Beginning)
                 yield item
 
     with destination(output) as out:
         view = View(deep=not shallow, encoding=options["encoding"], terminal=out.isatty())
         writer(DUMP_FORMATS, format_name)(limited(rows(), options["limit"]), out, view)
-        if notes.failed and not notes.rows:
+        if met.failed and not met.rows:
             raise click.exceptions.Exit(FAILED)  # within, so that an older result stays in its place
-    return notes.exit_code()
+    return met.exit_code()
 
 
-class _Notes:
-    """What a dump meets on its way: a line on stderr each, a few of each rule, and the exit code at the end."""
+class _Met:
+    """What a dump meets on its way: findings on stderr, and the exit code at the end."""
 
     def __init__(self) -> None:
         self.file = ""
         self.rows = False
         self.failed = False
-        self._found = False
-        self._told: dict[tuple[str, str], int] = {}
+        self._notes = Notes()
 
     def __call__(self, finding: Finding) -> None:
-        from kseg.findings import Verdict
-        from kseg.record_lines import escape_controls
-        from kseg.validate import MAX_PER_RULE
-
-        rule = RULES[finding.rule]
-        if rule.severity < Severity.WARNING:
-            return
-        self._found |= rule.severity >= Severity.ERROR
-        told = self._told[self.file, rule.name] = self._told.get((self.file, rule.name), 0) + 1
-        if told <= MAX_PER_RULE:
-            message = Verdict(self.file, rule.severity, finding).message
-            place = "" if finding.position is None else f" at byte {finding.position}"
-            click.echo(escape_controls(f"kseg: {self.file}: {rule.name}{place}: {message}"), err=True)
+        self._notes(self.file, finding)
 
     def attempt(self, rows: Iterator[Any]) -> Iterator[Any]:
         """The rows; where something can't be read, one line, and on to the next."""
@@ -204,12 +183,12 @@ class _Notes:
             if isinstance(error, UsageError):
                 raise
             self.failed = True
-            _fail(str(error))
+            fail(str(error))
 
     def exit_code(self) -> int:
         if not (self.rows or self.failed):
-            click.echo("kseg: no rows", err=True)
-        return FAILED if self.failed else FOUND if self._found else 0
+            note("no rows")
+        return FAILED if self.failed else FOUND if self._notes.errors else 0
 
 
 @main.command()
@@ -258,7 +237,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
         try:
             files += find_segments(path)
         except KsegError as error:
-            failed = bool(_fail(str(error)))
+            failed = bool(fail(str(error)))
 
     refuse_as_output(output, [file.path for file in files])
 
@@ -267,7 +246,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
         for result in validate_files(files, settings, options["jobs"] or cores(), progress):
             total.add(result.summary)
             if result.unread:
-                failed = bool(_fail(result.unread))
+                failed = bool(fail(result.unread))
             yield result
 
     sizes = [local_size(file.path) for file in files]

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kseg.cli_messages import FOUND, Notes, note
+
 if TYPE_CHECKING:
     from kseg.conversion import Conversion
     from kseg.convert import Result
-    from kseg.findings import Finding
-
-FOUND = 1
 
 
 @click.command()
@@ -38,51 +37,24 @@ def convert(direction: str, source: str, target: str, format_name: str, **option
     from kseg.convert import Plan
     from kseg.convert import convert as run
 
-    notes = _Notes()
+    notes = Notes()
     result = run(source, target, Plan.of(direction, **options), notes)
     _SUMMARIES[format_name](result)
     for name in result.left_out:
-        _note(f"{name} is not copied")
+        note(f"{name} is not copied")
     for conversion in result.segments:
         _note_size(conversion)
     return FOUND if notes.errors else 0
-
-
-def _note(line: str) -> None:
-    from kseg.record_lines import escape_controls
-
-    click.echo(f"kseg: {escape_controls(line)}", err=True)
 
 
 def _note_size(conversion: Conversion) -> None:
     from kseg.log_format import DEFAULT_MAX_MESSAGE_BYTES
 
     if conversion.largest_after > max(DEFAULT_MAX_MESSAGE_BYTES, conversion.largest_before):
-        _note(
+        note(
             f"{conversion.target}: the largest entry has {conversion.largest_after} bytes now: "
             "see that max.message.bytes of the topic allows it"
         )
-
-
-class _Notes:
-    """Findings on stderr, a few of each rule for each file."""
-
-    def __init__(self) -> None:
-        self.errors = 0
-        self._told: Counter[tuple[str, str]] = Counter()
-
-    def __call__(self, path: str, finding: Finding) -> None:
-        from kseg.findings import RULES, Severity, Verdict
-        from kseg.validate import MAX_PER_RULE
-
-        rule = RULES[finding.rule]
-        if rule.severity < Severity.WARNING:
-            return
-        self.errors += rule.severity >= Severity.ERROR
-        self._told[path, rule.name] += 1
-        if self._told[path, rule.name] <= MAX_PER_RULE:
-            message = Verdict(path, rule.severity, finding).message
-            _note(f"{path}: {rule.name} at byte {finding.position}: {message}")
 
 
 def _write_text(result: Result) -> None:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from kseg.cli_messages import FOUND, note
+
 if TYPE_CHECKING:
     from kseg.losses import Lost, Salvaged
     from kseg.repair import Plan, Result
-
-LOST = 1
 
 
 @click.command()
@@ -50,10 +50,10 @@ def repair(source: str, target: str | None, format_name: str, output: str | None
         result = run(source, target, plan, report.tell)
         report.finish(result, plan)
     for name in result.left_out:
-        _note(f"{name} is not copied")
+        note(f"{name} is not copied")
     for producer_id, offset in (result.open_transactions or {}).items():
-        _note(f"the transaction of producer {producer_id} from offset {offset} on has no end in this log")
-    return LOST if result.lost else 0
+        note(f"the transaction of producer {producer_id} from offset {offset} on has no end in this log")
+    return FOUND if result.lost else 0
 
 
 def _refuse_in(output: str, path: str | None) -> None:
@@ -65,12 +65,6 @@ def _refuse_in(output: str, path: str | None) -> None:
     first, second = os.path.realpath(path), os.path.realpath(output)
     if os.path.commonpath([first, second]) == first:
         raise UsageError(f"{output} can't be the report: it is {path}, or lies in it")
-
-
-def _note(line: str) -> None:
-    from kseg.record_lines import escape_controls
-
-    click.echo(f"kseg: {escape_controls(line)}", err=True)
 
 
 class _Text:
