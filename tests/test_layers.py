@@ -25,13 +25,13 @@ ORDER = """
     rows dump_text record_lines hexdump
     reports report_html
     output dump_output report_output
-    cli_messages cli_convert cli_repair cli
+    cli_options cli_messages cli_convert cli_repair cli
     __init__ __main__
 """.split()  # noqa: SIM905 (a list would stand a name a line)
 
 #: Third parties: where each may be imported, at the top of the module or, as most, only inside functions.
 ROOMS = {
-    "click": {"cli", "cli_messages", "cli_convert", "cli_repair"},
+    "click": {"cli", "cli_messages", "cli_options", "cli_convert", "cli_repair"},
     "rich": {"output", "dump_output", "report_output", "progress"},
     "lz4": {"codec_libraries", "lz4_frames"},
     "cramjam": {"codec_libraries", "snappy_blocks"},
