@@ -21,6 +21,9 @@ from kseg.errors import KsegError, UsageError
 from kseg.findings import Finding, Policy, known_rule, parse_severity
 from kseg.output import DUMP_FORMATS, REPORT_FORMATS, View, destination, writer
 
+# Of files that are passed over, how many are named.
+_PASSED_OVER_SHOWN = 8
+
 _FAIL_ON = click.Choice(["error", "warning", "info", "never"])
 
 
@@ -202,10 +205,14 @@ class _Met:
 @cli_options.jobs
 @click.pass_context
 def validate(context: click.Context, /, paths: tuple[str, ...], output: str | None, **_: Any) -> int:
-    """Check segments: framing, CRCs, batches, records, codecs. Findings are listed by byte and offset."""
+    """Check segments: framing, CRCs, batches, records, codecs; and the files beside them, each by itself.
+
+    Findings are listed by byte and offset.
+    """
     from kseg.parallel import cores, validate_files
     from kseg.progress import shown
-    from kseg.storage import SegmentFile, find_segments, local_size, refuse_as_output
+    from kseg.side_files import find_files
+    from kseg.storage import SegmentFile, local_size, refuse_as_output
     from kseg.validate import FileResult, Progress, Settings, Summary
 
     options = _with_settings(context)
@@ -222,11 +229,15 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     failed = False
 
     files: list[SegmentFile] = []
+    passed_over: list[str] = []
     for path in paths:
         try:
-            files += find_segments(path)
+            files += find_files(path, passed_over.append)
         except KsegError as error:
             failed = bool(fail(str(error)))
+    if passed_over and files:
+        shown_names = ", ".join(passed_over[:_PASSED_OVER_SHOWN]) + ", …" * (len(passed_over) > _PASSED_OVER_SHOWN)
+        note(f"passed over, not Kafka's or not in use ({len(passed_over)}): {shown_names}")
 
     refuse_as_output(output, [file.path for file in files])
 

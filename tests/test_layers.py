@@ -18,11 +18,12 @@ ORDER = """
     codec_libraries snappy_blocks lz4_frames zstd_frames compression
     findings settings storage safe_output
     kernel records heads tape search resync segment
-    splitting chunk deep_iteration dump reading
-    checks record_checks validate parallel rule_docs
-    encoder survey batch_packer records_builder indexes runs read_back transcode convert
-    txn_index losses salvage repair
-    rows dump_text record_lines hexdump
+    splitting chunk deep_iteration dump reading rows
+    side_reading indexes producer_snapshot txn_index index_files checkpoint_files metadata_files side_files
+    checks record_checks kraft_snapshot validate parallel rule_docs
+    encoder survey batch_packer records_builder runs read_back transcode convert
+    losses salvage repair
+    dump_text record_lines hexdump
     reports report_html
     output dump_output report_output
     cli_options cli_messages cli_convert cli_repair cli
@@ -37,7 +38,7 @@ ROOMS = {
     "cramjam": {"codec_libraries", "snappy_blocks"},
     "snappy": {"snappy_blocks"},
     "zstandard": {"codec_libraries", "zstd_frames"},
-    "crc32c": {"kernel", "encoder", "search", "txn_index"},
+    "crc32c": {"kernel", "encoder", "search", "producer_snapshot"},
     "fsspec": {"storage"},
     "pyarrow": {"rows", "spark"},
     "pyspark": {"spark"},
