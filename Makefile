@@ -50,6 +50,8 @@ $(VENV)/.installed: $(SOURCES) | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
 	@touch $@
 
+# The group spark is half a gigabyte, and comes last: with SPARK= it is left out, and what needs it skips.
+SPARK := --group spark
 $(VENV)/.tested: $(VENV)/.installed
-	$(BIN)/python -m pip install -q --disable-pip-version-check --group test --group lab --group check
+	$(BIN)/python -m pip install -q --disable-pip-version-check --group test --group lab --group check $(SPARK)
 	@touch $@

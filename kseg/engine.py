@@ -22,6 +22,7 @@ COMPILED_MODULES = (
     "kseg.encoder",
     "kseg.survey",
     "kseg.record_lines",
+    "kseg.gather",
 )
 
 

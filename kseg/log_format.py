@@ -103,9 +103,11 @@ NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
 NO_PARTITION_LEADER_EPOCH = -1
 INT32_MAX = 0x7FFFFFFF
-INT64_MAX = 0x7FFFFFFFFFFFFFFF
 # kseg's own: a stored 64-bit number and a delta are added inside this, so that no engine overflows.
 SUM_LIMIT = 1 << 61
+# The years 1 to 9999 in epoch milliseconds: Python, SQL and Spark know no others.
+FIRST_MILLISECOND = -62_135_596_800_000
+LAST_MILLISECOND = 253_402_300_799_999
 
 #: ``message.max.bytes`` as brokers default to it: 1 MiB and one entry's overhead.
 DEFAULT_MAX_MESSAGE_BYTES = 1024 * 1024 + LOG_OVERHEAD

@@ -26,6 +26,7 @@ DUMP_FORMATS: Mapping[str, str] = {
     "csv": "kseg.dump_output:write_csv",
     "text": "kseg.dump_output:write_text",
     "hex": "kseg.dump_output:write_hex",
+    "parquet": "kseg.parquet_output:write_parquet",
 }
 REPORT_FORMATS: Mapping[str, str] = {
     "table": "kseg.report_output:write_table",

@@ -21,6 +21,8 @@ from kseg.errors import UnreadableError, UsageError
 STDIN = "-"
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _SEGMENT_NAME = re.compile(r"(\d{20})\.log(?:\.deleted|\.cleaned|\.swap)?$")
+# What a broker appends to a folder that it is deleting, moving between disks, or doesn't know (LocalLog).
+_PARTITION_FOLDER = re.compile(r"(.+)-(\d{1,10})(?:\.[0-9a-f]{32}-(?:delete|future|stray))?$")
 _SNAPSHOT_NAME = re.compile(r"(\d{20})-\d{10}\.checkpoint$")
 
 
@@ -113,6 +115,13 @@ def base_offset_of(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
+def topic_partition(path: str) -> tuple[str | None, int | None]:
+    """Topic and partition of a file by its folder's name, as ``orders-3``; None for others."""
+    folder = path.rpartition("/")[0] if _URL.match(path) else os.path.dirname(os.path.abspath(path))
+    match = _PARTITION_FOLDER.fullmatch(os.path.basename(folder))
+    return (match[1], int(match[2])) if match and path != STDIN else (None, None)
+
+
 def is_snapshot(name: str) -> bool:
     """Whether the name is a KRaft snapshot's, ``<20 digits>-<10 digits>.checkpoint``: a segment in all but name."""
     return _SNAPSHOT_NAME.search(name) is not None
@@ -146,7 +155,7 @@ def refuse_as_output(output: str | None, inputs: Iterable[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """A segment, or a file beside one. ``active`` is the newest of its folder, where a broker may be writing."""
+    """A segment to work on. ``active`` is the newest of its partition folder, where a broker may be writing."""
 
     path: str
     active: bool = False
@@ -157,33 +166,28 @@ def find_segments(path: str) -> Iterator[SegmentFile]:
 
     In Kafka's order: folders by name, segments by offset. Raises UnreadableError where there is nothing.
     """
-    if not is_folder(path):
+    if path == STDIN or _URL.match(path) or not os.path.isdir(path):
         yield SegmentFile(path)
         return
-    found = [file for folder, names in walk_folders(path) for file in segments_in(folder, names)]
+    try:
+        names = sorted(os.listdir(path))
+    except OSError as error:
+        raise UnreadableError(f"{path}: {error.strerror or error}") from error
+    found = list(_segments_in(Path(path), names))
+    for folder, folders, _ in os.walk(path, onerror=_unreadable):
+        folders.sort()
+        if folder != path:
+            found += _segments_in(Path(folder), sorted(os.listdir(folder)))
     if not found:
         raise UnreadableError(f"{path}: no segment in it or below it (a .log named by 20 digits)")
     yield from found
-
-
-def is_folder(path: str) -> bool:
-    """Whether a PATH is a local folder."""
-    return path != STDIN and not _URL.match(path) and os.path.isdir(path)
-
-
-def walk_folders(path: str) -> Iterator[tuple[Path, list[str]]]:
-    """A folder and all below it, by name, each with the names of its files, sorted. Raises UnreadableError."""
-    for folder, folders, names in os.walk(path, onerror=_unreadable):
-        folders.sort()
-        yield Path(folder), sorted(names)
 
 
 def _unreadable(error: OSError) -> NoReturn:
     raise UnreadableError(f"{error.filename}: {error.strerror or error}") from error
 
 
-def segments_in(folder: Path, names: list[str]) -> Iterator[SegmentFile]:
-    """Those among a folder's files that are segments, or snapshots of KRaft."""
+def _segments_in(folder: Path, names: list[str]) -> Iterator[SegmentFile]:
     logs = [name for name in names if re.fullmatch(r"\d{20}\.log", name)]
     for name in logs:
         yield SegmentFile(str(folder / name), active=name == logs[-1])
