@@ -45,7 +45,9 @@ SOUND = SEGMENTS / "4.3.0-v2-none" / FIRST
 # What the lab's brokers were set to.
 INDEX_INTERVAL = 512
 DAMAGED = sorted(
-    folder for folder in FINDINGS.iterdir() if '"severity": "error"' in (folder / "expect.jsonl").read_text("utf-8")
+    log.parent
+    for log in FINDINGS.glob("*/*.log")
+    if '"severity": "error"' in (log.parent / "expect.jsonl").read_text("utf-8")
 )
 # These need a setting that their expectation was made with.
 BY_OPTION = {"null-key", "oversize-entry"}
