@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -13,12 +13,16 @@ from typing import Any
 import click
 
 import kseg
+from kseg import cli_options
 from kseg.cli_convert import convert
 from kseg.cli_messages import FAILED, FOUND, Notes, fail, note
 from kseg.cli_repair import repair
 from kseg.errors import KsegError, UsageError
 from kseg.findings import Finding, Policy, known_rule, parse_severity
 from kseg.output import DUMP_FORMATS, REPORT_FORMATS, View, destination, writer
+
+# Of files that are passed over, how many are named.
+_PASSED_OVER_SHOWN = 8
 
 _FAIL_ON = click.Choice(["error", "warning", "info", "never"])
 
@@ -92,21 +96,11 @@ def main() -> None:
     """
 
 
-_paths = click.argument("paths", metavar="PATH...", nargs=-1, required=True)
-_output = click.option(
-    "-o", "--output", metavar="FILE", help="Write there instead of stdout; it appears whole or not at all."
-)
-
-
-def _format(names: Iterable[str]) -> Callable[[Any], Any]:
-    return click.option("--format", "format_name", type=click.Choice(list(names)), default="table", show_default=True)
-
-
 @main.command()
-@_paths
+@cli_options.paths
 @click.option("--shallow/--deep", default=True, help="One row an entry (the default), or one row a record.")
-@_format(DUMP_FORMATS)
-@_output
+@cli_options.output_format(DUMP_FORMATS)
+@cli_options.output
 @click.option("--offsets", metavar="A:B", callback=_offsets, help="Offsets A <= offset < B; either may be left out.")
 @click.option("--since", metavar="TIME", callback=_time, help="From that time on: ISO 8601 or epoch milliseconds.")
 @click.option("--until", metavar="TIME", callback=_time, help="Before that time.")
@@ -116,7 +110,7 @@ def _format(names: Iterable[str]) -> Callable[[Any], Any]:
 @click.option("--control/--no-control", default=None, help="Only control records, or none of them.")
 @click.option("--bytes", "encoding", type=click.Choice(["auto", "utf8", "hex", "base64"]), default="auto",
               show_default=True, help="How keys and values are written.")  # fmt: skip
-@click.option("--no-crc", is_flag=True, help="Don't check CRCs, as a consumer with check.crcs=false.")
+@cli_options.no_crc
 def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | None, **options: Any) -> int:
     """Show what is in segments: entries, or with --deep their records."""
     from kseg.dump import Beginning, Filter, dump_segment, limited
@@ -192,13 +186,13 @@ class _Met:
 
 
 @main.command()
-@_paths
+@cli_options.paths
 @click.option(
     "--deep/--shallow", default=True, help="Open every entry (the default), or look at headers and CRCs only."
 )
-@_format(REPORT_FORMATS)
-@_output
-@click.option("--no-crc", is_flag=True, help="Don't check CRCs, as a consumer with check.crcs=false.")
+@cli_options.output_format(REPORT_FORMATS)
+@cli_options.output
+@cli_options.no_crc
 @click.option("--max-message-bytes", type=click.IntRange(min=1), metavar="N",
               help="The topic's limit: larger entries are errors. Without it 1048588, and a warning.")  # fmt: skip
 @click.option("--compacted", is_flag=True, help="A compacted topic: every record needs a key, sequences have holes.")
@@ -208,15 +202,17 @@ class _Met:
 @click.option("--rule", multiple=True, metavar="NAME=SEVERITY", help="error, warning, info or ignore for that rule.")
 @click.option("--max-per-rule", type=click.IntRange(min=1), default=16, show_default=True, metavar="N",
               help="Findings shown of one rule in one file; all are counted.")  # fmt: skip
-@click.option(
-    "--jobs", type=click.IntRange(min=1), default=None, metavar="N", help="Processes to use (default: the cores)."
-)
+@cli_options.jobs
 @click.pass_context
 def validate(context: click.Context, /, paths: tuple[str, ...], output: str | None, **_: Any) -> int:
-    """Check segments: framing, CRCs, batches, records, codecs. Findings are listed by byte and offset."""
+    """Check segments: framing, CRCs, batches, records, codecs; and the files beside them, each by itself.
+
+    Findings are listed by byte and offset.
+    """
     from kseg.parallel import cores, validate_files
     from kseg.progress import shown
-    from kseg.storage import SegmentFile, find_segments, local_size, refuse_as_output
+    from kseg.side_files import find_files
+    from kseg.storage import SegmentFile, local_size, refuse_as_output
     from kseg.validate import FileResult, Progress, Settings, Summary
 
     options = _with_settings(context)
@@ -233,11 +229,15 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     failed = False
 
     files: list[SegmentFile] = []
+    passed_over: list[str] = []
     for path in paths:
         try:
-            files += find_segments(path)
+            files += find_files(path, passed_over.append)
         except KsegError as error:
             failed = bool(fail(str(error)))
+    if passed_over and files:
+        shown_names = ", ".join(passed_over[:_PASSED_OVER_SHOWN]) + ", …" * (len(passed_over) > _PASSED_OVER_SHOWN)
+        note(f"passed over, not Kafka's or not in use ({len(passed_over)}): {shown_names}")
 
     refuse_as_output(output, [file.path for file in files])
 

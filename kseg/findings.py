@@ -48,6 +48,8 @@ _I, _W, _E, _F = Severity.INFO, Severity.WARNING, Severity.ERROR, Severity.FATAL
 _TRUNCATES = "Recovery after an unclean stop truncates the log here and deletes every later segment; a consumer stops."
 _CONSUMER = "The broker does not open batches: it serves this one, and the consumer fails on it."
 _SILENT = "Nothing: the broker takes it as it is."
+_SNAPSHOT = "Deletes it, and goes by an older snapshot and the log behind that, or by the whole log."
+_OFFLINE = "Takes the log dir offline."
 
 # Codes by layer, never reused: K1 framing, K2 batch, K3 record, K4 codec, K5 side file, K6 across files, K7 conversion.
 _TABLE = (
@@ -125,6 +127,32 @@ _TABLE = (
     Rule("K403", "decompression-limit", _E, "the {codec} payload grows past {limit} bytes",
          "The consumer inflates it as far as its memory goes."),
     Rule("K404", "codec-quirk", _I, "{codec}: {why}", _SILENT),
+    # K5: files beside the log
+    Rule("K501", "index-size", _E, "{bytes} bytes are left over behind the last whole entry of {size}",
+         "After an unclean stop offset and time index are rebuilt, else rounded down; a .txnindex is appended to askew."),
+    Rule("K502", "index-not-increasing", _E, "offset {offset} at byte {log_position} of the log {why}",
+         "Look-ups go astray, and fetches with them; only an unclean stop has the index rebuilt."),
+    Rule("K503", "index-below-base", _E, "offset {offset} is below the {base} in the file's name",
+         "Of a .txnindex, recovers the segment; other indexes are rebuilt only after an unclean stop."),
+    Rule("K504", "time-index-not-increasing", _E, "timestamp {timestamp} of offset {offset} {why}",
+         "offsetsForTimes answers wrongly, and so does time retention; only an unclean stop has the index rebuilt."),
+    Rule("K505", "txn-index-version", _E, "version {version}, where only 0 is known",
+         "Fails to load the log."),
+    Rule("K506", "txn-index-order", _E, "offsets {first} to {last} of producer {producer_id} {why}",
+         "Nothing: consumers that read committed are told of the wrong transactions."),
+    Rule("K507", "snapshot-version", _E, "version {version}, where only 1 is known", _SNAPSHOT),
+    Rule("K508", "snapshot-size", _E, "{bytes} bytes, where {why}", _SNAPSHOT),
+    Rule("K509", "snapshot-crc", _E, "the CRC says {stored:#010x}, the bytes say {computed:#010x}", _SNAPSHOT),
+    Rule("K510", "checkpoint-malformed", _E, 'the line "{line}" {why}', _OFFLINE),
+    Rule("K511", "checkpoint-count", _E, "{found} entries, where {count} are announced", _OFFLINE),
+    Rule("K512", "epoch-not-increasing", _E,
+         "epoch {epoch} from offset {start_offset} after {previous} from {previous_start}",
+         "Forgets the earlier entries that conflict: followers may truncate too far back."),
+    Rule("K513", "metadata-malformed", _E, "{why}",
+         "partition.metadata takes the log dir offline; without meta.properties or quorum-state the broker won't start; "
+         ".kafka_cleanshutdown counts as there, without an epoch."),
+    Rule("K514", "kraft-snapshot-incomplete", _E, "{why}",
+         "Without the header, loading it fails; that the footer is missing goes unseen, and so does the metadata cut off."),
 )  # fmt: skip
 
 RULES: Mapping[str, Rule] = {rule.name: rule for rule in _TABLE}

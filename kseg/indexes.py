@@ -30,10 +30,10 @@ INDEX_INTERVAL_BYTES = 4096
 
 
 class OffsetEntry(NamedTuple):
-    """``offset`` is absolute, the last of the batch that begins at byte ``position`` of the log."""
+    """``offset`` is absolute, the last of the batch that begins at byte ``log_position`` of the log."""
 
     offset: int
-    position: int
+    log_position: int
 
 
 class TimeEntry(NamedTuple):

@@ -103,6 +103,7 @@ NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
 NO_PARTITION_LEADER_EPOCH = -1
 INT32_MAX = 0x7FFFFFFF
+INT64_MAX = 0x7FFFFFFFFFFFFFFF
 # kseg's own: a stored 64-bit number and a delta are added inside this, so that no engine overflows.
 SUM_LIMIT = 1 << 61
 # The years 1 to 9999 in epoch milliseconds: Python, SQL and Spark know no others.

@@ -21,7 +21,7 @@ from kseg.findings import RULES
 from kseg.log_format import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, SIZE_AT
 from kseg.search import holds
 from kseg.segment import MAX_ENTRY_SIZE
-from kseg.storage import SegmentFile, local_size, open_range
+from kseg.storage import SegmentFile, is_snapshot, local_size, open_range
 from kseg.tape import Tape
 from kseg.validate import (
     FileResult,
@@ -162,7 +162,8 @@ def range_starts(path: str, size: int, jobs: int) -> list[int]:
     """Where to split a file: bytes at which entries begin, 0 the first. Only 0 where it isn't worth it."""
     count = min(jobs * 4, size // RANGE_SIZE)
     starts = [0]
-    if jobs < 2 or count < 2:
+    # The end of a snapshot is judged by its beginning, too.
+    if jobs < 2 or count < 2 or is_snapshot(path):
         return starts
     try:
         for i in range(1, count):

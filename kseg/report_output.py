@@ -38,7 +38,7 @@ def write_table(results: Iterable[FileResult], total: Summary, out: TextIO) -> N
         if result.verdicts:
             _write_findings(result, out)
         elif not result.unread:
-            empty = "" if result.summary.bytes else " (empty: no batch yet)"
+            empty = "" if result.summary.bytes or result.summary.side_files else " (empty: no batch yet)"
             out.write(f"{escape_controls(result.file)}: sound{empty}\n")
     out.write(summary_line(total) + "\n")
 
@@ -84,7 +84,7 @@ def summary_line(total: Summary) -> str:
     records = "records not counted" if total.shallow else f"{total.records} records"
     crcs = "; CRCs were not checked" if total.unchecked else ""
     return (
-        f"{total.verdict}: {total.files} files,{unread} {total.batches} batches, {records}, "
+        f"{total.verdict}: {total.files} files, {total.side_files} beside them,{unread} {total.batches} batches, {records}, "
         f"{total.bytes} bytes; {total.errors} errors, {total.warnings} warnings, {total.infos} notes; "
         f"{total.lost_bytes} bytes lost{crcs}"
     )

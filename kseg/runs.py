@@ -4,22 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
-from kseg import encoder, survey
+from kseg import encoder, kernel, survey
 from kseg.chunk import Chunk
 from kseg.deep_iteration import DeepIterator
 from kseg.findings import Finding, Report
 from kseg.kernel import BatchColumns
-from kseg.segment import SegmentReader
+from kseg.log_format import LOG_OVERHEAD
+from kseg.segment import SegmentReader, Window
+
+Look = Callable[[BatchColumns], None]
 
 
-def sound_chunks(reader: SegmentReader, report: Report) -> Iterator[Chunk]:
-    """The opened entries of a segment; those that are damaged or out of order are marked not intact."""
+def _look_away(batches: BatchColumns) -> None:
+    """Marks nothing."""
+
+
+def sound_chunks(reader: SegmentReader, report: Report, look: Look = _look_away) -> Iterator[Chunk]:
+    """The opened entries of a segment; those that are damaged or out of order are marked not intact.
+
+    ``look`` sees each window's entries before their order is judged, and may mark some itself.
+    """
     opener = DeepIterator(report)
     last_offset = -1
     faults: list[tuple[str, int, int, int]] = []
-    for window in reader.windows():
+    for window in _in_order(reader.windows(), report, look):
         for chunk in opener.chunks(window):
             batches = chunk.batches
             last_offset = survey.judge_offsets(batches, chunk.records, chunk.first, chunk.stop, last_offset, faults)
@@ -29,22 +40,84 @@ def sound_chunks(reader: SegmentReader, report: Report) -> Iterator[Chunk]:
             yield chunk
 
 
-def _out_of_order(offset: int, previous: int) -> dict[str, Any]:
-    note = "; the next entry goes on from there, so this base offset is wrong" if offset > previous else ""
-    return {"offset": offset, "previous": previous, "note": note}
+def _in_order(windows: Iterator[Window], report: Report, look: Look) -> Iterator[Window]:
+    """The windows, in which entries that are ahead of those behind them are marked not intact.
+
+    Entries at a window's end, on which those of the next are to vote, wait for it in a window of their own.
+    """
+    last_offset = -1
+    nothing = BatchColumns(1)
+    held: Window | None = None
+    for window in chain(windows, (None,)):
+        if window is not None:
+            look(window.batches)
+        if held is not None:
+            if window is not None and window.batches.count < survey.AHEAD:
+                window, held = _copied((held, 0), (window, 0)), None
+            else:
+                beyond = nothing if window is None else window.batches
+                _, last_offset = _mark_wrong(held.batches, last_offset, beyond, True, report)
+                yield held
+                held = None
+        if window is not None:
+            stop, last_offset = _mark_wrong(window.batches, last_offset, nothing, False, report)
+            if stop < window.batches.count:
+                held = _copied((window, stop))
+                window.batches.count = stop
+            if stop:
+                yield window
 
 
-_ORDER_FACTS: dict[str, Callable[[int, int], dict[str, Any]]] = {
-    "non-monotonic-offset": _out_of_order,
-    "invalid-offset-range": lambda offset, delta: {"delta": delta, "why": "no entry can span that"},
-    "record-offset-mismatch": lambda offset, index: {"index": index, "offset": offset, "why": "is out of order"},
+def _mark_wrong(
+    batches: BatchColumns, last_offset: int, beyond: BatchColumns, final: bool, report: Report
+) -> tuple[int, int]:
+    wrong: list[tuple[int, int, int]] = []
+    stop, last_offset = survey.judge_order(batches, 0, last_offset, beyond, final, wrong)
+    for row, offset, previous in wrong:
+        report(_order_finding(batches, "ahead", row, offset, previous))
+    return stop, last_offset
+
+
+def _copied(*parts: tuple[Window, int]) -> Window:
+    """The entries of windows, each from a row on, in a window of their own."""
+    data = bytearray()
+    batches = BatchColumns(sum(window.batches.count - first for window, first in parts))
+    row = 0
+    for window, first in parts:
+        old = window.batches
+        shift = len(data) - old.at[first]
+        data += window.view[old.at[first] : old.at[old.count - 1] + old.size[old.count - 1]]
+        for n in range(first, old.count):
+            kernel.read_header(data, old.at[n] + shift, old.size[n] - LOG_OVERHEAD, old.magic[n], batches, row)
+            batches.position[row] = old.position[n]
+            batches.crc_state[row] = old.crc_state[n]
+            batches.intact[row] = old.intact[n]
+            row += 1
+    batches.count = row
+    return Window(data, memoryview(data), batches)
+
+
+def _ahead(offset: int, previous: int) -> dict[str, Any]:
+    return {"offset": offset, "previous": previous, "note": "; the entries behind it go on from before it"}
+
+
+# What survey's faults say: a rule, and the facts of it.
+_ORDER: dict[str, tuple[str, Callable[[int, int], dict[str, Any]]]] = {
+    "ahead": ("non-monotonic-offset", _ahead),
+    "behind": ("non-monotonic-offset", lambda offset, previous: {"offset": offset, "previous": previous, "note": ""}),
+    "span": ("invalid-offset-range", lambda offset, delta: {"delta": delta, "why": "no entry can span that"}),
+    "record": (
+        "record-offset-mismatch",
+        lambda offset, index: {"index": index, "offset": offset, "why": "is out of order"},
+    ),
 }
 
 
-def _order_finding(batches: BatchColumns, rule: str, row: int, offset: int, detail: int) -> Finding:
-    facts = _ORDER_FACTS[rule](offset, detail)
+def _order_finding(batches: BatchColumns, fault: str, row: int, offset: int, detail: int) -> Finding:
+    rule, facts = _ORDER[fault]
     position = batches.position[row]
-    return Finding(rule, position=position, end=position + batches.size[row], offset=offset, facts=facts)
+    return Finding(rule, position=position, end=position + batches.size[row], offset=offset,
+                   facts=facts(offset, detail))  # fmt: skip
 
 
 def payload_of(chunk: Chunk, row: int) -> Any:

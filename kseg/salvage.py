@@ -63,7 +63,7 @@ class Salvage:
 
     def run(self, source: Source) -> None:
         """Go through the segment. Raises KsegError as reading does, and OSError as writing does."""
-        reader = _Fitting(source, self)
+        reader = SegmentReader(source, report=self.findings)
         for window in self._judged(reader):
             self._write(window)
         self._leave_out(reader.position, None)
@@ -71,7 +71,7 @@ class Salvage:
 
     def _judged(self, reader: SegmentReader) -> Iterator[Window]:
         """The windows, in which what is not to be kept is marked as if its CRC were bad."""
-        for chunk in sound_chunks(reader, self.findings):
+        for chunk in sound_chunks(reader, self.findings, self._mark_misfits):
             self._judge_records(chunk)
             if chunk.stop == chunk.batches.count:
                 self._judge_batches(chunk.window)
@@ -95,7 +95,7 @@ class Salvage:
                 if self._ceiling is None:
                     self._ceiling = self._tally.first_offset + INT32_MAX + 1
 
-    def mark_misfits(self, batches: BatchColumns) -> None:
+    def _mark_misfits(self, batches: BatchColumns) -> None:
         """Mark entries past the ceiling before the order of offsets is judged: those behind would seem to go back."""
         if self._ceiling is None:
             return
@@ -283,19 +283,6 @@ class Salvage:
         if tally.first_lost_offset is None:
             tally.first_lost_offset = low
         self._tell(Lost(tally.source, begin, end, first, last, finding.rule, message(finding)))
-
-
-class _Fitting(SegmentReader):
-    """A reader whose windows have what does not fit the segment marked."""
-
-    def __init__(self, source: Source, salvage: Salvage) -> None:
-        super().__init__(source, report=salvage.findings)
-        self._salvage = salvage
-
-    def windows(self) -> Iterator[Window]:
-        for window in super().windows():
-            self._salvage.mark_misfits(window.batches)
-            yield window
 
 
 @dataclass(frozen=True, slots=True)

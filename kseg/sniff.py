@@ -30,7 +30,7 @@ def what_it_is(name: str, head: bytes) -> str:
     """One phrase from a file's name and first bytes (a few dozen)."""
     for suffix, kind in _SIDE_FILES.items():
         if name.endswith(suffix) or os.path.basename(name).rpartition(".")[0].endswith(suffix):
-            return f"{kind}; pass the .log beside it"
+            return f"{kind} is named by 20 digits"
     for signature, kind in _SIGNATURES:
         if head.startswith(signature):
             return kind

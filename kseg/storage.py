@@ -155,7 +155,7 @@ def refuse_as_output(output: str | None, inputs: Iterable[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """A segment to work on. ``active`` is the newest of its partition folder, where a broker may be writing."""
+    """A segment, or a file beside one. ``active`` is the newest of its folder, where a broker may be writing."""
 
     path: str
     active: bool = False
@@ -166,28 +166,33 @@ def find_segments(path: str) -> Iterator[SegmentFile]:
 
     In Kafka's order: folders by name, segments by offset. Raises UnreadableError where there is nothing.
     """
-    if path == STDIN or _URL.match(path) or not os.path.isdir(path):
+    if not is_folder(path):
         yield SegmentFile(path)
         return
-    try:
-        names = sorted(os.listdir(path))
-    except OSError as error:
-        raise UnreadableError(f"{path}: {error.strerror or error}") from error
-    found = list(_segments_in(Path(path), names))
-    for folder, folders, _ in os.walk(path, onerror=_unreadable):
-        folders.sort()
-        if folder != path:
-            found += _segments_in(Path(folder), sorted(os.listdir(folder)))
+    found = [file for folder, names in walk_folders(path) for file in segments_in(folder, names)]
     if not found:
         raise UnreadableError(f"{path}: no segment in it or below it (a .log named by 20 digits)")
     yield from found
+
+
+def is_folder(path: str) -> bool:
+    """Whether a PATH is a local folder."""
+    return path != STDIN and not _URL.match(path) and os.path.isdir(path)
+
+
+def walk_folders(path: str) -> Iterator[tuple[Path, list[str]]]:
+    """A folder and all below it, by name, each with the names of its files, sorted. Raises UnreadableError."""
+    for folder, folders, names in os.walk(path, onerror=_unreadable):
+        folders.sort()
+        yield Path(folder), sorted(names)
 
 
 def _unreadable(error: OSError) -> NoReturn:
     raise UnreadableError(f"{error.filename}: {error.strerror or error}") from error
 
 
-def _segments_in(folder: Path, names: list[str]) -> Iterator[SegmentFile]:
+def segments_in(folder: Path, names: list[str]) -> Iterator[SegmentFile]:
+    """Those among a folder's files that are segments, or snapshots of KRaft."""
     logs = [name for name in names if re.fullmatch(r"\d{20}\.log", name)]
     for name in logs:
         yield SegmentFile(str(folder / name), active=name == logs[-1])

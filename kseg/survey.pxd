@@ -6,6 +6,7 @@ from kseg.encoder cimport headers_end
 from kseg.kernel cimport BatchColumns, RecordColumns, clamped
 
 cdef long long CODEC_MASK, LOG_APPEND_TIME, CONTROL, INT32_MAX, NO_TIMESTAMP, BAD
+cdef Py_ssize_t LOOK_AHEAD
 cdef int SKIPPED, COPIED, DROPPED, UNPACKED, COMPRESSED
 
 
@@ -17,7 +18,21 @@ cpdef (int, Py_ssize_t) run_from(
     BatchColumns batches, Py_ssize_t row, Py_ssize_t stop, long long target, bint copies
 ) except *
 
-@cython.locals(held=cython.Py_ssize_t, row=cython.Py_ssize_t, following=cython.longlong)
+@cython.locals(count=cython.Py_ssize_t, low=cython.longlong, high=cython.longlong, follows=cython.bint)
+cpdef (Py_ssize_t, long long) judge_order(
+    BatchColumns batches, Py_ssize_t row, long long last_offset, BatchColumns beyond, bint final, list wrong
+) except *
+
+@cython.locals(
+    high=cython.longlong, offset=cython.longlong, cost=cython.Py_ssize_t, columns=BatchColumns,
+)
+cdef Py_ssize_t cost_of(
+    BatchColumns batches, Py_ssize_t row, long long last_offset, BatchColumns beyond
+) except? -99
+
+cdef long long header_offset(BatchColumns batches, Py_ssize_t row) except? -99
+
+@cython.locals(row=cython.Py_ssize_t)
 cpdef long long judge_offsets(
     BatchColumns batches, RecordColumns records, Py_ssize_t first, Py_ssize_t stop, long long last_offset, list faults
 ) except? -99
@@ -28,8 +43,7 @@ cpdef long long first_offset(BatchColumns batches, RecordColumns records, Py_ssi
     low=cython.longlong, high=cython.longlong, first=cython.Py_ssize_t, total=cython.longlong, index=cython.Py_ssize_t,
 )
 cdef long long judge_entry(
-    BatchColumns batches, RecordColumns records, Py_ssize_t row, long long last_offset, long long following,
-    list faults
+    BatchColumns batches, RecordColumns records, Py_ssize_t row, long long last_offset, list faults
 ) except? -99
 
 @cython.locals(size=cython.longlong)

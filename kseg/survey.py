@@ -20,6 +20,10 @@ INT32_MAX = log_format.INT32_MAX
 NO_TIMESTAMP = log_format.NO_TIMESTAMP
 BAD = CRC_BAD
 
+#: How many entries behind one tell whether its offset is too high: enough that a few bad ones side by side stay few.
+AHEAD = 8
+LOOK_AHEAD = AHEAD
+
 # What is done with an entry on its way to another version.
 SKIP = 0  # damaged
 COPY = 1  # already of the target's version
@@ -58,25 +62,75 @@ def run_from(batches: BatchColumns, row: int, stop: int, target: int, copies: bo
     return kind, row
 
 
+def judge_order(
+    batches: BatchColumns, row: int, last_offset: int, beyond: BatchColumns, final: bool, wrong: list[Any]
+) -> tuple[int, int]:
+    """Mark entries from ``row`` on that are ahead of those behind them as not intact, and put them on ``wrong``.
+
+    Against an entry with a base offset that is too high (it is outside the CRC) all behind it would seem to go back,
+    so the next AHEAD entries vote on each that leaves a gap or reaches into the next: those it would cost, against
+    those that go on from it. They stand in ``batches`` and then ``beyond``. Unless ``final``, it stops at the first
+    entry that has not that many behind it: returns its row, and the last offset before it.
+    """
+    count = batches.count
+    while row < count:
+        low = header_offset(batches, row)
+        high = batches.last_offset[row]
+        if batches.crc_state[row] == BAD or not batches.intact[row] or low <= last_offset or high < low:
+            row += 1
+            continue
+        follows = low == last_offset + 1
+        if not follows or row + 1 == count or header_offset(batches, row + 1) <= high:
+            if not final and row + LOOK_AHEAD >= count:
+                return row, last_offset
+            if cost_of(batches, row, last_offset, beyond) > (1 if follows else 0):
+                batches.intact[row] = 0
+                wrong.append((row, low, last_offset))
+                row += 1
+                continue
+        last_offset = high
+        row += 1
+    return row, last_offset
+
+
+def cost_of(batches: BatchColumns, row: int, last_offset: int, beyond: BatchColumns) -> int:
+    """How many more of the entries right behind ``row`` would go back from it than go on from it."""
+    high = batches.last_offset[row]
+    cost = 0
+    columns = batches
+    for _ in range(LOOK_AHEAD):
+        row += 1
+        if row == columns.count:
+            columns = beyond
+            row = 0
+        if row >= columns.count:
+            break
+        if columns.crc_state[row] == BAD:
+            continue
+        offset = header_offset(columns, row)
+        if offset > high:
+            cost -= 1
+        elif offset > last_offset:
+            cost += 1
+    return cost
+
+
+def header_offset(batches: BatchColumns, row: int) -> int:
+    """The first offset of an entry, as far as its header says it: of a wrapper the last."""
+    return clamped(batches.base_offset[row])
+
+
 def judge_offsets(
     batches: BatchColumns, records: RecordColumns, first: int, stop: int, last_offset: int, faults: list[Any]
 ) -> int:
-    """Mark entries ``first`` to ``stop`` that no log can hold as not intact, and say why on ``faults``.
+    """Mark opened entries ``first`` to ``stop`` that no log can hold as not intact, and say why on ``faults``.
 
-    Offsets increase from entry to entry and from record to record, and an entry spans no more than an int32. An entry
-    that is ahead of the next, where the next goes on from the one before, is the wrong one: base offsets are outside
-    the CRC. Returns the last offset of what is sound, ``last_offset`` being the one before.
+    Offsets increase from entry to entry and from record to record, and an entry spans no more than an int32. Returns
+    the last offset of what is sound, ``last_offset`` being the one before.
     """
-    held = -1  # the entry before, which is judged once the next one's offset is known
     for row in range(first, stop):
-        if batches.crc_state[row] == BAD or not batches.intact[row]:
-            continue
-        if held >= 0:
-            following = first_offset(batches, records, row)
-            last_offset = judge_entry(batches, records, held, last_offset, following, faults)
-        held = row
-    if held >= 0:
-        last_offset = judge_entry(batches, records, held, last_offset, -1, faults)
+        if batches.crc_state[row] != BAD and batches.intact[row]:
+            last_offset = judge_entry(batches, records, row, last_offset, faults)
     return last_offset
 
 
@@ -87,25 +141,23 @@ def first_offset(batches: BatchColumns, records: RecordColumns, row: int) -> int
     return records.offset[batches.first_record[row]]
 
 
-def judge_entry(
-    batches: BatchColumns, records: RecordColumns, row: int, last_offset: int, following: int, faults: list[Any]
-) -> int:
-    """``judge_offsets`` for one entry; the next begins at offset ``following``, or -1."""
+def judge_entry(batches: BatchColumns, records: RecordColumns, row: int, last_offset: int, faults: list[Any]) -> int:
+    """``judge_offsets`` for one entry."""
     low = first_offset(batches, records, row)
     first = batches.first_record[row]
     total = batches.record_total[row]
     high = batches.last_offset[row] if batches.magic[row] >= 2 else records.offset[first + total - 1]
-    if low <= last_offset or last_offset < following <= low:
-        faults.append(("non-monotonic-offset", row, low, last_offset))
+    if low <= last_offset:
+        faults.append(("behind", row, low, last_offset))
     elif high < low or high - low > INT32_MAX:
-        faults.append(("invalid-offset-range", row, low, high - low))
+        faults.append(("span", row, low, high - low))
     elif batches.disorder[row] >= 0:
         index = batches.disorder[row]
-        faults.append(("record-offset-mismatch", row, records.offset[index], index - first))
+        faults.append(("record", row, records.offset[index], index - first))
     elif total and records.offset[first] < low:
-        faults.append(("record-offset-mismatch", row, records.offset[first], 0))
+        faults.append(("record", row, records.offset[first], 0))
     elif total and records.offset[first + total - 1] > high:
-        faults.append(("record-offset-mismatch", row, records.offset[first + total - 1], total - 1))
+        faults.append(("record", row, records.offset[first + total - 1], total - 1))
     else:
         return high
     batches.intact[row] = 0

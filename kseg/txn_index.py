@@ -13,6 +13,7 @@ from typing import NamedTuple
 from kseg.chunk import Chunk
 from kseg.kernel import BatchColumns
 from kseg.log_format import CONTROL, TRANSACTIONAL
+from kseg.producer_snapshot import read_snapshot
 
 ABORTED_TXN = struct.Struct(
     ">"
@@ -24,26 +25,6 @@ ABORTED_TXN = struct.Struct(
 )
 VERSION = 0
 
-# A producer snapshot (ProducerStateManager.readSnapshot): what precedes its entries, and one of them.
-_SNAPSHOT_HEADER = struct.Struct(
-    ">"
-    "h"  # version
-    "I"  # crc
-    "i"  # count
-)
-_SNAPSHOT_ENTRY = struct.Struct(
-    ">"
-    "q"  # producerId
-    "h"  # epoch
-    "i"  # lastSequence
-    "q"  # lastOffset
-    "i"  # offsetDelta
-    "q"  # timestamp
-    "i"  # coordinatorEpoch
-    "q"  # currentTxnFirstOffset, -1 for none
-)
-_SNAPSHOT_VERSION = 1
-
 
 class AbortedTxn(NamedTuple):
     """``first_offset`` is that of its first batch, ``last_offset`` its marker's; the rest ``AbortedTxn`` tells."""
@@ -52,16 +33,17 @@ class AbortedTxn(NamedTuple):
     first_offset: int
     last_offset: int
     last_stable_offset: int
+    version: int = VERSION
 
     def pack(self) -> bytes:
-        return ABORTED_TXN.pack(VERSION, *self)
+        return ABORTED_TXN.pack(self.version, *self[:-1])
 
 
 def read_txn_index(data: bytes) -> Iterator[AbortedTxn]:
     """The entries as stored; a rest shorter than an entry is left out."""
     whole = len(data) - len(data) % ABORTED_TXN.size
-    for _, *fields in ABORTED_TXN.iter_unpack(memoryview(data)[:whole]):
-        yield AbortedTxn(*fields)
+    for version, *fields in ABORTED_TXN.iter_unpack(memoryview(data)[:whole]):
+        yield AbortedTxn._make((*fields, version))
 
 
 class Transactions:
@@ -75,20 +57,9 @@ class Transactions:
 
     def seed(self, snapshot: bytes) -> None:
         """Begin with the open transactions of a producer snapshot; one that does not hold says nothing."""
-        from crc32c import crc32c
-
-        if len(snapshot) < _SNAPSHOT_HEADER.size:
-            return
-        version, crc, count = _SNAPSHOT_HEADER.unpack_from(snapshot)
-        # The CRC covers what follows it.
-        if version != _SNAPSHOT_VERSION or crc != crc32c(snapshot[6:]):
-            return
-        entries = memoryview(snapshot)[_SNAPSHOT_HEADER.size :]
-        if len(entries) != count * _SNAPSHOT_ENTRY.size:
-            return
-        for producer_id, *_, first_offset in _SNAPSHOT_ENTRY.iter_unpack(entries):
-            if first_offset >= 0:
-                self.open[producer_id] = first_offset
+        for producer in read_snapshot(snapshot) or ():
+            if producer.current_txn_first_offset is not None:
+                self.open[producer.producer_id] = producer.current_txn_first_offset
 
     def take(self, chunk: Chunk) -> Iterator[AbortedTxn]:
         """The transactions that end, aborted, among the chunk's entries, which must be sound."""

@@ -11,10 +11,12 @@ from kseg.checks import BATCH_CHECKS, History, Limits
 from kseg.deep_iteration import DeepIterator
 from kseg.errors import KsegError
 from kseg.findings import RULES, Finding, Policy, Severity, Verdict
+from kseg.kraft_snapshot import SnapshotEnds
 from kseg.log_format import DEFAULT_MAX_MESSAGE_BYTES
 from kseg.record_checks import RECORD_CHECKS
 from kseg.segment import SegmentReader
-from kseg.storage import SegmentFile, Source, base_offset_of, open_source
+from kseg.side_files import Recognised, recognise
+from kseg.storage import SegmentFile, Source, base_offset_of, is_snapshot, open_source
 
 #: Findings of one rule that are handed on for each file; all are counted.
 MAX_PER_RULE = 16
@@ -42,6 +44,7 @@ def no_progress(count: int) -> None:
 
 COUNTS = (
     "files",
+    "side_files",
     "unread",
     "unchecked",
     "shallow",
@@ -59,6 +62,7 @@ COUNTS = (
 class Summary:
     """Counts over one file or many; ``rules`` are findings by rule.
 
+    ``files`` are segments, as are ``batches``, ``records`` and ``bytes`` theirs; ``side_files`` stand beside them.
     ``unread`` files could not be read, of ``unchecked`` ones the CRCs were not computed, and of ``shallow`` ones no
     entry was opened, so that their records are not counted.
     """
@@ -75,6 +79,7 @@ class Summary:
     unread: int = 0
     unchecked: int = 0
     shallow: int = 0
+    side_files: int = 0
 
     @property
     def verdict(self) -> str:
@@ -83,7 +88,7 @@ class Summary:
             "damaged"
             if self.errors
             else "undetermined"
-            if self.unread or self.lost_bytes or self.unchecked or not self.files
+            if self.unread or self.lost_bytes or self.unchecked or not (self.files or self.side_files)
             else "sound"
         )
 
@@ -113,7 +118,8 @@ class Tally:
     """A report that weighs findings of one file, counts them and keeps the first few of each rule."""
 
     def __init__(self, file: str, policy: Policy, limit: int) -> None:
-        self.summary = Summary(files=1)
+        side = recognise(file) is not None
+        self.summary = Summary(files=int(not side), side_files=int(side))
         self.verdicts: list[Verdict] = []
         self._file = file
         self._policy = policy
@@ -153,15 +159,24 @@ class Tally:
 
 
 def validate_segment(file: SegmentFile, settings: Settings, progress: Progress = no_progress) -> FileResult:
-    """Validate one segment. What can't be read is a result too, never an exception."""
+    """Validate a segment, or a file beside one. What can't be read is a result too, never an exception."""
     tally = new_tally(file, settings)
     try:
         with open_source(file.path) as source:
-            run_checks(source, settings, tally, progress)
+            if known := recognise(file.path):
+                _walk_side_file(source, known, tally, progress)
+            else:
+                run_checks(source, settings, tally, progress)
     except KsegError as error:
         tally.summary.unread = 1
         return tally.result(str(error))
     return tally.result()
+
+
+def _walk_side_file(source: Source, known: Recognised, tally: Tally, progress: Progress) -> None:
+    for _ in known.side.walk(source, known.base_offset, tally):
+        pass
+    progress(source.size or 0)
 
 
 def new_tally(file: SegmentFile, settings: Settings) -> Tally:
@@ -175,6 +190,7 @@ def run_checks(source: Source, settings: Settings, tally: Tally, progress: Progr
     limits = limits_of(source.name, settings)
     history = History()
     opener = DeepIterator(tally)
+    ends = SnapshotEnds() if settings.deep and is_snapshot(source.name) else None
     summary = tally.summary
     summary.unchecked = int(not settings.verify_crc)
     summary.shallow = int(not settings.deep)
@@ -188,8 +204,12 @@ def run_checks(source: Source, settings: Settings, tally: Tally, progress: Progr
                 summary.records += chunk.records.count
                 for record_check in RECORD_CHECKS:
                     record_check(chunk, limits, tally)
+                if ends:
+                    ends.take(chunk)
         progress(reader.position - done)
         done = reader.position
+    if ends:
+        ends.judge(reader.position, tally)
     progress(reader.position - done)
     summary.bytes = reader.position - source.start
     summary.lost_bytes = reader.lost_bytes

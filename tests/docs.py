@@ -12,6 +12,7 @@ import click
 
 from kseg import rows, rule_docs
 from kseg.cli import main
+from kseg.side_files import SIDE_FILES
 from tests.test_layers import ORDER
 
 ROOT = Path(__file__).parents[1]
@@ -28,13 +29,17 @@ def commands() -> str:
 
 
 def row_tables() -> str:
-    """The columns of batch and record rows."""
+    """The columns of batch and record rows, and of those of side files."""
     lines = []
     for title, columns in (("batch", rows.BATCH_COLUMNS), ("record", rows.RECORD_COLUMNS)):
         lines += [f"| {title} | type | |", "|---|---|---|"]
         lines += [f"| `{column.name}` | {column.type} | {column.meaning} |" for column in columns]
         lines.append("")
-    return "\n".join(lines).rstrip()
+    lines += ["| row of a side file | file | its columns, behind `kind`, `file` and `position` |", "|---|---|---|"]
+    for side in SIDE_FILES:
+        meanings = "; ".join(f"`{column.name}` {column.meaning}" for column in side.columns)
+        lines.append(f"| `{side.kind}` | {side.title} | {meanings} |")
+    return "\n".join(lines)
 
 
 def modules() -> str:

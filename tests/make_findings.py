@@ -330,6 +330,89 @@ def codec_quirk(data: bytes) -> bytes:
     return with_payload(data, place, stored(data, place) + b"twenty bytes behind.")
 
 
+# K5: files beside the log
+
+INDEX = f"0.8.2.2-v0-none/{0:020}.index"
+TIME_INDEX = f"4.3.0-v2-none-transactions/{17:020}.timeindex"
+TXN_INDEX = f"4.3.0-v2-none-transactions/{17:020}.txnindex"
+SNAPSHOT = f"4.3.0-v2-none-transactions/{88:020}.snapshot"
+EPOCHS = "4.3.0-v2-none-transactions/leader-epoch-checkpoint"
+HIGH_WATERMARKS = "4.3.0-v2-none-log-dir/replication-offset-checkpoint"
+
+
+@Case(INDEX, "the last 3 bytes gone")
+def index_size(data: bytes) -> bytes:
+    return damage.shrink(data, len(data) - 3)
+
+
+@Case(INDEX, "the second entry twice")
+def index_not_increasing(data: bytes) -> bytes:
+    return damage.insert(data, 16, data[8:16])
+
+
+@Case(INDEX, "the second entry's relative offset -1")
+def index_below_base(data: bytes) -> bytes:
+    return damage.splice(data, 8, 12, b"\xff" * 4)
+
+
+@Case(TIME_INDEX, "the first two entries changed about")
+def time_index_not_increasing(data: bytes) -> bytes:
+    return data[12:24] + data[:12] + data[24:]
+
+
+@Case(TXN_INDEX, "the first entry's version 1")
+def txn_index_version(data: bytes) -> bytes:
+    return damage.splice(data, 0, 2, b"\0\1")
+
+
+@Case(TXN_INDEX, "the two entries changed about")
+def txn_index_order(data: bytes) -> bytes:
+    return data[34:] + data[:34]
+
+
+@Case(SNAPSHOT, "version 2, as no Kafka writes it yet")
+def snapshot_version(data: bytes) -> bytes:
+    return damage.splice(data, 0, 2, b"\0\2")
+
+
+@Case(SNAPSHOT, "cut inside the last producer")
+def snapshot_size(data: bytes) -> bytes:
+    return damage.shrink(data, len(data) - 20)
+
+
+@Case(SNAPSHOT, "a byte of the second producer's last offset flipped")
+def snapshot_crc(data: bytes) -> bytes:
+    return damage.flip(data, 10 + 46 + 21)
+
+
+@Case(HIGH_WATERMARKS, "the offset of the third line's partition gone")
+def checkpoint_malformed(data: bytes) -> bytes:
+    lines = data.split(b"\n")
+    lines[4] = lines[4].rpartition(b" ")[0]
+    return b"\n".join(lines)
+
+
+@Case(HIGH_WATERMARKS, "the last line gone, as after a copy that stopped")
+def checkpoint_count(data: bytes) -> bytes:
+    return data[: data.rindex(b"\n", 0, -1) + 1]
+
+
+@Case(EPOCHS, "the epochs' lines changed about")
+def epoch_not_increasing(data: bytes) -> bytes:
+    version, count, *lines = data.splitlines(keepends=True)
+    return b"".join([version, count, *reversed(lines)])
+
+
+@Case(f"{PLAIN}/partition.metadata", "the last 10 characters of the topic's id gone")
+def metadata_malformed(data: bytes) -> bytes:
+    return damage.shrink(data, len(data) - 10)
+
+
+@Case(f"4.3.0-v2-none-kraft-metadata/{20:020}-{1:010}.checkpoint", "the last entry, the footer's, gone")
+def kraft_snapshot_incomplete(data: bytes) -> bytes:
+    return damage.shrink(data, entries(data)[-1].at)
+
+
 def findings(path: Path, settings: dict[str, Any]) -> list[rows.Row]:
     """The findings of a file as rows, and the summary, with the file's base name."""
     known = {key: value for key, value in settings.items() if key != "rule"}

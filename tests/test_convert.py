@@ -321,10 +321,10 @@ def test_indexes_follow_the_brokers_rule(tmp_path: Path) -> None:
     size = batches[0].size
     step = 4096 // size + 1
     assert {batch.size for batch in batches} == {size}
-    assert [entry.position for entry in offsets] == [n * step * size for n in range(1, len(offsets) + 1)]
+    assert [entry.log_position for entry in offsets] == [n * step * size for n in range(1, len(offsets) + 1)]
     assert len(offsets) == (len(batches) - 1) // step
     for entry in offsets:
-        assert by_position[entry.position].last_offset == entry.offset
+        assert by_position[entry.log_position].last_offset == entry.offset
     times = list(read_time_index(time_index.read_bytes(), 100))
     largest = max(batches, key=lambda batch: batch.max_timestamp or -1)
     assert times[-1] == (largest.max_timestamp, largest.last_offset)

@@ -1,4 +1,4 @@
-"""Each rule has a file that shows it: a real broker's segment, damaged, and every finding on it told exactly."""
+"""Each rule has a file that shows it: a real broker's file, damaged, and every finding on it told exactly."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ FOLDERS = sorted(path.parent for path in FINDINGS.glob("*/expect.jsonl"))
 OF_TODAY = {"future-timestamp": "ahead"}
 
 
-def segment_in(folder: Path) -> Path:
-    (path,) = folder.glob("*.log")
+def file_in(folder: Path) -> Path:
+    (path,) = (path for path in folder.iterdir() if path.name not in ("expect.jsonl", "ORIGIN", "settings.json"))
     return path
 
 
@@ -49,7 +49,7 @@ def test_findings_are_exact(folder: Path) -> None:
     """One cause gives one finding, with its place, and no echo of it behind."""
     expected = [json.loads(line) for line in (folder / "expect.jsonl").read_text(encoding="utf-8").splitlines()]
     assert folder.name in {row.get("rule") for row in expected}
-    found = make_findings.findings(segment_in(folder), settings_of(folder))
+    found = make_findings.findings(file_in(folder), settings_of(folder))
     # Through JSON, as a consumer of the rows gets them.
     rows = [json.loads(json.dumps(row)) for row in found]
     assert list(map(without_today, rows)) == list(map(without_today, expected))
@@ -60,8 +60,8 @@ def test_folders_are_what_the_verbs_make(rule: str) -> None:
     """A fixture that was edited by hand, or made from another segment, would say nothing about real ones."""
     case = CASES[rule]
     made = case.make((SEGMENTS / case.segment).read_bytes())
-    assert segment_in(FINDINGS / rule).read_bytes() == made
-    assert segment_in(FINDINGS / rule).name == case.name
+    assert file_in(FINDINGS / rule).read_bytes() == made
+    assert file_in(FINDINGS / rule).name == case.name
     assert settings_of(FINDINGS / rule) == case.settings
 
 

@@ -44,8 +44,8 @@ def test_real_entries_point_at_batches(path: Path) -> None:
     batches = {batch.position: batch for batch in read(path.with_suffix(".log").read_bytes())[0]}
     offsets = list(read_offset_index(path.read_bytes(), base))
     for entry in offsets:
-        assert entry.position in batches
-        assert all(batch.last_offset < entry.offset for at, batch in batches.items() if at < entry.position)
+        assert entry.log_position in batches
+        assert all(batch.last_offset < entry.offset for at, batch in batches.items() if at < entry.log_position)
     assert offsets == sorted(set(offsets))
 
 

@@ -18,26 +18,27 @@ ORDER = """
     codec_libraries snappy_blocks lz4_frames zstd_frames compression
     findings settings storage safe_output
     kernel records heads tape search resync segment
-    splitting chunk gather deep_iteration dump reading
-    checks record_checks validate parallel rule_docs
-    encoder survey batch_packer records_builder indexes runs read_back transcode convert
-    txn_index losses salvage repair
-    rows dump_text record_lines hexdump
+    splitting chunk gather deep_iteration dump reading rows
+    side_reading indexes producer_snapshot txn_index index_files checkpoint_files metadata_files side_files
+    checks record_checks kraft_snapshot validate parallel rule_docs
+    encoder survey batch_packer records_builder runs read_back transcode convert
+    losses salvage repair
+    dump_text record_lines hexdump
     reports report_html
     arrow_rows output dump_output parquet_output report_output
-    cli_messages cli_convert cli_repair cli
+    cli_options cli_messages cli_convert cli_repair cli
     __init__ __main__
 """.split()  # noqa: SIM905 (a list would stand a name a line)
 
 #: Third parties: where each may be imported, at the top of the module or, as most, only inside functions.
 ROOMS = {
-    "click": {"cli", "cli_messages", "cli_convert", "cli_repair"},
+    "click": {"cli", "cli_messages", "cli_options", "cli_convert", "cli_repair"},
     "rich": {"output", "dump_output", "report_output", "progress"},
     "lz4": {"codec_libraries", "lz4_frames"},
     "cramjam": {"codec_libraries", "snappy_blocks"},
     "snappy": {"snappy_blocks"},
     "zstandard": {"codec_libraries", "zstd_frames"},
-    "crc32c": {"kernel", "encoder", "search", "txn_index"},
+    "crc32c": {"kernel", "encoder", "search", "producer_snapshot"},
     "fsspec": {"storage"},
     "pyarrow": {"arrow_rows", "parquet_output"},
     "pyspark": {"spark"},

@@ -21,6 +21,7 @@ from click.testing import CliRunner, Result
 from kseg.cli import main
 from kseg.cli_repair import repair as command
 from kseg.convert import DamagedError, index_paths
+from kseg.deep_iteration import CHUNK_ROWS
 from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError
 from kseg.findings import Policy, Severity
 from kseg.indexes import read_offset_index
@@ -28,6 +29,7 @@ from kseg.log_format import LOG_OVERHEAD
 from kseg.losses import Lost, Mended
 from kseg.records_builder import PlainRecord, build_batch, build_message
 from kseg.repair import Plan, repair
+from kseg.segment import WINDOW_SIZE
 from kseg.storage import SegmentFile
 from kseg.txn_index import ABORTED_TXN, AbortedTxn, Transactions, read_txn_index
 from kseg.validate import Settings, validate_segment
@@ -210,6 +212,50 @@ def test_a_first_entry_that_lies_does_not_cost_the_rest(tmp_path: Path) -> None:
     out, told = mend(damaged, tmp_path)
     assert out == data[third.at :]
     assert [what.rule for what in told] == ["invalid-offset-range", "crc-mismatch"]
+
+
+def _with_high_offsets(batches: list[bytes], high: set[int]) -> tuple[bytes, bytes]:
+    """The log with some base offsets far too high, within what a segment can hold, and the log without those."""
+    damaged = [put(batch, 0, base_offset=(1 << 20) + 7 * n) if n in high else batch for n, batch in enumerate(batches)]
+    return b"".join(damaged), b"".join(batch for n, batch in enumerate(batches) if n not in high)
+
+
+@pytest.mark.parametrize("high", [{n, n + 1, n + 2} for n in range(65, 71)] + [{69}, {70}, {0, 1}, {98}, {95, 97}])
+def test_a_high_offset_where_windows_meet(high: set[int], tmp_path: Path) -> None:
+    """Base offsets are outside the CRC: a few that are too high cost only themselves, wherever reading takes a breath."""
+    value = damage.noise(200) * 300
+    batches = [build_batch([PlainRecord(n, b"k", value)]) for n in range(100)]
+    assert 69 <= WINDOW_SIZE // len(batches[0]) <= 70
+    damaged, wanted = _with_high_offsets(batches, high)
+    out, told = mend(damaged, tmp_path)
+    assert out == wanted
+    assert [what.rule for what in told] == ["non-monotonic-offset"] * len(high)
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_high_offset_where_chunks_meet(compression: str, tmp_path: Path) -> None:
+    """Chunks end after so many records, and inside a window."""
+    batches = [
+        build_batch([PlainRecord(1000 * n + i, b"k", b"v") for i in range(1000)], compression=compression)
+        for n in range(100)
+    ]
+    borders = {n for border in range(0, 100_000, CHUNK_ROWS) for n in (border // 1000 - 1, border // 1000) if n > 0}
+    assert len(borders) == 6
+    damaged, wanted = _with_high_offsets(batches, borders)
+    assert mend(damaged, tmp_path)[0] == wanted
+
+
+def test_wrong_offsets_are_outvoted(tmp_path: Path) -> None:
+    """Of a compacted log, where every offset may leave a gap: those that most others would go back from are wrong."""
+    batches = [build_batch([PlainRecord(5 * n, b"k", b"v")]) for n in range(40)]
+    low, high, far = 20, 10, 30
+    damaged = list(batches)
+    damaged[high] = put(batches[high], 0, base_offset=5 * high + 1024)
+    damaged[low] = put(batches[low], 0, base_offset=5 * low - 8)
+    damaged[far] = damage.alter(batches[far], 0, last_offset_delta=5000)
+    out, told = mend(b"".join(damaged), tmp_path)
+    assert out == b"".join(batch for n, batch in enumerate(batches) if n not in (low, high, far))
+    assert len(told) == 3
 
 
 def test_every_entry_damaged_leaves_an_empty_log(tmp_path: Path) -> None:

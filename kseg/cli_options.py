@@ -1,0 +1,23 @@
+"""Options that several commands have, written once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import click
+
+paths = click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+output = click.option(
+    "-o", "--output", metavar="FILE", help="Write there instead of stdout; it appears whole or not at all."
+)
+no_crc = click.option("--no-crc", is_flag=True, help="Don't check CRCs, as a consumer with check.crcs=false.")
+jobs = click.option(
+    "--jobs", type=click.IntRange(min=1), default=None, metavar="N", help="Processes to use (default: the cores)."
+)
+
+
+def output_format(names: Iterable[str]) -> Callable[[Any], Any]:
+    """``--format`` with the names of a table of writers; the first is the default."""
+    known = list(names)
+    return click.option("--format", "format_name", type=click.Choice(known), default=known[0], show_default=True)

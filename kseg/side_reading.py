@@ -1,0 +1,78 @@
+"""Reading files beside the log in constant memory: entries of one size, lines of text, and small files whole."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from itertools import count
+
+from kseg.findings import Finding, Report
+from kseg.storage import Source
+from kseg.tape import Tape
+
+_BLOCK = 1 << 16
+#: The longest line that is looked at: a topic's name has at most 249 characters, the numbers behind it 32.
+MAX_LINE = 1024
+#: What a file of JSON or properties may have; real ones stay below a kilobyte, or have a line for each voter.
+MAX_WHOLE = 1 << 20
+
+
+def new_tape(source: Source, report: Report) -> Tape:
+    """A tape for a file that is read in small blocks."""
+    return Tape(source, _BLOCK, report)
+
+
+def blocks(tape: Tape, size: int) -> Iterator[tuple[int, memoryview]]:
+    """(byte, bytes) of runs of whole entries of ``size``; what is left over at the end stays in the tape."""
+    while tape.fill(_BLOCK) or tape.available >= size:
+        stop = tape.start + tape.available - tape.available % size
+        yield tape.position, tape.view[tape.start : stop]
+        tape.start = stop
+
+
+def fixed_entries(
+    source: Source, layout: struct.Struct, report: Report, *, preallocated: bool = False
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """(byte, fields) of each entry; what is left over behind the last is reported as ``index-size``.
+
+    A ``preallocated`` file may end in zeros, which are no entries. Zeros that others follow are.
+    """
+    tape = new_tape(source, report)
+    size = layout.size
+    zeros = 0
+    for begin, block in blocks(tape, size):
+        if preallocated and block == bytes(len(block)):
+            zeros += len(block) // size
+            continue
+        for position, fields in zip(count(begin, size), layout.iter_unpack(block), strict=False):
+            if preallocated and not any(fields):
+                zeros += 1
+                continue
+            for behind in range(zeros, 0, -1):
+                yield position - behind * size, (0,) * len(fields)
+            zeros = 0
+            yield position, fields
+    if tape.available and not tape.failed:
+        facts = {"bytes": tape.available, "size": size}
+        report(Finding("index-size", position=tape.position, end=tape.position + tape.available, facts=facts))
+
+
+def lines(source: Source, report: Report) -> Iterator[tuple[int, bytes]]:
+    """(byte, line) of each line, without what ends it: \\n, or \\r\\n. One longer than MAX_LINE is cut, and the last."""
+    tape = new_tape(source, report)
+    while tape.fill(MAX_LINE + 2) or tape.available:
+        end = tape.data.find(b"\n", tape.start, tape.end)
+        if end < 0 or end - tape.start > MAX_LINE:
+            if tape.available > MAX_LINE:
+                yield tape.position, bytes(tape.view[tape.start : tape.start + MAX_LINE])
+                return
+            end = tape.end
+        yield tape.position, bytes(tape.view[tape.start : end]).removesuffix(b"\r")
+        tape.start = min(end + 1, tape.end)
+
+
+def whole(source: Source, report: Report, limit: int = MAX_WHOLE) -> bytes | None:
+    """All bytes of a small file; None where there are more than ``limit``."""
+    tape = new_tape(source, report)
+    tape.fill(limit + 1)
+    return None if tape.available > limit else bytes(tape.view[tape.start : tape.end])
