@@ -34,7 +34,7 @@ def convert(direction: str, source: str, target: str, format_name: str, **option
     already are copied byte for byte. DST appears whole, with its indexes, or not at all; it is read back and compared
     with SRC first.
     """
-    from kseg.convert import Plan
+    from kseg.conversion_plan import Plan
     from kseg.convert import convert as run
 
     notes = Notes()

@@ -4,9 +4,12 @@ cimport cython
 
 from kseg.kernel cimport BatchColumns, RecordColumns
 from kseg.splitting cimport header_field
+from kseg.stretch cimport copy
 
-cdef Py_ssize_t MAGIC_AT, LEGACY_CRC_AT, LOG_OVERHEAD, CRC_AT, ATTRIBUTES_AT, RECORD_BATCH_OVERHEAD
-cdef Py_ssize_t V0_KEY_AT, V1_KEY_AT
+cdef Py_ssize_t SIZE_AT, LOG_OVERHEAD, MAGIC_AT, LEGACY_CRC_AT, LEGACY_ATTRIBUTES_AT, V1_TIMESTAMP_AT
+cdef Py_ssize_t V0_KEY_AT, V1_KEY_AT, PARTITION_LEADER_EPOCH_AT, CRC_AT, ATTRIBUTES_AT, LAST_OFFSET_DELTA_AT
+cdef Py_ssize_t BASE_TIMESTAMP_AT, MAX_TIMESTAMP_AT, PRODUCER_ID_AT, PRODUCER_EPOCH_AT, BASE_SEQUENCE_AT
+cdef Py_ssize_t RECORD_COUNT_AT, RECORD_BATCH_OVERHEAD
 cdef long long LOG_APPEND_TIME, INT32_MAX
 
 
@@ -20,9 +23,11 @@ cpdef Py_ssize_t write_bytes(
     unsigned char[::1] out, Py_ssize_t at, const unsigned char[::1] data, Py_ssize_t first, long long size
 ) except -1
 
+@cython.locals(n=cython.Py_ssize_t)
+cdef Py_ssize_t write_int(unsigned char[::1] out, Py_ssize_t at, Py_ssize_t size, long long value) except -1
+
 cpdef Py_ssize_t write_int32_bytes(
-    unsigned char[::1] out, object view, Py_ssize_t at, const unsigned char[::1] data, Py_ssize_t first,
-    long long size
+    unsigned char[::1] out, Py_ssize_t at, const unsigned char[::1] data, Py_ssize_t first, long long size
 ) except -1
 
 @cython.locals(n=cython.longlong, size=cython.longlong)
@@ -54,7 +59,7 @@ cpdef (Py_ssize_t, Py_ssize_t) pack_messages(
 ) except *
 
 cpdef finish_batch(
-    object view, Py_ssize_t at, Py_ssize_t end, long long base_offset, long long last_offset, long long count,
+    unsigned char[::1] out, object view, Py_ssize_t at, Py_ssize_t end, long long base_offset, long long last_offset, long long count,
     long long attributes, long long base_timestamp, long long max_timestamp, long long producer_id,
     long long producer_epoch, long long base_sequence, long long partition_leader_epoch
 )

@@ -7,7 +7,6 @@ headers), and return the byte behind what they wrote. ``view`` is always a memor
 
 from __future__ import annotations
 
-import struct
 import zlib
 from typing import Any
 
@@ -16,28 +15,34 @@ from crc32c import crc32c as library_crc32c
 from kseg import log_format
 from kseg.kernel import BatchColumns, RecordColumns
 from kseg.splitting import header_field
+from kseg.stretch import copy
 
 COMPILED = not __file__.endswith(".py")
 
+SIZE_AT = log_format.SIZE_AT
+LOG_OVERHEAD = log_format.LOG_OVERHEAD
 MAGIC_AT = log_format.MAGIC_AT
 LEGACY_CRC_AT = log_format.LEGACY_CRC_AT
-LOG_OVERHEAD = log_format.LOG_OVERHEAD
+LEGACY_ATTRIBUTES_AT = log_format.LEGACY_ATTRIBUTES_AT
+V1_TIMESTAMP_AT = log_format.V1_TIMESTAMP_AT
+V0_KEY_AT = log_format.V0_KEY_AT
+V1_KEY_AT = log_format.V1_KEY_AT
+PARTITION_LEADER_EPOCH_AT = log_format.PARTITION_LEADER_EPOCH_AT
 CRC_AT = log_format.CRC_AT
 ATTRIBUTES_AT = log_format.ATTRIBUTES_AT
+LAST_OFFSET_DELTA_AT = log_format.LAST_OFFSET_DELTA_AT
+BASE_TIMESTAMP_AT = log_format.BASE_TIMESTAMP_AT
+MAX_TIMESTAMP_AT = log_format.MAX_TIMESTAMP_AT
+PRODUCER_ID_AT = log_format.PRODUCER_ID_AT
+PRODUCER_EPOCH_AT = log_format.PRODUCER_EPOCH_AT
+BASE_SEQUENCE_AT = log_format.BASE_SEQUENCE_AT
+RECORD_COUNT_AT = log_format.RECORD_COUNT_AT
 RECORD_BATCH_OVERHEAD = log_format.RECORD_BATCH_OVERHEAD
 LOG_APPEND_TIME = log_format.LOG_APPEND_TIME
 INT32_MAX = log_format.INT32_MAX
-V0_KEY_AT = log_format.V0_KEY_AT
-V1_KEY_AT = log_format.V1_KEY_AT
 
 # A record in a batch of its own: the header, then five varints of an int32, one of an int64, and the attributes.
 ROOM_PER_RECORD = RECORD_BATCH_OVERHEAD + 5 * 5 + 10 + 1
-
-_pack_int32 = struct.Struct(">i").pack_into
-_pack_uint32 = struct.Struct(">I").pack_into
-_pack_batch = log_format.BATCH_HEADER.pack_into
-_pack_v0 = log_format.MESSAGE_V0.pack_into
-_pack_v1 = log_format.MESSAGE_V1.pack_into
 
 
 def varint_size(value: int) -> int:
@@ -64,20 +69,20 @@ def write_varint(out: Any, at: int, value: int) -> int:
 def write_bytes(out: Any, at: int, data: Any, first: int, size: int) -> int:
     """Write a varint length and the bytes ``data[first:first + size]``; size -1 is null."""
     at = write_varint(out, at, size)
-    if size > 0:
-        out[at : at + size] = data[first : first + size]
-        return at + size
-    return at
+    return copy(out, at, data, first, size) if size > 0 else at
 
 
-def write_int32_bytes(out: Any, view: memoryview, at: int, data: Any, first: int, size: int) -> int:
+def write_int(out: Any, at: int, size: int, value: int) -> int:
+    """Write a big-endian integer of so many bytes."""
+    for n in range(size):
+        out[at + size - 1 - n] = value >> 8 * n & 255
+    return at + size
+
+
+def write_int32_bytes(out: Any, at: int, data: Any, first: int, size: int) -> int:
     """Write an int32 length and the bytes ``data[first:first + size]``; size -1 is null."""
-    _pack_int32(view, at, size)
-    at += 4
-    if size > 0:
-        out[at : at + size] = data[first : first + size]
-        return at + size
-    return at
+    at = write_int(out, at, 4, size)
+    return copy(out, at, data, first, size) if size > 0 else at
 
 
 def headers_end(data: Any, at: int, count: int) -> int:
@@ -110,10 +115,7 @@ def encode_record(
     at = write_bytes(out, at, data, records.key_at[i], key_size)
     at = write_bytes(out, at, data, records.value_at[i], value_size)
     at = write_varint(out, at, header_count)
-    if headers_size:
-        out[at : at + headers_size] = data[headers_at : headers_at + headers_size]
-        at += headers_size
-    return at
+    return copy(out, at, data, headers_at, headers_size) if headers_size else at
 
 
 def encode_records(
@@ -149,16 +151,24 @@ def pack_messages(
 
 
 def finish_batch(
-    view: memoryview, at: int, end: int, base_offset: int, last_offset: int, count: int, attributes: int,
+    out: Any, view: memoryview, at: int, end: int, base_offset: int, last_offset: int, count: int, attributes: int,
     base_timestamp: int, max_timestamp: int, producer_id: int, producer_epoch: int, base_sequence: int,
     partition_leader_epoch: int,
 ) -> None:  # fmt: skip
     """Write the header of the v2 batch ``view[at:end]``, whose payload stands there already, and its CRC-32C."""
-    _pack_batch(
-        view, at, base_offset, end - at - LOG_OVERHEAD, partition_leader_epoch, 2, 0, attributes,
-        last_offset - base_offset, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count,
-    )  # fmt: skip
-    _pack_uint32(view, at + CRC_AT, library_crc32c(view[at + ATTRIBUTES_AT : end]))
+    write_int(out, at, 8, base_offset)
+    write_int(out, at + SIZE_AT, 4, end - at - LOG_OVERHEAD)
+    write_int(out, at + PARTITION_LEADER_EPOCH_AT, 4, partition_leader_epoch)
+    out[at + MAGIC_AT] = 2
+    write_int(out, at + ATTRIBUTES_AT, 2, attributes)
+    write_int(out, at + LAST_OFFSET_DELTA_AT, 4, last_offset - base_offset)
+    write_int(out, at + BASE_TIMESTAMP_AT, 8, base_timestamp)
+    write_int(out, at + MAX_TIMESTAMP_AT, 8, max_timestamp)
+    write_int(out, at + PRODUCER_ID_AT, 8, producer_id)
+    write_int(out, at + PRODUCER_EPOCH_AT, 2, producer_epoch)
+    write_int(out, at + BASE_SEQUENCE_AT, 4, base_sequence)
+    write_int(out, at + RECORD_COUNT_AT, 4, count)
+    write_int(out, at + CRC_AT, 4, library_crc32c(view[at + ATTRIBUTES_AT : end]))
 
 
 def encode_single_batches(
@@ -175,7 +185,7 @@ def encode_single_batches(
         timestamp = records.timestamp[i]
         attributes = batches.attributes[row] & LOG_APPEND_TIME if batches.magic[row] else 0
         end = encode_record(data, records, i, offset, timestamp, out, at + RECORD_BATCH_OVERHEAD)
-        finish_batch(view, at, end, offset, offset, 1, attributes, timestamp, timestamp, -1, -1, -1, -1)
+        finish_batch(out, view, at, end, offset, offset, 1, attributes, timestamp, timestamp, -1, -1, -1, -1)
         if end - at > largest:
             largest = end - at
         at = end
@@ -187,13 +197,15 @@ def encode_message(
     timestamp: int, out: Any, view: memoryview, at: int,
 ) -> int:  # fmt: skip
     """Write one v0 or v1 message, with its CRC-32. ``timestamp`` is not used in v0."""
-    end = write_int32_bytes(out, view, at + (V1_KEY_AT if magic else V0_KEY_AT), data, key_at, key_size)
-    end = write_int32_bytes(out, view, end, data, value_at, value_size)
+    end = write_int32_bytes(out, at + (V1_KEY_AT if magic else V0_KEY_AT), data, key_at, key_size)
+    end = write_int32_bytes(out, end, data, value_at, value_size)
+    write_int(out, at, 8, offset)
+    write_int(out, at + SIZE_AT, 4, end - at - LOG_OVERHEAD)
+    out[at + MAGIC_AT] = magic
+    out[at + LEGACY_ATTRIBUTES_AT] = attributes
     if magic:
-        _pack_v1(view, at, offset, end - at - LOG_OVERHEAD, 0, magic, attributes, timestamp)
-    else:
-        _pack_v0(view, at, offset, end - at - LOG_OVERHEAD, 0, magic, attributes)
-    _pack_uint32(view, at + LEGACY_CRC_AT, zlib.crc32(view[at + MAGIC_AT : end]))
+        write_int(out, at + V1_TIMESTAMP_AT, 8, timestamp)
+    write_int(out, at + LEGACY_CRC_AT, 4, zlib.crc32(view[at + MAGIC_AT : end]))
     return end
 
 

@@ -19,6 +19,7 @@ COMPILED_MODULES = (
     "kseg.splitting",
     "kseg.checks",
     "kseg.record_checks",
+    "kseg.stretch",
     "kseg.encoder",
     "kseg.survey",
     "kseg.record_lines",

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from typing import IO, NamedTuple
 
 from kseg.errors import KsegError
+from kseg.kernel import BatchColumns
 from kseg.log_format import INT32_MAX, NO_TIMESTAMP
+from kseg.survey import Peak, next_due
 
 OFFSET_ENTRY = struct.Struct(
     ">"
@@ -72,31 +74,31 @@ class IndexBuilder:
         self._times = times
         self._interval = interval
         self._last_entry = 0
-        self._largest = NO_TIMESTAMP
-        self._offset_of_largest = -1
+        self._peak = Peak()
         self._last_timestamp = NO_TIMESTAMP
 
-    def add(self, position: int, last_offset: int, max_timestamp: int) -> None:
-        """The next batch: its byte in the log, last offset, and largest timestamp (-1 for none).
+    def add(self, batches: BatchColumns, first: int, stop: int) -> None:
+        """The next batches, rows ``first`` to ``stop`` (exclusive).
 
-        Raises KsegError where the offset or the position does not fit an index entry.
+        Raises KsegError where an offset or a position does not fit an index entry.
         """
-        if max_timestamp > self._largest:
-            self._largest = max_timestamp
-            self._offset_of_largest = last_offset
-        if position - self._last_entry > self._interval:
-            self._offsets.write(OFFSET_ENTRY.pack(self._relative(last_offset), _checked(position, "position")))
+        row = first
+        while (row := next_due(batches, row, stop, self._last_entry + self._interval, self._peak)) < stop:
+            position = batches.position[row]
+            relative = self._relative(batches.last_offset[row])
+            self._offsets.write(OFFSET_ENTRY.pack(relative, _checked(position, "position")))
             self._add_time()
             self._last_entry = position
+            row += 1
 
     def finish(self) -> None:
         """The last entry of the time index."""
         self._add_time()
 
     def _add_time(self) -> None:
-        if self._largest > self._last_timestamp:
-            self._times.write(TIME_ENTRY.pack(self._largest, self._relative(self._offset_of_largest)))
-            self._last_timestamp = self._largest
+        if self._peak.timestamp > self._last_timestamp:
+            self._times.write(TIME_ENTRY.pack(self._peak.timestamp, self._relative(self._peak.offset)))
+            self._last_timestamp = self._peak.timestamp
 
     def _relative(self, offset: int) -> int:
         return _checked(offset - self._base_offset, "relative offset")

@@ -90,7 +90,7 @@ def build_batch(
     stored = compress(attributes & log_format.CODEC_MASK, memoryview(payload)[:end]) if records else b""
     out = bytearray(log_format.RECORD_BATCH_OVERHEAD) + stored
     encoder.finish_batch(
-        memoryview(out), 0, len(out), base_offset, last_offset, len(records), attributes, base_timestamp,
+        out, memoryview(out), 0, len(out), base_offset, last_offset, len(records), attributes, base_timestamp,
         max_timestamp, producer_id, producer_epoch, base_sequence, partition_leader_epoch,
     )  # fmt: skip
     return bytes(out)

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kseg.convert import DamagedError, copy_file, index_paths, refuse_overlap, stage
+from kseg.convert import copy_file, refuse_overlap
 from kseg.deep_iteration import DeepIterator
 from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError
 from kseg.findings import Policy, Severity
@@ -22,6 +22,7 @@ from kseg.indexes import INDEX_INTERVAL_BYTES, IndexBuilder
 from kseg.log_format import INT32_MAX
 from kseg.losses import Lost, Salvaged, Tell
 from kseg.read_back import ReadBackError
+from kseg.rewrite import DamagedError, index_paths, stage
 from kseg.safe_output import Staged, refuse_existing, sync_folder, whole_folder, writing
 from kseg.salvage import Salvage
 from kseg.segment import SegmentReader
@@ -201,8 +202,7 @@ def _build_indexes(
     with SegmentReader(open_source(log), verify_crc=False) as reader, _fitting(tally):
         for window in reader.windows():
             batches = window.batches
-            for row in range(batches.count):
-                builder.add(batches.position[row], batches.last_offset[row], batches.max_timestamp[row])
+            builder.add(batches, 0, batches.count)
             if txns is not None and aborted is not None and has_markers(batches):
                 for chunk in opener.chunks(window):
                     for txn in txns.take(chunk):

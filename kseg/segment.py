@@ -23,6 +23,7 @@ from kseg.tape import Tape
 MAX_ENTRY_SIZE = 256 * 1024 * 1024
 WINDOW_SIZE = 4 * 1024 * 1024
 WINDOW_ROWS = 16 * 1024
+SMALLEST_ENTRY = log_format.LOG_OVERHEAD + log_format.V0_MIN_SIZE
 # Behind damage there may be more: framing a whole window for each bad entry would take quadratic time.
 REACH_BEHIND_DAMAGE = 4 * 1024
 # No producer's batch has more records than this.
@@ -64,8 +65,10 @@ class SegmentReader:
         self._report = report
         self._verify_crc = verify_crc
         self._max_size = max_entry_size - log_format.LOG_OVERHEAD
-        self._tape = Tape(source, WINDOW_SIZE, report)
-        self._batches = BatchColumns(WINDOW_ROWS)
+        # Short ranges are read by the thousand where a file is converted behind damage.
+        room = WINDOW_SIZE if source.size is None else min(WINDOW_SIZE, max(source.size - source.start, 1024))
+        self._tape = Tape(source, room, report)
+        self._batches = BatchColumns(min(WINDOW_ROWS, room // SMALLEST_ENTRY + 1))
         self._next_offset: int | None = None
         self._found_any = False
         self._effort = Effort()

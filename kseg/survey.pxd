@@ -4,10 +4,15 @@ cimport cython
 
 from kseg.encoder cimport headers_end
 from kseg.kernel cimport BatchColumns, RecordColumns, clamped
+from kseg.stretch cimport same
 
 cdef long long CODEC_MASK, LOG_APPEND_TIME, CONTROL, INT32_MAX, NO_TIMESTAMP, BAD
 cdef Py_ssize_t LOOK_AHEAD
 cdef int SKIPPED, COPIED, DROPPED, UNPACKED, COMPRESSED
+
+
+cdef class Peak:
+    cdef public long long timestamp, offset
 
 
 @cython.locals(magic=cython.longlong, attributes=cython.longlong)
@@ -55,13 +60,18 @@ cpdef long long largest_timestamp(RecordColumns records, Py_ssize_t first, Py_ss
 @cython.locals(timed=cython.longlong, i=cython.Py_ssize_t)
 cpdef long long count_timed(RecordColumns records, Py_ssize_t first, Py_ssize_t stop) except -1
 
+@cython.locals(largest=cython.longlong)
+cpdef Py_ssize_t next_due(
+    BatchColumns batches, Py_ssize_t row, Py_ssize_t stop, Py_ssize_t position, Peak peak
+) except -1
+
 @cython.locals(
     n=cython.longlong, key_size=cython.longlong, value_size=cython.longlong, a=cython.Py_ssize_t,
     b=cython.Py_ssize_t,
 )
 cpdef long long count_same(
-    object left, RecordColumns left_records, BatchColumns left_batches, Py_ssize_t i,
-    object right, RecordColumns right_records, BatchColumns right_batches, Py_ssize_t j, long long count,
+    const unsigned char[::1] left, RecordColumns left_records, BatchColumns left_batches, Py_ssize_t i,
+    const unsigned char[::1] right, RecordColumns right_records, BatchColumns right_batches, Py_ssize_t j, long long count,
     long long magic
 ) except -1
 
@@ -73,5 +83,6 @@ cdef bint same_timestamp(
 
 @cython.locals(count=cython.longlong, a=cython.Py_ssize_t, b=cython.Py_ssize_t, size=cython.Py_ssize_t)
 cdef bint same_headers(
-    object left, RecordColumns left_records, Py_ssize_t i, object right, RecordColumns right_records, Py_ssize_t j
+    const unsigned char[::1] left, RecordColumns left_records, Py_ssize_t i,
+    const unsigned char[::1] right, RecordColumns right_records, Py_ssize_t j
 ) except -1

@@ -10,6 +10,7 @@ from typing import Any
 from kseg import log_format
 from kseg.encoder import headers_end
 from kseg.kernel import CRC_BAD, BatchColumns, RecordColumns, clamped
+from kseg.stretch import same
 
 COMPILED = not __file__.endswith(".py")
 
@@ -36,6 +37,14 @@ COPIED = COPY
 DROPPED = DROP
 UNPACKED = PLAIN
 COMPRESSED = PACKED
+
+
+class Peak:
+    """The largest timestamp that was met, in epoch milliseconds, and the last offset of the entry that has it."""
+
+    def __init__(self) -> None:
+        self.timestamp = NO_TIMESTAMP
+        self.offset = -1
 
 
 def kind_of(batches: BatchColumns, row: int, target: int, copies: bool) -> int:
@@ -193,6 +202,19 @@ def count_timed(records: RecordColumns, first: int, stop: int) -> int:
     return timed
 
 
+def next_due(batches: BatchColumns, row: int, stop: int, position: int, peak: Peak) -> int:
+    """The first of rows ``row`` to ``stop`` that begins behind that byte, or ``stop``; ``peak`` is told of all up to it."""
+    largest = peak.timestamp
+    while row < stop:
+        if batches.max_timestamp[row] > largest:
+            largest = peak.timestamp = batches.max_timestamp[row]
+            peak.offset = batches.last_offset[row]
+        if batches.position[row] > position:
+            return row
+        row += 1
+    return stop
+
+
 def count_same(
     left: Any, left_records: RecordColumns, left_batches: BatchColumns, i: int,
     right: Any, right_records: RecordColumns, right_batches: BatchColumns, j: int, count: int, magic: int,
@@ -212,11 +234,11 @@ def count_same(
             return n
         a = left_records.key_at[i]
         b = right_records.key_at[j]
-        if key_size > 0 and left[a : a + key_size] != right[b : b + key_size]:
+        if key_size > 0 and not same(left, a, right, b, key_size):
             return n
         a = left_records.value_at[i]
         b = right_records.value_at[j]
-        if value_size > 0 and left[a : a + value_size] != right[b : b + value_size]:
+        if value_size > 0 and not same(left, a, right, b, value_size):
             return n
         if magic and not same_timestamp(left_records, left_batches, i, right_records, right_batches, j):
             return n
@@ -253,5 +275,4 @@ def same_headers(
     size = headers_end(left, a, count) - a
     if headers_end(right, b, count) - b != size:
         return False
-    same: bool = left[a : a + size] == right[b : b + size]
-    return same
+    return same(left, a, right, b, size)

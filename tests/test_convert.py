@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 from kseg import records_builder
 from kseg.cli import main
 from kseg.cli_convert import convert as command
-from kseg.convert import DamagedError, Plan, convert, index_paths
+from kseg.conversion_plan import Plan
+from kseg.convert import convert
 from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.indexes import read_offset_index, read_time_index
 from kseg.log_format import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
 from kseg.records import Header, Record
 from kseg.records_builder import PlainRecord, build_batch, build_message, build_wrapper
+from kseg.rewrite import DamagedError, index_paths
 from kseg.storage import SegmentFile
 from kseg.transcode import WrongVersionError
 from kseg.validate import Settings, validate_segment
@@ -331,6 +333,20 @@ def test_indexes_follow_the_brokers_rule(tmp_path: Path) -> None:
     assert times == sorted(set(times))
 
 
+@pytest.mark.parametrize("magic", [0, 2])
+@pytest.mark.parametrize(("last", "fits"), [(100 + 2**31 - 1, True), (100 + 2**31, False), (99, False)])
+def test_offsets_that_no_index_can_hold_are_refused(magic: int, last: int, fits: bool, tmp_path: Path) -> None:
+    """A broker splits such a segment (LogSegmentOffsetOverflowException), however few index entries it would need."""
+    source, target = tmp_path / "in.log", tmp_path / "00000000000000000100.log"
+    build = (lambda record: build_batch([record])) if magic else lambda record: build_message(record, magic=0)
+    source.write_bytes(b"".join(build(PlainRecord(offset)) for offset in sorted({min(last, 100), last})))
+    done = run("any-to-v2", source, target)
+    assert done.exit_code == (0 if fits else 2)
+    if not fits:
+        assert f"offset {last} has no place in a segment that begins at 100" in done.stderr
+        assert list(tmp_path.iterdir()) == [source]
+
+
 def test_no_timestamps_no_time_index_entries(tmp_path: Path) -> None:
     source, target = tmp_path / "in.log", tmp_path / NAME
     source.write_bytes(b"".join(build_message(PlainRecord(i, value=bytes(3000)), magic=0) for i in range(9)))
@@ -350,6 +366,19 @@ def damaged_log() -> tuple[bytes, list[PlainRecord]]:
     entries[2] = bytearray(records_builder.wrap(memoryview(b"\0" * 40), 1, 1, 0, 2, NOW))
     entries[3] = entries[0][:]
     return b"".join(entries), [records[0], records[4]]
+
+
+@pytest.mark.parametrize("fault", ["flipped", "cut"])
+def test_damage_is_told_once(fault: str, tmp_path: Path) -> None:
+    source, target = tmp_path / "in.log", tmp_path / NAME
+    data, _ = damaged_log()
+    source.write_bytes(data if fault == "flipped" else data[:-1])
+    for options, code in ([], 2), (["--skip-damaged"], 1):
+        done = run("v1-to-v2", *options, source, target)
+        assert done.exit_code == code
+        told = [line.partition(" at byte ")[2].partition(":")[0] for line in done.stderr.splitlines()]
+        assert told
+        assert len(told) == len(set(told))
 
 
 def test_damage_stops_it(tmp_path: Path) -> None:

@@ -18,9 +18,11 @@ from typing import Any
 
 import pytest
 
-from kseg.convert import Plan, convert, index_paths
+from kseg.conversion_plan import Plan
+from kseg.convert import convert
 from kseg.errors import KsegError, UnreadableError
 from kseg.records_builder import PlainRecord, build_message
+from kseg.rewrite import index_paths
 from kseg.storage import SegmentFile
 from kseg.validate import Settings, validate_segment
 
@@ -34,7 +36,8 @@ main(["convert", *sys.argv[1:]])
 """
 MAX_RSS = """
 import resource
-from kseg.convert import Plan, convert
+from kseg.conversion_plan import Plan
+from kseg.convert import convert
 import sys
 convert(sys.argv[1], sys.argv[2], Plan.of("v0-to-v2"))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
@@ -211,12 +214,12 @@ def failing_disk(fails_at: int, good_openings: int) -> None:
 @pytest.mark.parametrize("good_openings", [0, 1])
 @pytest.mark.parametrize("fails_at", [0, 100_000])
 def test_a_failing_disk(fails_at: int, good_openings: int, tmp_path: Path) -> None:
-    """While converting, or while reading back; --skip-damaged is no excuse for bytes that may be read another day."""
+    """While converting, or read a second time; --skip-damaged is no excuse for bytes that may be read another day."""
     failing_disk(fails_at, good_openings)
     source, target = tmp_path / "in.log", tmp_path / NAME
     write_log(source, 1)
     with pytest.raises(UnreadableError, match="Input/output error"):
-        convert(f"failing://{source}", str(target), Plan.of("v0-to-v2", skip_damaged=True))
+        convert(f"failing://{source}", str(target), Plan.of("v0-to-v2", skip_damaged=True, rebatch=10_000))
     assert list(tmp_path.iterdir()) == [source]
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kseg.convert import Plan, convert
+from kseg.conversion_plan import Plan
+from kseg.convert import convert
 from kseg.records_builder import PlainRecord, build_message, build_wrapper
 from tests.lab import maven
 from tests.test_fixtures import SEGMENTS, expected

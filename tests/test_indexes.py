@@ -9,6 +9,7 @@ import pytest
 
 from kseg.errors import KsegError
 from kseg.indexes import IndexBuilder, read_offset_index, read_time_index
+from kseg.kernel import BatchColumns
 from kseg.storage import base_offset_of
 from tests.test_fixtures import FOLDERS
 from tests.test_records_builder import read
@@ -63,8 +64,10 @@ def test_real_time_entries_are_of_batches(path: Path) -> None:
 def built(batches: list[tuple[int, int, int]], base_offset: int = 100, interval: int = 10) -> tuple[bytes, bytes]:
     offsets, times = io.BytesIO(), io.BytesIO()
     builder = IndexBuilder(base_offset, offsets, times, interval)
-    for batch in batches:
-        builder.add(*batch)
+    columns = BatchColumns(max(len(batches), 1))
+    for row, (position, last_offset, timestamp) in enumerate(batches):
+        columns.position[row], columns.last_offset[row], columns.max_timestamp[row] = position, last_offset, timestamp
+    builder.add(columns, 0, len(batches))
     builder.finish()
     return offsets.getvalue(), times.getvalue()
 

@@ -18,10 +18,10 @@ ORDER = """
     codec_libraries snappy_blocks lz4_frames zstd_frames compression
     findings settings storage safe_output
     kernel records heads tape search resync segment
-    splitting chunk gather deep_iteration dump reading rows
+    splitting stretch encoder survey chunk gather deep_iteration dump reading rows
     side_reading indexes producer_snapshot txn_index index_files checkpoint_files metadata_files side_files
     checks record_checks kraft_snapshot validate parallel rule_docs
-    encoder survey batch_packer records_builder runs read_back transcode convert
+    batch_packer records_builder runs read_back transcode conversion_plan rewrite convert
     losses salvage repair
     dump_text record_lines hexdump
     reports report_html

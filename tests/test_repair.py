@@ -20,7 +20,6 @@ from click.testing import CliRunner, Result
 
 from kseg.cli import main
 from kseg.cli_repair import repair as command
-from kseg.convert import DamagedError, index_paths
 from kseg.deep_iteration import CHUNK_ROWS
 from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError
 from kseg.findings import Policy, Severity
@@ -29,6 +28,7 @@ from kseg.log_format import LOG_OVERHEAD
 from kseg.losses import Lost, Mended
 from kseg.records_builder import PlainRecord, build_batch, build_message
 from kseg.repair import Plan, repair
+from kseg.rewrite import DamagedError, index_paths
 from kseg.segment import WINDOW_SIZE
 from kseg.storage import SegmentFile
 from kseg.txn_index import ABORTED_TXN, AbortedTxn, Transactions, read_txn_index

@@ -1,14 +1,18 @@
 """The floor: a segment's bytes read, CRC'd and decompressed by the libraries, and nothing else done with them.
 
     python floor.py [--shallow] FILE
+    python floor.py --recompress OUT FILE
 
 Written apart from kseg, on purpose: it trusts the file, knows only what ``bench.corpora`` makes, and takes of each
-library the fastest call that was found. ``--shallow`` leaves the decompression out.
+library the fastest call that was found. ``--shallow`` leaves the decompression out. ``--recompress`` is the floor of a
+conversion: what was inflated is compressed again by the same codec, CRC-32C'd, written and synced; no record is looked
+at, nothing is encoded anew, compared or read back.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import struct
 import sys
 import zlib
@@ -64,7 +68,41 @@ def gunzip(data: Any) -> bytes:
     return zlib.decompress(data, 31)
 
 
-def read(file: BinaryIO, deep: bool) -> tuple[int, int]:
+def gzip(data: bytes) -> bytes:
+    return zlib.compress(data, -1, 31)
+
+
+def snappy_again(blocks: list[Any]) -> bytes:
+    parts = []
+    for block in blocks:
+        packed = cramjam.snappy.compress_raw(block)
+        parts += len(packed).to_bytes(4, "big"), packed
+    return b"".join(parts)
+
+
+def lz4(data: bytes) -> bytes:
+    out: bytes = frame.compress(data, block_size=frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False)
+    return out
+
+
+NEW_HEADER = bytes(61)
+
+
+def rewriter(path: str) -> tuple[BinaryIO, Callable[[int, Any], None]]:
+    """The file, and what writes an entry to it: its codec, and what was inflated or the whole of it as it stood."""
+    out = open(path, "wb", buffering=1 << 20)  # noqa: SIM115
+    deflaters = [lambda data: data, gzip, snappy_again, lz4]
+
+    def rewrite(codec: int, data: Any) -> None:
+        packed = deflaters[codec](data)
+        crc32c(packed)
+        out.write(NEW_HEADER)
+        out.write(packed)
+
+    return out, rewrite
+
+
+def read(file: BinaryIO, deep: bool, rewrite: Callable[[int, Any], None] | None = None) -> tuple[int, int]:
     """(entries, bytes inflated)."""
     inflaters = [None, gunzip, snappy, lz4_inflater(), zstd_inflater()]
     buffer = bytearray(WINDOW)
@@ -91,9 +129,12 @@ def read(file: BinaryIO, deep: bool) -> tuple[int, int]:
                     raise SystemExit(f"bad CRC at entry {entries}")
                 payload = at + 18 + 8 * magic + 8  # a wrapper's key is null
             inflate = inflaters[attributes & 7]
+            out: Any = view[at:end]
             if deep and inflate:
                 out = inflate(view[payload:end])
                 inflated += sum(map(len, out)) if type(out) is list else len(out)
+            if rewrite:
+                rewrite(attributes & 7, out)
             entries += 1
             at = end
         kept = filled - at
@@ -106,7 +147,13 @@ def read(file: BinaryIO, deep: bool) -> tuple[int, int]:
 def main() -> None:
     path = sys.argv[-1]
     with open(path, "rb", buffering=0) as file:
-        entries, inflated = read(file, deep="--shallow" not in sys.argv)
+        if "--recompress" in sys.argv:
+            target, rewrite = rewriter(sys.argv[-2])
+            entries, inflated = read(file, True, rewrite)
+            target.flush()
+            os.fsync(target.fileno())
+        else:
+            entries, inflated = read(file, deep="--shallow" not in sys.argv)
     print(json.dumps({"batches": entries, "inflated": inflated}))
 
 
