@@ -338,8 +338,10 @@ def test_indexes_follow_the_brokers_rule(tmp_path: Path) -> None:
 def test_offsets_that_no_index_can_hold_are_refused(magic: int, last: int, fits: bool, tmp_path: Path) -> None:
     """A broker splits such a segment (LogSegmentOffsetOverflowException), however few index entries it would need."""
     source, target = tmp_path / "in.log", tmp_path / "00000000000000000100.log"
-    build = (lambda record: build_batch([record])) if magic else lambda record: build_message(record, magic=0)
-    source.write_bytes(b"".join(build(PlainRecord(offset)) for offset in sorted({min(last, 100), last})))
+    records = [PlainRecord(offset) for offset in sorted({min(last, 100), last})]
+    source.write_bytes(
+        b"".join(build_batch([record]) if magic else build_message(record, magic=0) for record in records)
+    )
     done = run("any-to-v2", source, target)
     assert done.exit_code == (0 if fits else 2)
     if not fits:
