@@ -230,14 +230,19 @@ def check_timestamps(batches: BatchColumns, limits: Limits, history: History, re
             continue
         if timestamp < -1:
             report(batch_finding("invalid-timestamp", batches, row, timestamp=timestamp))
-        elif timestamp < seconds_end:
-            report(batch_finding("timestamp-unit", batches, row, timestamp=timestamp, unit="seconds"))
-        elif timestamp >= MICROSECONDS:
-            unit = "nanoseconds" if timestamp >= NANOSECONDS else "microseconds"
+        elif unit := unit_of(timestamp):
             report(batch_finding("timestamp-unit", batches, row, timestamp=timestamp, unit=unit))
         else:
             ahead = _duration(timestamp - limits.now)
             report(batch_finding("future-timestamp", batches, row, timestamp=timestamp, ahead=ahead))
+
+
+def unit_of(timestamp: int) -> str:
+    """The unit that a timestamp seems to have been written in by mistake; empty where it may be milliseconds."""
+    if timestamp >= MICROSECONDS:
+        return "nanoseconds" if timestamp >= NANOSECONDS else "microseconds"
+    seconds_begin, seconds_end = SECONDS
+    return "seconds" if seconds_begin <= timestamp < seconds_end else ""
 
 
 def _duration(milliseconds: int) -> str:

@@ -17,6 +17,7 @@ from kseg import cli_options
 from kseg.cli_convert import convert
 from kseg.cli_messages import FAILED, FOUND, Notes, fail, note
 from kseg.cli_repair import repair
+from kseg.cli_stats import stats
 from kseg.errors import KsegError, UsageError
 from kseg.findings import Finding, Policy, known_rule, parse_severity
 from kseg.output import DUMP_FORMATS, REPORT_FORMATS, View, destination, writer
@@ -288,3 +289,4 @@ def rules(name: str | None) -> None:
 
 main.add_command(convert)
 main.add_command(repair)
+main.add_command(stats)

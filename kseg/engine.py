@@ -22,6 +22,7 @@ COMPILED_MODULES = (
     "kseg.stretch",
     "kseg.encoder",
     "kseg.survey",
+    "kseg.counting",
     "kseg.record_lines",
     "kseg.gather",
 )

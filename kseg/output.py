@@ -36,6 +36,11 @@ REPORT_FORMATS: Mapping[str, str] = {
     "github": "kseg.reports:write_github",
     "html": "kseg.report_html:write_html",
 }
+# Of statistics: (levels, out, top).
+STATS_FORMATS: Mapping[str, str] = {
+    "table": "kseg.stats_output:write_table",
+    "jsonl": "kseg.stats_output:write_jsonl",
+}
 
 
 def writer(formats: Mapping[str, str], name: str) -> Callable[..., None]:

@@ -36,7 +36,7 @@ from kseg.validate import (
 )
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
+    from concurrent.futures import Future, ProcessPoolExecutor
 
 #: A file is split into ranges of at least this many bytes: below, a process costs more than it saves.
 RANGE_SIZE = 16 * 1024 * 1024
@@ -48,6 +48,16 @@ CHAIN = 3
 def cores() -> int:
     """The processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def process_pool(jobs: int) -> ProcessPoolExecutor:
+    """A pool of ``jobs`` processes."""
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    # fork where there is one: a fresh interpreter costs 0.1 s a process.
+    method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
+    return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context(method))
 
 
 def validate_files(
@@ -75,12 +85,7 @@ class _Part:
 def _with_processes(
     files: list[SegmentFile], sizes: list[int], settings: Settings, jobs: int, progress: Progress
 ) -> Iterator[FileResult]:
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor
-
-    # fork where there is one: a fresh interpreter costs 0.1 s a process.
-    method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context(method)) as pool:
+    with process_pool(jobs) as pool:
         waiting: deque[tuple[SegmentFile, int, list[int], list[Future[Any]]]] = deque()
         for file, size in zip(files, sizes, strict=True):
             starts = range_starts(file.path, size, jobs)

@@ -21,19 +21,20 @@ ORDER = """
     splitting stretch encoder survey chunk gather deep_iteration dump reading rows
     side_reading indexes producer_snapshot txn_index index_files checkpoint_files metadata_files side_files
     checks record_checks kraft_snapshot validate parallel rule_docs
+    counting stats stats_levels
     batch_packer records_builder runs read_back transcode conversion_plan rewrite convert
     losses salvage repair
     dump_text record_lines hexdump
     reports report_html
-    arrow_rows output dump_output parquet_output report_output
-    cli_options cli_messages cli_convert cli_repair cli
+    arrow_rows output dump_output parquet_output report_output stats_output
+    cli_options cli_messages cli_convert cli_repair cli_stats cli
     __init__ __main__
 """.split()  # noqa: SIM905 (a list would stand a name a line)
 
 #: Third parties: where each may be imported, at the top of the module or, as most, only inside functions.
 ROOMS = {
-    "click": {"cli", "cli_messages", "cli_options", "cli_convert", "cli_repair"},
-    "rich": {"output", "dump_output", "report_output", "progress"},
+    "click": {"cli", "cli_messages", "cli_options", "cli_convert", "cli_repair", "cli_stats"},
+    "rich": {"output", "dump_output", "report_output", "stats_output", "progress"},
     "lz4": {"codec_libraries", "lz4_frames"},
     "cramjam": {"codec_libraries", "snappy_blocks"},
     "snappy": {"snappy_blocks"},
