@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -113,8 +114,13 @@ def main() -> None:
               show_default=True, help="How keys and values are written.")  # fmt: skip
 @cli_options.no_crc
 def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | None, **options: Any) -> int:
-    """Show what is in segments: entries, or with --deep their records."""
-    from kseg.dump import Beginning, Filter, dump_segment, limited
+    """Show what is in segments: entries, or with --deep their records; and in the files beside them.
+
+    A folder stands for the segments in it; an index, a snapshot or a checkpoint is shown where it is named itself.
+    """
+    from kseg.dump import Entry, Filter, Item, Run, SideEntry, dump_segment, dump_side_file, limited
+    from kseg.side_files import recognise
+    from kseg.side_output import refuse_for_side_files, write_mixed
     from kseg.storage import find_segments, refuse_as_output
 
     first, end = options["offsets"]
@@ -134,25 +140,32 @@ def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | 
 
     files = list(met.attempt(chain.from_iterable(map(find_segments, paths))))
     refuse_as_output(output, [file.path for file in files])
+    beside = {file.path: known for file in files if (known := recognise(file.path))}
+    if beside:
+        refuse_for_side_files([file.path for file in files], format_name, filtered=keep != Filter())
 
     def rows() -> Iterator[Any]:
         for file in files:
             met.file = file.path
-            dumped = dump_segment(
-                file.path,
-                deep=not shallow,
-                headings=format_name == "text",
-                keep=keep,
-                verify_crc=not options["no_crc"],
-                report=met,
-            )
+            if known := beside.get(file.path):
+                dumped: Iterator[Item] = dump_side_file(file.path, known, met)
+            else:
+                dumped = dump_segment(
+                    file.path,
+                    deep=not shallow,
+                    headings=format_name == "text",
+                    keep=keep,
+                    verify_crc=not options["no_crc"],
+                    report=met,
+                )
             for item in met.attempt(dumped):
-                met.rows |= not isinstance(item, Beginning)
+                met.rows |= isinstance(item, (Entry, Run, SideEntry))
                 yield item
 
     with destination(output) as out:
         view = View(deep=not shallow, encoding=options["encoding"], terminal=out.isatty())
-        writer(DUMP_FORMATS, format_name)(limited(rows(), options["limit"]), out, view)
+        write = partial(write_mixed, format_name) if beside else writer(DUMP_FORMATS, format_name)
+        write(limited(rows(), options["limit"]), out, view)
         if met.failed and not met.rows:
             raise click.exceptions.Exit(FAILED)  # within, so that an older result stays in its place
     return met.exit_code()

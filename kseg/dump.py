@@ -1,9 +1,13 @@
-"""``kseg dump`` as a library: the rows of segments, shallow (an entry each) or deep (a record each), filtered."""
+"""``kseg dump`` as a library: the rows of segments, shallow (an entry each) or deep (a record each), filtered.
+
+And those of the files beside them, an entry each.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from kseg import kernel
 from kseg.chunk import Chunk
@@ -14,6 +18,7 @@ from kseg.kernel import BatchColumns
 from kseg.log_format import CODEC_MASK, CONTROL, LOG_APPEND_TIME
 from kseg.records import Record, RecordBatch, record_batch
 from kseg.segment import SegmentReader, Window
+from kseg.side_files import Recognised, SideFile
 from kseg.storage import open_source
 
 
@@ -92,6 +97,7 @@ class Entry:
     batch: RecordBatch
     stored: memoryview
     heading: bool = False
+    side: ClassVar[None] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,7 @@ class Run:
     chunk: Chunk
     row: int
     kept: Sequence[int]
+    side: ClassVar[None] = None
 
     @property
     def batch(self) -> RecordBatch:
@@ -114,10 +121,29 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Comes before a file's rows. ``first_offset`` is the one in its name, None for other names."""
+    """Comes before a file's rows. ``first_offset`` is the one in a segment's name, None for other names."""
 
     file: str
     first_offset: int | None
+    side: SideFile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SideEntry:
+    """An entry of a file beside the log, which begins at byte ``position`` of it."""
+
+    file: str
+    side: SideFile
+    position: int
+    entry: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoEntries:
+    """Stands where a file beside the log has not one."""
+
+    file: str
+    side: SideFile
 
 
 def dump_segment(
@@ -148,6 +174,21 @@ def dump_segment(
                 yield from _deep(path, chunk, wanted, headings)
 
 
+def dump_side_file(
+    path: str, known: Recognised, report: Report = ignore
+) -> Iterator[Beginning | SideEntry | NoEntries]:
+    """The entries of a file beside the log, a Beginning first. Raises UnreadableError."""
+    side = known.side
+    with open_source(path) as source:
+        yield Beginning(path, None, side)
+        empty = True
+        for position, entry in side.walk(source, known.base_offset, report):
+            empty = False
+            yield SideEntry(path, side, position, entry)
+        if empty:
+            yield NoEntries(path, side)
+
+
 def _shallow(path: str, window: Window, wanted: Filter) -> Iterator[Entry]:
     for row in range(window.batches.count):
         if wanted.takes_batch(window.batches, row):
@@ -171,7 +212,10 @@ def _deep(path: str, chunk: Chunk, wanted: Filter, headings: bool) -> Iterator[E
             yield Run(path, chunk, row, kept)
 
 
-def limited(rows: Iterable[Beginning | Entry | Run], limit: int | None) -> Iterator[Beginning | Entry | Run]:
+Item = Beginning | Entry | Run | SideEntry | NoEntries
+
+
+def limited(rows: Iterable[Item], limit: int | None) -> Iterator[Item]:
     """The rows up to ``limit`` of them; beginnings and headings don't count."""
     if limit is None:
         yield from rows
@@ -183,7 +227,7 @@ def limited(rows: Iterable[Beginning | Entry | Run], limit: int | None) -> Itera
         if isinstance(row, Run):
             row = replace(row, kept=row.kept[:left])
             left -= len(row.kept)
-        elif isinstance(row, Entry) and not row.heading:
+        elif isinstance(row, SideEntry) or (isinstance(row, Entry) and not row.heading):
             left -= 1
         yield row
         if not left:

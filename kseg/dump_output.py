@@ -43,10 +43,10 @@ def write_csv(dumped: Rows, out: TextIO, view: View) -> None:
         columns[columns.index("headers") : columns.index("headers")] = ["key_encoding", "value_encoding"]
     out.write(",".join(columns) + "\n")
     for row in _plain_rows(dumped, view):
-        out.write(",".join(_csv_cell(row.get(name), view) for name in columns) + "\n")
+        out.write(",".join(csv_cell(row.get(name), view) for name in columns) + "\n")
 
 
-def _csv_cell(value: Any, view: View) -> str:
+def csv_cell(value: Any, view: View) -> str:
     """A null is nothing, an empty text is "": the csv module of Python 3.11 can't tell them apart."""
     if value is None:
         return ""
@@ -91,12 +91,12 @@ def write_table(dumped: Rows, out: TextIO, view: View) -> None:
     columns = _RECORD_TABLE if view.deep else _BATCH_TABLE
     if view.terminal and shown_on.width < _WIDE:
         columns = _RECORD_TABLE_NARROW if view.deep else _BATCH_TABLE_NARROW
-    for page in _pages(_plain_rows(dumped, view)):
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=Text(_cell(page[0]["file"])), title_justify="left")
+    for page in pages(_plain_rows(dumped, view)):
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=Text(cell(page[0]["file"])), title_justify="left")
         for name, align in columns:
             table.add_column(name, justify=align, overflow="ellipsis", no_wrap=align == "right")
         for row in page:
-            table.add_row(*(Text(_cell(_flags(row) if name == "flags" else row.get(name))) for name, _ in columns))
+            table.add_row(*(Text(cell(_flags(row) if name == "flags" else row.get(name))) for name, _ in columns))
         shown_on.print(table)
 
 
@@ -121,7 +121,7 @@ _BATCH_TABLE_NARROW = tuple(
 )
 
 
-def _pages(found: Iterator[rows.Row]) -> Iterator[list[rows.Row]]:
+def pages(found: Iterator[rows.Row]) -> Iterator[list[rows.Row]]:
     """Rows for a table each: of one file, and not too many to be laid out at once."""
     for _, of_file in groupby(found, key=lambda row: row["file"]):
         while page := list(islice(of_file, _TABLE_PAGE)):
@@ -133,7 +133,7 @@ def _flags(row: rows.Row) -> str | None:
     return " ".join(name for name in names if row[name]) or None
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):

@@ -28,6 +28,13 @@ DUMP_FORMATS: Mapping[str, str] = {
     "hex": "kseg.dump_output:write_hex",
     "parquet": "kseg.parquet_output:write_parquet",
 }
+# Of files beside the log: (items, out, view). What their entries are in Parquet or in hexadecimal nobody has asked yet.
+SIDE_FORMATS: Mapping[str, str] = {
+    "table": "kseg.side_output:write_table",
+    "jsonl": "kseg.side_output:write_jsonl",
+    "csv": "kseg.side_output:write_csv",
+    "text": "kseg.side_output:write_text",
+}
 REPORT_FORMATS: Mapping[str, str] = {
     "table": "kseg.report_output:write_table",
     "jsonl": "kseg.report_output:write_jsonl",

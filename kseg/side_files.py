@@ -33,7 +33,7 @@ class SideFile:
     """A kind of file. ``kind`` is that of its rows, whose ``columns`` are an entry's fields, in their order.
 
     ``name`` is a pattern of the whole base name, its group the offset that it tells. ``line`` makes what
-    kafka-dump-log prints of an entry, None where it knows no such file.
+    kafka-dump-log prints of an entry, None where it knows no such file; of one kind it says that a file is empty.
     """
 
     title: str
@@ -42,6 +42,7 @@ class SideFile:
     walk: Walk
     columns: tuple[Column, ...]
     line: Callable[[Any], str] | None = None
+    tells_emptiness: bool = False
 
 
 def _nameless(walk: Callable[[Source, Report], Iterator[tuple[int, Any]]]) -> Walk:
@@ -56,12 +57,12 @@ def _snapshot_line(producer: ProducerState) -> str:
         f"producerId: {producer.producer_id} producerEpoch: {producer.producer_epoch}"
         f" coordinatorEpoch: {producer.coordinator_epoch}"
         f" currentTxnFirstOffset: {'OptionalLong.empty' if first is None else f'OptionalLong[{first}]'}"
-        f" lastTimestamp: {timestamp} "
+        f" lastTimestamp: {timestamp}"
     )
     if producer.last_offset < 0:
         return line
     return (
-        f"{line}firstSequence: {increment_sequence(producer.last_sequence, -producer.offset_delta)}"
+        f"{line} firstSequence: {increment_sequence(producer.last_sequence, -producer.offset_delta)}"
         f" lastSequence: {producer.last_sequence} lastOffset: {producer.last_offset}"
         f" offsetDelta: {producer.offset_delta} timestamp: {timestamp}"
     )
@@ -91,7 +92,7 @@ SIDE_FILES = (
             Column("offset", "int", "the last of the batch at log_position"),
             Column("log_position", "int", "that batch's first byte in the log"),
         ),
-        _offset_line,
+        _offset_line, tells_emptiness=True,
     ),
     SideFile(
         "time index", "time_index_entry", _OFFSET + r"\.timeindex", index_files.walk_time_index,
@@ -204,7 +205,7 @@ FOLDER_SUFFIXES: Mapping[str, str] = {
 # A log, a snapshot of KRaft, the lock of a log dir: known, but no side files.
 _OTHERS = re.compile(_OFFSET + r"\.log|" + _OFFSET + r"-\d{10}\.checkpoint|bootstrap\.checkpoint|\.lock")
 _PATTERNS = tuple((re.compile(side.name), side) for side in SIDE_FILES)
-_PARTITION = re.compile(r"(?P<topic>.+?)-(?P<partition>\d+)(?:\.[0-9a-f]{32}(?P<state>-delete|-future|-stray))?")
+_FOLDER = re.compile(r".+-\d+\.[0-9a-f]{32}(-delete|-future|-stray)")
 
 
 class Recognised(NamedTuple):
@@ -234,22 +235,8 @@ def _without_suffix(name: str) -> tuple[str, str | None]:
 
 
 def _fate_of_folder(name: str) -> str | None:
-    partition = partition_of(name)
-    return FOLDER_SUFFIXES[partition.state] if partition and partition.state else None
-
-
-class Partition(NamedTuple):
-    """What a folder's name says. ``state`` is ``-delete``, ``-future`` or ``-stray``, None for a folder in use."""
-
-    topic: str
-    partition: int
-    state: str | None
-
-
-def partition_of(name: str) -> Partition | None:
-    """The partition that a folder of that name holds (``UnifiedLog.parseTopicPartitionName``); None for other names."""
-    match = _PARTITION.fullmatch(name)
-    return Partition(match["topic"], int(match["partition"]), match["state"]) if match else None
+    match = _FOLDER.fullmatch(name)
+    return FOLDER_SUFFIXES[match[1]] if match else None
 
 
 def side_row(file: str, side: SideFile, position: int, entry: tuple[Any, ...]) -> Row:

@@ -1,15 +1,18 @@
-"""`--format text` prints what kafka-dump-log prints, line by line, for every real broker's segment."""
+"""`--format text` prints what kafka-dump-log prints, line by line, for every real broker's segment and index."""
 
 from __future__ import annotations
 
+import io
 import shutil
 from pathlib import Path
 
 import pytest
 
-from kseg.dump import dump_segment
+from kseg import side_output
+from kseg.dump import dump_segment, dump_side_file
 from kseg.dump_output import write_text
 from kseg.output import View
+from kseg.side_files import recognise
 from tests.lab import maven
 from tests.test_fixtures import FOLDERS
 
@@ -64,3 +67,35 @@ def test_text_equals_kafka_dump_log(tmp_path: Path, deep: bool) -> None:
             out.seek(0)
             printed = [line for line in out.read().split("\n") if line]
         assert printed == wanted[copy_name], copy_name
+
+
+def side_files() -> list[Path]:
+    """Those that the tool knows, and not of folders where it dies in the zeros of the log."""
+    return [
+        path
+        for folder in FOLDERS
+        if not any(word in folder.name for word in PREALLOCATED)
+        for path in sorted(folder.iterdir())
+        if (known := recognise(str(path))) and known.side.line
+    ]
+
+
+def test_text_of_side_files_equals_kafka_dump_log(tmp_path: Path) -> None:
+    """Offset, time and transaction indexes and producer snapshots, with their segments beside them as the tool needs."""
+    from tests.lab.oracle import dump_log_segments
+
+    copies: list[str] = []
+    for path in side_files():
+        target = tmp_path / path.parent.name
+        if not target.exists():
+            shutil.copytree(path.parent, target)
+        copies.append(str(target / path.name))
+    wanted = lines_by_file(dump_log_segments(["--files", ",".join(copies)]))
+    assert len(wanted) == len(copies) > 280
+    for copy in copies:
+        known = recognise(copy)
+        assert known
+        out = io.StringIO()
+        view = View(deep=False, encoding="auto", terminal=False)
+        side_output.write_text(dump_side_file(copy, known), out, view)
+        assert [line for line in out.getvalue().split("\n") if line] == wanted[copy], copy

@@ -18,15 +18,16 @@ ORDER = """
     codec_libraries snappy_blocks lz4_frames zstd_frames compression
     findings settings storage safe_output
     kernel records heads tape search resync segment
-    splitting stretch encoder survey chunk gather deep_iteration dump reading rows
+    splitting stretch encoder survey chunk gather deep_iteration rows
     side_reading indexes producer_snapshot txn_index index_files checkpoint_files metadata_files side_files
+    dump reading
     checks record_checks kraft_snapshot validate parallel rule_docs
     counting stats stats_levels
     batch_packer records_builder runs read_back transcode conversion_plan rewrite convert
     losses salvage repair
     dump_text record_lines hexdump
     reports report_html
-    arrow_rows output dump_output parquet_output report_output stats_output
+    arrow_rows output dump_output parquet_output side_output report_output stats_output
     cli_options cli_messages cli_convert cli_repair cli_stats cli
     __init__ __main__
 """.split()  # noqa: SIM905 (a list would stand a name a line)
@@ -34,7 +35,7 @@ ORDER = """
 #: Third parties: where each may be imported, at the top of the module or, as most, only inside functions.
 ROOMS = {
     "click": {"cli", "cli_messages", "cli_options", "cli_convert", "cli_repair", "cli_stats"},
-    "rich": {"output", "dump_output", "report_output", "stats_output", "progress"},
+    "rich": {"output", "dump_output", "side_output", "report_output", "stats_output", "progress"},
     "lz4": {"codec_libraries", "lz4_frames"},
     "cramjam": {"codec_libraries", "snappy_blocks"},
     "snappy": {"snappy_blocks"},
