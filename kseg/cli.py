@@ -226,7 +226,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     from kseg.parallel import cores, validate_files
     from kseg.progress import shown
     from kseg.side_files import find_files
-    from kseg.storage import SegmentFile, local_size, refuse_as_output
+    from kseg.storage import SegmentFile, refuse_as_output, total_size
     from kseg.validate import FileResult, Progress, Settings, Summary
 
     options = _with_settings(context)
@@ -263,9 +263,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
                 failed = bool(fail(result.unread))
             yield result
 
-    sizes = [local_size(file.path) for file in files]
-    known = None if None in sizes else sum(size or 0 for size in sizes)
-    with destination(output) as out, shown(known) as progress:
+    with destination(output) as out, shown(total_size(files)) as progress:
         writer(REPORT_FORMATS, options["format_name"])(results(progress), total, out)
     if failed:
         return FAILED

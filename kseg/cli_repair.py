@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from kseg.cli_messages import FOUND, note
+from kseg.cli_messages import FAILED, FOUND, fail, note
 
 if TYPE_CHECKING:
     from kseg.losses import Lost, Salvaged
-    from kseg.repair import Plan, Result
+    from kseg.repair import Result
+    from kseg.repair_segment import Plan
 
 
 @click.command()
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", metavar="FILE",
               help="Write the report there instead of stdout; it appears whole or not at all.")  # fmt: skip
 def repair(source: str, target: str | None, format_name: str, output: str | None, **options: Any) -> int:
-    """Copy what is sound of a segment or a partition folder, with new indexes, and list what is not.
+    """Copy what is sound of a segment, a partition folder or a log dir, with new indexes, and list what is not.
 
     An entry is kept byte for byte if its CRC holds, it opens to its last record, its offsets are in order and validate
     finds no error in it. Wrong sizes and magic bytes that the CRC proves are mended. SRC is never changed; DST appears
@@ -37,23 +38,27 @@ def repair(source: str, target: str | None, format_name: str, output: str | None
     """
     from kseg.findings import Policy
     from kseg.output import destination
-    from kseg.repair import Plan
+    from kseg.progress import shown
     from kseg.repair import repair as run
+    from kseg.repair_segment import Plan
+    from kseg.storage import find_segments, total_size
 
     policy = Policy.parse(options.pop("rule"))
     plan = Plan(**options, policy=policy)
     if output is not None:
         _refuse_in(output, source)
         _refuse_in(output, target)
-    with destination(output) as out:
+    with destination(output) as out, shown(total_size(find_segments(source))) as progress:
         report = _REPORTS[format_name](out)
-        result = run(source, target, plan, report.tell)
+        result = run(source, target, plan, report.tell, progress)
         report.finish(result, plan)
-    for name in result.left_out:
-        note(f"{name} is not copied")
-    for producer_id, offset in (result.open_transactions or {}).items():
-        note(f"the transaction of producer {producer_id} from offset {offset} on has no end in this log")
-    return FOUND if result.lost else 0
+    if result.left_out:
+        note(f"not copied: {', '.join(result.left_out)}")
+    for folder, producer_id, offset in result.open_transactions:
+        note(f"{folder}: the transaction of producer {producer_id} from offset {offset} on has no end in this log")
+    for line in result.failed:
+        fail(line)
+    return FAILED if result.failed else FOUND if result.lost else 0
 
 
 def _refuse_in(output: str, path: str | None) -> None:
@@ -79,14 +84,10 @@ class _Text:
 
     def finish(self, result: Result, plan: Plan) -> None:
         for one in result.segments:
-            self._line(f"{one.source if plan.dry_run else one.target}: {_counts(one, plan)}")
-        lost = sum(one.lost_ranges for one in result.segments)
-        size = sum(one.lost_bytes for one in result.segments)
-        mended = sum(one.mended for one in result.segments)
-        if not lost:
-            self._line(f"nothing is lost; {mended} entries mended")
-        else:
-            self._line(f"lost: {lost} stretches, {size} bytes; {mended} entries mended")
+            self._line(f"{one.source if plan.dry_run or not one.target else one.target}: {_counts(one, plan)}")
+        if len(result.segments) > 1:
+            self._line(f"in all: {_counts(_total(result), plan)}")
+        self._line(_verdict(_total(result)))
 
     def _line(self, text: str) -> None:
         from kseg.record_lines import escape_controls
@@ -106,12 +107,25 @@ def _offsets(what: Lost) -> str:
 
 def _counts(one: Salvaged, plan: Plan) -> str:
     if plan.indexes_only:
-        return f"indexes of {one.kept} entries, {one.bytes_before} bytes"
+        return f"entries indexed {one.kept}; records {one.records}; bytes {one.bytes_before}"
     zeros = f", {one.zeros} bytes of zeros at its end cut off" if one.zeros else ""
     return (
-        f"{one.kept} entries with {one.records} records kept, {one.dropped} dropped; "
-        f"bytes {one.bytes_before} -> {one.bytes_after}, {one.lost_bytes} lost{zeros}"
+        f"entries kept {one.kept}, dropped {one.dropped}; records {one.records}; "
+        f"bytes {one.bytes_before} -> {one.bytes_after}, {one.lost_bytes} of them lost{zeros}"
     )
+
+
+def _verdict(one: Salvaged) -> str:
+    lost = f"stretches lost: {one.lost_ranges} ({one.lost_bytes} bytes)" if one.lost_ranges else "nothing is lost"
+    return f"{lost}; entries mended: {one.mended}"
+
+
+def _total(result: Result) -> Salvaged:
+    """The counts of all segments."""
+    from kseg.losses import Salvaged
+
+    counts = {name: sum(getattr(one, name) for one in result.segments) for name in _TOTALS}
+    return Salvaged("", "", **counts)
 
 
 class _JsonLines:
@@ -130,7 +144,8 @@ class _JsonLines:
 
         for one in result.segments:
             self._object({"kind": "segment", **asdict(one)})
-        totals = {name: sum(getattr(one, name) for one in result.segments) for name in _TOTALS}
+        counts = _total(result)
+        totals = {name: getattr(counts, name) for name in _TOTALS}
         self._object({"kind": "summary", "files": len(result.segments), **totals})
 
     def _object(self, row: dict[str, Any]) -> None:

@@ -36,7 +36,7 @@ def stats(paths: tuple[str, ...], shallow: bool, format_name: str, output: str |
     from kseg.parallel import cores
     from kseg.progress import shown
     from kseg.stats_levels import in_folder_order, levels, stats_of
-    from kseg.storage import find_segments, local_size, refuse_as_output
+    from kseg.storage import find_segments, refuse_as_output, total_size
     from kseg.validate import Settings
 
     settings = Settings(deep=not shallow, verify_crc=not options["no_crc"])
@@ -48,9 +48,7 @@ def stats(paths: tuple[str, ...], shallow: bool, format_name: str, output: str |
         except KsegError as error:
             met.unread(str(error))
     refuse_as_output(output, [file.path for file in files])
-    sizes = [local_size(file.path) for file in files]
-    known = None if None in sizes else sum(size or 0 for size in sizes)
-    with destination(output) as out, shown(known) as progress:
+    with destination(output) as out, shown(total_size(files)) as progress:
         counted = stats_of(in_folder_order(files), settings, options["jobs"] or cores(), progress)
         writer(STATS_FORMATS, format_name)(levels(met.noted(counted), settings.deep), out, options["top"])
         if met.failed and not met.read:

@@ -57,6 +57,7 @@ def convert(
         raise UsageError("convert takes a file or a folder, not standard input")
     goal = Path(os.path.abspath(target))
     refuse_overlap(source, goal)
+    refuse_foreign(goal)
     if os.path.isdir(source):
         return _convert_folder(Path(source), goal, plan, report, progress)
     return Result((convert_segment(source, goal, plan, report, progress),))
@@ -66,13 +67,9 @@ _OF_A_PARTITION = re.compile(r"\d{20}|leader-epoch-checkpoint|partition\.metadat
 
 
 def refuse_overlap(source: str, target: Path) -> None:
-    """Raises UsageError where writing ``target`` could touch the source or what is none of a partition's files."""
+    """Raises UsageError where writing ``target`` could touch the source."""
     if target.name == "-" or target.name.endswith((".index", ".timeindex", ".txnindex", ".snapshot")):
         raise UsageError(f"{target}: no name for a segment; DST is a .log file or a folder")
-    if target.is_dir():
-        foreign = sorted(entry.name for entry in os.scandir(target) if not _OF_A_PARTITION.match(entry.name))
-        if foreign:
-            raise UsageError(f"{target} holds {foreign[0]}, which is no file of a partition: it would be lost")
     if not os.path.exists(source):
         return
     first, second = Path(os.path.realpath(source)), Path(os.path.realpath(target))
@@ -82,6 +79,14 @@ def refuse_overlap(source: str, target: Path) -> None:
         raise UsageError(f"{target} lies in the source: inputs are never changed")
     if first.is_relative_to(second):
         raise UsageError(f"{target} holds the source")
+
+
+def refuse_foreign(target: Path) -> None:
+    """Raises UsageError for a folder to be replaced that holds what is none of a partition's files."""
+    if target.is_dir():
+        foreign = sorted(entry.name for entry in os.scandir(target) if not _OF_A_PARTITION.match(entry.name))
+        if foreign:
+            raise UsageError(f"{target} holds {foreign[0]}, which is no file of a partition: it would be lost")
 
 
 def _convert_folder(source: Path, target: Path, plan: Plan, report: Report, progress: Progress) -> Result:

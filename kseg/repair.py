@@ -1,62 +1,48 @@
-"""``kseg repair`` as a library: a copy of a segment or a partition folder that holds what is sound in it, with indexes.
+"""``kseg repair`` as a library: a copy of a segment, a partition folder or a log dir that holds what is sound in it.
 
     result = repair("damaged/00000000000000000000.log", "good/00000000000000000000.log", Plan(), print)
 
-The source is only read. The result is validated before it gets its name.
+The source is only read. The result is validated before it gets its name, and its indexes are built anew.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kseg.convert import copy_file, refuse_overlap
-from kseg.deep_iteration import DeepIterator
-from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError
-from kseg.findings import Policy, Severity
-from kseg.indexes import INDEX_INTERVAL_BYTES, IndexBuilder
-from kseg.log_format import INT32_MAX
+from kseg.convert import copy_file, refuse_foreign, refuse_overlap
+from kseg.errors import NotASegmentError, UnreadableError, UsageError
 from kseg.losses import Lost, Salvaged, Tell
-from kseg.read_back import ReadBackError
-from kseg.rewrite import DamagedError, index_paths, stage
-from kseg.safe_output import Staged, refuse_existing, sync_folder, whole_folder, writing
-from kseg.salvage import Salvage
-from kseg.segment import SegmentReader
-from kseg.storage import STDIN, SegmentFile, base_offset_of, open_source
-from kseg.txn_index import Transactions, has_markers
-from kseg.validate import Settings, limits_of, new_tally, run_checks
+from kseg.repair_segment import Plan, repair_segment
+from kseg.rewrite import DamagedError
+from kseg.safe_output import refuse_existing, whole_folder, writing
+from kseg.storage import STDIN, base_offset_of
+from kseg.txn_index import Transactions
+from kseg.validate import Progress, no_progress
 
-# They speak of offsets and producers, and stay true of the log as far as it is the same.
-_KEPT = re.compile(r"partition\.metadata|leader-epoch-checkpoint")
+# They speak of offsets and producers, and stay true of the log as far as it is the same; KRaft's are whole in themselves.
+_KEPT = re.compile(r"partition\.metadata|leader-epoch-checkpoint|quorum-state|\d{20}-\d{10}\.checkpoint")
 _SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
 _LOG = re.compile(r"\d{20}\.log")
 _REBUILT = re.compile(r"\d{20}\.(index|timeindex|txnindex)")
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What to do. ``policy`` weighs findings: what it calls an error costs an entry its place."""
-
-    indexes_only: bool = False
-    dry_run: bool = False
-    force: bool = False
-    policy: Policy = field(default_factory=Policy)
-    index_interval: int = INDEX_INTERVAL_BYTES
-
-
 @dataclass(slots=True)
 class Result:
-    """What was done. ``left_out`` are names of a folder's files that are not in its copy; ``open_transactions`` is by
-    producer id the first offset of those whose end is not in the log, None where no one looked.
+    """What was done.
+
+    ``left_out`` are files of a folder that are not in its copy. ``open_transactions`` are (partition folder, producer
+    id, first offset) of those that have no end. ``failed`` says, a line each, which partitions of a log dir could not
+    be read; there is nothing of these.
     """
 
-    segments: list[Salvaged]
+    segments: list[Salvaged] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
-    open_transactions: dict[int, int] | None = None
+    open_transactions: list[tuple[str, int, int]] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
 
     @property
     def lost(self) -> bool:
@@ -67,25 +53,48 @@ def _silence(what: Lost) -> None:
     """Tells nobody."""
 
 
-def repair(source: str, target: str | None, plan: Plan, tell: Tell = _silence) -> Result:
-    """Copy what is sound of a segment (a path or a URL) or of a partition folder, and build the indexes anew.
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What all partitions of one call have in common."""
 
-    ``target`` appears whole or not at all; it may be None for a dry run. ``tell`` hears of each lost and each mended
-    stretch. Raises UsageError, UnreadableError, NotASegmentError, ReadBackError and other KsegError; then there is no
-    target. With ``indexes_only`` raises DamagedError for a log that has to be repaired itself.
+    root: Path
+    plan: Plan
+    tell: Tell
+    progress: Progress
+    result: Result
+
+
+def repair(
+    source: str, target: str | None, plan: Plan, tell: Tell = _silence, progress: Progress = no_progress
+) -> Result:
+    """Copy what is sound of a segment (a path or a URL), a partition folder or a log dir, and build the indexes anew.
+
+    ``target`` appears whole or not at all, of a log dir each partition folder in it; it may be None for a dry run.
+    ``tell`` hears of each lost and each mended stretch, ``progress`` of source bytes done. Raises UsageError,
+    UnreadableError, NotASegmentError, ReadBackError and other KsegError; then there is no target. With
+    ``indexes_only`` raises DamagedError for a log that has to be repaired itself.
     """
     if source == STDIN:
         raise UsageError("repair needs a source with a name: it can't be standard input")
     if target is None and not plan.dry_run:
         raise UsageError("say where to write: SRC DST; a source is never changed in place")
-    folder = os.path.isdir(source)
     goal = Path(os.path.abspath(source if target is None else target))
     if target is not None:
         refuse_overlap(source, goal)
-    if folder:
-        return _repair_folder(Path(source), goal, plan, tell)
-    segment = _repair_file(source, goal, plan, tell, None, None)
-    return Result([segment], [] if plan.dry_run else _beside(source))
+    result = Result()
+    if not os.path.isdir(source):
+        if target is not None:
+            refuse_foreign(goal)
+        result.segments.append(repair_segment(source, goal, plan, tell, progress))
+        result.left_out += [] if plan.dry_run else _beside(source)
+        return result
+    partition = _Partition(Path(source))
+    run = _Run(partition.path, plan, tell, progress, result)
+    if partition.logs:
+        _repair_partition(partition, goal, run)
+    else:
+        _repair_log_dir(partition, goal, run)
+    return result
 
 
 def _beside(source: str) -> list[str]:
@@ -95,186 +104,88 @@ def _beside(source: str) -> list[str]:
     return [name for name in names if os.path.exists(os.path.join(folder, name))]
 
 
-def _repair_file(
-    source: str, target: Path, plan: Plan, tell: Tell, txns: Transactions | None, ceiling: int | None
-) -> Salvaged:
-    """One segment. Raises as ``repair`` does."""
-    tally = Salvaged(source, str(target))
+class _Partition:
+    """A folder and the names in it; ``logs`` are its segments, none where it is no partition's. Raises UnreadableError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self.names = sorted(os.listdir(path))
+        except OSError as error:
+            raise UnreadableError(f"{path}: {error.strerror or error}") from error
+        self.logs = [name for name in self.names if _LOG.fullmatch(name)]
+        for name in self.names:
+            if name.endswith(".log.swap"):
+                raise UnreadableError(
+                    f"{path}: {name} is a compaction's result that waits to replace segments: start a broker on a copy "
+                    "to finish that, or make a copy without it if the segments it would replace are all there"
+                )
+
+
+def _repair_log_dir(root: _Partition, target: Path, run: _Run) -> None:
+    """Each partition folder into one of its own; one that can't be read does not keep the others from it."""
+    # All are looked at first: what is refused is refused before the work of hours.
+    folders = [_Partition(root.path / name) for name in root.names if (root.path / name).is_dir()]
+    partitions = [folder for folder in folders if folder.logs]
+    if not partitions:
+        raise UnreadableError(f"{root.path}: no segment (a .log named by 20 digits) in it or in a folder of it")
+    if not run.plan.dry_run:
+        if not run.plan.force:
+            refuse_existing([target / partition.path.name for partition in partitions])
+        with writing(target):
+            target.mkdir(exist_ok=True)
+    for partition in partitions:
+        try:
+            _repair_partition(partition, target / partition.path.name, run)
+        except (UnreadableError, NotASegmentError, DamagedError) as error:
+            run.result.failed.append(str(error))
+    if not run.plan.dry_run:
+        with suppress(OSError):
+            target.rmdir()  # nothing came to be in it
+        done = {partition.path.name for partition in partitions}
+        run.result.left_out += [name for name in root.names if name not in done]
+
+
+def _repair_partition(partition: _Partition, target: Path, run: _Run) -> None:
+    plan = run.plan
     if plan.dry_run:
-        if not plan.indexes_only:
-            _salvage(None, tally, plan, tell, ceiling)
-        else:
-            _refuse_damaged(tally, plan)
-        return tally
-    indexes = index_paths(target)
-    transactions = indexes[0].with_suffix(".txnindex")
-    targets = [*(() if plan.indexes_only else (target,)), *indexes, *((transactions,) if txns is not None else ())]
-    if not plan.force:
-        refuse_existing(targets)
-    with ExitStack() as stack, writing(target):
-        staged = {path: stage(stack, path) for path in targets}
-        modified = os.stat(source).st_mtime_ns if os.path.exists(source) else None
-        if plan.indexes_only:
-            _refuse_damaged(tally, plan)
-            log = source
-        else:
-            _salvage(staged[target], tally, plan, tell, ceiling)
-            staged[target].sync(modified)
-            log = str(staged[target].path)
-            _read_back(log, tally, plan)
-        _build_indexes(log, tally, [staged[path] for path in indexes], staged.get(transactions), txns, plan)
-        if transactions in staged and not staged[transactions].file.tell():
-            # The broker creates it with its first entry.
-            staged.pop(transactions).discard()
-        for path in staged:
-            if path != target:
-                staged[path].sync(modified)
-        if plan.force:
-            for path in (*indexes, transactions):
-                path.unlink(missing_ok=True)
-        for path in staged:
-            staged[path].publish(replace=plan.force)
-        sync_folder(target.parent)
-    return tally
-
-
-def _salvage(log: Staged | None, tally: Salvaged, plan: Plan, tell: Tell, ceiling: int | None) -> None:
-    settings = Settings(policy=plan.policy)
-    limits = limits_of(tally.source, settings)
-    if ceiling is None:
-        named = _named_offset(tally)
-        ceiling = None if named is None else named + INT32_MAX + 1
-    salvage = Salvage(None if log is None else log.file, tally, limits, plan.policy, ceiling, tell)
-    with open_source(tally.source) as source:
-        salvage.run(source)
-    if tally.misfits > tally.kept:
-        raise KsegError(
-            f"{tally.source}: the offsets of {tally.misfits} entries, against {tally.kept}, do not fit a segment of that "
-            "name: give DST the right one"
-        )
-
-
-def _read_back(path: str, tally: Salvaged, plan: Plan) -> None:
-    """Validate what was written. Raises ReadBackError for any error, and where the counts differ."""
-    settings = Settings(policy=plan.policy)
-    # By its final name: what a file's name says is checked, too.
-    checks = new_tally(SegmentFile(tally.target), settings)
-    with open_source(path) as source:
-        source.name = tally.target
-        if tally.bytes_after:
-            run_checks(source, settings, checks)
-    found = checks.summary
-    for verdict in checks.result().verdicts:
-        if verdict.severity >= Severity.ERROR:
-            where = f"{verdict.rule.name} at byte {verdict.finding.position}"
-            raise ReadBackError(f"{tally.target}: read back, {where}: {verdict.message}")
-    if (found.batches, found.records, found.bytes) != (tally.kept, tally.records, tally.bytes_after):
-        raise ReadBackError(
-            f"{tally.target}: read back, {found.batches} entries, {found.records} records, {found.bytes} bytes of "
-            f"{tally.kept}, {tally.records}, {tally.bytes_after}"
-        )
-
-
-def _refuse_damaged(tally: Salvaged, plan: Plan) -> None:
-    """Raise DamagedError unless indexes can be built over the source as it is."""
-
-    def refuse(what: Lost) -> None:
-        where = f"{what.rule} at byte {what.position}: {what.why}"
-        raise DamagedError(f"{tally.source}: {where} (indexes need a sound log: repair without --indexes-only)")
-
-    look = Salvaged(tally.source, tally.target)
-    _salvage(None, look, plan, refuse, None)
-    tally.kept, tally.records, tally.first_offset = look.kept, look.records, look.first_offset
-    tally.last_offset, tally.bytes_before, tally.bytes_after = look.last_offset, look.bytes_before, look.bytes_after
-
-
-def _build_indexes(
-    log: str, tally: Salvaged, indexes: list[Staged], aborted: Staged | None, txns: Transactions | None, plan: Plan
-) -> None:
-    base_offset = _named_offset(tally)
-    if base_offset is None:
-        base_offset = tally.first_offset
-    if base_offset is None:
+        _repair_logs(partition, target, target, run)
         return
-    builder = IndexBuilder(base_offset, indexes[0].file, indexes[1].file, plan.index_interval)
-    opener = DeepIterator()
-    # Its CRCs have just been checked.
-    with SegmentReader(open_source(log), verify_crc=False) as reader, _fitting(tally):
-        for window in reader.windows():
-            batches = window.batches
-            builder.add(batches, 0, batches.count)
-            if txns is not None and aborted is not None and has_markers(batches):
-                for chunk in opener.chunks(window):
-                    for txn in txns.take(chunk):
-                        aborted.file.write(txn.pack())
-        builder.finish()
-
-
-@contextmanager
-def _fitting(tally: Salvaged) -> Iterator[None]:
-    try:
-        yield
-    except KsegError as error:
-        offsets = f"offsets {tally.first_offset} to {tally.last_offset} have no place in a segment of that name"
-        raise KsegError(f"{tally.target}: {offsets}: {error}") from error
-
-
-def _named_offset(tally: Salvaged) -> int | None:
-    for name in (tally.target, tally.source):
-        base_offset = base_offset_of(name)
-        if base_offset is not None:
-            return base_offset
-    return None
-
-
-# --- folders ---
-
-
-def _repair_folder(source: Path, target: Path, plan: Plan, tell: Tell) -> Result:
-    try:
-        names = sorted(entry.name for entry in os.scandir(source))
-    except OSError as error:
-        raise UnreadableError(f"{source}: {error.strerror or error}") from error
-    logs = [name for name in names if _LOG.fullmatch(name)]
-    if not logs:
-        raise UnreadableError(f"{source}: no segment in it (a .log named by 20 digits); give one partition's folder")
-    unfinished = [name for name in names if name.endswith(".swap")]
-    if unfinished:
-        raise UnreadableError(f"{source}: {unfinished[0]} waits to replace segments: let a broker finish that first")
-    result = Result([])
-    if plan.dry_run:
-        _repair_logs(source, target, target, logs, plan, tell, result)
-        return result
     if not plan.force:
         refuse_existing([target])
+    refuse_foreign(target)
     with whole_folder(target, replace=plan.force) as folder:
-        _repair_logs(source, folder, target, logs, plan, tell, result)
-        others = [name for name in names if not _LOG.fullmatch(name) and not _REBUILT.fullmatch(name)]
-        for name in others:
-            if _still_true(name, result) and not plan.indexes_only:
-                copy_file(source / name, folder / name)
+        segments = _repair_logs(partition, folder, target, run)
+        for name in partition.names:
+            if _LOG.fullmatch(name) or _REBUILT.fullmatch(name):
+                continue
+            if _still_true(name, segments) and not plan.indexes_only:
+                copy_file(partition.path / name, folder / name)
             else:
-                result.left_out.append(name)
-    return result
+                run.result.left_out.append(str((partition.path / name).relative_to(run.root)))
 
 
-def _repair_logs(
-    source: Path, folder: Path, target: Path, logs: list[str], plan: Plan, tell: Tell, result: Result
-) -> None:
+def _repair_logs(partition: _Partition, folder: Path, target: Path, run: _Run) -> list[Salvaged]:
     txns = Transactions()
-    _seed(txns, source / (logs[0].removesuffix(".log") + ".snapshot"))
-    for name, following in zip(logs, [*logs[1:], None], strict=True):
+    _seed(txns, partition.path / (partition.logs[0].removesuffix(".log") + ".snapshot"))
+    segments = []
+    for name, following in zip(partition.logs, [*partition.logs[1:], None], strict=True):
         ceiling = None if following is None else base_offset_of(following)
+        source = partition.path / name
         try:
-            segment = _repair_file(str(source / name), folder / name, plan, tell, txns, ceiling)
+            segment = repair_segment(
+                str(source), folder / name, run.plan, run.tell, run.progress, txns=txns, ceiling=ceiling
+            )
         except NotASegmentError as error:
-            if plan.indexes_only:
+            if run.plan.indexes_only:
                 raise
-            segment = _all_lost(source / name, folder / name, str(error), ceiling, tell)
+            segment = _all_lost(source, str(error), ceiling, run.tell)
         segment.target = str(target / name)
-        result.segments.append(segment)
-    if not plan.dry_run:
-        result.open_transactions = txns.open
+        segments.append(segment)
+    run.result.segments += segments
+    if not run.plan.dry_run:
+        run.result.open_transactions += [(target.name, *entry) for entry in txns.open.items()]
+    return segments
 
 
 def _seed(txns: Transactions, snapshot: Path) -> None:
@@ -287,21 +198,19 @@ def _seed(txns: Transactions, snapshot: Path) -> None:
         raise UnreadableError(f"{snapshot}: {error.strerror or error}") from error
 
 
-def _all_lost(source: Path, target: Path, why: str, ceiling: int | None, tell: Tell) -> Salvaged:
+def _all_lost(source: Path, why: str, ceiling: int | None, tell: Tell) -> Salvaged:
     """A segment without a single entry: the folder goes on without it."""
     base_offset = base_offset_of(source.name)
     size = source.stat().st_size
     last = None if ceiling is None else ceiling - 1
     tell(Lost(str(source), 0, size, base_offset, last, "lost-bytes", why))
-    return Salvaged(
-        str(source), str(target), bytes_before=size, lost_bytes=size, lost_ranges=1, first_lost_offset=base_offset
-    )
+    return Salvaged(str(source), "", bytes_before=size, lost_bytes=size, lost_ranges=1, first_lost_offset=base_offset)
 
 
-def _still_true(name: str, result: Result) -> bool:
+def _still_true(name: str, segments: list[Salvaged]) -> bool:
     """Whether a side file can go along. A producer snapshot tells of all before its offset, lost batches too."""
     snapshot = _SNAPSHOT.fullmatch(name)
     if not snapshot:
         return _KEPT.fullmatch(name) is not None
-    lost = [segment.first_lost_offset for segment in result.segments if segment.lost_ranges]
+    lost = [segment.first_lost_offset for segment in segments if segment.lost_ranges]
     return all(offset is not None and int(snapshot[1]) <= offset for offset in lost)

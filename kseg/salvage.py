@@ -35,6 +35,7 @@ from kseg.record_checks import RECORD_CHECKS
 from kseg.runs import sound_chunks
 from kseg.segment import SegmentReader, Window
 from kseg.storage import Source
+from kseg.validate import Progress, no_progress
 
 # Findings that wait for the next sound entry, which tells what offsets were lost: more are told without it.
 TOLD_AT_ONCE = 1000
@@ -61,11 +62,15 @@ class Salvage:
         self._epochs = _Epochs()
         self._epochs_matter = policy.severity(RULES["leader-epoch-regression"]) >= Severity.ERROR
 
-    def run(self, source: Source) -> None:
+    def run(self, source: Source, progress: Progress = no_progress) -> None:
         """Go through the segment. Raises KsegError as reading does, and OSError as writing does."""
+        done = source.start
         reader = SegmentReader(source, report=self.findings)
         for window in self._judged(reader):
             self._write(window)
+            progress(reader.position - done)
+            done = reader.position
+        progress(reader.position - done)
         self._leave_out(reader.position, None)
         self._tally.bytes_before = reader.position
 

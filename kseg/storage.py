@@ -187,6 +187,12 @@ def walk_folders(path: str) -> Iterator[tuple[Path, list[str]]]:
         yield Path(folder), sorted(names)
 
 
+def total_size(files: Iterable[SegmentFile]) -> int | None:
+    """The bytes of the files, None where that is not known beforehand."""
+    sizes = [local_size(file.path) for file in files]
+    return None if None in sizes else sum(size or 0 for size in sizes)
+
+
 def _unreadable(error: OSError) -> NoReturn:
     raise UnreadableError(f"{error.filename}: {error.strerror or error}") from error
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kseg.checks import BATCH_CHECKS, History, Limits
+from kseg.chunk import Chunk
 from kseg.deep_iteration import DeepIterator
 from kseg.errors import KsegError
 from kseg.findings import RULES, Finding, Policy, Severity, Verdict
@@ -40,6 +41,14 @@ Progress = Callable[[int], None]
 
 def no_progress(count: int) -> None:
     """Tells nobody."""
+
+
+#: Called with each run of opened entries once they are checked.
+Watch = Callable[[Chunk], None]
+
+
+def _look_away(chunk: Chunk) -> None:
+    """Looks at nothing."""
 
 
 COUNTS = (
@@ -184,7 +193,9 @@ def new_tally(file: SegmentFile, settings: Settings) -> Tally:
     return Tally(file.path, _policy_for(file, settings), settings.max_per_rule)
 
 
-def run_checks(source: Source, settings: Settings, tally: Tally, progress: Progress = no_progress) -> History:
+def run_checks(
+    source: Source, settings: Settings, tally: Tally, progress: Progress = no_progress, watch: Watch = _look_away
+) -> History:
     """Every check over one source, into ``tally``. Raises KsegError where nothing can be read."""
     reader = SegmentReader(source, report=tally, verify_crc=settings.verify_crc)
     limits = limits_of(source.name, settings)
@@ -206,6 +217,7 @@ def run_checks(source: Source, settings: Settings, tally: Tally, progress: Progr
                     record_check(chunk, limits, tally)
                 if ends:
                     ends.take(chunk)
+                watch(chunk)
         progress(reader.position - done)
         done = reader.position
     if ends:

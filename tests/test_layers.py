@@ -24,7 +24,7 @@ ORDER = """
     checks record_checks kraft_snapshot validate parallel rule_docs
     counting stats stats_levels
     batch_packer records_builder runs read_back transcode conversion_plan rewrite convert
-    losses salvage repair
+    losses salvage repair_segment repair
     dump_text record_lines hexdump
     reports report_html
     arrow_rows output dump_output parquet_output side_output report_output stats_output

@@ -7,10 +7,6 @@ import json
 import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +15,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kseg.cli import main
-from kseg.cli_repair import repair as command
 from kseg.deep_iteration import CHUNK_ROWS
 from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError
 from kseg.findings import Policy, Severity
@@ -27,7 +22,8 @@ from kseg.indexes import read_offset_index
 from kseg.log_format import LOG_OVERHEAD
 from kseg.losses import Lost, Mended
 from kseg.records_builder import PlainRecord, build_batch, build_message
-from kseg.repair import Plan, repair
+from kseg.repair import repair
+from kseg.repair_segment import Plan
 from kseg.rewrite import DamagedError, index_paths
 from kseg.segment import WINDOW_SIZE
 from kseg.storage import SegmentFile
@@ -38,8 +34,6 @@ from tests.damage import entries, get, put
 from tests.lab import maven
 from tests.test_fixtures import FOLDERS, SEGMENTS, expected
 from tests.test_records_builder import NOW
-
-main.add_command(command)
 
 FIRST = "00000000000000000000.log"
 FINDINGS = SEGMENTS.parent / "findings"
@@ -401,7 +395,7 @@ def test_a_folder(partition: Path, tmp_path: Path) -> None:
     assert digests(partition) == before
     names = {path.name for path in partition.iterdir()} - {"ORIGIN", "expect.jsonl"}
     assert {path.name for path in (tmp_path / "out-0").iterdir()} == names
-    assert "ORIGIN is not copied" in done.stderr
+    assert "not copied: ORIGIN" in done.stderr
     assert "has no end in this log" in done.stderr
 
 
@@ -443,6 +437,86 @@ def test_an_entry_in_the_next_segments_range_goes(tmp_path: Path) -> None:
     assert run(source, tmp_path / "out-0").exit_code == 1
     assert (tmp_path / "out-0" / FIRST).read_bytes() == low
     assert (tmp_path / "out-0" / "00000000000000000050.log").read_bytes() == high
+
+
+# --- log dirs, and what lies about in folders ---
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    """Two partitions, the second damaged, among a broker's own files, an empty partition and something foreign."""
+    root = tmp_path / "logs"
+    shutil.copytree(SEGMENTS / "4.3.0-v2-none-log-dir", root)
+    shutil.copytree(SEGMENTS / "4.3.0-v2-none-transactions", root / "pay-0")
+    shutil.copytree(SEGMENTS / "4.3.0-v2-lz4", root / "orders-1")
+    data = (root / "orders-1" / FIRST).read_bytes()
+    (root / "orders-1" / FIRST).write_bytes(damage.flip(data, entries(data)[1].end - 1))
+    (root / "empty-3").mkdir()
+    (root / "notes").mkdir()
+    (root / "notes" / "of-a-night.txt").write_text("?", encoding="utf-8")
+    return root
+
+
+def test_a_log_dir(log_dir: Path, tmp_path: Path) -> None:
+    """Each partition gets its folder, as if it had been repaired by itself; what is left out is named with its place."""
+    before, out = digests(log_dir), tmp_path / "out"
+    done = run(log_dir, out, "--format", "jsonl")
+    assert done.exit_code == 1
+    assert digests(log_dir) == before
+    assert {path.name for path in out.iterdir()} == {"pay-0", "orders-1"}
+    for name in ("pay-0", "orders-1"):
+        repair(str(log_dir / name), str(tmp_path / name), Plan())
+        alone, together = digests(tmp_path / name), digests(out / name)
+        assert {path.name: digest for path, digest in alone.items()} == {
+            path.name: digest for path, digest in together.items()
+        }
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["kind"] for row in rows] == ["lost", *["segment"] * 7, "summary"]
+    assert "orders-1/00000000000000000044.snapshot, " in done.stderr
+    assert "pay-0: the transaction of producer" in done.stderr
+    assert run(log_dir, out).exit_code == 2
+    assert run(log_dir, out, "--force").exit_code == 1
+    assert run(log_dir, "--dry-run", "--format", "jsonl").stdout.splitlines()[-1] == done.stdout.splitlines()[-1]
+    for inside in (log_dir, log_dir / "new", log_dir / "pay-0", log_dir / "pay-0" / "new", tmp_path):
+        assert run(log_dir, inside, "--force").exit_code == 2
+    assert digests(log_dir) == before
+
+
+def test_a_partition_that_can_not_be_done_does_not_stop_the_others(log_dir: Path, tmp_path: Path) -> None:
+    done = run("--indexes-only", log_dir, tmp_path / "out")
+    assert done.exit_code == 2
+    assert "crc-mismatch at byte" in done.stderr
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["pay-0"]
+    shutil.rmtree(log_dir / "pay-0")
+    assert run("--indexes-only", log_dir, tmp_path / "none").exit_code == 2
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("name", ["00000000000000000052.log.deleted", "00000000000000000052.log.cleaned",
+                                  "00000000000000000052.index.swap", "core.1234"])  # fmt: skip
+def test_what_a_broker_would_not_read_stays_behind(name: str, partition: Path, tmp_path: Path) -> None:
+    """Segments on their way out, a cleaner's unfinished work, the index of a segment that is in place, and strangers."""
+    repair(str(partition), str(tmp_path / "without-0"), Plan())
+    (partition / name).write_bytes((partition / "00000000000000000052.log").read_bytes())
+    (partition / "nested").mkdir()
+    shutil.copy(SOUND, partition / "nested" / FIRST)
+    done = run(partition, tmp_path / "out-0")
+    assert done.exit_code == 0
+    assert name in done.stderr
+    assert "nested" in done.stderr
+    assert [path.read_bytes() for path in sorted((tmp_path / "out-0").iterdir())] == [
+        path.read_bytes() for path in sorted((tmp_path / "without-0").iterdir())
+    ]
+
+
+def test_a_waiting_swap_is_refused(log_dir: Path, tmp_path: Path) -> None:
+    """It replaces segments that may be gone by half: offsets would stand twice, or not at all. Told before any work."""
+    (log_dir / "pay-0" / "00000000000000000017.log.swap").touch()
+    for source in (log_dir, log_dir / "pay-0"):
+        done = run(source, tmp_path / "out")
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert "start a broker on a copy" in done.stderr
+    assert not (tmp_path / "out").exists()
 
 
 # --- ways to call it ---
@@ -544,7 +618,7 @@ def test_a_lone_segment_says_what_it_lacks(partition: Path, tmp_path: Path) -> N
     name = "00000000000000000052.log"
     done = run(partition / name, tmp_path / name)
     assert done.exit_code == 0
-    assert "00000000000000000052.txnindex is not copied" in done.stderr
+    assert "not copied: 00000000000000000052.txnindex" in done.stderr
 
 
 def test_a_long_run_of_damage_is_told_as_it_is_met(tmp_path: Path) -> None:
@@ -599,44 +673,6 @@ def test_a_window_is_no_seam(tmp_path: Path) -> None:
     assert len(out) == 195 * size
     index = (tmp_path / "out" / FIRST).with_suffix(".index").read_bytes()
     assert len(list(read_offset_index(index, 0))) == 194
-
-
-PROGRAM = """
-import sys
-from kseg.cli import main
-from kseg.cli_repair import repair
-main.add_command(repair)
-main(["repair", *sys.argv[1:]])
-"""
-
-
-def test_killed_at_any_moment(tmp_path: Path) -> None:
-    """Either there is no target, or it is whole."""
-    source, target = tmp_path / "in.log", tmp_path / "out" / FIRST
-    target.parent.mkdir()
-    value = damage.noise(200) * 10
-    data = b"".join(build_batch([PlainRecord(n, b"k", value)]) for n in range(3000))
-    source.write_bytes(damage.flip(data, 1_000_000))
-    args = [sys.executable, "-c", PROGRAM, str(source), str(target)]
-    begun = time.monotonic()
-    assert subprocess.run(args, capture_output=True, check=False).returncode == 1
-    whole_time, whole = time.monotonic() - begun, target.read_bytes()
-    dice = random.Random(3)
-    killed = 0
-    for _ in range(8):
-        for path in target.parent.iterdir():
-            path.unlink()
-        process = subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            process.communicate(timeout=dice.uniform(0, whole_time))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-        killed += process.returncode == -signal.SIGKILL
-        assert not target.exists() or target.read_bytes() == whole
-        for index in index_paths(target):
-            assert target.exists() or not index.exists()
-    assert killed >= 3
 
 
 @pytest.mark.interop
