@@ -7,11 +7,16 @@ import os
 import sys
 
 from Cython.Build import cythonize
+from Cython.Compiler import Options
 from setuptools import Extension, setup
 
 # The build runs this file from elsewhere.
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from kseg.engine import COMPILED_MODULES
+
+# The struct by which a buffer is handed from function to function holds this many dimensions of its shape: 64 bytes
+# to copy a call, not 208. (1 makes the compiler refuse buffers of one dimension.)
+Options.buffer_max_dims = 2
 
 setup(
     options={"build_ext": {"parallel": os.cpu_count()}},

@@ -2,7 +2,7 @@
 
 cimport cython
 
-from kseg.kernel cimport BatchColumns, clamped
+from kseg.kernel cimport BatchColumns, clamped, increment_sequence
 
 cdef long long BAD, CODEC, CONTROL_BIT, TRANSACTIONAL_BIT, RESERVED_V0, RESERVED_V1, RESERVED_V2
 

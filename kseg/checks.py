@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kseg.findings import Finding, Report
-from kseg.kernel import CRC_BAD, BatchColumns, clamped
+from kseg.kernel import CRC_BAD, BatchColumns, clamped, increment_sequence
 from kseg.log_format import (
     CODEC_MASK,
     CONTROL,
@@ -22,7 +22,6 @@ from kseg.log_format import (
     V1_RESERVED,
     V2_RESERVED,
 )
-from kseg.records import increment_sequence
 
 #: message.timestamp.after.max.ms, as brokers default to it (KIP-937).
 FUTURE_TOLERANCE_MS = 60 * 60 * 1000

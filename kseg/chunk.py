@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kseg import log_format
-from kseg.control_records import ControlRecord, MalformedControlRecord, decode
-from kseg.kernel import BatchColumns, RecordColumns
-from kseg.records import Header, Record, increment_sequence, timestamp_or_none, timestamp_type
+from kseg.kernel import BatchColumns, RecordColumns, increment_sequence
 from kseg.segment import Window
 from kseg.splitting import header_field
+
+if TYPE_CHECKING:
+    from kseg.control_records import ControlRecord
+    from kseg.records import Header, Record
 
 
 class Lists(NamedTuple):
@@ -71,6 +73,8 @@ class Chunk:
             return ()
         payload = self.payload(self.records.batch[i])
         at = self.records.headers_at[i]
+        from kseg.records import Header
+
         found = []
         for _ in range(count):
             # The kernel walked these before: sizes and ends hold.
@@ -86,6 +90,8 @@ class Chunk:
         row = self.records.batch[i]
         if self.batches.magic[row] < 2 or not self.batches.attributes[row] & log_format.CONTROL:
             return None
+        from kseg.control_records import ControlRecord, MalformedControlRecord, decode
+
         try:
             return decode(self.key(i), self.value(i))
         except MalformedControlRecord as error:
@@ -93,6 +99,9 @@ class Chunk:
 
     def record(self, i: int) -> Record:
         """Record ``i`` as an object."""
+        # Their classes take 10 ms to make: who only checks the columns does without them.
+        from kseg.records import Record, timestamp_or_none, timestamp_type
+
         batches = self.batches
         row = self.records.batch[i]
         return Record(

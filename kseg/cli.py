@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -25,6 +25,9 @@ from kseg.output import DUMP_FORMATS, REPORT_FORMATS, View, destination, writer
 
 # Of files that are passed over, how many are named.
 _PASSED_OVER_SHOWN = 8
+
+# What is imported stays, and the loops leave no cycles: collecting every 700 objects is a tenth of a short run.
+gc.set_threshold(50_000)
 
 _FAIL_ON = click.Choice(["error", "warning", "info", "never"])
 
@@ -79,6 +82,8 @@ def _time(context: click.Context, parameter: click.Parameter, text: str | None) 
         return None
     if text.lstrip("-").isdigit():
         return int(text)
+    from datetime import UTC, datetime
+
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -59,7 +59,7 @@ def _note_size(conversion: Conversion) -> None:
 
 def _write_text(result: Result) -> None:
     from kseg.conversion import LOSSES
-    from kseg.record_lines import escape_controls
+    from kseg.escapes import escape_controls
 
     for one in result.segments:
         lines = [

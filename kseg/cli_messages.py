@@ -15,7 +15,7 @@ FOUND, FAILED = 1, 2
 
 def note(line: str) -> None:
     """Print one line, ``kseg:`` before it."""
-    from kseg.record_lines import escape_controls
+    from kseg.escapes import escape_controls
 
     click.echo(f"kseg: {escape_controls(line)}", err=True)
 

@@ -90,7 +90,7 @@ class _Text:
         self._line(_verdict(_total(result)))
 
     def _line(self, text: str) -> None:
-        from kseg.record_lines import escape_controls
+        from kseg.escapes import escape_controls
 
         self._out.write(escape_controls(text) + "\n")
 

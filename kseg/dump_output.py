@@ -9,8 +9,9 @@ from typing import Any, TextIO
 
 from kseg import dump_text, hexdump, record_lines, rows
 from kseg.dump import Beginning, Entry, Run
+from kseg.escapes import escape_controls
 from kseg.output import View, console
-from kseg.record_lines import escape_controls, to_json
+from kseg.record_lines import to_json
 
 Rows = Iterable[Beginning | Entry | Run]
 

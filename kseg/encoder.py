@@ -10,9 +10,8 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
-from crc32c import crc32c as library_crc32c
-
 from kseg import log_format
+from kseg.checksums import crc32c
 from kseg.kernel import BatchColumns, RecordColumns
 from kseg.splitting import header_field
 from kseg.stretch import copy
@@ -168,7 +167,7 @@ def finish_batch(
     write_int(out, at + PRODUCER_EPOCH_AT, 2, producer_epoch)
     write_int(out, at + BASE_SEQUENCE_AT, 4, base_sequence)
     write_int(out, at + RECORD_COUNT_AT, 4, count)
-    write_int(out, at + CRC_AT, 4, library_crc32c(view[at + ATTRIBUTES_AT : end]))
+    write_int(out, at + CRC_AT, 4, crc32c(view[at + ATTRIBUTES_AT : end]))
 
 
 def encode_single_batches(

@@ -15,6 +15,7 @@ from types import ModuleType
 
 #: Plain Python modules that setup.py compiles, each with a .pxd of C types beside it where types help.
 COMPILED_MODULES = (
+    "kseg.checksums",
     "kseg.kernel",
     "kseg.splitting",
     "kseg.checks",

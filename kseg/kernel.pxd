@@ -2,6 +2,8 @@
 
 cimport cython
 
+from kseg.checksums cimport crc32_of, crc32c_of
+
 cdef Py_ssize_t SIZE_AT, LOG_OVERHEAD, MAGIC_AT, HEADER_SIZE_UP_TO_MAGIC
 cdef Py_ssize_t LEGACY_CRC_AT, LEGACY_ATTRIBUTES_AT, V1_TIMESTAMP_AT, V0_KEY_AT, V1_KEY_AT
 cdef Py_ssize_t PARTITION_LEADER_EPOCH_AT, CRC_AT, ATTRIBUTES_AT, LAST_OFFSET_DELTA_AT, BASE_TIMESTAMP_AT
@@ -9,7 +11,7 @@ cdef Py_ssize_t MAX_TIMESTAMP_AT, PRODUCER_ID_AT, PRODUCER_EPOCH_AT, BASE_SEQUEN
 cdef Py_ssize_t RECORD_BATCH_OVERHEAD
 cdef long long V0_MIN_SIZE, V1_MIN_SIZE, V2_MIN_SIZE
 cdef long long CODEC_MASK, V0_RESERVED, V1_RESERVED, V2_RESERVED
-cdef long long SUM_LIMIT, UNCHECKED, BAD, GOOD
+cdef long long SUM_LIMIT, INT32_MAX, UNCHECKED, BAD, GOOD
 
 
 cdef class BatchColumns:
@@ -46,6 +48,8 @@ cpdef long long read_int64(const unsigned char[::1] data, Py_ssize_t at) except?
 
 cpdef long long clamped(long long value) noexcept
 
+cpdef long long increment_sequence(long long sequence, long long increment) noexcept
+
 @cython.locals(row=cython.Py_ssize_t, size=cython.longlong, magic=cython.longlong)
 cpdef Py_ssize_t frame(
     const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end, Py_ssize_t file_shift, long long max_size,
@@ -59,10 +63,10 @@ cpdef read_header(
     const unsigned char[::1] data, Py_ssize_t at, long long size, long long magic, BatchColumns batches, Py_ssize_t row
 )
 
-cpdef long long entry_crc(object view, Py_ssize_t at, Py_ssize_t end, long long magic) except -1
+cpdef long long entry_crc(const unsigned char[::1] view, Py_ssize_t at, Py_ssize_t end, long long magic) except -1
 
 @cython.locals(row=cython.Py_ssize_t, at=cython.Py_ssize_t)
-cpdef Py_ssize_t check_crcs(object view, BatchColumns batches) except -1
+cpdef Py_ssize_t check_crcs(const unsigned char[::1] view, BatchColumns batches) except -1
 
 @cython.locals(
     magic=cython.longlong, size=cython.longlong, attributes=cython.longlong, delta=cython.longlong,

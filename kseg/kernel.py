@@ -10,13 +10,11 @@ readers to put into words.
 
 from __future__ import annotations
 
-import zlib
 from array import array
 from typing import Any
 
-from crc32c import crc32c as library_crc32c
-
 from kseg import log_format
+from kseg.checksums import crc32_of, crc32c_of
 
 # C globals when compiled (see the .pxd): the layout's single source stays log_format.
 SIZE_AT = log_format.SIZE_AT
@@ -48,6 +46,7 @@ V1_RESERVED = log_format.V1_RESERVED
 V2_RESERVED = log_format.V2_RESERVED
 
 SUM_LIMIT = log_format.SUM_LIMIT
+INT32_MAX = log_format.INT32_MAX
 
 # CRC column states.
 CRC_UNCHECKED = -1
@@ -195,6 +194,11 @@ def clamped(value: int) -> int:
     return value
 
 
+def increment_sequence(sequence: int, increment: int) -> int:
+    """``sequence + increment``, going from Int.MAX to 0 (``DefaultRecordBatch.incrementSequence``)."""
+    return (sequence + increment) & INT32_MAX
+
+
 def frame(data: Any, at: int, end: int, file_shift: int, max_size: int, batches: BatchColumns) -> int:
     """Frame whole entries of ``data[at:end]`` into ``batches`` (from its row 0) until one is not whole or not likely.
 
@@ -264,8 +268,8 @@ def read_header(data: Any, at: int, size: int, magic: int, batches: BatchColumns
 def entry_crc(view: memoryview, at: int, end: int, magic: int) -> int:
     """The CRC of the entry at ``view[at:end]`` computed as its version does, unsigned."""
     if magic < 2:
-        return zlib.crc32(view[at + MAGIC_AT : end])
-    return library_crc32c(view[at + ATTRIBUTES_AT : end])
+        return crc32_of(view, at + MAGIC_AT, end)
+    return crc32c_of(view, at + ATTRIBUTES_AT, end)
 
 
 def check_crcs(view: memoryview, batches: BatchColumns) -> int:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
 from kseg.errors import KsegError
-from kseg.safe_output import whole_file
 
 # format -> "module:function" of its writer, imported when the format is asked for.
 # Of a dump: (rows, out, view). Of a validation: (results, total, out), with `total` complete once results are used up.
@@ -95,6 +94,8 @@ def destination(path: str | None) -> Iterator[TextIO]:
         except OSError as error:
             raise KsegError(f"{path}: {error.strerror or error}") from error
         return
+    from kseg.safe_output import whole_file
+
     with whole_file(target.resolve()) as raw:
         out = io.TextIOWrapper(cast(BinaryIO, raw), encoding="utf-8", errors="backslashreplace", newline="")
         yield out

@@ -19,7 +19,6 @@ from kseg.checks import History, check_offsets, follows
 from kseg.errors import KsegError
 from kseg.findings import RULES
 from kseg.log_format import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, SIZE_AT
-from kseg.search import holds
 from kseg.segment import MAX_ENTRY_SIZE
 from kseg.storage import SegmentFile, is_snapshot, local_size, open_range
 from kseg.tape import Tape
@@ -195,6 +194,8 @@ def _entry_near(path: str, position: int, size: int) -> int | None:
 
 
 def _chains(tape: Tape, at: int) -> bool:
+    from kseg.search import holds
+
     for _ in range(CHAIN):
         if tape.end - at < RECORD_BATCH_OVERHEAD or not kernel.plausible(tape.data, at, tape.end, MAX_ENTRY_SIZE):
             return False

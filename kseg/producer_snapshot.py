@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from kseg.checksums import crc32c
 from kseg.findings import Finding, Report, ignore
 from kseg.records import timestamp_or_none
 from kseg.side_reading import blocks, new_tape
@@ -57,8 +58,6 @@ class ProducerState(NamedTuple):
 
 def walk_snapshot(source: Source, report: Report = ignore) -> Iterator[tuple[int, ProducerState]]:
     """(byte, producer) of each entry. The CRC stands before them, and is judged behind the last."""
-    from crc32c import crc32c
-
     tape = new_tape(source, report)
     if not tape.fill(HEADER.size):
         if not tape.failed:

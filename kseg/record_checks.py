@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from kseg import control_records
 from kseg.checks import Limits, batch_finding
 from kseg.chunk import Chunk
 from kseg.findings import Finding, Report
@@ -109,6 +108,8 @@ def check_control_records(chunk: Chunk, limits: Limits, report: Report) -> None:
 
 
 def _control_fault(chunk: Chunk, row: int, i: int) -> str:
+    from kseg import control_records
+
     try:
         marker = control_records.decode(chunk.key(i), chunk.value(i))
     except control_records.MalformedControlRecord as error:

@@ -7,28 +7,16 @@ put together once. The columns are those of ``rows``, the text that of ``dump_te
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Callable, Mapping
 from json import dumps
 from json.encoder import encode_basestring
 
 from kseg import dump_text, rows
 from kseg.dump import Run
+from kseg.escapes import escape_json
+from kseg.kernel import increment_sequence
 from kseg.log_format import CODEC_MASK, CONTROL
-from kseg.records import increment_sequence, timestamp_type
-
-# C0, DEL, C1, and the marks that turn text around.
-_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-
-
-def escape_controls(text: str) -> str:
-    r"""Text with what could steer a terminal as ``\xNN`` or ``\uNNNN``."""
-    return _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], text)
-
-
-def escape_json(text: str) -> str:
-    """JSON that is safe on a terminal: JSON itself escapes C0, this the rest."""
-    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+from kseg.records import timestamp_type
 
 
 def to_json(row: object) -> str:

@@ -74,12 +74,7 @@ class RecordBatch:
         """The last record's sequence, wrapped past Int.MAX as ``DefaultRecordBatch.incrementSequence`` does."""
         if self.base_sequence is None or self.base_sequence < 0 or self.base_offset is None:
             return self.base_sequence
-        return increment_sequence(self.base_sequence, self.last_offset - self.base_offset)
-
-
-def increment_sequence(sequence: int, increment: int) -> int:
-    """``sequence + increment``, going from Int.MAX to 0."""
-    return (sequence + increment) & log_format.INT32_MAX
+        return kernel.increment_sequence(self.base_sequence, self.last_offset - self.base_offset)
 
 
 def timestamp_or_none(stored: int) -> int | None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TextIO
 
-from kseg import rows
+from kseg.escapes import escape_controls
 from kseg.findings import Severity
 from kseg.output import console
-from kseg.record_lines import escape_controls, to_json
 from kseg.validate import COUNTS, FileResult, Summary
 
 
-def summary_row(total: Summary) -> rows.Row:
+def summary_row(total: Summary) -> dict[str, Any]:
     """The last line of a validation in JSON Lines."""
-    row = {"kind": "summary", **{name: getattr(total, name) for name in COUNTS}, "verdict": total.verdict}
+    row: dict[str, Any] = {
+        "kind": "summary",
+        **{name: getattr(total, name) for name in COUNTS},
+        "verdict": total.verdict,
+    }
     if total.shallow:
         row["records"] = None
     # All of each rule, also those past --max-per-rule.
@@ -23,9 +26,12 @@ def summary_row(total: Summary) -> rows.Row:
 
 
 def write_jsonl(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
+    from kseg.record_lines import to_json
+    from kseg.rows import finding_row
+
     for result in results:
         for verdict in result.verdicts:
-            out.write(to_json(rows.finding_row(verdict)) + "\n")
+            out.write(to_json(finding_row(verdict)) + "\n")
     out.write(to_json(summary_row(total)) + "\n")
 
 

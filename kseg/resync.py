@@ -40,8 +40,6 @@ from kseg.search import (
 )
 from kseg.tape import Tape
 
-#: An entry that claims more than this is looked into before it is read: no honest one was ever seen.
-DOUBTFUL_SIZE = 64 * 1024 * 1024
 KEY_REACH = 256 * 1024
 # Fewer zeros at an entry's end are a matter of chance.
 TORN_ZEROS = 8

@@ -16,9 +16,8 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 
-from crc32c import crc32c
-
 from kseg import heads, kernel
+from kseg.checksums import crc32c
 from kseg.log_format import (
     ATTRIBUTES_AT,
     CODEC_MASK,

@@ -8,19 +8,25 @@ next real entry, and where the next header proves that only a length was wrong, 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from kseg import kernel, log_format
 from kseg.errors import NotASegmentError
 from kseg.findings import Report, ignore
 from kseg.kernel import BatchColumns
-from kseg.resync import DOUBTFUL_SIZE, Outcome, doubt, resynchronise
-from kseg.search import Effort
 from kseg.sniff import what_it_is
 from kseg.storage import Source, base_offset_of
 from kseg.tape import Tape
 
+if TYPE_CHECKING:
+    from kseg.resync import Outcome
+    from kseg.search import Effort
+
 #: Entries larger than this are taken for a size that lies. Kafka's default limit is 1 MiB, and few raise it past 100.
 MAX_ENTRY_SIZE = 256 * 1024 * 1024
+#: An entry that claims more than this is looked into before it is read: no honest one was ever seen.
+DOUBTFUL_SIZE = 64 * 1024 * 1024
 WINDOW_SIZE = 4 * 1024 * 1024
 WINDOW_ROWS = 16 * 1024
 SMALLEST_ENTRY = log_format.LOG_OVERHEAD + log_format.V0_MIN_SIZE
@@ -71,7 +77,6 @@ class SegmentReader:
         self._batches = BatchColumns(min(WINDOW_ROWS, room // SMALLEST_ENTRY + 1))
         self._next_offset: int | None = None
         self._found_any = False
-        self._effort = Effort()
         self._held: Outcome | None = None
 
     @property
@@ -112,6 +117,8 @@ class SegmentReader:
             wanted = self._wanted()
             torn = wanted > WINDOW_SIZE and tape.lacks(wanted)
             if wanted > DOUBTFUL_SIZE and not torn:
+                from kseg.resync import doubt
+
                 outcome = doubt(tape, self._max_size, self._expected(), self._effort)
                 if outcome:
                     yield from self._apply(outcome)
@@ -121,6 +128,12 @@ class SegmentReader:
                     break
                 yield from self._mend()
         self._tell_held()
+
+    @cached_property
+    def _effort(self) -> Effort:
+        from kseg.search import Effort  # what damage needs is loaded where damage is
+
+        return Effort()
 
     def close(self) -> None:
         self.source.close()
@@ -171,6 +184,8 @@ class SegmentReader:
 
     def _mend(self) -> Iterator[Window]:
         """The entry at the tape's start does not hold: say what is wrong, yield what can be had, move on."""
+        from kseg.resync import resynchronise
+
         tape = self._tape
         reach = MAX_UNKNOWN_STREAM if not self._found_any and self.source.size is None else None
         began = tape.position

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,8 @@ def read_settings(folder: Path, known: set[str]) -> dict[str, Any]:
         path = folder / name
         if not path.is_file():
             continue
+        import tomllib
+
         try:
             table: Any = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:

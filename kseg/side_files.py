@@ -17,9 +17,9 @@ from kseg import checkpoint_files, index_files, metadata_files, producer_snapsho
 from kseg.errors import UnreadableError
 from kseg.findings import Report
 from kseg.indexes import OffsetEntry, TimeEntry
+from kseg.kernel import increment_sequence
 from kseg.log_format import NO_TIMESTAMP
 from kseg.producer_snapshot import ProducerState
-from kseg.records import increment_sequence
 from kseg.rows import Column, Row
 from kseg.storage import SegmentFile, Source, is_folder, segments_in, walk_folders
 from kseg.txn_index import AbortedTxn

@@ -13,8 +13,9 @@ from kseg.dump import Beginning, Item, NoEntries, SideEntry
 from kseg.dump_output import cell, csv_cell, pages
 from kseg.dump_text import header_lines
 from kseg.errors import UsageError
+from kseg.escapes import escape_controls
 from kseg.output import DUMP_FORMATS, SIDE_FORMATS, View, console, writer
-from kseg.record_lines import escape_controls, to_json
+from kseg.record_lines import to_json
 from kseg.rows import Column, Row
 from kseg.side_files import COMMON, SideFile, recognise, side_row
 

@@ -2,6 +2,7 @@
 
 cimport cython
 
+from kseg.checksums cimport crc32_of
 from kseg.kernel cimport BatchColumns, RecordColumns, clamped, read_int32, read_int64, read_uint32
 
 cdef Py_ssize_t SIZE_AT, LOG_OVERHEAD, MAGIC_AT, HEADER_SIZE_UP_TO_MAGIC, LEGACY_CRC_AT
@@ -63,6 +64,6 @@ cpdef bint split_message(
     wrapper_offset=cython.longlong, last_inner=cython.longlong, shift=cython.longlong, i=cython.Py_ssize_t,
 )
 cpdef long long split_wrapper(
-    const unsigned char[::1] data, object view, BatchColumns batches, Py_ssize_t row, RecordColumns records,
+    const unsigned char[::1] data, const unsigned char[::1] view, BatchColumns batches, Py_ssize_t row, RecordColumns records,
     list faults
 ) except -1

@@ -7,10 +7,10 @@ reports or raises for what the bytes say: anomalies go as tuples (rule, entry's 
 
 from __future__ import annotations
 
-import zlib
 from typing import Any
 
 from kseg import log_format
+from kseg.checksums import crc32_of
 from kseg.kernel import CRC_BAD, BatchColumns, RecordColumns, clamped, read_int32, read_int64, read_uint32
 
 # C globals when compiled (see the .pxd).
@@ -376,7 +376,7 @@ def split_wrapper(
             break
         stop = at + LOG_OVERHEAD + size
         stored = read_uint32(data, at + LEGACY_CRC_AT)
-        computed = zlib.crc32(view[at + MAGIC_AT : stop])
+        computed = crc32_of(view, at + MAGIC_AT, stop)
         if stored != computed:
             faults.append(("inner-crc-mismatch", row, index, (stored, computed)))
         if data[at + LEGACY_ATTRIBUTES_AT] & CODEC_MASK:

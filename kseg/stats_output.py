@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, TextIO
 
+from kseg.escapes import escape_controls
 from kseg.output import console
-from kseg.record_lines import escape_controls, to_json
+from kseg.record_lines import to_json
 from kseg.rows import Row
 from kseg.stats import Pin, Range, Stats
 from kseg.stats_levels import Level

@@ -14,10 +14,10 @@ PACKAGE = Path(__file__).parents[1] / "kseg"
 
 #: Every module of the package, a floor a line; a new one goes below the last that it imports.
 ORDER = """
-    log_format errors sniff control_records progress engine conversion
+    log_format errors escapes sniff control_records progress engine conversion
     codec_libraries snappy_blocks lz4_frames zstd_frames compression
     findings settings storage safe_output
-    kernel records heads tape search resync segment
+    checksums kernel records heads tape search resync segment
     splitting stretch encoder survey chunk gather deep_iteration rows
     side_reading indexes producer_snapshot txn_index index_files checkpoint_files metadata_files side_files
     dump reading
@@ -40,7 +40,7 @@ ROOMS = {
     "cramjam": {"codec_libraries", "snappy_blocks"},
     "snappy": {"snappy_blocks"},
     "zstandard": {"codec_libraries", "zstd_frames"},
-    "crc32c": {"kernel", "encoder", "search", "producer_snapshot"},
+    "crc32c": {"checksums"},
     "fsspec": {"storage"},
     "pyarrow": {"arrow_rows", "parquet_output"},
     "pyspark": {"spark"},

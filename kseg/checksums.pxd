@@ -1,0 +1,19 @@
+# C types for checksums.py.
+
+cimport cython
+
+cdef Py_ssize_t SHORT
+cdef const unsigned int[::1] CRC32_TABLE, CRC32C_TABLE
+
+
+@cython.locals(crcs="unsigned int[::1]", byte=cython.Py_ssize_t, crc=cython.uint, i=cython.Py_ssize_t)
+cpdef table(unsigned int polynomial)
+
+@cython.locals(crc=cython.uint)
+cpdef long long crc_by_table(
+    const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end, const unsigned int[::1] crcs
+) except -1
+
+cpdef long long crc32_of(const unsigned char[::1] view, Py_ssize_t at, Py_ssize_t end) except -1
+
+cpdef long long crc32c_of(const unsigned char[::1] view, Py_ssize_t at, Py_ssize_t end) except -1

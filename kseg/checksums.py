@@ -1,0 +1,91 @@
+"""The two CRCs of Kafka's formats: CRC-32C of v2 batches, CRC-32 of v0 and v1 messages.
+
+The libraries' functions are the fast ones, by the processor's own instructions, but a call with its slice costs 0.2 us:
+as much as a table takes for some hundred bytes. So short stretches go by the table here where this is compiled.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from collections.abc import Callable
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
+from typing import Any
+
+# The polynomials, bits reversed.
+CRC32 = 0xEDB88320
+CRC32C = 0x82F63B78
+
+
+def _crc32c_function() -> Callable[..., int]:
+    """``crc32c.crc32c`` out of the package's C module: the package itself costs 20 ms for its metadata."""
+    package = find_spec("crc32c")
+    if package is not None and package.submodule_search_locations:
+        spec = PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations)
+        if spec is not None and spec.loader is not None:
+            module = module_from_spec(spec)
+            spec.loader.exec_module(module)
+            found: Callable[..., int] | None = getattr(module, "crc32c", None)
+            if found is not None:
+                return found
+    from crc32c import crc32c  # where it is built otherwise
+
+    return crc32c
+
+
+def table(polynomial: int) -> Any:
+    """Eight times 256 CRCs, of a byte followed by 0 to 7 zeros: eight bytes a step ("slicing-by-8", Intel 2006)."""
+    crcs = array("I", bytes(4 * 8 * 256))
+    for byte in range(256):
+        crc = byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (polynomial if crc & 1 else 0)
+        crcs[byte] = crc
+    for i in range(256, 8 * 256):
+        crcs[i] = crcs[i - 256] >> 8 ^ crcs[crcs[i - 256] & 255]
+    return crcs
+
+
+# Bytes up to which the table is faster; never where it runs as plain Python.
+SHORT = 0 if __file__.endswith(".py") else 512
+CRC32_TABLE = table(CRC32) if SHORT else array("I")
+CRC32C_TABLE = table(CRC32C) if SHORT else array("I")
+
+crc32c = _crc32c_function()
+
+
+def crc_by_table(data: Any, at: int, end: int, crcs: Any) -> int:
+    """The CRC of ``data[at:end]`` by one of the tables, unsigned."""
+    crc = 0xFFFFFFFF
+    while end - at >= 8:
+        crc ^= data[at] | data[at + 1] << 8 | data[at + 2] << 16 | data[at + 3] << 24
+        crc = (
+            crcs[1792 + (crc & 255)]
+            ^ crcs[1536 + (crc >> 8 & 255)]
+            ^ crcs[1280 + (crc >> 16 & 255)]
+            ^ crcs[1024 + (crc >> 24)]
+            ^ crcs[768 + data[at + 4]]
+            ^ crcs[512 + data[at + 5]]
+            ^ crcs[256 + data[at + 6]]
+            ^ crcs[data[at + 7]]
+        )
+        at += 8
+    while at < end:
+        crc = crc >> 8 ^ crcs[(crc ^ data[at]) & 255]
+        at += 1
+    return crc ^ 0xFFFFFFFF
+
+
+def crc32_of(view: memoryview, at: int, end: int) -> int:
+    """The CRC-32 of ``view[at:end]``, unsigned."""
+    if end - at <= SHORT:
+        return crc_by_table(view, at, end, CRC32_TABLE)
+    return zlib.crc32(view[at:end])
+
+
+def crc32c_of(view: memoryview, at: int, end: int) -> int:
+    """The CRC-32C of ``view[at:end]``, unsigned."""
+    if end - at <= SHORT:
+        return crc_by_table(view, at, end, CRC32C_TABLE)
+    return crc32c(view[at:end])

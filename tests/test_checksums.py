@@ -1,0 +1,40 @@
+"""The table's CRCs are the libraries', over every length that it is used for and every remainder of its steps."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zlib
+
+import pytest
+
+from kseg import checksums
+
+DATA = bytes(i * i * 7 + i >> 3 & 255 for i in range(700))
+LENGTHS = (*range(40), 63, 64, 65, 511, 512, 513, 600)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_the_table_gives_what_the_libraries_give(length: int) -> None:
+    """Both roads, by table and by library: a wrong table would call sound entries damaged, or worse."""
+    view = memoryview(DATA)
+    crc32, crc32c = checksums.table(checksums.CRC32), checksums.table(checksums.CRC32C)
+    for at in (0, 1, 7):
+        piece = DATA[at : at + length]
+        end = at + length
+        assert checksums.crc_by_table(view, at, end, crc32) == checksums.crc32_of(view, at, end) == zlib.crc32(piece)
+        by_library = checksums.crc32c(piece)
+        assert checksums.crc_by_table(view, at, end, crc32c) == checksums.crc32c_of(view, at, end) == by_library
+
+
+def test_crc32c_is_the_librarys_own_and_comes_without_its_package() -> None:
+    """The package's import is a fifth of a short command's time; that the module's place may change is provided for."""
+    check = "assert checksums.crc32c(b'123456789') == 0xE3069283"
+    program = f"import sys; from kseg import checksums; {check}; assert 'importlib.metadata' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    elsewhere = (
+        "import crc32c; from importlib.machinery import PathFinder; find = PathFinder.find_spec;"
+        "PathFinder.find_spec = lambda name, *rest: None if name == 'crc32c._crc32c' else find(name, *rest);"
+        f"from kseg import checksums; {check}; assert checksums.crc32c is crc32c.crc32c"
+    )
+    subprocess.run([sys.executable, "-c", elsewhere], check=True, timeout=60)
