@@ -128,6 +128,20 @@ def _columns(codec: str) -> Case:
     )
 
 
+def _convert(corpus: str) -> Case:
+    """To v2 and back from the disk, against reading, inflating, compressing again and writing alone."""
+    return Case(
+        f"convert {corpus}",
+        (corpus,),
+        (
+            lambda corpora: peers.kseg_convert(corpora[corpus], 1),
+            lambda corpora: peers.kseg_convert(corpora[corpus], 2),
+            lambda corpora: peers.convert_floor(corpora[corpus]),
+        ),
+        (Goal("--jobs 2", "floor", SLOWDOWN, at_most=1.5), Goal("--jobs 1", "floor", SLOWDOWN)),
+    )
+
+
 def _gigabyte(codec: str) -> Case:
     corpus = f"1g-{codec}"
     return Case(
@@ -176,6 +190,7 @@ CASES: tuple[Case, ...] = (
     _dump("text"),
     _columns("none"),
     _columns("lz4"),
+    *(_convert(corpus) for corpus in ("v1-none", "v0-gzip", "v0-snappy", "v1-lz4")),
     Case(
         "start",
         (_TINY,),

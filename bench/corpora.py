@@ -52,6 +52,7 @@ RECIPES = {
     "v0-snappy": Recipe(0, "snappy"),
     "v0-gzip": Recipe(0, "gzip"),
     "v1-lz4": Recipe(1, "lz4"),
+    "v1-none": Recipe(1, "none"),
     "one-record-batches": Recipe(2, "none", batch_size=0, kind="lines"),
     "large-none": Recipe(2, "none", records=400, batch_size=0, kind="large"),
     "large-lz4": Recipe(2, "lz4", records=400, batch_size=0, kind="large"),

@@ -56,6 +56,24 @@ def floor(corpus: Corpus, *, deep: bool = True) -> Command:
     return Command("floor", (sys.executable, str(PROGRAMS / "floor.py"), *options, str(corpus.path)))
 
 
+def kseg_convert(corpus: Corpus, jobs: int) -> Command:
+    """A conversion to v2, codec and bounds kept; the target is overwritten each time."""
+    options = ("--force", "--format", "jsonl", "--jobs", str(jobs))
+    return kseg(f"--jobs {jobs}", "convert", "any-to-v2", *options, str(corpus.path), str(_target(corpus)))
+
+
+def convert_floor(corpus: Corpus) -> Command:
+    """The same bytes through the same libraries, there and back, into a file; no record is looked at."""
+    floor_py = str(PROGRAMS / "floor.py")
+    return Command("floor", (sys.executable, floor_py, "--recompress", str(_target(corpus)), str(corpus.path)))
+
+
+def _target(corpus: Corpus) -> Path:
+    folder = HOME / "converted"
+    folder.mkdir(exist_ok=True)
+    return folder / corpus.path.name
+
+
 def bare_python() -> Command:
     """The least that any Python command takes."""
     return Command("python -c pass", (sys.executable, "-c", "pass"))

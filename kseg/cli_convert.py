@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kseg import cli_options
 from kseg.cli_messages import FOUND, Notes, note
 
 if TYPE_CHECKING:
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
 @click.option("--lossy", is_flag=True, help="Convert downwards, and list what the older version can't hold.")
 @click.option("--skip-damaged", is_flag=True, help="Leave out what is damaged instead of stopping (exit code 1).")
 @click.option("--force", is_flag=True, help="Replace DST and its indexes.")
+@cli_options.jobs
 @click.option("--format", "format_name", type=click.Choice(["text", "jsonl"]), default="text", show_default=True,
               help="How the summary is written.")  # fmt: skip
-def convert(direction: str, source: str, target: str, format_name: str, **options: Any) -> int:
+def convert(direction: str, source: str, target: str, jobs: int | None, format_name: str, **options: Any) -> int:
     """Rewrite a segment or a partition folder in another record version.
 
     A-to-B is any-to-v2, or v0-to-v2 and its like between any two of v0, v1 and v2. Entries that are of version B
@@ -36,9 +38,13 @@ def convert(direction: str, source: str, target: str, format_name: str, **option
     """
     from kseg.conversion_plan import Plan
     from kseg.convert import convert as run
+    from kseg.convert import size_of
+    from kseg.parallel import cores
+    from kseg.progress import shown
 
     notes = Notes()
-    result = run(source, target, Plan.of(direction, **options), notes)
+    with shown(size_of(source)) as progress:
+        result = run(source, target, Plan.of(direction, **options), notes, progress, jobs or cores())
     _SUMMARIES[format_name](result)
     for name in result.left_out:
         note(f"{name} is not copied")

@@ -49,6 +49,17 @@ class Conversion:
         loss.count += count
         loss.last_offset = last_offset
 
+    def absorb(self, other: Conversion) -> None:
+        """Add what became of the next range of the same segment."""
+        for each in fields(self):
+            mine, more = getattr(self, each.name), getattr(other, each.name)
+            if each.name.startswith("largest_"):
+                setattr(self, each.name, max(mine, more))
+            elif isinstance(mine, (int, Counter)):
+                setattr(self, each.name, mine + more)
+        for kind, loss in other.lost.items():
+            self.lose(kind, loss.count, loss.first_offset, loss.last_offset)
+
     def as_row(self) -> dict[str, Any]:
         """One flat object, fit for JSON."""
         row = {each.name: getattr(self, each.name) for each in fields(self)}

@@ -16,11 +16,12 @@ from pathlib import Path
 
 from kseg.conversion import Conversion
 from kseg.conversion_plan import Plan
-from kseg.errors import UnreadableError, UsageError
+from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.findings import Finding
-from kseg.rewrite import Progress, Report, convert_segment
+from kseg.rewrite import Progress, Report
+from kseg.rewrite_jobs import convert_segments
 from kseg.safe_output import Staged, refuse_existing, whole_folder, writing
-from kseg.storage import STDIN
+from kseg.storage import STDIN, find_segments, local_size
 
 # What stays true of a partition when its entries change their version upwards, since it speaks of offsets only. On
 # the way down producers, transactions and epochs are lost, and these would contradict the log.
@@ -46,8 +47,9 @@ def _no_progress(count: int) -> None:
 
 
 def convert(
-    source: str, target: str, plan: Plan, report: Report = _silence, progress: Progress = _no_progress
-) -> Result:
+    source: str, target: str, plan: Plan, report: Report = _silence, progress: Progress = _no_progress,
+    jobs: int = 1,
+) -> Result:  # fmt: skip
     """Convert a segment (a path or a URL) or a partition folder, with its indexes built anew.
 
     ``target`` appears whole or not at all. Raises DamagedError, WrongVersionError, ReadBackError, UsageError,
@@ -59,8 +61,16 @@ def convert(
     refuse_overlap(source, goal)
     refuse_foreign(goal)
     if os.path.isdir(source):
-        return _convert_folder(Path(source), goal, plan, report, progress)
-    return Result((convert_segment(source, goal, plan, report, progress),))
+        return _convert_folder(Path(source), goal, plan, report, progress, jobs)
+    return Result(tuple(convert_segments([(source, goal)], plan, report, progress, jobs)))
+
+
+def size_of(source: str) -> int | None:
+    """The bytes that ``convert`` has to go through, None where that isn't known."""
+    try:
+        return local_size(source) or sum(local_size(file.path) or 0 for file in find_segments(source)) or None
+    except KsegError:
+        return None
 
 
 _OF_A_PARTITION = re.compile(r"\d{20}|leader-epoch-checkpoint|partition\.metadata")
@@ -89,7 +99,7 @@ def refuse_foreign(target: Path) -> None:
             raise UsageError(f"{target} holds {foreign[0]}, which is no file of a partition: it would be lost")
 
 
-def _convert_folder(source: Path, target: Path, plan: Plan, report: Report, progress: Progress) -> Result:
+def _convert_folder(source: Path, target: Path, plan: Plan, report: Report, progress: Progress, jobs: int) -> Result:
     try:
         names = sorted(entry.name for entry in os.scandir(source))
     except OSError as error:
@@ -104,15 +114,14 @@ def _convert_folder(source: Path, target: Path, plan: Plan, report: Report, prog
         refuse_existing([target])
     kept = _KEPT if plan.downwards else _KEPT_UPWARDS
     with whole_folder(target, replace=plan.force) as folder:
-        segments = []
-        for name in logs:
-            conversion = convert_segment(str(source / name), folder / name, plan, report, progress)
+        pairs = [(str(source / name), folder / name) for name in logs]
+        segments = tuple(convert_segments(pairs, plan, report, progress, jobs))
+        for conversion, name in zip(segments, logs, strict=True):
             conversion.target = str(target / name)
-            segments.append(conversion)
         for name in filter(kept.fullmatch, names):
             copy_file(source / name, folder / name)
     left_out = [name for name in names if not kept.fullmatch(name) and not _REBUILT.fullmatch(name)]
-    return Result(tuple(segments), tuple(left_out))
+    return Result(segments, tuple(left_out))
 
 
 def copy_file(source: Path, target: Path) -> None:

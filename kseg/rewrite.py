@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import IO
 
 from kseg.chunk import Chunk
 from kseg.conversion import Conversion
@@ -23,42 +24,54 @@ from kseg.read_back import ReadBackError, compare
 from kseg.runs import sound_chunks
 from kseg.safe_output import Staged, refuse_existing, sync_folder, writing
 from kseg.segment import SegmentReader
-from kseg.storage import base_offset_of, open_range, open_source
+from kseg.storage import Source, base_offset_of, open_range, open_source
 from kseg.transcode import Transcoder
 
 #: Told of what is wrong with a source: its path and a finding.
 Report = Callable[[str, Finding], None]
 #: Told of so many more bytes of a source that are done with.
 Progress = Callable[[int], None]
+#: A log and its two indexes, on their way.
+Files = tuple[Staged, Staged, Staged]
+#: What fills them: from a source, for a target, by a plan. Raises as ``convert`` does.
+Fill = Callable[[str, Path, Files, Plan, Report, Progress], Conversion]
 
 
 class DamagedError(KsegError):
     """The source is damaged, and ``skip_damaged`` was not asked for."""
 
 
-def convert_segment(source: str, target: Path, plan: Plan, report: Report, progress: Progress) -> Conversion:
+def rewrite(source: str, target: Path, files: Files, plan: Plan, report: Report, progress: Progress) -> Conversion:
+    """Fill the files from front to back."""
+    log, offsets, times = files
+    tally = Conversion(source, str(target))
+    proof = Proof(log.path, (offsets.file, times.file), tally, plan)
+    transcribe(open_source(source), log.file, proof, tally, plan, report, progress)
+    proof.finish()
+    return tally
+
+
+def convert_segment(
+    source: str, target: Path, plan: Plan, report: Report, progress: Progress, fill: Fill = rewrite
+) -> Conversion:
     """Convert one segment and build its indexes beside the target. Raises as ``convert`` does."""
-    targets = [target, *index_paths(target)]
+    targets = target, *index_paths(target)
     if not plan.force:
         refuse_existing(targets)
-    with ExitStack() as stack:
+    with ExitStack() as stack, writing(target):
         log, offsets, times = (stage(stack, path) for path in targets)
-        tally = Conversion(source, str(target))
-        with writing(target):
-            _rewrite(
-                log, _Proof(log, offsets, times, tally, plan), tally, _Damage(source, plan, report), plan, progress
-            )
-            # Retention goes by the log's modification time where there are no timestamps, and the cleaner keeps it.
-            modified = os.stat(source).st_mtime_ns if os.path.exists(source) else None
-            for staged in (log, offsets, times):
-                staged.sync(modified)
-            if plan.force:
-                # A broker builds an index that is missing; one that belongs to another log it would believe.
-                for path in targets[1:]:
-                    path.unlink(missing_ok=True)
-            for staged in (log, offsets, times):
-                staged.publish(replace=plan.force)
-            sync_folder(target.parent)
+        tally = fill(source, target, (log, offsets, times), plan, report, progress)
+        # Retention goes by the log's modification time where there are no timestamps, and the cleaner keeps it.
+        modified = os.stat(source).st_mtime_ns if os.path.exists(source) else None
+        for staged in (log, offsets, times):
+            staged.sync(modified)
+        if plan.force:
+            # A broker builds an index that is missing; one that belongs to another log it would believe.
+            for path in targets[1:]:
+                path.unlink(missing_ok=True)
+        for staged in (log, offsets, times):
+            staged.publish(replace=plan.force)
+        sync_folder(target.parent)
     return tally
 
 
@@ -74,8 +87,48 @@ def index_paths(log: Path) -> tuple[Path, Path]:
     return log.with_name(stem + ".index"), log.with_name(stem + ".timeindex")
 
 
+def transcribe(
+    source: Source, log: IO[bytes], proof: Proof, tally: Conversion, plan: Plan, report: Report, progress: Progress
+) -> None:
+    """Write a source's entries to ``log`` in the version that was planned, and have each chunk proved."""
+    damage = _Damage(tally.source, plan, report)
+
+    def write(data: memoryview) -> None:
+        log.write(data)
+        tally.bytes_after += len(data)
+        refuse_size(tally)
+
+    with SegmentReader(source, report=damage) as reader:
+        transcoder = Transcoder(plan.sources, plan.target, plan.codec, plan.rebatch, write, tally)
+        done = source.start
+        for chunk in sound_chunks(reader, damage):
+            damage.check()
+            transcoder.take(chunk)
+            if plan.rebatch is None:
+                log.flush()
+                proof.compare(iter([chunk]))
+            progress(reader.position - done)
+            done = reader.position
+        progress(reader.position - done)
+        damage.check()
+        transcoder.finish()
+        tally.bytes_before = reader.position - source.start
+        tally.lost_bytes += reader.lost_bytes
+    if plan.rebatch is not None:
+        log.flush()
+        unreadable = _unreadable(tally.source)
+        with SegmentReader(open_source(tally.source), report=unreadable) as again:
+            proof.compare(sound_chunks(again, unreadable))
+
+
+def refuse_size(tally: Conversion) -> None:
+    """Raise KsegError for a target that no index could point into."""
+    if tally.bytes_after > INT32_MAX:
+        raise KsegError(f"{tally.target}: it would pass 2 GiB, and positions in a segment are 32-bit")
+
+
 class _Damage:
-    """Passes findings on and remembers whether the conversion can go on."""
+    """Passes findings on, and keeps the one that forbids to go on."""
 
     def __init__(self, source: str, plan: Plan, report: Report) -> None:
         self._source = source
@@ -84,9 +137,9 @@ class _Damage:
         self._stop: KsegError | None = None
 
     def __call__(self, finding: Finding) -> None:
-        rule = RULES[finding.rule]
         if self._stop:
             return
+        rule = RULES[finding.rule]
         message = Verdict(self._source, rule.severity, finding).message
         if rule.severity is Severity.FATAL:
             self._stop = UnreadableError(f"{self._source}: {message}")
@@ -102,32 +155,6 @@ class _Damage:
             raise self._stop
 
 
-def _rewrite(log: Staged, proof: _Proof, tally: Conversion, damage: _Damage, plan: Plan, progress: Progress) -> None:
-    def write(data: memoryview) -> None:
-        log.file.write(data)
-        tally.bytes_after += len(data)
-        if tally.bytes_after > INT32_MAX:
-            raise KsegError(f"{tally.target}: it would pass 2 GiB, and positions in a segment are 32-bit")
-
-    with SegmentReader(open_source(tally.source), report=damage) as reader:
-        transcoder = Transcoder(plan.sources, plan.target, plan.codec, plan.rebatch, write, tally)
-        for chunk in sound_chunks(reader, damage):
-            damage.check()
-            transcoder.take(chunk)
-            if plan.rebatch is None:
-                proof.compare(iter([chunk]))
-            progress(reader.position - tally.bytes_before)
-            tally.bytes_before = reader.position
-        damage.check()
-        transcoder.finish()
-        tally.bytes_before = reader.position
-        tally.lost_bytes += reader.lost_bytes
-    if plan.rebatch is not None:
-        with SegmentReader(open_source(tally.source), report=_unreadable(tally.source)) as again:
-            proof.compare(sound_chunks(again, _unreadable(tally.source)))
-    proof.finish()
-
-
 def _unreadable(source: str) -> Callable[[Finding], None]:
     def report(finding: Finding) -> None:
         if RULES[finding.rule].severity is Severity.FATAL:
@@ -136,12 +163,17 @@ def _unreadable(source: str) -> Callable[[Finding], None]:
     return report
 
 
-class _Proof:
-    """Reads back what has been written to ``log``, compares it with its source, and builds the indexes from it."""
+class Proof:
+    """Reads back what has been written to the log at ``path``, and builds the two ``indexes`` from it.
 
-    def __init__(self, log: Staged, offsets: Staged, times: Staged, tally: Conversion, plan: Plan) -> None:
-        self._log = log
-        self._indexes = offsets.file, times.file
+    ``first_offset`` and ``last_offset`` are the least and the greatest last offset of the entries that were read.
+    """
+
+    def __init__(self, path: Path, indexes: tuple[IO[bytes], IO[bytes]], tally: Conversion, plan: Plan) -> None:
+        self.first_offset: int | None = None
+        self.last_offset = -1
+        self._path = path
+        self._indexes = indexes
         self._tally = tally
         self._plan = plan
         self._builder: IndexBuilder | None = None
@@ -151,20 +183,32 @@ class _Proof:
 
     def compare(self, source: Iterator[Chunk]) -> None:
         """What was written since the last call are the records of ``source``. Raises ReadBackError."""
-        self._log.file.flush()
-        tally = self._tally
-        written = open_range(str(self._log.path), self._position, tally.bytes_after)
-        with SegmentReader(written, report=self._wrong) as result:
-            chunks = self._indexed(sound_chunks(result, self._wrong))
-            compare(source, chunks, self._plan.target, tally.records - self._records)
-            if result.position != tally.bytes_after:
-                raise ReadBackError(f"{tally.target}: read back to byte {result.position} of {tally.bytes_after}")
-        self._position, self._records = tally.bytes_after, tally.records
+        expected = self._tally.records - self._records
+        with self._reader() as result:
+            compare(source, self._indexed(sound_chunks(result, self._wrong)), self._plan.target, expected)
+            self._whole(result)
+
+    def frame(self) -> None:
+        """What was written since the last call, and compared elsewhere, is whole. Raises ReadBackError."""
+        with self._reader() as result:
+            for window in result.windows():
+                # Its first record's offset is wanted only where no name says it, and a v2 entry's header has it.
+                self._add(window.batches, 0, window.batches.count, window.batches.base_offset[0])
+            self._whole(result)
 
     def finish(self) -> None:
         """The ends of the indexes."""
         if self._builder is not None:
             self._builder.finish()
+
+    def _reader(self) -> SegmentReader:
+        return SegmentReader(open_range(str(self._path), self._position, self._tally.bytes_after), report=self._wrong)
+
+    def _whole(self, result: SegmentReader) -> None:
+        tally = self._tally
+        if result.position != tally.bytes_after:
+            raise ReadBackError(f"{tally.target}: read back to byte {result.position} of {tally.bytes_after}")
+        self._position, self._records = tally.bytes_after, tally.records
 
     def _wrong(self, finding: Finding) -> None:
         rule = RULES[finding.rule]
@@ -175,25 +219,29 @@ class _Proof:
 
     def _indexed(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         for chunk in chunks:
-            if self._builder is None:
-                self._start = self._base_offset(chunk)
-                self._builder = IndexBuilder(self._start, *self._indexes, self._plan.index_interval)
-            self._refuse_overflow(chunk.batches, chunk.first, chunk.stop - 1)
-            self._builder.add(chunk.batches, chunk.first, chunk.stop)
+            batches, records = chunk.batches, chunk.records
+            first_offset = records.offset[0] if records.count else batches.base_offset[chunk.first]
+            self._add(batches, chunk.first, chunk.stop, first_offset)
             yield chunk
 
-    def _refuse_overflow(self, batches: BatchColumns, *rows: int) -> None:
-        """Raise KsegError where an offset is not within 32 bits of the segment's first: a broker would split it."""
-        for row in rows:
-            if not 0 <= batches.last_offset[row] - self._start <= INT32_MAX:
-                where = f"{self._tally.target}: offset {batches.last_offset[row]}"
-                raise KsegError(
-                    f"{where} has no place in a segment that begins at {self._start}: it would have to be split"
-                )
+    def _add(self, batches: BatchColumns, first: int, stop: int, first_offset: int) -> None:
+        """Entries ``first`` to ``stop``, whose first record has that offset."""
+        if self._builder is None:
+            self._start = self._named_offset(first_offset)
+            self._builder = IndexBuilder(self._start, *self._indexes, self._plan.index_interval)
+        if self.first_offset is None:
+            self.first_offset = batches.last_offset[first]
+        self.last_offset = batches.last_offset[stop - 1]
+        for offset in (batches.last_offset[first], self.last_offset):
+            if not 0 <= offset - self._start <= INT32_MAX:
+                # LogSegmentOffsetOverflowException, however few index entries there would be.
+                where = f"{self._tally.target}: offset {offset} has no place in a segment that begins at {self._start}"
+                raise KsegError(f"{where}: it would have to be split")
+        self._builder.add(batches, first, stop)
 
-    def _base_offset(self, chunk: Chunk) -> int:
+    def _named_offset(self, otherwise: int) -> int:
         for name in (self._tally.target, self._tally.source):
             named = base_offset_of(name)
             if named is not None:
                 return named
-        return chunk.records.offset[0] if chunk.records.count else chunk.batches.base_offset[chunk.first]
+        return otherwise

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -36,6 +36,11 @@ class Staged:
             raise KsegError(f"{target}: {error.strerror or error}") from error
         self.path = Path(name)
         self.file: IO[bytes] = os.fdopen(handle, "wb", buffering=_BUFFER)
+
+    def restart(self) -> None:
+        """Forget what was written."""
+        self.file.seek(0)
+        self.file.truncate()
 
     def sync(self, modified_ns: int | None = None) -> None:
         """Close the file with everything on the disk; ``modified_ns`` becomes its modification time."""
@@ -126,7 +131,18 @@ def whole_folder(target: Path, *, replace: bool) -> Iterator[Path]:
         shutil.rmtree(aside) if aside.is_dir() else aside.unlink()
 
 
-def refuse_existing(targets: list[Path]) -> None:
+@contextmanager
+def scratch_folder(target: Path) -> Iterator[Path]:
+    """A folder beside ``target`` for what is on its way there; gone when the block ends. Raises KsegError."""
+    with writing(target):
+        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=SUFFIX, dir=target.parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def refuse_existing(targets: Iterable[Path]) -> None:
     """Raise UsageError for the first of the targets that is there already."""
     for target in targets:
         if os.path.lexists(target):

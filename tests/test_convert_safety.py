@@ -44,10 +44,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
-def write_log(path: Path, megabytes: float, value_size: int = 4000) -> None:
+def write_log(path: Path, megabytes: float, value_size: int = 4000, offset: int = 0) -> None:
     random_bytes = random.Random(1).randbytes(value_size)
     with path.open("wb") as out:
-        offset = 0
         while out.tell() < megabytes * 1024 * 1024:
             out.write(build_message(PlainRecord(offset, b"%d" % offset, random_bytes), magic=0))
             offset += 1

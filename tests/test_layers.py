@@ -23,7 +23,7 @@ ORDER = """
     dump reading
     checks record_checks kraft_snapshot validate parallel rule_docs
     counting stats stats_levels
-    batch_packer records_builder runs read_back transcode conversion_plan rewrite convert
+    batch_packer records_builder runs read_back transcode conversion_plan rewrite rewrite_jobs convert
     losses salvage repair_segment repair
     dump_text record_lines hexdump
     reports report_html

@@ -53,6 +53,7 @@ public class Corpora {
         float ratio = 1.0f;
         int i = 0;
         while (i < records) {
+            int first = i;
             MemoryRecordsBuilder builder = builder(i);
             builder.setEstimatedCompressionRatio(ratio);
             do {
@@ -65,7 +66,8 @@ public class Corpora {
             ratio = codec == CompressionType.NONE ? 1.0f : (float) builder.compressionRatio() * 1.05f;
             ByteBuffer buffer = built.buffer();
             bytes += buffer.remaining();
-            batches++;
+            // Without a codec each old message is an entry.
+            batches += magic < 2 && codec == CompressionType.NONE ? i - first : 1;
             out.write(buffer.array(), buffer.arrayOffset() + buffer.position(), buffer.remaining());
         }
         System.out.printf("{\"batches\":%d,\"records\":%d,\"bytes\":%d}%n", batches, records, bytes);

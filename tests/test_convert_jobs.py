@@ -1,0 +1,197 @@
+"""Several processes write and say what one does, of sound sources and of damaged ones, and leave as little behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kseg import parallel
+from kseg.conversion import Conversion
+from kseg.conversion_plan import Plan
+from kseg.convert import convert
+from kseg.errors import KsegError
+from kseg.findings import Finding
+from kseg.records_builder import PlainRecord, build_message, build_wrapper
+from tests.test_convert_safety import PROGRAM, digest, write_log
+from tests.test_records_builder import NOW
+
+NAME = "00000000000000000000.log"
+ENTRIES = 300
+
+
+def entry(number: int, codec: str, magic: int = 1) -> bytes:
+    records = [
+        PlainRecord(10 * number + i, b"k%d" % i, bytes([number % 251]) * 100, NOW + (number ^ 5) if magic else -1)
+        for i in range(4)
+    ]
+    if codec == "none":
+        return b"".join(build_message(record, magic=magic) for record in records)
+    return build_wrapper(records, magic=magic, compression=codec)
+
+
+@pytest.fixture
+def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real ranges are of megabytes; these let a small file have several."""
+    monkeypatch.setattr(parallel, "RANGE_SIZE", 6_000)
+    monkeypatch.setattr(parallel, "SEARCH_REACH", 6_000)
+
+
+Outcome = tuple[list[bytes], list[Finding], Conversion | str]
+
+
+def outcome(source: Path, folder: Path, jobs: int, direction: str, skip_damaged: bool) -> Outcome:
+    """The files that were written, what was reported, and the summary or why there is none."""
+    folder.mkdir()
+    findings: list[Finding] = []
+    plan = Plan.of(direction, skip_damaged=skip_damaged, lossy=True)
+    done: list[int] = []
+    summary: Conversion | str
+    try:
+        (summary,) = convert(
+            str(source), str(folder / NAME), plan, lambda _, finding: findings.append(finding), done.append, jobs
+        ).segments
+        summary.target = ""
+        assert sum(done) == source.stat().st_size
+    except KsegError as error:
+        summary = str(error)
+    return [path.read_bytes() for path in sorted(folder.iterdir())], findings, summary
+
+
+@pytest.mark.usefixtures("small_ranges")
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy"])
+@pytest.mark.parametrize("fault", ["none", "flip", "everywhere", "cut", "disorder", "version", "undecodable"])
+def test_ranges_change_nothing(fault: str, codec: str, tmp_path: Path) -> None:
+    entries = [entry(number, codec) for number in range(ENTRIES)]
+    if fault == "flip":
+        entries[150] = entries[150][:-1] + b"\0"
+    elif fault == "everywhere":
+        entries = [each[:-1] + b"\0" for each in entries]
+    elif fault == "cut":
+        entries[200] = entries[200][:-9]
+    elif fault == "disorder":
+        entries = entries[150:] + entries[:150]
+    elif fault == "version":
+        entries[140] = entry(140, codec, magic=0)
+    elif fault == "undecodable":
+        entries[160] = build_wrapper([PlainRecord(1600, None, b"v")], magic=1, compression="gzip").replace(
+            b"\x1f", b"?"
+        )
+    source = tmp_path / "in.log"
+    source.write_bytes(b"".join(entries))
+    assert len(parallel.range_starts(str(source), source.stat().st_size, 2)) > 3
+    for skip in (False, True):
+        one, two = (outcome(source, tmp_path / f"{skip}-{jobs}", jobs, "v1-to-v2", skip) for jobs in (1, 2))
+        assert one == two
+        assert len(one[0]) == (3 if isinstance(one[2], Conversion) else 0)
+
+
+@pytest.mark.usefixtures("small_ranges")
+@pytest.mark.parametrize("direction", ["v1-to-v0", "any-to-v2"])
+def test_ranges_add_up(direction: str, tmp_path: Path) -> None:
+    """Losses and codecs of all ranges are in the summary."""
+    source = tmp_path / "in.log"
+    source.write_bytes(b"".join(entry(number, ("none", "lz4")[number // 150]) for number in range(ENTRIES)))
+    one, two = (outcome(source, tmp_path / str(jobs), jobs, direction, False) for jobs in (1, 2))
+    assert one == two
+    assert isinstance(two[2], Conversion)
+    assert two[2].records == 4 * ENTRIES
+    assert two[2].codecs_before == {"none": 600, "lz4": 150}
+    assert ("timestamps" in two[2].lost) is (direction == "v1-to-v0")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A partition of four segments."""
+    source = tmp_path / "topic-0"
+    source.mkdir()
+    for n in range(4):
+        part = b"".join(entry(number, "gzip") for number in range(75 * n, 75 * (n + 1)))
+        (source / f"{750 * n:020}.log").write_bytes(part)
+    return source
+
+
+@pytest.mark.usefixtures("small_ranges")
+@pytest.mark.parametrize("fault", [False, True])
+def test_folders_change_nothing(fault: bool, folder: Path, tmp_path: Path) -> None:
+    """Two damaged segments: it is the first that is told of, whichever process was faster."""
+    if fault:
+        for name, size in ((f"{750:020}.log", 5000), (f"{2250:020}.log", 30)):
+            (folder / name).write_bytes((folder / name).read_bytes()[:size])
+    results = [folder_outcome(folder, tmp_path / str(jobs), jobs) for jobs in (1, 3)]
+    assert results[0] == results[1]
+    assert bool(results[0][2]) is not fault
+    assert f"{750:020}.log" in results[0][0]
+
+
+def folder_outcome(source: Path, beside: Path, jobs: int) -> tuple[str, list[str], dict[str, bytes]]:
+    target = beside / "topic-0"
+    beside.mkdir()
+    findings: list[str] = []
+    plan = Plan.of("v1-to-v2")
+    try:
+        result = convert(str(source), str(target), plan, lambda *told: findings.append(str(told)), jobs=jobs)
+        said = str([(one.source, one.records) for one in result.segments])
+    except KsegError as error:
+        said = str(error)
+        assert list(beside.iterdir()) == []
+    return said, findings, {path.name: path.read_bytes() for path in target.glob("*")}
+
+
+def processes_of(group: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, pgrp = stat.read_text().rpartition(") ")[2].split()[:3]
+        except OSError:
+            continue
+        if int(pgrp) == group and state != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("what", ["segment", "folder"])
+def test_ended_at_any_moment(what: str, ending: signal.Signals, tmp_path: Path) -> None:
+    """No half target, the source as it was, and none of the processes stays."""
+    source = tmp_path / "topic-0"
+    source.mkdir()
+    write_log(source / NAME, 40)
+    if what == "folder":
+        write_log(source / f"{10**6:020}.log", 40, offset=10**6)
+    before = {path.name: digest(path) for path in source.iterdir()}
+    out = tmp_path / "out"
+    out.mkdir()
+    given, target = (source / NAME, out / NAME) if what == "segment" else (source, out / "topic-0")
+    ended = 0
+    for wait in (0.25, 0.45, 0.7):
+        command = [sys.executable, "-c", PROGRAM, "v0-to-v2", "--jobs", "2", str(given), str(target)]
+        process = subprocess.Popen(
+            command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
+        )
+        try:
+            process.wait(timeout=wait)
+        except subprocess.TimeoutExpired:
+            process.send_signal(ending)
+            process.wait()
+            ended += 1
+        deadline = time.monotonic() + 10
+        while processes_of(process.pid) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        left = processes_of(process.pid)
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        assert left == []
+        for path in out.iterdir():
+            assert path == target or (
+                ending == signal.SIGKILL and path.name.startswith(".") and path.name.endswith(".tmp")
+            )
+        assert not target.exists() or process.returncode == 0
+    assert ended
+    assert {path.name: digest(path) for path in source.iterdir()} == before
