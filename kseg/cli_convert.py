@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kseg import cli_options
-from kseg.cli_messages import FOUND, Notes, note
+from kseg.cli_messages import FAILED, FOUND, Notes, fail, note
 
 if TYPE_CHECKING:
     from kseg.conversion import Conversion
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.option("--format", "format_name", type=click.Choice(["text", "jsonl"]), default="text", show_default=True,
               help="How the summary is written.")  # fmt: skip
 def convert(direction: str, source: str, target: str, jobs: int | None, format_name: str, **options: Any) -> int:
-    """Rewrite a segment or a partition folder in another record version.
+    """Rewrite a segment, a partition folder or a log dir in another record version.
 
     A-to-B is any-to-v2, or v0-to-v2 and its like between any two of v0, v1 and v2. Entries that are of version B
     already are copied byte for byte. DST appears whole, with its indexes, or not at all; it is read back and compared
@@ -38,19 +38,21 @@ def convert(direction: str, source: str, target: str, jobs: int | None, format_n
     """
     from kseg.conversion_plan import Plan
     from kseg.convert import convert as run
-    from kseg.convert import size_of
     from kseg.parallel import cores
     from kseg.progress import shown
+    from kseg.storage import find_segments, total_size
 
     notes = Notes()
-    with shown(size_of(source)) as progress:
+    with shown(total_size(find_segments(source))) as progress:
         result = run(source, target, Plan.of(direction, **options), notes, progress, jobs or cores())
     _SUMMARIES[format_name](result)
-    for name in result.left_out:
-        note(f"{name} is not copied")
+    if result.left_out:
+        note(f"not copied: {', '.join(result.left_out)}")
     for conversion in result.segments:
         _note_size(conversion)
-    return FOUND if notes.errors else 0
+    for line in result.failed:
+        fail(line)
+    return FAILED if result.failed else FOUND if notes.errors else 0
 
 
 def _note_size(conversion: Conversion) -> None:

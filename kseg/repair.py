@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kseg.convert import copy_file, refuse_foreign, refuse_overlap
+from kseg.convert import PartitionFolder, copy_file, partitions_of, refuse_foreign, refuse_overlap
 from kseg.errors import NotASegmentError, UnreadableError, UsageError
 from kseg.losses import Lost, Salvaged, Tell
 from kseg.repair_segment import Plan, repair_segment
@@ -88,7 +88,7 @@ def repair(
         result.segments.append(repair_segment(source, goal, plan, tell, progress))
         result.left_out += [] if plan.dry_run else _beside(source)
         return result
-    partition = _Partition(Path(source))
+    partition = PartitionFolder(Path(source))
     run = _Run(partition.path, plan, tell, progress, result)
     if partition.logs:
         _repair_partition(partition, goal, run)
@@ -104,31 +104,10 @@ def _beside(source: str) -> list[str]:
     return [name for name in names if os.path.exists(os.path.join(folder, name))]
 
 
-class _Partition:
-    """A folder and the names in it; ``logs`` are its segments, none where it is no partition's. Raises UnreadableError."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            self.names = sorted(os.listdir(path))
-        except OSError as error:
-            raise UnreadableError(f"{path}: {error.strerror or error}") from error
-        self.logs = [name for name in self.names if _LOG.fullmatch(name)]
-        for name in self.names:
-            if name.endswith(".log.swap"):
-                raise UnreadableError(
-                    f"{path}: {name} is a compaction's result that waits to replace segments: start a broker on a copy "
-                    "to finish that, or make a copy without it if the segments it would replace are all there"
-                )
-
-
-def _repair_log_dir(root: _Partition, target: Path, run: _Run) -> None:
+def _repair_log_dir(root: PartitionFolder, target: Path, run: _Run) -> None:
     """Each partition folder into one of its own; one that can't be read does not keep the others from it."""
     # All are looked at first: what is refused is refused before the work of hours.
-    folders = [_Partition(root.path / name) for name in root.names if (root.path / name).is_dir()]
-    partitions = [folder for folder in folders if folder.logs]
-    if not partitions:
-        raise UnreadableError(f"{root.path}: no segment (a .log named by 20 digits) in it or in a folder of it")
+    partitions = partitions_of(root)
     if not run.plan.dry_run:
         if not run.plan.force:
             refuse_existing([target / partition.path.name for partition in partitions])
@@ -146,7 +125,7 @@ def _repair_log_dir(root: _Partition, target: Path, run: _Run) -> None:
         run.result.left_out += [name for name in root.names if name not in done]
 
 
-def _repair_partition(partition: _Partition, target: Path, run: _Run) -> None:
+def _repair_partition(partition: PartitionFolder, target: Path, run: _Run) -> None:
     plan = run.plan
     if plan.dry_run:
         _repair_logs(partition, target, target, run)
@@ -165,7 +144,7 @@ def _repair_partition(partition: _Partition, target: Path, run: _Run) -> None:
                 run.result.left_out.append(str((partition.path / name).relative_to(run.root)))
 
 
-def _repair_logs(partition: _Partition, folder: Path, target: Path, run: _Run) -> list[Salvaged]:
+def _repair_logs(partition: PartitionFolder, folder: Path, target: Path, run: _Run) -> list[Salvaged]:
     txns = Transactions()
     _seed(txns, partition.path / (partition.logs[0].removesuffix(".log") + ".snapshot"))
     segments = []

@@ -26,11 +26,10 @@ from kseg.safe_output import Staged, refuse_existing, sync_folder, writing
 from kseg.segment import SegmentReader
 from kseg.storage import Source, base_offset_of, open_range, open_source
 from kseg.transcode import Transcoder
+from kseg.validate import Progress
 
 #: Told of what is wrong with a source: its path and a finding.
 Report = Callable[[str, Finding], None]
-#: Told of so many more bytes of a source that are done with.
-Progress = Callable[[int], None]
 #: A log and its two indexes, on their way.
 Files = tuple[Staged, Staged, Staged]
 #: What fills them: from a source, for a target, by a plan. Raises as ``convert`` does.

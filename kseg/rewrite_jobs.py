@@ -25,10 +25,10 @@ from kseg.conversion import Conversion
 from kseg.conversion_plan import Plan
 from kseg.errors import KsegError
 from kseg.findings import RULES, Finding, Severity
-from kseg.rewrite import Files, Progress, Proof, Report, convert_segment, refuse_size, rewrite, transcribe
+from kseg.rewrite import Files, Proof, Report, convert_segment, refuse_size, rewrite, transcribe
 from kseg.safe_output import scratch_folder, writing
 from kseg.storage import local_size, open_range
-from kseg.validate import MAX_PER_RULE
+from kseg.validate import MAX_PER_RULE, Progress
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -506,10 +507,35 @@ def test_partition_folder(partition: Path, tmp_path: Path) -> None:
             "00000000000000000400.snapshot", "partition.metadata", "leader-epoch-checkpoint",
         ]
     )  # fmt: skip
-    assert result.left_out == ("00000000000000000100.log.deleted",)
+    assert result.left_out == ["00000000000000000100.log.deleted"]
     assert (target / "00000000000000000400.snapshot").read_bytes() == b"state"
     assert [one.target for one in result.segments] == [str(log) for log in logs]
     assert list(target.parent.iterdir()) == [target]
+
+
+def test_a_log_dir_becomes_one(partition: Path, tmp_path: Path) -> None:
+    """Each partition in a folder of its own name; one that is damaged is not there, and does not keep the others away."""
+    logs, target = tmp_path / "logs", tmp_path / "new"
+    for name in ("topic-0", "topic-1", "topic-2"):
+        shutil.copytree(partition, logs / name)
+    (logs / "meta.properties").write_text("version=1")
+    broken = logs / "topic-1" / "00000000000000000400.log"
+    broken.write_bytes(broken.read_bytes()[:-1])
+    done = run("v1-to-v2", logs, target)
+    assert done.exit_code == 2
+    assert sorted(path.name for path in target.iterdir()) == ["topic-0", "topic-2"]
+    told = [line for line in done.stderr.splitlines() if "not copied" not in line]
+    assert len(told) == 1
+    assert f"{broken}: truncated-tail" in told[0]
+    assert "meta.properties" in done.stderr
+    convert(str(partition), str(tmp_path / "alone-0"), Plan.of("v1-to-v2"))
+    for path in (tmp_path / "alone-0").iterdir():
+        assert (target / "topic-0" / path.name).read_bytes() == path.read_bytes()
+    again = run("v1-to-v2", logs, target)
+    assert (again.exit_code, again.stderr.count("\n")) == (2, 1)
+    assert "topic-0 exists: --force" in again.stderr
+    assert run("v1-to-v2", "--force", "--skip-damaged", logs, target).exit_code == 1
+    assert sorted(path.name for path in target.iterdir()) == ["topic-0", "topic-1", "topic-2"]
 
 
 def test_damage_in_one_segment_leaves_no_folder(partition: Path, tmp_path: Path) -> None:
