@@ -16,6 +16,7 @@ import click
 import kseg
 from kseg import cli_options
 from kseg.cli_convert import convert
+from kseg.cli_diff import diff
 from kseg.cli_messages import FAILED, FOUND, Notes, fail, note
 from kseg.cli_repair import repair
 from kseg.cli_stats import stats
@@ -306,3 +307,4 @@ def rules(name: str | None) -> None:
 main.add_command(convert)
 main.add_command(repair)
 main.add_command(stats)
+main.add_command(diff)

@@ -47,12 +47,17 @@ STATS_FORMATS: Mapping[str, str] = {
     "table": "kseg.stats_output:write_table",
     "jsonl": "kseg.stats_output:write_jsonl",
 }
+# Of a comparison: a class of (out), told of differences as they are met, and finished with the outcome.
+DIFF_FORMATS: Mapping[str, str] = {
+    "table": "kseg.diff_output:TableWriter",
+    "jsonl": "kseg.diff_output:JsonLinesWriter",
+}
 
 
-def writer(formats: Mapping[str, str], name: str) -> Callable[..., None]:
+def writer(formats: Mapping[str, str], name: str) -> Callable[..., Any]:
     """The writer of a format."""
     module, _, function = formats[name].partition(":")
-    found: Callable[..., None] = getattr(import_module(module), function)
+    found: Callable[..., Any] = getattr(import_module(module), function)
     return found
 
 

@@ -86,3 +86,8 @@ cdef bint same_headers(
     const unsigned char[::1] left, RecordColumns left_records, Py_ssize_t i,
     const unsigned char[::1] right, RecordColumns right_records, Py_ssize_t j
 ) except -1
+
+@cython.locals(n=cython.Py_ssize_t)
+cpdef Py_ssize_t count_same_headers(
+    BatchColumns left, Py_ssize_t i, BatchColumns right, Py_ssize_t j, bint leader_epochs
+) except -1

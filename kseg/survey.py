@@ -276,3 +276,27 @@ def same_headers(
     if headers_end(right, b, count) - b != size:
         return False
     return same(left, a, right, b, size)
+
+
+def count_same_headers(left: BatchColumns, i: int, right: BatchColumns, j: int, leader_epochs: bool) -> int:
+    """How many entries from rows ``i`` and ``j`` on have the same offsets, size, version and CRC, which held.
+
+    With ``leader_epochs`` they have the same partition leader epoch, too: no CRC covers it, and brokers set it.
+    """
+    n = 0
+    while i < left.count and j < right.count:
+        if (
+            left.base_offset[i] != right.base_offset[j]
+            or left.last_offset[i] != right.last_offset[j]
+            or left.size[i] != right.size[j]
+            or left.magic[i] != right.magic[j]
+            or left.crc[i] != right.crc[j]
+            or left.crc_state[i] == BAD
+            or right.crc_state[j] == BAD
+            or (leader_epochs and left.partition_leader_epoch[i] != right.partition_leader_epoch[j])
+        ):
+            return n
+        n += 1
+        i += 1
+        j += 1
+    return n

@@ -25,17 +25,18 @@ ORDER = """
     counting stats stats_levels
     batch_packer records_builder runs read_back transcode conversion_plan rewrite rewrite_jobs convert
     losses salvage repair_segment repair
+    leader_epochs replica replica_diff
     dump_text record_lines hexdump
     reports report_html
-    arrow_rows output dump_output parquet_output side_output report_output stats_output
-    cli_options cli_messages cli_convert cli_repair cli_stats cli
+    arrow_rows output dump_output parquet_output side_output report_output stats_output diff_output
+    cli_options cli_messages cli_convert cli_repair cli_stats cli_diff cli
     __init__ __main__
 """.split()  # noqa: SIM905 (a list would stand a name a line)
 
 #: Third parties: where each may be imported, at the top of the module or, as most, only inside functions.
 ROOMS = {
-    "click": {"cli", "cli_messages", "cli_options", "cli_convert", "cli_repair", "cli_stats"},
-    "rich": {"output", "dump_output", "side_output", "report_output", "stats_output", "progress"},
+    "click": {"cli", "cli_messages", "cli_options", "cli_convert", "cli_repair", "cli_stats", "cli_diff"},
+    "rich": {"output", "dump_output", "side_output", "report_output", "stats_output", "diff_output", "progress"},
     "lz4": {"codec_libraries", "lz4_frames"},
     "cramjam": {"codec_libraries", "snappy_blocks"},
     "snappy": {"snappy_blocks"},
