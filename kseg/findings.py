@@ -49,7 +49,8 @@ _TRUNCATES = "Recovery after an unclean stop truncates the log here and deletes 
 _CONSUMER = "The broker does not open batches: it serves this one, and the consumer fails on it."
 _SILENT = "Nothing: the broker takes it as it is."
 _SNAPSHOT = "Deletes it, and goes by an older snapshot and the log behind that, or by the whole log."
-_OFFLINE = "Takes the log dir offline."
+_OFFLINE = "Takes the log dir offline, and stops where it was the last."
+_REBUILT = "Only recovery after an unclean stop rebuilds it, of segments from the recovery point on."
 
 # Codes by layer, never reused: K1 framing, K2 batch, K3 record, K4 codec, K5 side file, K6 across files, K7 conversion.
 _TABLE = (
@@ -129,17 +130,18 @@ _TABLE = (
     Rule("K404", "codec-quirk", _I, "{codec}: {why}", _SILENT),
     # K5: files beside the log
     Rule("K501", "index-size", _E, "{bytes} bytes are left over behind the last whole entry of {size}",
-         "After an unclean stop offset and time index are rebuilt, else rounded down; a .txnindex is appended to askew."),
+         "Cuts an offset or time index down to whole entries; of a .txnindex it misses the last, and consumers that read "
+         "committed get aborted records."),
     Rule("K502", "index-not-increasing", _E, "offset {offset} at byte {log_position} of the log {why}",
-         "Look-ups go astray, and fetches with them; only an unclean stop has the index rebuilt."),
+         f"Looks offsets up in it as it is, and fetches begin at a wrong place. {_REBUILT}"),
     Rule("K503", "index-below-base", _E, "offset {offset} is below the {base} in the file's name",
-         "Of a .txnindex, recovers the segment; other indexes are rebuilt only after an unclean stop."),
+         f"Rebuilds a .txnindex with its segment at every start. Other indexes it takes as they are. {_REBUILT}"),
     Rule("K504", "time-index-not-increasing", _E, "timestamp {timestamp} of offset {offset} {why}",
-         "offsetsForTimes answers wrongly, and so does time retention; only an unclean stop has the index rebuilt."),
+         f"Looks times up in it as it is: offsetsForTimes answers wrongly. {_REBUILT}"),
     Rule("K505", "txn-index-version", _E, "version {version}, where only 0 is known",
-         "Fails to load the log."),
+         "Looks at the first of the two bytes only: below 256 it reads on, above it does not start."),
     Rule("K506", "txn-index-order", _E, "offsets {first} to {last} of producer {producer_id} {why}",
-         "Nothing: consumers that read committed are told of the wrong transactions."),
+         "Nothing: its search may end too early, and consumers that read committed get aborted records."),
     Rule("K507", "snapshot-version", _E, "version {version}, where only 1 is known", _SNAPSHOT),
     Rule("K508", "snapshot-size", _E, "{bytes} bytes, where {why}", _SNAPSHOT),
     Rule("K509", "snapshot-crc", _E, "the CRC says {stored:#010x}, the bytes say {computed:#010x}", _SNAPSHOT),
@@ -149,8 +151,7 @@ _TABLE = (
          "epoch {epoch} from offset {start_offset} after {previous} from {previous_start}",
          "Forgets the earlier entries that conflict: followers may truncate too far back."),
     Rule("K513", "metadata-malformed", _E, "{why}",
-         "partition.metadata takes the log dir offline; without meta.properties or quorum-state the broker won't start; "
-         ".kafka_cleanshutdown counts as there, without an epoch."),
+         "Does not start; a .kafka_cleanshutdown that can't be read still counts as one."),
     Rule("K514", "kraft-snapshot-incomplete", _E, "{why}",
          "Without the header, loading it fails; that the footer is missing goes unseen, and so does the metadata cut off."),
 )  # fmt: skip

@@ -41,8 +41,16 @@ def refuse_for_side_files(paths: Iterable[str], name: str, *, filtered: bool) ->
 
 
 def write_jsonl(dumped: Items, out: TextIO, view: View) -> None:
-    for row in _rows(dumped):
-        out.write(to_json(row) + "\n")
+    # What the entries of a file share is put together once: an index has a million of them.
+    template = ""
+    for item in dumped:
+        if isinstance(item, SideEntry):
+            values = (value if type(value) is int else to_json(value) for value in item.entry)
+            out.write(template % (item.position, *values))
+        elif isinstance(item, Beginning) and item.side:
+            shared = to_json({"kind": item.side.kind, "file": item.file})[1:-1].replace("%", "%%")
+            own = (f'"{column.name}":%s' for column in (COMMON[2], *item.side.columns))
+            template = "{" + ",".join((shared, *own)) + "}\n"
 
 
 def write_csv(dumped: Items, out: TextIO, view: View) -> None:

@@ -360,9 +360,9 @@ def time_index_not_increasing(data: bytes) -> bytes:
     return data[12:24] + data[:12] + data[24:]
 
 
-@Case(TXN_INDEX, "the first entry's version 1")
+@Case(TXN_INDEX, "the first entry's version 256")
 def txn_index_version(data: bytes) -> bytes:
-    return damage.splice(data, 0, 2, b"\0\1")
+    return damage.splice(data, 0, 2, b"\1\0")
 
 
 @Case(TXN_INDEX, "the two entries changed about")
