@@ -3,9 +3,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := pyproject.toml setup.py $(wildcard kseg/*.py kseg/*.pxd)
+SOURCES := pyproject.toml setup.py $(wildcard kseg/*.py kseg/*.pxd kseg/spark/*.py)
 
-.PHONY: demo test check interop fixtures findings docs bench dist clean
+.PHONY: demo test check interop fixtures findings docs bench bench-spark dist clean
 
 demo: $(VENV)/.installed
 	@sh demo.sh $(BIN)/kseg
@@ -34,6 +34,9 @@ docs: $(VENV)/.tested
 
 bench: $(VENV)/.tested
 	$(BIN)/python -m bench
+
+bench-spark: $(VENV)/.tested
+	$(BIN)/python -m bench.spark
 
 dist: $(VENV)/.tested
 	$(BIN)/python -m pip install -q build

@@ -167,7 +167,9 @@ class Tally:
         return FileResult(self._file, tuple(verdicts), self.summary, unread)
 
 
-def validate_segment(file: SegmentFile, settings: Settings, progress: Progress = no_progress) -> FileResult:
+def validate_segment(
+    file: SegmentFile, settings: Settings, progress: Progress = no_progress, watch: Watch = _look_away
+) -> FileResult:
     """Validate a segment, or a file beside one. What can't be read is a result too, never an exception."""
     tally = new_tally(file, settings)
     try:
@@ -175,7 +177,7 @@ def validate_segment(file: SegmentFile, settings: Settings, progress: Progress =
             if known := recognise(file.path):
                 _walk_side_file(source, known, tally, progress)
             else:
-                run_checks(source, settings, tally, progress)
+                run_checks(source, settings, tally, progress, watch)
     except KsegError as error:
         tally.summary.unread = 1
         return tally.result(str(error))
@@ -190,7 +192,7 @@ def _walk_side_file(source: Source, known: Recognised, tally: Tally, progress: P
 
 def new_tally(file: SegmentFile, settings: Settings) -> Tally:
     """An empty tally under the policy for that file."""
-    return Tally(file.path, _policy_for(file, settings), settings.max_per_rule)
+    return Tally(file.path, policy_for(file, settings), settings.max_per_rule)
 
 
 def run_checks(
@@ -239,7 +241,8 @@ def limits_of(name: str, settings: Settings) -> Limits:
     )
 
 
-def _policy_for(file: SegmentFile, settings: Settings) -> Policy:
+def policy_for(file: SegmentFile, settings: Settings) -> Policy:
+    """The severities for that file: those of the settings, over defaults that its place suggests."""
     defaults: dict[str, Severity] = {}
     if settings.max_message_bytes is not None:
         defaults["oversize-entry"] = Severity.ERROR

@@ -46,7 +46,12 @@ def modules() -> str:
     """Every module in its layer's order, with the first sentence of its docstring."""
     lines = ["| module | |", "|---|---|"]
     for name in ORDER[:-2]:
-        docstring = ast.get_docstring(ast.parse((ROOT / "kseg" / f"{name}.py").read_text(encoding="utf-8"))) or ""
+        docstring = (
+            ast.get_docstring(
+                ast.parse((ROOT / "kseg").joinpath(*name.split(".")).with_suffix(".py").read_text(encoding="utf-8"))
+            )
+            or ""
+        )
         lines.append(f"| `{name}` | {docstring.splitlines()[0] if docstring else ''} |")
     return "\n".join(lines)
 

@@ -1,0 +1,226 @@
+"""What a reader is asked for: the options of ``spark.read``, checked, and what filters narrow them to.
+
+Spark hands options on as text, without regard to case. Names are those of ``kseg dump`` where it has them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from kseg.errors import UsageError
+from kseg.rows import Column
+from kseg.spark.views import VIEWS, columns_of
+
+#: A split's bytes, about: a task costs 10 to 60 ms, and its records stay well within an executor's memory.
+SPLIT_BYTES = 64 * 1024 * 1024
+
+MODES = ("permissive", "dropmalformed", "failfast")
+ISOLATIONS = ("read_uncommitted", "read_committed")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Which rows are wanted. Ranges are half-open, timestamps epoch milliseconds; None is no bound."""
+
+    topics: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+    first_offset: int | None = None
+    end_offset: int | None = None
+    since: int | None = None
+    until: int | None = None
+
+    def takes_place(self, topic: str | None, partition: int | None) -> bool:
+        """Whether files of that partition can hold such rows."""
+        return (self.topics is None or topic in self.topics) and (
+            self.partitions is None or partition in self.partitions
+        )
+
+    def both(self, other: Limits) -> Limits:
+        """The rows that both take."""
+        return Limits(
+            _common(self.topics, other.topics),
+            _common(self.partitions, other.partitions),
+            _larger(self.first_offset, other.first_offset),
+            _smaller(self.end_offset, other.end_offset),
+            _larger(self.since, other.since),
+            _smaller(self.until, other.until),
+        )
+
+
+def _common(a: frozenset[Any] | None, b: frozenset[Any] | None) -> frozenset[Any] | None:
+    return b if a is None else a if b is None else a & b
+
+
+def _larger(a: int | None, b: int | None) -> int | None:
+    return b if a is None else a if b is None else max(a, b)
+
+
+def _smaller(a: int | None, b: int | None) -> int | None:
+    return b if a is None else a if b is None else min(a, b)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Checked options; ``columns`` are those of the view that are wanted, in their order."""
+
+    paths: tuple[str, ...]
+    view: str = "records"
+    columns: tuple[Column, ...] = ()
+    mode: str = "permissive"
+    isolation: str = "read_uncommitted"
+    limits: Limits = field(default_factory=Limits)
+    verify_crc: bool = True
+    split_bytes: int = SPLIT_BYTES
+
+
+def parse(given: Mapping[str, str], schema: Iterable[tuple[str, str]] | None = None) -> Options:
+    """Options of a reader, and the (name, type) of each field of a schema given by the user. Raises UsageError."""
+    options = {name.lower(): value for name, value in given.items()}
+    for name in options:
+        if name not in _KNOWN:
+            near = difflib.get_close_matches(name, _KNOWN, 1)
+            raise UsageError(f"option {name!r} is not known{f': did you mean {near[0]}?' if near else ''}")
+    paths = json.loads(options["paths"]) if "paths" in options else [options["path"]] if "path" in options else []
+    if not paths:
+        raise UsageError("no path: load(PATH) takes segments, partition folders, log dirs and URLs")
+    view = _choice("view", options, tuple(VIEWS), "records")
+    first, end = _range(options.get("offsets"))
+    return Options(
+        paths=tuple(paths),
+        view=view,
+        columns=columns_of(view, _list(options.get("columns")), schema),
+        mode=_choice("mode", options, MODES, "permissive"),
+        isolation=_choice("isolation", options, ISOLATIONS, "read_uncommitted"),
+        limits=Limits(
+            _set(_list(options.get("topics"))),
+            _set([_int("partitions", text) for text in _list(options.get("partitions"))]),
+            first,
+            end,
+            _time("since", options.get("since")),
+            _time("until", options.get("until")),
+        ),
+        verify_crc=_choice("verifycrc", options, ("true", "false"), "true") == "true",
+        split_bytes=_size(options.get("splitbytes")),
+    )
+
+
+_KNOWN = (
+    "path", "paths", "view", "columns", "mode", "isolation", "topics", "partitions", "offsets", "since", "until",
+    "verifycrc", "splitbytes",
+)  # fmt: skip
+
+
+def _choice(name: str, options: Mapping[str, str], choices: tuple[str, ...], default: str) -> str:
+    value = options.get(name, default).lower()
+    if value not in choices:
+        raise UsageError(f"option {name} is {value!r}: it takes {', '.join(choices)}")
+    return value
+
+
+def _list(text: str | None) -> list[str]:
+    return [item.strip() for item in (text or "").split(",") if item.strip()]
+
+
+def _set(values: list[Any]) -> frozenset[Any] | None:
+    return frozenset(values) or None
+
+
+def _int(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"option {name}: {text!r} is no number") from None
+
+
+def _size(text: str | None) -> int:
+    size = SPLIT_BYTES if text is None else _int("splitbytes", text)
+    if size < 1:
+        raise UsageError(f"option splitbytes is {size}: it takes at least 1")
+    return size
+
+
+def _range(text: str | None) -> tuple[int | None, int | None]:
+    if text is None:
+        return None, None
+    first, colon, end = text.partition(":")
+    if not colon:
+        raise UsageError(f"option offsets is {text!r}: give A:B, A: or :B; B itself is not taken")
+    return (_int("offsets", first) if first else None), (_int("offsets", end) if end else None)
+
+
+def _time(name: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if text.lstrip("-").isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"option {name} is {text!r}: give ISO 8601 or epoch milliseconds") from None
+    return _milliseconds(moment)
+
+
+def _milliseconds(moment: datetime) -> int:
+    """Epoch milliseconds, rounded down; without a zone it is UTC."""
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
+
+
+def narrowed(limits: Limits, filters: Iterable[Filter]) -> Limits:
+    """Limits that every row passes which passes the filters, too; a filter that says nothing here changes nothing."""
+    for condition in filters:
+        name = ".".join(getattr(condition, "attribute", ()))
+        bounds = _BOUNDS.get(type(condition))
+        if name in _SETS and isinstance(condition, (EqualTo, EqualNullSafe, In)):
+            values = condition.value if isinstance(condition, In) else (condition.value,)
+            bound: dict[str, Any] = {_SETS[name]: frozenset(values)}
+            limits = limits.both(replace(Limits(), **bound))
+        elif name in _RANGES and bounds is not None:
+            values = condition.value if isinstance(condition, In) else (condition.value,)  # type: ignore[attr-defined]
+            numbers = [_milliseconds(value) if isinstance(value, datetime) else value for value in values]
+            # A moment between two milliseconds is larger than its number.
+            first, end = bounds([number for number in numbers if isinstance(number, int)], name == "timestamp")
+            low, high = _RANGES[name]
+            bound = {low: first, high: end}
+            limits = limits.both(replace(Limits(), **bound))
+    return limits
+
+
+_SETS = {"topic": "topics", "partition": "partitions"}
+_RANGES = {
+    "offset": ("first_offset", "end_offset"),
+    "timestamp": ("since", "until"),
+    "timestamp_ms": ("since", "until"),
+}
+_Bounds = Callable[[list[int], bool], tuple[int | None, int | None]]
+
+
+def _between(numbers: list[int], rounded: bool) -> tuple[int | None, int | None]:
+    return (min(numbers), max(numbers) + 1) if numbers else (None, None)
+
+
+_BOUNDS: Mapping[type[Filter], _Bounds] = {
+    EqualTo: _between,
+    EqualNullSafe: _between,
+    In: _between,
+    GreaterThan: lambda numbers, rounded: (min(numbers) + (not rounded), None) if numbers else (None, None),
+    GreaterThanOrEqual: lambda numbers, rounded: (min(numbers), None) if numbers else (None, None),
+    LessThan: lambda numbers, rounded: (None, max(numbers) + rounded) if numbers else (None, None),
+    LessThanOrEqual: lambda numbers, rounded: (None, max(numbers) + 1) if numbers else (None, None),
+}

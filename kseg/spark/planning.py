@@ -1,0 +1,152 @@
+"""From paths to splits: which files and byte ranges can hold the rows that are wanted, in tasks of about one size."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, pairwise, zip_longest
+
+from kseg import ranges
+from kseg.errors import UsageError
+from kseg.spark.options import Limits, Options
+from kseg.storage import STDIN, SegmentFile, base_offset_of, find_segments, local_size, open_source, topic_partition
+from kseg.transactions import Committed, committed
+
+#: What opening one more file costs, in bytes of reading: a split of tiny files does not become one of thousands.
+FILE_COST = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment among those of its folder. ``size`` is None where it can't be known without reading.
+
+    Its offsets are below ``end_offset``, the first of the next segment; None for the last.
+    """
+
+    file: SegmentFile
+    size: int | None
+    end_offset: int | None
+
+    @property
+    def base_offset(self) -> int | None:
+        return base_offset_of(self.file.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Entries of a file that begin at the bytes ``start`` to ``end``; ``end`` None is the file's. ``committed`` None
+    takes uncommitted records, too.
+    """
+
+    file: SegmentFile
+    size: int | None
+    start: int = 0
+    end: int | None = None
+    committed: Committed | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes to be read; 0 where that isn't known."""
+        return (self.size if self.end is None else self.end) - self.start if self.size is not None else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What one task reads."""
+
+    pieces: tuple[Piece, ...] = field(default=())
+
+
+def check_paths(paths: Iterable[str]) -> None:
+    """Raises UnreadableError or UsageError for the first path that holds nothing to read."""
+    for path in paths:
+        if path == STDIN:
+            raise UsageError("standard input can't be read by Spark: load() takes files, folders and URLs")
+        next(find_segments(path))
+        if not os.path.isdir(path):
+            open_source(path).close()
+
+
+def plan(options: Options, limits: Limits) -> list[Split]:
+    """The splits of a read. Raises KsegError where a path can't be listed.
+
+    Views of whole files (findings, segments) are split by file only: a check needs what stands before.
+    """
+    whole = options.view in ("findings", "segments")
+    pieces: list[Piece] = []
+    for folder in _folders(options.paths, limits).values():
+        seen = committed([segment.file.path for segment in folder]) if _isolated(options) else None
+        for segment in folder:
+            if whole:
+                pieces.append(Piece(segment.file, segment.size))
+            elif _can_hold(segment, limits):
+                pieces += _pieces(segment, limits, options.split_bytes, seen)
+    return list(_packed(pieces, options.split_bytes))
+
+
+def _isolated(options: Options) -> bool:
+    return options.isolation == "read_committed" and options.view == "records"
+
+
+def _folders(paths: Sequence[str], limits: Limits) -> Mapping[str, list[Segment]]:
+    """The segments of the wanted partitions by folder, in order; one that several paths name comes once."""
+    files = dict.fromkeys(chain.from_iterable(map(find_segments, paths)))
+    by_folder: dict[str, list[SegmentFile]] = defaultdict(list)
+    for file in files:
+        if limits.takes_place(*topic_partition(file.path)):
+            by_folder[os.path.dirname(file.path)].append(file)
+    return {folder: list(_segments(found)) for folder, found in by_folder.items()}
+
+
+def _segments(files: list[SegmentFile]) -> Iterator[Segment]:
+    ordered = sorted(files, key=lambda file: base_offset_of(file.path) or 0)
+    for file, behind in zip_longest(ordered, ordered[1:]):
+        end = base_offset_of(behind.path) if behind else None
+        yield Segment(file, local_size(file.path), end if base_offset_of(file.path) is not None else None)
+
+
+def _can_hold(segment: Segment, limits: Limits) -> bool:
+    """Whether by the names of the files, and the time index of a sealed one, it can have rows within the limits."""
+    base = segment.base_offset
+    if base is not None and limits.end_offset is not None and base >= limits.end_offset:
+        return False
+    if segment.end_offset is not None and limits.first_offset is not None and segment.end_offset <= limits.first_offset:
+        return False
+    if limits.since is None or segment.end_offset is None:
+        return True
+    newest = ranges.newest_timestamp(segment.file.path)
+    return newest is None or newest >= limits.since
+
+
+def _pieces(segment: Segment, limits: Limits, split_bytes: int, seen: Committed | None) -> Iterator[Piece]:
+    path, size = segment.file.path, segment.size
+    near = seen.within(segment.base_offset or 0, segment.end_offset) if seen else None
+    if size is None:
+        yield Piece(segment.file, None, committed=near)
+        return
+    first = limits.first_offset
+    if limits.since is not None:
+        older = ranges.first_offset_since(path, limits.since)
+        first = older if first is None else max(first, older or first)
+    start, end = ranges.byte_range(path, size, first, limits.end_offset)
+    if start >= end:
+        return
+    starts = ranges.boundaries(path, start, end, size, split_bytes) if end - start >= 2 * split_bytes else [start]
+    for begin, behind in pairwise([*starts, end]):
+        yield Piece(segment.file, size, begin, None if behind == size else behind, near)
+
+
+def _packed(pieces: Iterable[Piece], split_bytes: int) -> Iterator[Split]:
+    """Neighbours together as long as they are about one split."""
+    held: list[Piece] = []
+    cost = 0
+    for piece in pieces:
+        if held and cost + piece.bytes + FILE_COST > split_bytes * 3 // 2:
+            yield Split(tuple(held))
+            held, cost = [], 0
+        held.append(piece)
+        cost += piece.bytes + FILE_COST
+    if held:
+        yield Split(tuple(held))

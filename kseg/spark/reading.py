@@ -1,0 +1,219 @@
+"""What a task does with its split: entries to rows of a view, as Arrow record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kseg import kernel, rows
+from kseg.arrow_rows import BATCH_ROWS, Place, RecordRows, from_rows, payload_runs
+from kseg.deep_iteration import DeepIterator
+from kseg.dump import Filter
+from kseg.errors import KsegError
+from kseg.findings import RULES, Finding, Severity, Verdict
+from kseg.records import record_batch
+from kseg.segment import SegmentReader, Window
+from kseg.spark.facts import segment_row
+from kseg.spark.options import Limits, Options
+from kseg.spark.planning import Piece, Split
+from kseg.storage import open_range, open_source
+from kseg.validate import Settings, policy_for, validate_segment
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Findings of one rule in one file that the findings view shows; the segments view counts all.
+MAX_PER_RULE = 1000
+
+
+class Damaged(KsegError):
+    """Damage under mode=failfast."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A view's reader at work: what is wanted, by options and by filters that were pushed down."""
+
+    options: Options
+    limits: Limits
+
+    @property
+    def filter(self) -> Filter:
+        """The limits of entries."""
+        limits = self.limits
+        return Filter(limits.first_offset, limits.end_offset, limits.since, limits.until)
+
+
+def read(options: Options, limits: Limits, split: Split) -> Iterator[pa.RecordBatch]:
+    """The rows of a split. Raises Damaged in failfast mode; else what can't be read is rows, or left out."""
+    return _READERS[options.view](Task(options, limits), split)
+
+
+class Damage:
+    """A report that keeps findings of a piece as rows, or fails at the first, or forgets, by the mode."""
+
+    def __init__(self, piece: Piece, mode: str) -> None:
+        self.rows: list[rows.Row] = []
+        self._piece = piece
+        self._mode = mode
+        self._policy = policy_for(piece.file, Settings())
+
+    def __call__(self, finding: Finding) -> None:
+        path, end = self._piece.file.path, self._piece.end
+        verdict = Verdict(path, self._policy.severity(RULES[finding.rule]), finding)
+        # What begins behind the piece is another's to tell.
+        if verdict.severity < Severity.ERROR or (end is not None and (finding.position or 0) >= end):
+            return
+        self.add(f"{finding.rule}: {verdict.message}", finding.position, finding.offset)
+
+    def add(self, what: str, position: int | None = None, offset: int | None = None) -> None:
+        """Damage in words."""
+        path = self._piece.file.path
+        if self._mode == "failfast":
+            raise Damaged(f"{path}: {'' if position is None else f'byte {position}: '}{what}")
+        if self._mode == "permissive":
+            self.rows.append({"file": path, "position": position, "offset": offset, "damage": what})
+
+
+def _records(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
+    gathered = RecordRows(task.options.columns)
+    exact = _row_filter(task)
+    for piece in split.pieces:
+        damage = Damage(piece, task.options.mode)
+        place = Place.of(piece.file.path)
+        opener = DeepIterator(damage)
+        try:
+            for window in _windows(piece, task, damage):
+                _pass_over(window, _unwanted(piece, task))
+                for chunk in opener.chunks(window):
+                    for data, first, stop in payload_runs(chunk):
+                        yield from map(exact, gathered.add(place, chunk, data, first, stop))
+        except Damaged:
+            raise
+        except KsegError as error:
+            damage.add(str(error))
+        yield from _damage_rows(task, damage)
+    yield from map(exact, gathered.finish())
+
+
+def _damage_rows(task: Task, damage: Damage) -> Iterator[pa.RecordBatch]:
+    for at in range(0, len(damage.rows), BATCH_ROWS):
+        yield from_rows(task.options.columns, damage.rows[at : at + BATCH_ROWS])
+
+
+def _windows(piece: Piece, task: Task, damage: Damage) -> Iterator[Window]:
+    """The windows of a piece, the last cut where it ends.
+
+    The source ends there, too: but where an entry seems torn the reader takes the file's size anew and reads on, so
+    that what it says of an entry at a seam is what it would say of it in the middle.
+    """
+    path, end = piece.file.path, piece.size if piece.end is None else piece.end
+    source = open_source(path) if end is None else open_range(path, piece.start, end)
+    with SegmentReader(source, report=damage, verify_crc=task.options.verify_crc) as reader:
+        for window in reader.windows():
+            batches = window.batches
+            if piece.end is not None:
+                while batches.count and batches.position[batches.count - 1] >= piece.end:
+                    batches.count -= 1
+                if not batches.count:
+                    return
+            yield window
+
+
+def _unwanted(piece: Piece, task: Task) -> Callable[[Any, int], bool] | None:
+    """Says of an entry that none of its records is wanted; None where all are."""
+    keep, seen = task.filter, piece.committed
+    if seen is not None:
+        return lambda batches, row: not (seen.takes(batches, row) and keep.takes_batch(batches, row))
+    return None if keep == Filter() else lambda batches, row: not keep.takes_batch(batches, row)
+
+
+def _pass_over(window: Window, unwanted: Callable[[Any, int], bool] | None) -> None:
+    """Have entries passed over as those with a bad CRC are: unopened."""
+    if unwanted is None:
+        return
+    batches = window.batches
+    for row in range(batches.count):
+        if unwanted(batches, row):
+            batches.crc_state[row] = kernel.CRC_BAD
+
+
+def _row_filter(task: Task) -> Callable[[Any], Any]:
+    """Leaves in a record batch the rows within the limits, as far as its columns show them."""
+    import pyarrow.compute as pc
+
+    limits, names = task.limits, {column.name for column in task.options.columns}
+    bounds = [
+        (name, first, end)
+        for name, first, end in (
+            ("offset", limits.first_offset, limits.end_offset),
+            ("timestamp_ms", limits.since, limits.until),
+        )
+        if name in names and (first is not None or end is not None)
+    ]
+
+    def exact(batch: Any) -> Any:
+        for name, first, end in bounds:
+            if first is not None:
+                batch = batch.filter(pc.greater_equal(batch.column(name), first))
+            if end is not None:
+                batch = batch.filter(pc.less(batch.column(name), end))
+        return batch
+
+    return exact
+
+
+def _batches(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
+    found: list[rows.Row] = []
+    for piece in split.pieces:
+        damage = Damage(piece, "failfast" if task.options.mode == "failfast" else "dropmalformed")
+        try:
+            for window in _windows(piece, task, damage):
+                for row in range(window.batches.count):
+                    if task.filter.takes_batch(window.batches, row):
+                        found.append(rows.batch_row(piece.file.path, record_batch(window.batches, row)))
+                    if len(found) == BATCH_ROWS:
+                        yield from_rows(task.options.columns, found)
+                        found.clear()
+        except Damaged:
+            raise
+        except KsegError as error:
+            damage.add(str(error))
+    if found:
+        yield from_rows(task.options.columns, found)
+
+
+def _findings(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
+    settings = Settings(verify_crc=task.options.verify_crc, max_per_rule=MAX_PER_RULE)
+    for piece in split.pieces:
+        result = validate_segment(piece.file, settings)
+        found = [rows.finding_row(verdict) for verdict in result.verdicts]
+        if result.unread:
+            found.append({"file": piece.file.path, "severity": "error", "message": result.unread})
+        _fail_fast(task, piece, result.unread)
+        for at in range(0, len(found), BATCH_ROWS):
+            yield from_rows(task.options.columns, found[at : at + BATCH_ROWS])
+
+
+def _segments(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
+    settings = Settings(verify_crc=task.options.verify_crc, max_per_rule=1)
+    found = []
+    for piece in split.pieces:
+        found.append(segment_row(piece.file, piece.size, settings))
+        _fail_fast(task, piece, found[-1]["unread"])
+    if found:
+        yield from_rows(task.options.columns, found)
+
+
+def _fail_fast(task: Task, piece: Piece, unread: str | None) -> None:
+    if unread and task.options.mode == "failfast":
+        raise Damaged(unread)
+
+
+_READERS: Mapping[str, Callable[[Task, Split], Iterator[Any]]] = {
+    "records": _records,
+    "batches": _batches,
+    "findings": _findings,
+    "segments": _segments,
+}

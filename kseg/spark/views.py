@@ -1,0 +1,52 @@
+"""The tables that a log is seen as: their columns, and their types in Spark."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+
+from kseg import rows
+from kseg.arrow_rows import widened
+from kseg.errors import UsageError
+from kseg.rows import Column
+
+#: Null in the row of a record; in permissive mode damage has a row of its own.
+_DAMAGE = Column("damage", "text", "what is wrong at this position; null for a record")
+
+VIEWS: Mapping[str, tuple[Column, ...]] = {
+    "records": widened((*rows.RECORD_TABLE, _DAMAGE)),
+    "batches": widened(rows.BATCH_TABLE),
+    "findings": widened(rows.FINDING_TABLE),
+    "segments": widened(rows.SEGMENT_TABLE),
+}
+
+_TYPES = {
+    "int": "bigint",
+    "int32": "int",
+    "timestamp": "timestamp",
+    "bool": "boolean",
+    "text": "string",
+    "texts": "array<string>",
+    "ints": "array<bigint>",
+    "bytes": "binary",
+    "headers": "array<struct<key:string,value:binary>>",
+    "object": "string",
+}
+
+
+def columns_of(view: str, names: Sequence[str], schema: Iterable[tuple[str, str]] | None = None) -> tuple[Column, ...]:
+    """The columns of a view that are named, all of them when none is; ``schema`` has names and types. Raises UsageError."""
+    known = {column.name: column for column in VIEWS[view]}
+    wanted = [(name, None) for name in names] if schema is None else list(schema)
+    for name, kind in wanted:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            raise UsageError(f"view {view} has no column {name!r}{f': did you mean {near[0]}?' if near else ''}")
+        if kind is not None and kind != _TYPES[known[name].type]:
+            raise UsageError(f"column {name} is of type {_TYPES[known[name].type]}, not {kind}")
+    return tuple(known[name] for name, _ in wanted) or VIEWS[view]
+
+
+def ddl(columns: Iterable[Column]) -> str:
+    """The columns as Spark's schema text."""
+    return ", ".join(f"`{column.name}` {_TYPES[column.type]}" for column in columns)

@@ -1,0 +1,198 @@
+"""The Spark data source: what it says is what ``kseg dump`` says, however it is split, filtered and damaged.
+
+One session for all, without registration, so that what Spark finds by itself is what is tested.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg import rows
+from tests.test_cli import kseg
+from tests.test_fixtures import FOLDERS, SEGMENTS, dumped, expected
+from tests.test_parquet import as_json
+
+pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+from pyspark.sql import SparkSession  # noqa: E402
+from pyspark.sql.functions import col  # noqa: E402
+
+from kseg.errors import UsageError  # noqa: E402
+from kseg.spark import SETTINGS, register  # noqa: E402
+from kseg.spark.session import check_java  # noqa: E402
+
+DAMAGED = SEGMENTS.parent / "findings"
+ROOT = SEGMENTS.parents[1]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    try:
+        check_java(local=True)
+    except UsageError as error:
+        pytest.skip(str(error))
+    os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
+    builder = SparkSession.builder.master("local[2]").appName("kseg tests")
+    for name, value in {
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.memory": "700m",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "America/Sao_Paulo",
+        "spark.sql.execution.pyspark.udf.hideTraceback.enabled": "true",
+    }.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+def load(spark: SparkSession, *paths: object, **options: object) -> Any:
+    texts = {name: str(value) for name, value in options.items()}
+    return spark.read.format("kseg").options(**texts).load([str(path) for path in paths])
+
+
+def by_file(table: Any) -> dict[str, Any]:
+    """The rows of a table, a table for each file, in their order."""
+    import pyarrow.compute as pc
+
+    return {str(file): table.filter(pc.equal(table["file"], file)) for file in pc.unique(table["file"]).to_pylist()}
+
+
+@pytest.mark.parametrize(("view", "kind"), [("records", "record"), ("batches", "batch")])
+def test_rows_of_every_fixture_are_those_of_dump(spark: SparkSession, view: str, kind: str) -> None:
+    """Spark found the format by itself: nothing has registered it here."""
+    wanted = {folder / name: dumped(folder / name, kind == "record") for folder in FOLDERS for name in expected(folder)}
+    found = by_file(load(spark, *wanted, view=view).toArrow())
+    assert {path: list(as_json(table, kind)) for path, table in found.items()} == {
+        str(path): same for path, same in wanted.items() if same
+    }
+
+
+def test_the_schema_is_that_of_parquet(spark: SparkSession, tmp_path: Path) -> None:
+    """One list of columns: what ``dump --format parquet`` writes, Spark reads with the types of the view."""
+    target = tmp_path / "rows.parquet"
+    source = SEGMENTS / "4.3.0-v2-none-headers"
+    assert kseg("dump", "--deep", "--format", "parquet", "-o", target, source).returncode == 0
+    wanted = load(spark, source).drop("damage")
+    written = spark.read.parquet(str(target))
+    assert written.dtypes == wanted.dtypes
+    assert [name for name, _ in written.dtypes if not name.endswith("_ms")] == [
+        column.name for column in rows.RECORD_TABLE
+    ]
+    assert written.exceptAll(wanted).count() == 0
+
+
+def test_findings_and_segments(spark: SparkSession) -> None:
+    """The findings of every damaged fixture are those that `kseg validate` shows, and the verdicts are its verdicts."""
+    folders = sorted(
+        path for path in DAMAGED.iterdir() if list(path.glob("*.log")) and not (path / "settings.json").exists()
+    )
+    found: dict[str, set[str]] = defaultdict(set)
+    for row in load(spark, *folders, view="findings").collect():
+        found[Path(row.file).parent.name].add(row.rule)
+    verdicts = {Path(row.file).parent.name: row for row in load(spark, *folders, view="segments").collect()}
+    assert len(folders) > 20
+    for folder in folders:
+        assert folder.name in found[folder.name]
+        assert (verdicts[folder.name].errors == 0) or verdicts[folder.name].verdict == "damaged"
+    mixed = load(spark, SEGMENTS / "2.8.2-v0v1v2-mixed", view="segments").collect()
+    assert sorted({magic for row in mixed for magic in row.magics}) == [0, 1, 2]
+
+
+def test_damage_is_a_row_an_error_or_nothing(spark: SparkSession) -> None:
+    """A fleet's job must not die of one bad block, nor hide it: the mode says which."""
+    path = DAMAGED / "crc-mismatch" / "00000000000000000000.log"
+    sound = load(spark, path, mode="dropmalformed").count()
+    whole = load(spark, path)
+    assert whole.count() == sound + 1
+    (row,) = whole.where("damage is not null").collect()
+    assert (row.position, row.offset, row.damage.split(":")[0], row.value) == (475, 12, "crc-mismatch", None)
+    with pytest.raises(Exception, match=r"crc-mismatch/0+\.log: byte 475: crc-mismatch: the CRC says"):
+        load(spark, path, mode="failfast").count()
+
+
+def test_problems_come_at_load_in_one_line(spark: SparkSession) -> None:
+    """Before a task runs, and with the remedy; test_spark_planning has all of them."""
+    path = SEGMENTS / "4.3.0-v2-none"
+    with pytest.raises(Exception, match="option 'colums' is not known: did you mean columns"):
+        load(spark, path, colums="key")
+    with pytest.raises(Exception, match="missing: No such file or directory"):
+        load(spark, path, path / "missing")
+
+
+def test_columns_and_schema_are_honoured(spark: SparkSession) -> None:
+    """Spark doesn't tell a source which columns are used: it is asked for, and the rest is not even gathered."""
+    path = SEGMENTS / "4.3.0-v2-none-headers"
+    whole = [(row.value, row.offset) for row in load(spark, path).collect()]
+    assert [tuple(row) for row in load(spark, path, columns="value, offset").collect()] == whole
+    schema = "value binary, offset bigint"
+    assert [tuple(row) for row in spark.read.format("kseg").schema(schema).load(str(path)).collect()] == whole
+    assert load(spark, path, columns="headers").dtypes == [("headers", "array<struct<key:string,value:binary>>")]
+
+
+@pytest.mark.parametrize("pushdown", ["false", "true"])
+def test_filters_give_the_same_rows_pushed_down_or_not(spark: SparkSession, pushdown: str) -> None:
+    """Spark refuses readers with pushFilters where the setting is off, as it is by default: this one runs in both."""
+    folder = SEGMENTS / "4.3.0-v2-none-segments"
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", pushdown)
+    whole = load(spark, folder).collect()
+    moment = datetime(2023, 11, 14, 23, 13, 20, 30_000, tzinfo=UTC)
+    offset = col("offset")
+    for condition, keep in (
+        (offset.between(20, 30), lambda row: 20 <= row.offset <= 30),
+        (offset.isin(3, 50), lambda row: row.offset in (3, 50)),
+        (col("timestamp") >= moment, lambda row: row.timestamp_ms >= 1_700_003_600_030),
+        (col("timestamp") == moment, lambda row: row.timestamp_ms == 1_700_003_600_030),
+        (col("timestamp_ms") <= 1_700_003_600_030, lambda row: row.timestamp_ms <= 1_700_003_600_030),
+        (col("topic") == "other", lambda row: False),
+        ((offset == 3) | (offset == 60), lambda row: row.offset in (3, 60)),
+    ):
+        wanted = [row.offset for row in whole if keep(row)]
+        assert [row.offset for row in load(spark, folder).where(condition).collect()] == wanted
+
+
+def test_what_a_filter_excludes_is_not_read(spark: SparkSession, tmp_path: Path) -> None:
+    """A segment that isn't needed may be anything, and the query does not notice: it is not opened."""
+    for file in (SEGMENTS / "4.3.0-v2-none-segments").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "00000000000000000048.log").write_bytes(b"no segment any more" * 50)
+    register(spark)
+    assert {name: spark.conf.get(name) for name in SETTINGS} == SETTINGS
+    table = load(spark, tmp_path, mode="failfast")
+    assert table.where("offset >= 72 and offset < 80").count() == 8
+    # Said as options, it is so without any pushdown.
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    assert load(spark, tmp_path, mode="failfast", offsets="25:30").count() == 5
+    assert load(spark, tmp_path, mode="failfast", since="2023-11-15T02:13:20Z").count() == 25
+
+
+def test_an_uncommitted_read_shows_what_a_committed_one_leaves_out(spark: SparkSession) -> None:
+    """Through Spark as through the plan (test_spark_planning has the cases)."""
+    folder = SEGMENTS / "4.3.0-v2-none-transactions"
+    everything = load(spark, folder)
+    committed = load(spark, folder, isolation="read_committed")
+    assert 0 < committed.count() < everything.where("control is null").count()
+    assert committed.where("control is not null").count() == 0
+
+
+def test_the_readmes_example_runs(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it stands there, in the folder it is meant for."""
+    monkeypatch.chdir(ROOT)
+    section = (ROOT / "README.md").read_text(encoding="utf-8").split("## On Spark")[1]
+    match = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    assert match
+    found: dict[str, Any] = {}
+    exec(match[1], found)
+    assert found["log"].count() > found["committed"].count() > 0
+    assert {row.verdict for row in found["verdicts"].collect()} == {"sound"}

@@ -1,0 +1,309 @@
+"""Plans of the Spark data source, without Spark running: what is read, how it is split, and that no row is lost by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg.errors import KsegError, UsageError
+from kseg.indexes import IndexBuilder
+from kseg.records_builder import PlainRecord, build_batch
+from kseg.segment import SegmentReader
+from kseg.storage import open_source
+from kseg.transactions import committed
+from tests.test_fixtures import SEGMENTS, dumped, expected
+
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+)
+
+from kseg.spark.options import Limits, narrowed, parse
+from kseg.spark.planning import Piece, plan
+from kseg.spark.source import KsegDataSource, KsegReader
+
+BATCHES = 400
+TRANSACTIONAL = [folder for folder in sorted(SEGMENTS.iterdir()) if "transactions" in folder.name]
+
+
+def batch(number: int) -> bytes:
+    records = [
+        PlainRecord(number * 4 + i, key=b"k", value=bytes([number % 251]) * 90, timestamp=1_700_000_000_000 + number * 1000)
+        for i in range(4)
+    ]  # fmt: skip
+    return build_batch(records, base_offset=number * 4)
+
+
+def write(folder: Path, batches: list[bytes], *, first: int = 0, index: bool = True) -> Path:
+    """A segment, and its indexes as a broker would have written them."""
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{first * 4:020d}.log"
+    path.write_bytes(b"".join(batches))
+    if index:
+        with path.with_suffix(".index").open("wb") as offsets, path.with_suffix(".timeindex").open("wb") as times:
+            builder = IndexBuilder(first * 4, offsets, times)
+            with SegmentReader(open_source(path)) as reader:
+                for window in reader.windows():
+                    builder.add(window.batches, 0, window.batches.count)
+            builder.finish()
+    return path
+
+
+def pieces(path: Path, filters: Iterable[Filter] = (), **options: object) -> list[Piece]:
+    reader = KsegReader(parse({"path": str(path), **{name: str(value) for name, value in options.items()}}))
+    reader.push(list(filters))
+    return [piece for split in reader.partitions() for piece in split.value.pieces]
+
+
+def read_all(path: Path, filters: Iterable[Filter] = (), **options: object) -> list[dict[str, Any]]:
+    reader = KsegReader(parse({"path": str(path), **{name: str(value) for name, value in options.items()}}))
+    reader.push(list(filters))
+    found = [row for split in reader.partitions() for batch in reader.read(split) for row in batch.to_pylist()]
+    return sorted(
+        found, key=lambda row: (row["file"], row.get("position") or 0)
+    )  # of a split's rows, damage comes first
+
+
+FILTERS = [
+    ([EqualTo(("offset",), 801)], lambda n: n == 801),
+    ([GreaterThan(("offset",), 1500)], lambda n: n > 1500),
+    ([GreaterThanOrEqual(("offset",), 1500), LessThan(("offset",), 1510)], lambda n: 1500 <= n < 1510),
+    ([LessThanOrEqual(("offset",), 20)], lambda n: n <= 20),
+    ([In(("offset",), (700, 710))], lambda n: n in (700, 710)),
+    ([GreaterThanOrEqual(("timestamp_ms",), 1_700_000_390_000)], lambda n: n >= 1560),
+]
+
+
+@pytest.mark.parametrize("index", [True, False])
+@pytest.mark.parametrize(("filters", "keep"), FILTERS, ids=range(len(FILTERS)))
+def test_a_filter_reads_a_range_of_bytes(
+    tmp_path: Path, filters: list[Filter], keep: Callable[[int], bool], index: bool
+) -> None:
+    """By the index few bytes are planned; without one all; and no wanted row is ever missing."""
+    path = write(tmp_path / "orders-3", [batch(number) for number in range(BATCHES)], index=index)
+    planned = sum(piece.bytes for piece in pieces(path, filters))
+    if index:
+        assert planned < path.stat().st_size // 8
+    else:
+        assert planned == path.stat().st_size
+    found = {row["offset"] for row in read_all(path, filters)}
+    wanted = {offset for offset in range(BATCHES * 4) if keep(offset)}
+    assert wanted <= found
+    assert len(found) <= len(wanted) + 11  # In gives the rows between, for Spark to drop
+
+
+def test_segments_and_partitions_that_cant_hold_a_row_are_left_out(tmp_path: Path) -> None:
+    """By folder name, base offsets and the time index's last entry: files are not opened for what they can't have."""
+    for topic in ("orders-0", "orders-1", "clicks-0"):
+        for first in range(0, BATCHES, 100):
+            write(tmp_path / topic, [batch(number) for number in range(first, first + 100)], first=first)
+
+    def files(*filters: Filter, **options: object) -> list[str]:
+        return [str(Path(piece.file.path).relative_to(tmp_path)) for piece in pieces(tmp_path, filters, **options)]
+
+    segments = [f"{first * 4:020d}.log" for first in range(0, BATCHES, 100)]
+    assert len(files()) == 12
+    assert files(EqualTo(("topic",), "clicks")) == [f"clicks-0/{name}" for name in segments]
+    assert files(EqualTo(("topic",), "orders"), EqualTo(("partition",), 1)) == [f"orders-1/{name}" for name in segments]
+    assert files(topics="orders", partitions="0,7", offsets="400:801") == [f"orders-0/{name}" for name in segments[1:3]]
+    newest = GreaterThan(("timestamp_ms",), 1_700_000_310_000)
+    assert files(EqualTo(("topic",), "clicks"), newest) == [f"clicks-0/{segments[3]}"]
+    assert len(files(Not(EqualTo(("topic",), "clicks")))) == 12
+    assert files(EqualTo(("topic",), "clicks"), view="segments") == [f"clicks-0/{name}" for name in segments]
+
+
+def test_limits_never_grow() -> None:
+    """Filters are meant all at once: each can only narrow what options and others have left."""
+    limits = narrowed(Limits(first_offset=10, end_offset=50), [LessThan(("offset",), 90), GreaterThan(("offset",), 5)])
+    assert limits == Limits(first_offset=10, end_offset=50)
+    both = narrowed(Limits(), [EqualTo(("topic",), "a"), In(("topic",), ("b", "c"))])
+    assert both.topics == frozenset()
+    assert narrowed(Limits(), [EqualTo(("value",), b"x"), Not(EqualTo(("offset",), 3))]) == Limits()
+
+
+def test_an_index_that_lies_is_not_believed(tmp_path: Path) -> None:
+    """Of another segment, or of one that was rewritten: rows come as if there were none."""
+    path = write(tmp_path / "orders-3", [batch(number) for number in range(BATCHES)])
+    whole = read_all(path)
+    index = path.with_suffix(".index")
+    for shift in (1, 100, 5000):
+        entries = bytearray(index.read_bytes())
+        for at in range(4, len(entries), 8):
+            position = int.from_bytes(entries[at : at + 4], "big") + shift
+            entries[at : at + 4] = position.to_bytes(4, "big")
+        index.write_bytes(entries)
+        assert [row["offset"] for row in read_all(path, [EqualTo(("offset",), 801)])] == [801]
+        assert read_all(path, splitbytes=20_000) == whole
+
+
+@pytest.mark.parametrize("index", [True, False])
+@pytest.mark.parametrize("fault", ["none", "gap", "flip", "cut", "insert", "size", "everywhere", "embedded"])
+def test_splits_of_a_file_give_its_rows_once(tmp_path: Path, fault: str, index: bool) -> None:
+    """Whatever is wrong, and wherever the seams are: the rows of one reading, damage included."""
+    batches = [batch(number) for number in range(BATCHES)]
+    path = write(tmp_path / "orders-3", batches, index=index)
+    starts = {piece.start for piece in pieces(path, splitbytes=20_000)}
+    assert len(starts) > 5
+    boundaries = {sum(map(len, islice(batches, count))) for count in range(BATCHES)}
+    assert starts <= boundaries
+    seams = sorted(starts)
+    data = bytearray(path.read_bytes())
+    last = len(batches[0])  # batches are of one size, about: the one before a seam is found by it
+    if fault == "gap":
+        del data[seams[2] - last : seams[2]]
+    elif fault == "flip":
+        for seam in seams[1:]:
+            data[seam - 5] ^= 0xFF
+    elif fault == "everywhere":
+        for at in boundaries:
+            data[at + 100] ^= 0xFF
+    elif fault == "cut":
+        del data[-5:]
+    elif fault == "insert":
+        data[seams[3] : seams[3]] = b"garbage " * 50
+    elif fault == "size":
+        for seam in seams[1:]:
+            before = max(at for at in boundaries if at < seam)
+            data[before + 11] ^= 0x05
+    elif fault == "embedded":
+        # A log within a record: its entries are sound, and no entries of this log.
+        inner = b"".join(batch(number) for number in range(9000, 9200))
+        at = seams[4]
+        record = build_batch([PlainRecord(offset=1, timestamp=-1, key=None, value=inner)], base_offset=1)
+        data[at:at] = record
+    path.write_bytes(data)
+    whole = read_all(path, splitbytes=1 << 30)
+    # Where not one entry is sound there is no place to split at.
+    assert (len(pieces(path, splitbytes=20_000)) > 3) is (fault != "everywhere")
+    assert read_all(path, splitbytes=20_000) == whole
+    offsets = [row["offset"] for row in whole if row["damage"] is None]
+    assert max(offsets, default=0) < BATCHES * 4
+    assert fault in ("none", "gap", "embedded") or any(row["damage"] for row in whole)
+
+
+def test_small_files_share_a_split(tmp_path: Path) -> None:
+    """A task costs as much as reading megabytes: a thousand tiny segments are not a thousand tasks."""
+    for number in range(50):
+        write(tmp_path / f"orders-{number}", [batch(0)])
+    options = parse({"path": str(tmp_path)})
+    (split,) = plan(options, Limits())
+    assert len(split.pieces) == 50
+    assert len(plan(parse({"path": str(tmp_path), "splitbytes": "1000000"}), Limits())) > 5
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"view": "recods"}, "option view is 'recods': it takes records, batches, findings, segments"),
+        ({"colums": "key"}, "option 'colums' is not known: did you mean columns?"),
+        ({"columns": "kei"}, "view records has no column 'kei': did you mean key?"),
+        ({"offsets": "7"}, "option offsets is '7': give A:B, A: or :B; B itself is not taken"),
+        ({"since": "yesterday"}, "option since is 'yesterday': give ISO 8601 or epoch milliseconds"),
+        ({"partitions": "one"}, "option partitions: 'one' is no number"),
+        ({"splitBytes": "0"}, "option splitbytes is 0: it takes at least 1"),
+        ({"path": "-"}, "standard input can't be read by Spark: load() takes files, folders and URLs"),
+    ],
+)
+def test_options_are_checked_with_the_remedy(given: dict[str, str], line: str) -> None:
+    """At load(), since what a task raises comes after four tries and a page of Java."""
+    with pytest.raises(UsageError) as raised:
+        KsegDataSource({"path": str(SEGMENTS), **given}).schema()
+    assert str(raised.value) == line
+
+
+def test_a_schema_of_the_users_is_checked() -> None:
+    """What isn't there, or is of another type, is said before Spark reads wrong numbers."""
+    with pytest.raises(UsageError, match="column value is of type binary, not string"):
+        parse({"path": "x"}, [("offset", "bigint"), ("value", "string")])
+    with pytest.raises(UsageError, match="has no column 'valu': did you mean value"):
+        parse({"path": "x"}, [("valu", "binary")])
+    with pytest.raises(UsageError, match="no path"):
+        KsegDataSource({}).schema()
+
+
+def test_a_file_that_is_no_segment_is_damage(tmp_path: Path) -> None:
+    """One stray file doesn't end a fleet's job, and is not passed over in silence; nor is one that went away."""
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(b"no segment" * 100)
+    (row,) = read_all(path)
+    assert "no Kafka log segment" in row["damage"]
+    assert read_all(path, mode="dropmalformed") == []
+    with pytest.raises(KsegError, match="no Kafka log segment"):
+        read_all(path, mode="failfast")
+    for view in ("findings", "segments"):
+        (row,) = read_all(path, view=view)
+        assert "no Kafka log segment" in row["message" if view == "findings" else "unread"]
+        with pytest.raises(KsegError, match="no Kafka log segment"):
+            read_all(path, view=view, mode="failfast")
+    reader = KsegReader(parse({"path": str(path)}))
+    (split,) = reader.partitions()
+    path.unlink()
+    (batch,) = reader.read(split)
+    assert "No such file" in batch.to_pylist()[0]["damage"]
+
+
+@pytest.mark.parametrize("side_files", [True, False])
+@pytest.mark.parametrize("folder", TRANSACTIONAL, ids=lambda folder: folder.name)
+def test_read_committed_is_what_a_consumer_is_given(tmp_path: Path, folder: Path, side_files: bool) -> None:
+    """By the broker's own indexes and snapshots, and without them: the markers in the log say the same."""
+    names = [name for name in expected(folder) if name.endswith(".log")]
+    for file in folder.iterdir():
+        if file.name in names or (side_files and file.suffix in (".txnindex", ".snapshot", ".index")):
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    wanted = _given(folder, names)
+    assert [row["offset"] for row in read_all(tmp_path, isolation="read_committed")] == wanted
+    assert [row["offset"] for row in read_all(tmp_path, isolation="read_committed", splitbytes=300)] == wanted
+
+
+def _given(folder: Path, names: list[str]) -> list[int]:
+    """The offsets that a read_committed consumer gets, by Kafka's own dump: a transaction's end decides of its data."""
+    shallow = [row for name in names for row in dumped(folder / name, deep=False)]
+    deep = [row for name in names for row in dumped(folder / name, deep=True)]
+    markers = {row["offset"]: row["control"]["type"] for row in deep if row["control"]}
+    aborted: set[int] = set()
+    begun: dict[int, list[int]] = {}
+    for entry in shallow:
+        producer, base = entry["producer_id"], entry["base_offset"]
+        if not entry["transactional"]:
+            continue
+        if not entry["control"]:
+            begun.setdefault(producer, []).append(base)
+        elif base in markers:
+            of_transaction = begun.pop(producer, [])
+            if markers[base] == "ABORT":
+                aborted.update(of_transaction)
+    stable = min((bases[0] for bases in begun.values()), default=1 << 62)
+    given = []
+    for name in names:
+        base_of = {row["position"]: row["base_offset"] for row in dumped(folder / name, deep=False)}
+        for row in dumped(folder / name, deep=True):
+            base = base_of[row["position"]]
+            if not row["control"] and base not in aborted and base < stable:
+                given.append(row["offset"])
+    return given
+
+
+def test_an_open_transaction_ends_a_committed_read(tmp_path: Path) -> None:
+    """From the last stable offset on a consumer waits, and so nothing is given: not even what others committed."""
+    batches = [
+        build_batch([PlainRecord(offset=0, timestamp=1, key=b"a", value=b"1")], base_offset=0),
+        build_batch([PlainRecord(offset=1, timestamp=1, key=b"a", value=b"2")], base_offset=1, producer_id=5,
+                    producer_epoch=0, base_sequence=0, transactional=True),
+        build_batch([PlainRecord(offset=2, timestamp=1, key=b"a", value=b"3")], base_offset=2),
+    ]  # fmt: skip
+    path = write(tmp_path / "orders-3", batches, index=False)
+    assert committed([str(path)]).stable_offset == 1
+    assert [row["offset"] for row in read_all(path, isolation="read_committed")] == [0]
+    assert [row["offset"] for row in read_all(path)] == [0, 1, 2]
