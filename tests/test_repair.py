@@ -722,3 +722,36 @@ def test_a_broker_trusts_what_was_repaired(tmp_path: Path) -> None:
         mine = (target / FIRST).with_suffix(suffix).read_bytes()
         assert len(mine) > 100
         assert (kept / FIRST).with_suffix(suffix).read_bytes() == mine
+
+
+@pytest.mark.interop
+def test_a_broker_alone_would_lose_far_more(tmp_path: Path) -> None:
+    """Recovery truncates at the first bad batch and deletes all later segments; of a repaired copy it deletes nothing.
+
+    Both copies of one damaged partition stand in one broker that has crashed.
+    """
+    reason = maven.missing()
+    if reason:
+        pytest.skip(reason)
+    from tests.lab.serve import serve_several
+
+    sound, damaged, repaired = tmp_path / "sound-0", tmp_path / "damaged-0", tmp_path / "repaired-0"
+    sound.mkdir()
+    for base in (0, 200, 400):
+        batches = [build_batch([PlainRecord(n + i, b"k", b"%d" % n * 40, NOW + n) for i in range(4)])
+                   for n in range(base, base + 200, 4)]  # fmt: skip
+        (sound / f"{base:020}.log").write_bytes(b"".join(batches))
+    # With its indexes: segments without are recovered one by one, which deletes nothing.
+    assert run(sound, damaged, "--index-interval", INDEX_INTERVAL).exit_code == 0
+    log = damaged / f"{200:020}.log"
+    data = log.read_bytes()
+    log.write_bytes(damage.flip(data, entries(data)[10].end - 1))
+    assert run(damaged, repaired, "--index-interval", INDEX_INTERVAL).exit_code == 1
+    kept = {"damaged": tmp_path / "left-of-damaged", "repaired": tmp_path / "left-of-repaired"}
+    rows = serve_several({"damaged": damaged, "repaired": repaired}, crashed=True, keep=kept)
+    assert [row["offset"] for row in rows["damaged"]] == list(range(240))
+    assert [row["offset"] for row in rows["repaired"]] == [*range(240), *range(244, 600)]
+    assert not (kept["damaged"] / f"{400:020}.log").exists()
+    for path in repaired.iterdir():
+        assert (kept["repaired"] / path.name).read_bytes() == path.read_bytes(), path.name
+    assert sum(path.stat().st_size for path in repaired.glob("*index")) > 300

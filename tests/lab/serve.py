@@ -6,6 +6,7 @@ import base64
 import shutil
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
@@ -40,19 +41,38 @@ def serve_and_consume(
     offset, timestamp, timestamp_type, key, value, headers; without control records, with aborted ones.
     Raises TimeoutError when the end of the partition isn't reached.
     """
+    kept = None if keep is None else {topic: keep}
+    return serve_several({topic: partition_files}, trusted=trusted, version=version, keep=kept)[topic]
+
+
+def serve_several(
+    partitions: Mapping[str, Path],
+    *,
+    trusted: bool = False,
+    crashed: bool = False,
+    version: str = VERSION,
+    keep: Mapping[str, Path] | None = None,
+) -> dict[str, list[Row]]:
+    """As serve_and_consume, for the files of several topics under one broker; folders and rows by topic.
+
+    With `crashed` the side files go along, too, but the broker takes its last stop for a crash.
+    """
+    limits = {"max.message.bytes": str(1 << 27)}
     with tempfile.TemporaryDirectory(prefix="kseg-lab-") as work:
-        broker = KraftBroker(version, Path(work), {"max.message.bytes": str(1 << 27)})
+        broker = KraftBroker(version, Path(work), limits)
         with broker:
-            create_topic(broker, topic, {"max.message.bytes": str(1 << 27)})
+            for topic in partitions:
+                create_topic(broker, topic, limits)
             broker.stop()
-            _put(partition_files, broker.partition(topic), trusted)
+            for topic, files in partitions.items():
+                _put(files, broker.partition(topic), trusted or crashed)
             if not trusted:
                 for name in PROOFS_OF_A_CLEAN_STOP:
                     (broker.log_dir / name).unlink(missing_ok=True)
             broker.start()
-            rows = consume(broker, topic)
-        if keep is not None:
-            shutil.copytree(broker.partition(topic), keep, copy_function=shutil.copyfile)
+            rows = {topic: consume(broker, topic) for topic in partitions}
+        for topic, folder in (keep or {}).items():
+            shutil.copytree(broker.partition(topic), folder, copy_function=shutil.copyfile)
         return rows
 
 
