@@ -7,6 +7,7 @@ import json
 import os
 import random
 import shutil
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kseg.cli import main
+from kseg.compression import codec_name
 from kseg.deep_iteration import CHUNK_ROWS
 from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError
 from kseg.findings import Policy, Severity
 from kseg.indexes import read_offset_index
-from kseg.log_format import LOG_OVERHEAD
+from kseg.log_format import CODEC_MASK, LOG_OVERHEAD
 from kseg.losses import Lost, Mended
 from kseg.records_builder import PlainRecord, build_batch, build_message
 from kseg.repair import repair
@@ -45,6 +47,7 @@ DAMAGED = sorted(
     for log in FINDINGS.glob("*/*.log")
     if '"severity": "error"' in (log.parent / "expect.jsonl").read_text("utf-8")
 )
+HARMLESS = sorted({folder for folder in FINDINGS.iterdir() if any(folder.glob("*.log"))} - set(DAMAGED))
 # These need a setting that their expectation was made with.
 BY_OPTION = {"null-key", "oversize-entry"}
 MENDED = {"invalid-size", "unknown-magic", "max-timestamp-mismatch", "leader-epoch-regression"}
@@ -98,6 +101,7 @@ def mend(data: bytes, folder: Path, name: str = FIRST) -> tuple[bytes, list[Lost
 
 def test_there_are_damaged_fixtures() -> None:
     """An empty list of cases would let everything below pass."""
+    assert len(REAL) == 13
     assert len(DAMAGED) > 20
     assert {folder.name for folder in DAMAGED} >= MENDED
     assert len(TRANSACTIONAL) >= 4
@@ -128,6 +132,16 @@ def test_damaged_fixtures(folder: Path, tmp_path: Path) -> None:
     if folder.name != "non-monotonic-offset":  # of two equal batches either may go
         assert {(begin, end) for begin, end, _ in told} == places
         assert {rule for _, _, rule in told} <= {folder.name, "nested-compression"}
+
+
+@pytest.mark.parametrize("folder", HARMLESS, ids=lambda folder: folder.name)
+def test_what_is_no_error_stays(folder: Path, tmp_path: Path) -> None:
+    """Warnings are for people to judge; only a tail of zeros goes."""
+    source, target = log_of(folder), tmp_path / log_of(folder).name
+    assert run(source, target).exit_code == 0
+    data = source.read_bytes()
+    assert target.read_bytes() == (data[:-2048] if folder.name == "zero-tail" else data)
+    assert errors_in(target) == []
 
 
 @pytest.mark.parametrize("name", ["invalid-size", "unknown-magic", "max-timestamp-mismatch"])
@@ -259,6 +273,68 @@ def test_every_entry_damaged_leaves_an_empty_log(tmp_path: Path) -> None:
     out, told = mend(data, tmp_path)
     assert (out, len(told)) == (b"", 5)
     assert [path.stat().st_size for path in index_paths(tmp_path / "out" / FIRST)] == [0, 0]
+
+
+def _one_of_each() -> dict[str, Path]:
+    """A real segment of each version and codec, with enough entries for one of them to go."""
+    found: dict[str, Path] = {}
+    for folder in FOLDERS:
+        data = (folder / FIRST).read_bytes() if (folder / FIRST).exists() and "live" not in folder.name else b""
+        places = entries(data)
+        if len(places) > 3:
+            second = places[1]
+            codec = get(data, second.at, "attributes") & CODEC_MASK
+            found.setdefault(f"v{second.magic}-{codec_name(codec)}", folder / FIRST)
+    return found
+
+
+REAL = _one_of_each()
+# A message's value is what it is.
+NO_FAULT_IN_A_MESSAGE = "noise for records"
+# What each verb does to a segment's second entry, and whether that costs the entry: else the segment comes out sound.
+VERBS: dict[str, tuple[bool, Callable[[bytes, damage.Place], bytes]]] = {
+    "a byte of its CRC flipped": (True, lambda data, place: damage.flip(data, place.end - (place.size - 12) + 6)),
+    "its last byte flipped": (True, lambda data, place: damage.flip(data, place.end - 1)),
+    "zeros all over it": (True, lambda data, place: damage.zero(data, place.at, place.end)),
+    "zeros from its middle on": (True, lambda data, place: damage.zero(data, place.at + place.size // 2, place.end)),
+    "some bytes of it gone": (True, lambda data, place: damage.cut(data, place.end - 9, place.end - 4)),
+    "noise in its middle": (True, lambda data, place: damage.insert(data, place.end - 9, damage.noise(50))),
+    "noise before it": (False, lambda data, place: damage.insert(data, place.at, damage.noise(50))),
+    "zeros before it": (False, lambda data, place: damage.insert(data, place.at, bytes(100))),
+    "once more": (False, lambda data, place: damage.insert(data, place.end, data[place.at : place.end])),
+    "zeros at the end": (False, lambda data, place: data + bytes(5000)),
+    "half an entry at the end": (False, lambda data, place: data + data[place.at : place.end - 5]),
+    "another size": (False, lambda data, place: put(data, place.at, size=place.size - LOG_OVERHEAD + 40)),
+    "a size of 2 GiB": (False, lambda data, place: put(data, place.at, size=(1 << 31) - 1)),
+    "another magic": (False, lambda data, place: damage.flip(data, place.at + 16)),
+    "a far too high offset": (True, lambda data, place: put(data, place.at, base_offset=1 << 30)),
+    "a codec that there is not": (True, lambda data, place: damage.alter(data, place.at, attributes=7)),
+    NO_FAULT_IN_A_MESSAGE: (True, lambda data, place: damage.with_payload(data, place, damage.noise(99))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", REAL)
+def test_every_verb_on_every_version_and_codec(kind: str, tmp_path: Path) -> None:
+    data = REAL[kind].read_bytes()
+    place = entries(data)[1]
+    for name, (costly, verb) in VERBS.items():
+        if name == NO_FAULT_IN_A_MESSAGE and kind in ("v0-none", "v1-none"):
+            continue
+        out, told = mend(verb(data, place), tmp_path)
+        assert out == (damage.cut(data, place.at, place.end) if costly else data), name
+        assert told or name == "zeros at the end"
+
+
+@pytest.mark.parametrize("delta", [-100, 5, 1000, 10**8])
+@pytest.mark.parametrize("kind", REAL)
+def test_wrong_sizes_side_by_side(kind: str, delta: int, tmp_path: Path) -> None:
+    """Each is proved by the CRC, where the next real header stands."""
+    data = damaged = REAL[kind].read_bytes()
+    for place in entries(data)[1:3]:
+        damaged = put(damaged, place.at, size=place.size - LOG_OVERHEAD + delta)
+    out, told = mend(damaged, tmp_path)
+    assert out == data
+    assert [what.rule for what in told] == ["invalid-size"] * 2
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -695,6 +771,43 @@ def test_kafka_reads_what_was_repaired(tmp_path: Path) -> None:
         assert [row for row in rows if row["kind"] == "error"] == [], target
         assert sum(row["kind"] == "batch" for row in rows) == segment.kept
         assert sum(row["kind"] == "record" for row in rows) == segment.records
+
+
+@pytest.mark.interop
+def test_kafka_reads_the_records_that_were_not_damaged(tmp_path: Path) -> None:
+    """After every verb, on every version and codec: the repaired file's records are the sound one's, but for the lost."""
+    reason = maven.missing()
+    if reason:
+        pytest.skip(reason)
+    from tests.lab import oracle
+
+    wanted: dict[Path, list[dict[str, Any]]] = {}
+    for kind, segment in REAL.items():
+        data = segment.read_bytes()
+        first, place, *_ = entries(data)
+        records = _records(expected(segment.parent)[FIRST])
+        for number, (name, (costly, verb)) in enumerate(VERBS.items()):
+            if name == NO_FAULT_IN_A_MESSAGE and kind in ("v0-none", "v1-none"):
+                continue
+            target = tmp_path / kind / str(number) / FIRST
+            target.parent.mkdir(parents=True)
+            (target.parent / "in.log").write_bytes(verb(data, place))
+            repair(str(target.parent / "in.log"), str(target), Plan())
+            gone = range(_last_offset(data, first) + 1, _last_offset(data, place) + 1) if costly else range(0)
+            wanted[target] = [row for row in records if row["offset"] not in gone]
+    for target, rows in oracle.rows_of(list(wanted)).items():
+        assert [row for row in rows if row["kind"] == "error"] == [], target
+        assert _records(rows) == wanted[target], target
+
+
+def _records(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Records without their place in the file, which moves with what is lost before it."""
+    return [{**row, "position": None} for row in rows if row["kind"] == "record"]
+
+
+def _last_offset(data: bytes, place: damage.Place) -> int:
+    delta = get(data, place.at, "last_offset_delta") if place.magic == 2 else 0
+    return get(data, place.at, "base_offset") + delta
 
 
 @pytest.mark.interop
