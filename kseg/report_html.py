@@ -168,6 +168,7 @@ def _head(total: Summary) -> str:
 def _counts(total: Summary) -> str:
     shown: dict[str, Any] = {
         "Files": total.files,
+        "Beside them": total.side_files,
         "Could not be read": total.unread,
         "Batches": total.batches,
         "Records": total.records,

@@ -39,12 +39,12 @@ _STYLES = {Severity.INFO: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "r
 
 
 def write_table(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
-    """A table for each file with findings; a line for each sound one, and one for all."""
+    """A table for each file with findings; a line for each sound segment, and one for all."""
     for result in results:
         if result.verdicts:
             _write_findings(result, out)
-        elif not result.unread:
-            empty = "" if result.summary.bytes or result.summary.side_files else " (empty: no batch yet)"
+        elif result.summary.files and not result.unread:
+            empty = "" if result.summary.bytes else " (empty: no batch yet)"
             out.write(f"{escape_controls(result.file)}: sound{empty}\n")
     out.write(summary_line(total) + "\n")
 
@@ -86,11 +86,12 @@ def _print_advice(result: FileResult, shown: Any) -> None:
 
 def summary_line(total: Summary) -> str:
     """One line for a person."""
+    beside = f" {total.side_files} beside them," if total.side_files else ""
     unread = f" {total.unread} unread," if total.unread else ""
     records = "records not counted" if total.shallow else f"{total.records} records"
     crcs = "; CRCs were not checked" if total.unchecked else ""
     return (
-        f"{total.verdict}: {total.files} files, {total.side_files} beside them,{unread} {total.batches} batches, {records}, "
+        f"{total.verdict}: {total.files} files,{beside}{unread} {total.batches} batches, {records}, "
         f"{total.bytes} bytes; {total.errors} errors, {total.warnings} warnings, {total.infos} notes; "
         f"{total.lost_bytes} bytes lost{crcs}"
     )

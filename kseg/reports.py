@@ -88,6 +88,7 @@ def sum_up(summary: Summary) -> str:
     """A summary on one line; its verdict, which can be the last word of a log, comes first."""
     counts = [
         count_of(summary.files, "file"),
+        *([f"{summary.side_files:,} beside them"] if summary.side_files else []),
         f"{summary.batches:,} batch{'' if summary.batches == 1 else 'es'}",
         count_of(summary.records, "record"),
         count_of(summary.errors, "error"),
