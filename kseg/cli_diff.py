@@ -12,7 +12,7 @@ from kseg.cli_messages import FOUND, Notes
 from kseg.output import DIFF_FORMATS, destination, writer
 
 if TYPE_CHECKING:
-    from kseg.replica_diff import Difference
+    from kseg.differences import Difference
 
 _ALLOWED = ("starts-later", "ends-earlier", "missing")
 
@@ -35,10 +35,11 @@ def diff(a: str, b: str, deep: bool, format_name: str, output: str | None, limit
     the same content. Where replicas diverge it says the first offset, the leader epochs there, the last common offset,
     and where a follower would truncate. Exit codes: 0 the same content, 1 not the same, 2 it could not be done.
     """
+    from kseg.differences import SAME_CONTENT
     from kseg.errors import UsageError
     from kseg.progress import shown
     from kseg.replica import Replica
-    from kseg.replica_diff import SAME_CONTENT, compare
+    from kseg.replica_diff import compare
     from kseg.storage import STDIN, local_size, refuse_as_output
 
     if a == b == STDIN:

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TextIO
 
+from kseg.differences import COUNTED, KINDS, Comparison, Difference, Place
 from kseg.escapes import escape_controls
 from kseg.output import console
 from kseg.record_lines import to_json
 from kseg.replica import Replica
-from kseg.replica_diff import COUNTED, KINDS, Comparison, Difference, Place, truncations
+from kseg.replica_diff import truncations
 from kseg.rows import Row
 
 
@@ -108,12 +109,16 @@ def _outcome_lines(row: Row, result: Comparison) -> Iterator[str]:
         one = row[name]
         damaged = row["damaged_places"][name]
         yield (
-            f"{name}: {one['path']}: {_extent(one)}, {one['batches']} batches in {one['segments']} segments"
-            + (f", {damaged} damaged places" if damaged else "")
+            f"{name}: {one['path']}: {_extent(one)}, {_plural(one['batches'], 'batch', 'batches')} in "
+            + _plural(one["segments"], "segment", "segments")
+            + (f", damaged in {_plural(damaged, 'place', 'places')}" if damaged else "")
         )
     for kind, meaning in KINDS.items():
         if row["stretches"][kind]:
-            yield f"  {kind}: {row['counts'][kind]} {COUNTED[kind]} in {row['stretches'][kind]} stretches: {meaning}"
+            yield (
+                f"  {kind}: {_plural(row['counts'][kind], *COUNTED[kind])} in "
+                f"{_plural(row['stretches'][kind], 'stretch', 'stretches')}: {meaning}"
+            )
     first = result.first_difference
     if first is not None:
         epochs = f"leader epoch {_epoch(first.a)} in a, {_epoch(first.b)} in b"
@@ -146,6 +151,10 @@ def _extent(one: Row) -> str:
 
 def _epoch(place: Place | None) -> str:
     return "-" if place is None else _number(place.leader_epoch)
+
+
+def _plural(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
 
 
 def _number(value: int | None) -> str:

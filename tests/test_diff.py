@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from kseg.checkpoint_files import LeaderEpoch
 from kseg.conversion_plan import Plan
 from kseg.convert import convert
+from kseg.differences import Difference
 from kseg.findings import Finding
 from kseg.leader_epochs import Lineage, truncation_offset
 from kseg.records_builder import PlainRecord, build_batch
 from kseg.replica import Replica
-from kseg.replica_diff import Difference, compare
+from kseg.replica_diff import compare
 from tests import damage
 from tests.test_cli import SEGMENTS, kseg
 from tests.test_stats import WITH_LOGS

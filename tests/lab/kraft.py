@@ -79,6 +79,11 @@ class KraftBroker:
         """`host:port` for clients."""
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def quorum(self) -> str:
+        """`id@host:port` of its controller, the controller.quorum.voters of brokers that join."""
+        return f"1@127.0.0.1:{self._controller_port}"
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -148,7 +153,7 @@ class KraftBroker:
         if self._standalone:
             settings["controller.quorum.bootstrap.servers"] = f"127.0.0.1:{self._controller_port}"
         else:
-            settings["controller.quorum.voters"] = f"1@127.0.0.1:{self._controller_port}"
+            settings["controller.quorum.voters"] = self.quorum
         settings.update(self._properties)
         config = self.folder / "server.properties"
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
