@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 @click.argument("source", metavar="SRC")
 @click.argument("target", metavar="[DST]", required=False)
 @click.option("--dry-run", is_flag=True, help="Write nothing but the report; DST may be left out.")
+@click.option("--salvage-records", is_flag=True, help="Of an entry with a fault behind a good CRC keep the records "
+              "before it, packed anew, instead of none.")  # fmt: skip
 @click.option("--indexes-only", is_flag=True, help="Build only the indexes of DST, for a log that is sound as it is.")
 @click.option("--index-interval", type=click.IntRange(min=0), default=4096, show_default=True, metavar="BYTES",
               help="The topic's index.interval.bytes.")  # fmt: skip
@@ -79,7 +81,7 @@ class _Text:
         self._out = out
 
     def tell(self, what: Lost) -> None:
-        place = f"{_kind(what):6} {what.file}: bytes {what.position}..{what.end}, offsets {_offsets(what)}"
+        place = f"{what.kind:8} {what.file}: bytes {what.position}..{what.end}, offsets {_offsets(what)}"
         self._line(f"{place}: {what.rule}: {what.why}")
 
     def finish(self, result: Result, plan: Plan) -> None:
@@ -95,14 +97,11 @@ class _Text:
         self._out.write(escape_controls(text) + "\n")
 
 
-def _kind(what: Lost) -> str:
-    from kseg.losses import Mended
-
-    return "mended" if isinstance(what, Mended) else "lost"
-
-
 def _offsets(what: Lost) -> str:
-    return "-" if what.last_offset is None else f"{'?' if what.offset is None else what.offset}..{what.last_offset}"
+    from kseg.losses import Partial
+
+    text = "-" if what.last_offset is None else f"{'?' if what.offset is None else what.offset}..{what.last_offset}"
+    return f"{text}, kept {what.kept_offset}..{what.last_kept_offset}" if isinstance(what, Partial) else text
 
 
 def _counts(one: Salvaged, plan: Plan) -> str:
@@ -116,8 +115,10 @@ def _counts(one: Salvaged, plan: Plan) -> str:
 
 
 def _verdict(one: Salvaged) -> str:
-    lost = f"stretches lost: {one.lost_ranges} ({one.lost_bytes} bytes)" if one.lost_ranges else "nothing is lost"
-    return f"{lost}; entries mended: {one.mended}"
+    some = one.lost_ranges or one.salvaged
+    lost = f"stretches lost: {one.lost_ranges} ({one.lost_bytes} bytes)" if some else "nothing is lost"
+    salvaged = f"; salvaged in part: {one.salvaged}" if one.salvaged else ""
+    return f"{lost}; entries mended: {one.mended}{salvaged}"
 
 
 def _total(result: Result) -> Salvaged:
@@ -129,7 +130,7 @@ def _total(result: Result) -> Salvaged:
 
 
 class _JsonLines:
-    """``kind="lost"`` and ``kind="mended"`` as they are met, a ``kind="segment"`` for each file, one ``kind="summary"``."""
+    """``kind="lost"``, ``"mended"``, ``"salvaged"`` as they are met, a ``"segment"`` for each file, one ``"summary"``."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -137,7 +138,7 @@ class _JsonLines:
     def tell(self, what: Lost) -> None:
         from dataclasses import asdict
 
-        self._object({"kind": _kind(what), **asdict(what)})
+        self._object({"kind": what.kind, **asdict(what)})
 
     def finish(self, result: Result, plan: Plan) -> None:
         from dataclasses import asdict
@@ -155,6 +156,6 @@ class _JsonLines:
 
 
 _TOTALS = (
-    "kept", "dropped", "records", "mended", "bytes_before", "bytes_after", "lost_bytes", "lost_ranges", "zeros",
+    "kept", "dropped", "records", "mended", "salvaged", "bytes_before", "bytes_after", "lost_bytes", "lost_ranges", "zeros",
 )  # fmt: skip
 _REPORTS: dict[str, type[_Text] | type[_JsonLines]] = {"text": _Text, "jsonl": _JsonLines}

@@ -1,9 +1,10 @@
-"""What a repair tells: stretches that are lost or mended, what became of a segment, and findings kept by their place."""
+"""What a repair tells: what is lost, mended or salvaged, what became of a segment, and findings kept by their place."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding, Policy, Severity, Verdict
@@ -11,6 +12,8 @@ from kseg.findings import RULES, Finding, Policy, Severity, Verdict
 #: Errors of an entry that do not cost it: the right value is known, or of no consequence.
 PROVED = frozenset({"invalid-size", "unknown-magic"})
 MENDABLE = PROVED | {"max-timestamp-mismatch"}
+#: Faults in an entry's records that leave those before them as they were. What they are found in does not open whole.
+SALVAGEABLE = frozenset({"malformed-record", "record-count-mismatch", "truncated-wrapper"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,8 @@ class Lost:
 
     ``offset`` and ``last_offset`` (inclusive) are those it held, as far as known; None where its header is no witness.
     """
+
+    kind: ClassVar[str] = "lost"
 
     file: str
     position: int
@@ -33,6 +38,22 @@ class Lost:
 class Mended(Lost):
     """A stretch of the source that is in the result, but put right."""
 
+    kind: ClassVar[str] = "mended"
+
+
+@dataclass(frozen=True, slots=True)
+class Partial(Lost):
+    """An entry of which the records before a fault are in the result, packed anew; what is lost is behind them.
+
+    ``records`` were kept, from ``kept_offset`` to ``last_kept_offset``; ``offset`` is None where none is known lost.
+    """
+
+    kind: ClassVar[str] = "salvaged"
+
+    records: int
+    kept_offset: int
+    last_kept_offset: int
+
 
 #: Told of each lost or mended stretch, in the order of the file (a leader epoch may be told one entry late).
 Tell = Callable[[Lost], None]
@@ -41,6 +62,8 @@ Tell = Callable[[Lost], None]
 @dataclass(slots=True)
 class Salvaged:
     """What became of one segment. Sizes are bytes; ``kept`` and ``dropped`` count entries, ``records`` those kept.
+
+    Of the kept entries ``mended`` were put right, of ``salvaged`` only records before a fault are there.
 
     ``first_lost_offset`` is the offset from which on the log is no longer what it was, None if nothing was lost.
     ``first_offset`` and ``last_offset`` are those of the kept entries. ``zeros`` are bytes of a preallocated tail,
@@ -53,6 +76,7 @@ class Salvaged:
     dropped: int = 0
     records: int = 0
     mended: int = 0
+    salvaged: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
     lost_bytes: int = 0
@@ -80,9 +104,18 @@ class Findings:
         if severity >= Severity.ERROR or finding.rule in PROVED or finding.rule == "zero-tail":
             self.at.setdefault(finding.position or 0, []).append(finding)
 
+    def rules(self, position: int) -> set[str]:
+        """The rules that speak of the entry at that byte."""
+        return {finding.rule for finding in self.at.get(position, ())}
+
     def cost(self, position: int) -> bool:
-        """Whether the entry at that byte has an error that can't be mended."""
-        return any(finding.rule not in MENDABLE for finding in self.at.get(position, ()))
+        """Whether the entry at that byte, which opened as far as need be, has an error that can't be mended."""
+        return not self.rules(position) <= MENDABLE | SALVAGEABLE
+
+    def spares_some(self, position: int) -> bool:
+        """Whether the entry at that byte has no other error than one that leaves the records before it."""
+        rules = self.rules(position)
+        return bool(rules & SALVAGEABLE) and rules <= PROVED | SALVAGEABLE
 
     def take(self, begin: int, end: int) -> list[Finding]:
         """The first finding of each place from byte ``begin`` to ``end``; they are forgotten."""

@@ -46,7 +46,7 @@ class Result:
 
     @property
     def lost(self) -> bool:
-        return any(segment.lost_ranges for segment in self.segments)
+        return any(segment.lost_ranges or segment.salvaged for segment in self.segments)
 
 
 def _silence(what: Lost) -> None:
@@ -76,6 +76,8 @@ def repair(
     """
     if source == STDIN:
         raise UsageError("repair needs a source with a name: it can't be standard input")
+    if plan.salvage_records and plan.indexes_only:
+        raise UsageError("indexes are built over a log as it is: there are no records to salvage")
     if target is None and not plan.dry_run:
         raise UsageError("say where to write: SRC DST; a source is never changed in place")
     goal = Path(os.path.abspath(source if target is None else target))
@@ -191,5 +193,5 @@ def _still_true(name: str, segments: list[Salvaged]) -> bool:
     snapshot = _SNAPSHOT.fullmatch(name)
     if not snapshot:
         return _KEPT.fullmatch(name) is not None
-    lost = [segment.first_lost_offset for segment in segments if segment.lost_ranges]
-    return all(offset is not None and int(snapshot[1]) <= offset for offset in lost)
+    lost = [segment.first_lost_offset for segment in segments if segment.first_lost_offset is not None]
+    return all(int(snapshot[1]) <= offset for offset in lost)

@@ -29,6 +29,7 @@ from kseg.validate import Progress, Settings, Summary, limits_of, new_tally, no_
 class Plan:
     """What to do. ``policy`` weighs findings: what it calls an error costs an entry its place."""
 
+    salvage_records: bool = False
     indexes_only: bool = False
     dry_run: bool = False
     force: bool = False
@@ -103,7 +104,8 @@ def _salvage(
     if ceiling is None:
         named = _named_offset(tally)
         ceiling = None if named is None else named + INT32_MAX + 1
-    salvage = Salvage(None if log is None else log.file, tally, limits, plan.policy, ceiling, tell)
+    out = None if log is None else log.file
+    salvage = Salvage(out, tally, limits, plan.policy, ceiling, tell, salvage_records=plan.salvage_records)
     with open_source(tally.source) as source:
         salvage.run(source, progress)
     if tally.misfits > tally.kept:

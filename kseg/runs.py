@@ -18,14 +18,17 @@ from kseg.segment import SegmentReader, Window
 Look = Callable[[BatchColumns], None]
 
 
-def _look_away(batches: BatchColumns) -> None:
+def _look_away(what: BatchColumns | Chunk) -> None:
     """Marks nothing."""
 
 
-def sound_chunks(reader: SegmentReader, report: Report, look: Look = _look_away) -> Iterator[Chunk]:
+def sound_chunks(
+    reader: SegmentReader, report: Report, look: Look = _look_away, opened: Callable[[Chunk], None] = _look_away
+) -> Iterator[Chunk]:
     """The opened entries of a segment; those that are damaged or out of order are marked not intact.
 
-    ``look`` sees each window's entries before their order is judged, and may mark some itself.
+    ``look`` sees each window's entries and ``opened`` each chunk's before their order is judged; they may mark some
+    themselves.
     """
     opener = DeepIterator(report)
     last_offset = -1
@@ -33,6 +36,7 @@ def sound_chunks(reader: SegmentReader, report: Report, look: Look = _look_away)
     for window in _in_order(reader.windows(), report, look):
         for chunk in opener.chunks(window):
             batches = chunk.batches
+            opened(chunk)
             last_offset = survey.judge_offsets(batches, chunk.records, chunk.first, chunk.stop, last_offset, faults)
             for fault in faults:
                 report(_order_finding(batches, *fault))

@@ -9,12 +9,13 @@ epochs in disorder, which no CRC covers and which become -1, "unknown".
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import IO, Any
 
 from kseg import kernel
 from kseg.checks import History, Limits, check_producers, check_timestamps
 from kseg.chunk import Chunk
+from kseg.epoch_repair import LeaderEpochs
 from kseg.findings import RULES, Finding, Policy, Severity
 from kseg.kernel import CRC_BAD, BatchColumns
 from kseg.log_format import (
@@ -25,14 +26,13 @@ from kseg.log_format import (
     LOG_OVERHEAD,
     MAGIC_AT,
     MAX_TIMESTAMP_AT,
-    NO_PARTITION_LEADER_EPOCH,
-    PARTITION_LEADER_EPOCH_AT,
     SIZE_AT,
     V1_TIMESTAMP_AT,
 )
-from kseg.losses import Errors, Findings, Lost, Mended, Salvaged, Tell, message, offsets_of
+from kseg.losses import SALVAGEABLE, Errors, Findings, Lost, Mended, Partial, Salvaged, Tell, message, offsets_of
 from kseg.record_checks import RECORD_CHECKS
 from kseg.runs import sound_chunks
+from kseg.salvage_records import Fresh, fresh_entry, has_readable_records
 from kseg.segment import SegmentReader, Window
 from kseg.storage import Source
 from kseg.validate import Progress, no_progress
@@ -45,22 +45,33 @@ class Salvage:
     """Reads one segment and writes its sound entries to ``out``, which must be seekable (None: only look).
 
     ``ceiling`` is where the next segment begins, an offset that no entry may reach. Where there is none, it is what a
-    32-bit relative offset can't hold.
+    32-bit relative offset can't hold. With ``salvage_records`` an entry with a fault behind its CRC is not dropped but
+    written anew, with the records before the fault.
     """
 
     def __init__(
-        self, out: IO[bytes] | None, tally: Salvaged, limits: Limits, policy: Policy, ceiling: int | None, tell: Tell
+        self,
+        out: IO[bytes] | None,
+        tally: Salvaged,
+        limits: Limits,
+        policy: Policy,
+        ceiling: int | None,
+        tell: Tell,
+        *,
+        salvage_records: bool = False,
     ) -> None:
         self.findings = Findings(tally.source, policy)
         self._out = out
         self._tally = tally
         self._limits = limits
+        self._salvage_records = salvage_records
         self._ceiling = ceiling
         self._tell = tell
         self._history = History()
         self._covered = 0  # the source's byte behind the last kept entry
-        self._epochs = _Epochs()
-        self._epochs_matter = policy.severity(RULES["leader-epoch-regression"]) >= Severity.ERROR
+        epochs_matter = policy.severity(RULES["leader-epoch-regression"]) >= Severity.ERROR
+        self._epochs = LeaderEpochs(out, tally, tell) if epochs_matter else None
+        self._fresh: dict[int, Fresh] = {}  # by position: what is written in place of an entry
 
     def run(self, source: Source, progress: Progress = no_progress) -> None:
         """Go through the segment. Raises KsegError as reading does, and OSError as writing does."""
@@ -76,11 +87,20 @@ class Salvage:
 
     def _judged(self, reader: SegmentReader) -> Iterator[Window]:
         """The windows, in which what is not to be kept is marked as if its CRC were bad."""
-        for chunk in sound_chunks(reader, self.findings, self._mark_misfits):
+        for chunk in sound_chunks(reader, self.findings, self._mark_misfits, self._spare):
             self._judge_records(chunk)
             if chunk.stop == chunk.batches.count:
                 self._judge_batches(chunk.window)
                 yield chunk.window
+
+    def _spare(self, chunk: Chunk) -> None:
+        """Have entries judged by their records before a fault, if these are to be salvaged."""
+        batches = chunk.batches
+        for row in range(chunk.first, chunk.stop if self._salvage_records else chunk.first):
+            if batches.crc_state[row] == CRC_BAD or batches.intact[row]:
+                continue
+            if has_readable_records(batches, row) and self.findings.spares_some(batches.position[row]):
+                batches.intact[row] = 1
 
     def _judge_records(self, chunk: Chunk) -> None:
         for check in RECORD_CHECKS:
@@ -93,6 +113,8 @@ class Salvage:
                 batches.crc_state[row] = CRC_BAD
                 continue
             self._tally.records += batches.record_total[row]
+            if self.findings.at and self.findings.spares_some(batches.position[row]):
+                self._fresh[batches.position[row]] = fresh_entry(chunk, row)
             if self._tally.first_offset is None:
                 legacy = batches.magic[row] < 2  # whose wrappers do not say where they begin
                 records = chunk.records.offset
@@ -169,6 +191,7 @@ class Salvage:
         while row < batches.count:
             if batches.crc_state[row] == CRC_BAD:
                 self._tally.dropped += 1
+                self._fresh.pop(batches.position[row], None)
                 row += 1
                 continue
             stop = self._end_of_run(batches, row)
@@ -200,7 +223,9 @@ class Salvage:
             wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
             self._leave_out(begin, None if wrapper else batches.base_offset[row])
         data: Any = window.view[batches.at[row] : batches.at[row] + end - begin]
-        if begin in self.findings.at:
+        if begin in self._fresh:
+            data = self._salvaged(self._fresh.pop(begin), batches, row)
+        elif begin in self.findings.at:
             data = self._mended(bytearray(data), batches, row)
         written = tally.bytes_after
         if self._out is not None:
@@ -209,7 +234,8 @@ class Salvage:
         tally.kept += stop - row
         tally.last_offset = batches.last_offset[stop - 1]
         self._covered = end
-        self._put_epochs_right(batches, row, stop, written)
+        if self._epochs is not None:
+            self._epochs.take(batches, row, stop, written)
 
     def _mended(self, entry: bytearray, batches: BatchColumns, row: int) -> bytearray:
         magic, position = batches.magic[row], batches.position[row]
@@ -224,6 +250,20 @@ class Salvage:
             self._tell_mended(finding, batches, row)
         return entry
 
+    def _salvaged(self, fresh: Fresh, batches: BatchColumns, row: int) -> bytes:
+        position, tally = batches.position[row], self._tally
+        finding = next(one for one in self.findings.at.pop(position) if one.rule in SALVAGEABLE)
+        behind = fresh.last_offset + 1
+        first, last = (behind, batches.last_offset[row]) if behind <= batches.last_offset[row] else (None, None)
+        tally.salvaged += 1
+        if tally.first_lost_offset is None:
+            tally.first_lost_offset = behind
+        self._tell(
+            Partial(tally.source, position, position + batches.size[row], first, last, finding.rule, message(finding),
+                    fresh.records, fresh.offset, fresh.last_offset)
+        )  # fmt: skip
+        return fresh.data
+
     def _tell_mended(self, finding: Finding, batches: BatchColumns, row: int) -> None:
         wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
         first = None if wrapper else batches.base_offset[row]
@@ -231,31 +271,6 @@ class Salvage:
         why = message(finding)
         self._tally.mended += 1
         self._tell(Mended(self._tally.source, begin, end, first, batches.last_offset[row], finding.rule, why))
-
-    def _put_epochs_right(self, batches: BatchColumns, row: int, stop: int, written: int) -> None:
-        """Make those leader epochs -1 that go back, or that all behind them would go back from."""
-        if not self._epochs_matter:
-            return
-        shift = written - batches.position[row]
-        for each in range(row, stop):
-            epoch = batches.partition_leader_epoch[each]
-            if batches.magic[each] < 2 or epoch < 0:
-                continue
-            begin = batches.position[each]
-            place = _EpochPlace(
-                Mended(self._tally.source, begin, begin + batches.size[each], batches.base_offset[each],
-                       batches.last_offset[each], "leader-epoch-regression", f"leader epoch {epoch} is now -1"),
-                begin + shift,
-            )  # fmt: skip
-            odd = self._epochs.next(epoch, place)
-            if odd is None:
-                continue
-            if self._out is not None:
-                self._out.seek(odd.written + PARTITION_LEADER_EPOCH_AT)
-                self._out.write(NO_PARTITION_LEADER_EPOCH.to_bytes(4, "big", signed=True))
-                self._out.seek(self._tally.bytes_after)
-            self._tally.mended += 1
-            self._tell(odd.what)
 
     # --- what is lost ---
 
@@ -288,34 +303,6 @@ class Salvage:
         if tally.first_lost_offset is None:
             tally.first_lost_offset = low
         self._tell(Lost(tally.source, begin, end, first, last, finding.rule, message(finding)))
-
-
-@dataclass(frozen=True, slots=True)
-class _EpochPlace:
-    """An entry with a leader epoch: what to say if that is odd, and its byte in the result."""
-
-    what: Mended
-    written: int
-
-
-class _Epochs:
-    """The last two leader epochs, which tell an odd one from one that those behind an odd one seem to go back from."""
-
-    def __init__(self) -> None:
-        self._before = self._last = NO_PARTITION_LEADER_EPOCH
-        self._place: _EpochPlace | None = None
-
-    def next(self, epoch: int, place: _EpochPlace) -> _EpochPlace | None:
-        """Take the next entry's epoch; returns the entry whose epoch is odd, this or the last, if one is."""
-        odd = None
-        if epoch < self._last:
-            if epoch < self._before:
-                return place
-            odd = self._place
-        else:
-            self._before = self._last
-        self._last, self._place = epoch, place
-        return odd
 
 
 def _copy(history: History) -> History:

@@ -24,7 +24,7 @@ ORDER = """
     checks record_checks kraft_snapshot validate parallel rule_docs
     counting stats stats_levels
     batch_packer records_builder runs read_back transcode conversion_plan rewrite rewrite_jobs convert
-    losses salvage repair_segment repair
+    losses salvage_records epoch_repair salvage repair_segment repair
     leader_epochs differences replica replica_diff
     dump_text record_lines hexdump
     reports report_html

@@ -23,6 +23,7 @@ from kseg.findings import Policy, Severity
 from kseg.indexes import read_offset_index
 from kseg.log_format import CODEC_MASK, LOG_OVERHEAD
 from kseg.losses import Lost, Mended
+from kseg.records import Header
 from kseg.records_builder import PlainRecord, build_batch, build_message
 from kseg.repair import repair
 from kseg.repair_segment import Plan
@@ -34,7 +35,8 @@ from kseg.validate import Settings, validate_segment
 from tests import damage
 from tests.damage import entries, get, put
 from tests.lab import maven
-from tests.test_fixtures import FOLDERS, SEGMENTS, expected
+from tests.make_findings import CASES
+from tests.test_fixtures import FOLDERS, SEGMENTS, dumped, expected
 from tests.test_records_builder import NOW
 
 FIRST = "00000000000000000000.log"
@@ -515,6 +517,93 @@ def test_an_entry_in_the_next_segments_range_goes(tmp_path: Path) -> None:
     assert (tmp_path / "out-0" / "00000000000000000050.log").read_bytes() == high
 
 
+# --- records before a fault ---
+
+# Fixtures with records before a fault, and what of the damaged entry's offsets is kept and lost.
+READABLE = {
+    "malformed-record": ((13, 16), (17, 24)),
+    "record-count-mismatch": ((13, 23), (24, 24)),
+    "truncated-wrapper": ((1, 11), (12, 12)),
+}
+
+
+@pytest.mark.parametrize("rule", READABLE)
+def test_records_before_a_fault(rule: str, tmp_path: Path) -> None:
+    """Asked for, they are packed anew, in an entry that says the same of itself; all else is as without the option."""
+    source, target = log_of(FINDINGS / rule), tmp_path / FIRST
+    done = run("--salvage-records", source, target, "--format", "jsonl")
+    (row,) = [row for row in map(json.loads, done.stdout.splitlines()) if row["kind"] not in ("segment", "summary")]
+    data, out = source.read_bytes(), target.read_bytes()
+    place = next(place for place in entries(data) if place.at == row["position"])
+    fresh = next(place for place in entries(out) if place.at == row["position"])
+    assert (done.exit_code, row["kind"], row["rule"], row["end"]) == (1, "salvaged", rule, place.end)
+    assert ((row["kept_offset"], row["last_kept_offset"]), (row["offset"], row["last_offset"])) == READABLE[rule]
+    assert damage.cut(out, fresh.at, fresh.end) == damage.cut(data, place.at, place.end)
+    assert errors_in(target) == []
+    folder, _, name = CASES[rule].segment.partition("/")
+    lost = range(row["offset"], row["last_offset"] + 1)
+    wanted = [one for one in _records(expected(SEGMENTS / folder)[name]) if one["offset"] not in lost]
+    assert _records(dumped(target, deep=True)) == wanted
+    if place.magic == 2:
+        same = (
+            "base_offset",
+            "last_offset_delta",
+            "attributes",
+            "producer_id",
+            "base_timestamp",
+            "partition_leader_epoch",
+        )
+        assert [get(out, fresh.at, field) for field in same] == [get(data, place.at, field) for field in same]
+
+
+@pytest.mark.parametrize("rule", ["inner-crc-mismatch", "nested-compression", "undecodable-payload", "unknown-codec",
+                                  "malformed-control-record", "record-offset-mismatch", "crc-mismatch"])  # fmt: skip
+def test_what_can_not_be_salvaged_is_lost(rule: str, tmp_path: Path) -> None:
+    """A fault that says nothing of what stands before it, or that no CRC vouches for."""
+    source = log_of(FINDINGS / rule)
+    plain, salvaged = tmp_path / "plain" / FIRST, tmp_path / "salvaged" / FIRST
+    for target in (plain, salvaged):
+        target.parent.mkdir()
+        repair(str(source), str(target), Plan(salvage_records=target is salvaged))
+    assert plain.read_bytes() == salvaged.read_bytes()
+
+
+def _torn(batch: bytes, keep: int) -> bytes:
+    """The v2 batch with its records from ``keep`` on made unreadable, CRC made right."""
+    (place,) = entries(batch)
+    records = damage.records(damage.inflated(batch, place))
+    return damage.with_inflated(batch, place, b"".join(records[:keep]) + b"\x7e" * len(b"".join(records[keep:])))
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_salvaged_batches_keep_their_place(compression: str, tmp_path: Path) -> None:
+    """Offsets and sequences go on behind them; one whose offset is wrong, too, goes all the same."""
+
+    def build(n: int) -> bytes:
+        records = [PlainRecord(10 * n + i, b"k%d" % i, None, NOW - i, (Header("h", b"v"),)) for i in range(10)]
+        return build_batch(records, compression=compression, producer_id=5, producer_epoch=0, base_sequence=10 * n)
+
+    batches = [build(n) for n in range(12)]
+    torn, torn_and_moved, all_torn = 3, 5, 8
+    broken = list(batches)
+    broken[torn] = put(_torn(batches[torn], 6), 0, partition_leader_epoch=-1)
+    broken[torn_and_moved] = put(_torn(batches[torn_and_moved], 6), 0, base_offset=7000)
+    broken[all_torn] = _torn(batches[all_torn], 0)
+    source, target = tmp_path / "in.log", tmp_path / FIRST
+    source.write_bytes(b"".join(broken))
+    told: list[Lost] = []
+    (segment,) = repair(str(source), str(target), Plan(salvage_records=True), told.append).segments
+    assert [(what.kind, what.offset, what.last_offset) for what in told] == [
+        ("salvaged", 36, 39), ("lost", 50, 59), ("lost", 80, 89)]  # fmt: skip
+    assert (segment.salvaged, segment.dropped, segment.records) == (1, 2, 9 * 10 + 6)
+    offsets = [row["offset"] for row in dumped(target, deep=True)]
+    assert offsets == [n for n in range(120) if n not in range(36, 40) and n // 10 not in (5, 8)]
+
+
+def test_salvaging_and_indexing_only_contradict_each_other(tmp_path: Path) -> None:
+    assert run("--salvage-records", "--indexes-only", SOUND, tmp_path / FIRST).exit_code == 2
+
+
 # --- log dirs, and what lies about in folders ---
 
 
@@ -761,10 +850,11 @@ def test_kafka_reads_what_was_repaired(tmp_path: Path) -> None:
 
     targets = {}
     for folder in DAMAGED:
-        target = tmp_path / folder.name / log_of(folder).name
-        target.parent.mkdir()
-        result = repair(str(log_of(folder)), str(target), Plan())
-        targets[target] = result.segments[0]
+        for salvage_records in (False, True):
+            target = tmp_path / folder.name / str(salvage_records) / log_of(folder).name
+            target.parent.mkdir(parents=True)
+            result = repair(str(log_of(folder)), str(target), Plan(salvage_records=salvage_records))
+            targets[target] = result.segments[0]
     judged = oracle.rows_of(list(targets))
     for target, segment in targets.items():
         rows = judged[target]
