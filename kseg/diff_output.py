@@ -47,6 +47,7 @@ def _replica_row(replica: Replica) -> Row:
         "batches": replica.batch_count,
         "first_offset": replica.first_offset,
         "last_offset": replica.last_offset,
+        "end_offset": replica.end_offset,
         "leader_epochs": [entry._asdict() for entry in replica.lineage.entries],
     }
 
@@ -132,7 +133,7 @@ def _truncation_lines(row: Row) -> Iterator[str]:
     first = row["first_difference"]
     for follower, leader in (("a", "b"), ("b", "a")):
         offset = row["truncation_offset"][follower]
-        end = 0 if row[follower]["last_offset"] is None else row[follower]["last_offset"] + 1
+        end = row[follower]["end_offset"]
         if offset is None:
             yield f"if {leader} led, {follower} would go to its high watermark: leader epochs don't tell more"
         elif offset < end:

@@ -18,7 +18,7 @@ from kseg.leader_epochs import Lineage, read_checkpoint
 from kseg.log_format import CODEC_MASK, LOG_OVERHEAD
 from kseg.runs import payload_of
 from kseg.segment import SegmentReader, Window
-from kseg.storage import SegmentFile, is_folder, is_snapshot, open_source, segments_in
+from kseg.storage import SegmentFile, base_offset_of, is_folder, is_snapshot, open_source, segments_in
 from kseg.validate import Progress, no_progress
 
 # Entries opened at once: one where replicas differ here and there, many where they differ all along.
@@ -108,10 +108,22 @@ class Replica:
         return self.records.offset[self.i]
 
     @property
+    def end_offset(self) -> int:
+        """The offset that the next record would get; of a newest segment without a batch it is in the name."""
+        end = 0 if self.last_offset is None else self.last_offset + 1
+        return max(end, base_offset_of(self.files[-1].path) or 0)
+
+    @property
     def lineage(self) -> Lineage:
         """The leader epochs by the checkpoint beside the log, or else by its batches, as far as they were read."""
-        end = 0 if self.last_offset is None else self.last_offset + 1
-        return Lineage(self._checkpoint or self._from_batches, end)
+        return Lineage(self._checkpoint or self._from_batches, self.end_offset)
+
+    def starts_behind(self, offset: int) -> bool:
+        """Whether the log begins behind that offset: by its first file's name, or without one by its first entry."""
+        begin = base_offset_of(self.files[0].path)
+        if begin is None and self.last_offset is None:
+            begin = self.low if self.first_offset is None and not self.finished else self.first_offset
+        return begin is not None and offset < begin
 
     def advance(self, count: int = 1) -> None:
         """Go past entries, the one at hand the first."""

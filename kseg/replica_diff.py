@@ -130,10 +130,9 @@ class _Merge:
         here.advance()
 
     def _only(self, here: Replica, there: Replica, first: int, last: int, count: int) -> None:
-        begun = there.last_offset is not None
         if there.torn or there.broken:
             kind = "damaged"
-        elif not begun and (there.first_offset is None or last < there.first_offset):
+        elif there.starts_behind(last):
             kind = "starts-later"
         else:
             kind = "ends-earlier" if there.finished and not there.opened else "missing"

@@ -196,7 +196,8 @@ def _details(row: Row) -> Iterator[tuple[str, str]]:
         if extent["min"] is not None:
             yield name, f"{extent['min']} to {extent['max']} {unit}, {extent['mean']} in the mean"
     yield from _time_details(row)
-    yield from _record_details(row)
+    if row["batches"]:
+        yield from _record_details(row)
     yield from _writer_details(row)
 
 

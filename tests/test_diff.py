@@ -135,6 +135,26 @@ def test_replicas_without_a_common_offset_are_told_so(tmp_path: Path) -> None:
     assert (code, outcome["verdict"], outcome["last_common_offset"]) == (1, "disjoint", None)
 
 
+def test_a_replica_without_a_batch_begins_and_ends_where_its_name_says(tmp_path: Path) -> None:
+    """All was deleted by retention, and the newest segment is empty: a follower of it starts at its name."""
+    a = write(tmp_path / "a", BASE)
+    b = tmp_path / "b"
+    b.mkdir()
+    (b / f"{24:020}.log").touch()
+    (b / "leader-epoch-checkpoint").write_text("0\n1\n0 24\n")
+    _, rows, outcome = diff(a, b)
+    assert stretches(rows) == [("starts-later", "b", 0, 23), ("ends-earlier", "b", 24, 39)]
+    assert (outcome["b"]["end_offset"], outcome["truncation_offset"]) == (24, {"a": 24, "b": 24})
+
+
+def test_what_compaction_took_from_the_front_is_missing_too(tmp_path: Path) -> None:
+    """The first segment still has the name that it was rolled with: retention would have taken that."""
+    a, b = write(tmp_path / "a", BASE), tmp_path / "b"
+    b.mkdir()
+    (b / f"{0:020}.log").write_bytes(b"".join(BASE[2:]))
+    assert stretches(diff(a, b)[1]) == [("missing", "b", 0, 7)]
+
+
 def test_what_compaction_took_from_one_is_missing_there(tmp_path: Path) -> None:
     """Whole batches, and records out of the midst of one: neither makes the replicas diverge."""
     gone = {9, 10, 16, 17, 18, 19}
