@@ -70,7 +70,10 @@ def _checkpoint_offset(line: bytes) -> CheckpointOffset | None:
     match = _CHECKPOINT_OFFSET.fullmatch(line)
     if not match or int(match[2]) > INT32_MAX or int(match[3]) > INT64_MAX:
         return None
-    return CheckpointOffset(match[1].decode("utf-8", "replace"), int(match[2]), int(match[3]))
+    try:
+        return CheckpointOffset(match[1].decode(), int(match[2]), int(match[3]))
+    except UnicodeDecodeError:
+        return None
 
 
 def _walk(source: Source, parse: Callable[[bytes], _Entry | None], report: Report) -> Iterator[tuple[int, _Entry]]:

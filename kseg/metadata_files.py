@@ -62,12 +62,13 @@ class _MalformedError(Exception):
 
 
 _UUID = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
-_ZERO_UUID = bytes(16)
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_ZERO_UUID = "A" * 22
 
 
 def walk_partition_metadata(source: Source, report: Report = ignore) -> Iterator[tuple[int, PartitionMetadata]]:
     def parse(text: str) -> PartitionMetadata:
-        lines = [*text.splitlines(), "", ""][:2]
+        lines = [*_LINE_END.split(text), ""][:2]
         fields = []
         for line, name in zip(lines, ("version", "topic_id"), strict=True):
             found, _, value = line.partition(": ")
@@ -77,9 +78,10 @@ def walk_partition_metadata(source: Source, report: Report = ignore) -> Iterator
         version = _integer(fields[0], "version")
         if version < 0:
             raise _MalformedError(f"version {version}")
-        if not _UUID.fullmatch(fields[1]) or base64.urlsafe_b64decode(fields[1][:22] + "==") == _ZERO_UUID:
-            raise _MalformedError(f"{fields[1][:80]!r} is no topic's id")
-        return PartitionMetadata(version, fields[1])
+        topic_id = _uuid(fields[1], "topic_id")
+        if topic_id == _ZERO_UUID:
+            raise _MalformedError("topic_id is zero")
+        return PartitionMetadata(version, topic_id)
 
     yield from _walk(source, parse, report)
 
@@ -87,7 +89,9 @@ def walk_partition_metadata(source: Source, report: Report = ignore) -> Iterator
 def walk_meta_properties(source: Source, report: Report = ignore) -> Iterator[tuple[int, MetaProperties]]:
     def parse(text: str) -> MetaProperties:
         found = properties(text)
-        version = _integer(_required(found, "version"), "version")
+        if not found:
+            raise _MalformedError("it has no properties")
+        version = _integer(found.get("version", "0"), "version")
         if version not in (0, 1):
             raise _MalformedError(f"version {version}")
         node = "broker.id" if version == 0 else "node.id"
@@ -95,9 +99,11 @@ def walk_meta_properties(source: Source, report: Report = ignore) -> Iterator[tu
         if version == 1:
             _required(found, node)
         node_id = _integer(found[node], node) if node in found else None
-        return MetaProperties(version, cluster, node_id, found.get("directory.id"))
+        directory = _uuid(found["directory.id"], "directory.id") if "directory.id" in found else None
+        return MetaProperties(version, cluster, node_id, directory)
 
-    yield from _walk(source, parse, report)
+    # As java.util.Properties loads bytes.
+    yield from _walk(source, parse, report, encoding="latin-1")
 
 
 def walk_quorum_state(source: Source, report: Report = ignore) -> Iterator[tuple[int, QuorumState]]:
@@ -117,7 +123,7 @@ def walk_quorum_state(source: Source, report: Report = ignore) -> Iterator[tuple
             _field(found, "leaderId", int),
             _field(found, "leaderEpoch", int),
             _field(found, "votedId", int),
-            _field(found, "votedDirectoryId", str) if version else None,
+            _uuid(_field(found, "votedDirectoryId", str), "votedDirectoryId") if version else None,
             None if version else _field(found, "appliedOffset", int),
             voters,
         )
@@ -135,12 +141,12 @@ def walk_clean_shutdown(source: Source, report: Report = ignore) -> Iterator[tup
     yield from _walk(source, parse, report)
 
 
-def _walk(source: Source, parse: Any, report: Report) -> Iterator[tuple[int, Any]]:
+def _walk(source: Source, parse: Any, report: Report, encoding: str = "utf-8") -> Iterator[tuple[int, Any]]:
     data = whole(source, report)
     try:
         if data is None:
             raise _MalformedError("it is far too long")
-        value = parse(data.decode())
+        value = parse(data.decode(encoding))
     except UnicodeDecodeError:
         why = "it is no text"
     except _MalformedError as error:
@@ -159,7 +165,7 @@ _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 def properties(text: str) -> dict[str, str]:
     """A Java properties file, as far as Kafka's go: no line goes on over the next."""
     found = {}
-    for line in re.split(r"\r\n|\r|\n", text):
+    for line in _LINE_END.split(text):
         match = _PROPERTY.fullmatch(line)
         if match and match[1][0] not in "#!":
             found[_unescaped(match[1])] = _unescaped(match[2])
@@ -197,3 +203,11 @@ def _integer(text: str, name: str) -> int:
     if not re.fullmatch(r"[+-]?[0-9]{1,10}", text.strip()):
         raise _MalformedError(f"{name} is {text[:80]!r}, which is no number")
     return int(text)
+
+
+def _uuid(text: str, name: str) -> str:
+    """As Kafka's Uuid prints it, without padding."""
+    if not _UUID.fullmatch(text):
+        raise _MalformedError(f"{name} is {text[:80]!r}, which is no id of 22 characters")
+    # The last character has bits to spare, which Kafka drops.
+    return base64.urlsafe_b64encode(base64.urlsafe_b64decode(text[:22] + "==")).decode()[:22]
