@@ -59,9 +59,10 @@ class Filter:
 
     def kept(self, chunk: Chunk, row: int) -> Sequence[int]:
         """The record rows of an entry that passed which do so themselves."""
-        rows = chunk.rows(row)
+        kept: Sequence[int] = chunk.rows(row)
+        if not self.looks_into_records:
+            return kept  # without a look at the columns, which costs a list of each
         offset, timestamp = chunk.lists.offset, chunk.lists.timestamp
-        kept: Sequence[int] = rows
         if (first := self.first_offset) is not None:
             kept = [i for i in kept if offset[i] >= first]
         if (end := self.end_offset) is not None:
@@ -73,6 +74,12 @@ class Filter:
         if self.key is not None:
             kept = [i for i in kept if chunk.key(i) == self.key]
         return kept
+
+    @property
+    def looks_into_records(self) -> bool:
+        """Whether records of an entry that passed may fail."""
+        bounds = (self.first_offset, self.end_offset, self.since, self.until)
+        return self.key is not None or bounds != (None, None, None, None)
 
     def _is_from(self, batches: BatchColumns, row: int) -> bool:
         return batches.magic[row] >= 2 and batches.producer_id[row] == self.producer_id

@@ -10,8 +10,9 @@ from typing import Any, TextIO
 from kseg import dump_text, hexdump, record_lines, rows
 from kseg.dump import Beginning, Entry, Run
 from kseg.escapes import escape_controls
-from kseg.output import View, console
-from kseg.record_lines import to_json
+from kseg.line_writer import LineBuffer
+from kseg.output import View, binary, console
+from kseg.record_lines import encoded, to_json
 
 Rows = Iterable[Beginning | Entry | Run]
 
@@ -20,11 +21,13 @@ _CSV_SPECIAL = re.compile(r'[",\r\n]')
 
 
 def write_jsonl(dumped: Rows, out: TextIO, view: View) -> None:
+    lines = LineBuffer(binary(out))
     for item in dumped:
         if isinstance(item, Run):
-            out.write("".join(record_lines.json_lines(item, view.encoding)))
+            record_lines.write_json(item, view.encoding, lines)
         elif isinstance(item, Entry):
-            out.write(to_json(rows.batch_row(item.file, item.batch)) + "\n")
+            lines.put(encoded(to_json(rows.batch_row(item.file, item.batch)) + "\n"))
+        lines.flush()
 
 
 def _plain_rows(dumped: Rows, view: View) -> Iterator[rows.Row]:
@@ -62,16 +65,21 @@ def csv_cell(value: Any, view: View) -> str:
 
 
 def write_text(dumped: Rows, out: TextIO, view: View) -> None:
+    lines = LineBuffer(binary(out))
     for item in dumped:
+        if isinstance(item, Run) and not view.terminal:
+            record_lines.write_text(item, lines)
+            lines.flush()
+            continue
         if isinstance(item, Beginning):
-            lines = [line + "\n" for line in dump_text.header_lines(item.file, item.first_offset)]
+            found = [line + "\n" for line in dump_text.header_lines(item.file, item.first_offset)]
         elif isinstance(item, Run):
-            lines = record_lines.text_lines(item)
+            found = record_lines.text_lines(item, item.kept)
         else:
-            lines = [dump_text.batch_line(item.batch) + "\n"]
+            found = [dump_text.batch_line(item.batch) + "\n"]
         if view.terminal:
-            lines = [escape_controls(line[:-1]) + "\n" for line in lines]
-        out.write("".join(lines))
+            found = [escape_controls(line[:-1]) + "\n" for line in found]
+        lines.put(encoded("".join(found)))
 
 
 def write_hex(dumped: Rows, out: TextIO, view: View) -> None:

@@ -28,6 +28,13 @@ _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _JSON_ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
 NO_TIMESTAMP_TYPE = "NoTimestampType"
 
+# A record's line: offset, timestamp's type, timestamp, sizes of key and value, what versions tell, key and value.
+_RECORD = "| offset: %s %s: %s keySize: %s valueSize: %s%s"
+_KEY, _PAYLOAD = " key: %s", " payload: %s"
+_RECORD_WITH_DATA = _RECORD + _KEY + _PAYLOAD
+# Of v2: sequence, keys of headers.
+_MIDDLE = " sequence: %s headerKeys: [%s]"
+
 Data = bytes | memoryview
 
 # The label of a KRaft control record; only the first has a colon.
@@ -86,7 +93,7 @@ def record_line(
     """
     if batch.magic >= 2:
         keys = ",".join(java_text(header.key.encode("utf-8", "surrogateescape")) for header in record.headers)
-        middle = f" sequence: {record.sequence} headerKeys: [{keys}]"
+        middle = modern_middle(record.sequence, keys)
     else:
         middle = legacy_crc(batch, inner_crc)
     line = compose(
@@ -107,19 +114,32 @@ def compose(
     """A record's line from its parts; ``middle`` stands between the sizes and the data."""
     # The commonest case first: this runs once a record.
     if print_data and key is not None and value is not None:
-        return (
-            f"| offset: {offset} {kind}: {timestamp} keySize: {len(key)} valueSize: {len(value)}{middle}"
-            f" key: {java_text(key)} payload: {java_text(value)}"
-        )
-    line = (
-        f"| offset: {offset} {kind}: {timestamp} keySize: {-1 if key is None else len(key)}"
-        f" valueSize: {-1 if value is None else len(value)}{middle}"
-    )
+        return _RECORD_WITH_DATA % (
+            offset, kind, timestamp, len(key), len(value), middle, java_text(key), java_text(value)
+        )  # fmt: skip
+    sizes = [-1 if data is None else len(data) for data in (key, value)]
+    line = _RECORD % (offset, kind, timestamp, *sizes, middle)
     if print_data and key is not None:
-        line += f" key: {java_text(key)}"
+        line += _KEY % java_text(key)
     if print_data and value is not None:
-        line += f" payload: {java_text(value)}"
+        line += _PAYLOAD % java_text(value)
     return line
+
+
+def modern_middle(sequence: int | str | None, header_keys: str) -> str:
+    """What a v2 record's line has between the sizes and the data; ``header_keys`` are joined with commas."""
+    return _MIDDLE % (sequence, header_keys)
+
+
+#: What ``line_writer`` is to put where ``record_template`` has marks. A null goes with what stands before it, as far
+#: as the mark for nothing.
+TEMPLATE_CELLS = ("offset", "timestamp", "key_size", "value_size", "sequence", "headers", "nothing", "key", "value")
+
+
+def record_template(kind: str, mark: str) -> str:
+    """The line, with its end, of a v2 record with data: ``kind`` is its timestamp's type, marks stand for the rest."""
+    middle = modern_middle(mark, mark) + mark
+    return _RECORD_WITH_DATA % (mark, kind, mark, mark, mark, middle, mark, mark) + "\n"
 
 
 def trailing_line(path: str, size: int) -> str:

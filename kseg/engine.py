@@ -24,8 +24,8 @@ COMPILED_MODULES = (
     "kseg.encoder",
     "kseg.survey",
     "kseg.counting",
-    "kseg.record_lines",
     "kseg.gather",
+    "kseg.line_writer",
 )
 
 

@@ -78,6 +78,12 @@ def console(out: TextIO) -> Any:
     return Console(file=out, highlight=False, markup=False, emoji=False, width=None if out.isatty() else 400)
 
 
+def binary(out: TextIO) -> BinaryIO:
+    """What takes the bytes of ``out``; whoever writes there writes all the rest there."""
+    out.flush()
+    return out.buffer
+
+
 @contextmanager
 def destination(path: str | None) -> Iterator[TextIO]:
     """Where results go: stdout (None or ``-``), or a file that appears whole under its name, or not at all."""

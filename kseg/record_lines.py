@@ -1,20 +1,24 @@
 """Records as lines, entry by entry: what ``dump --deep`` writes as JSON Lines and as kafka-dump-log's text.
 
-A record here costs a microsecond, since nothing is made of it but its line: what all records of an entry share is
-put together once. The columns are those of ``rows``, the text that of ``dump_text``; tests hold the two ways equal.
+Nothing is made of a record but its line, by a template of what all records of an entry share. The compiled engine
+fills it in ``line_writer``; what that can't write, and all with the plain engine, is made here of Python's strings.
+The columns are those of ``rows``, the text that of ``dump_text``; tests hold the ways equal.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
 from json import dumps
 from json.encoder import encode_basestring
 
-from kseg import dump_text, rows
+from kseg import dump_text, line_writer, rows
 from kseg.dump import Run
 from kseg.escapes import escape_json
 from kseg.kernel import increment_sequence
+from kseg.line_writer import MARK, STEERING_END, Escapes, Layout, LineBuffer, write_lines
 from kseg.log_format import CODEC_MASK, CONTROL
 from kseg.records import timestamp_type
 
@@ -44,29 +48,98 @@ JSON_WRITERS: Mapping[str, JsonWriter] = {
     "base64": lambda data, name: f'"{base64.b64encode(data).decode()}"',
 }
 
-# The columns in which the records of an entry differ; the others are put in once for all.
-_OWN = ("offset", "timestamp", "sequence", "key", "value", "headers", "control")
+
+def encoded(text: str) -> bytes:
+    """Text as it is written everywhere: a file name that is no UTF-8 shows its bytes."""
+    return text.encode("utf-8", "backslashreplace")
 
 
-def json_lines(run: Run, encoding: str) -> list[str]:
-    """A line of JSON for each record, as ``rows.record_row`` would have it."""
+def write_json(run: Run, encoding: str, lines: LineBuffer) -> None:
+    """A line of JSON for each record, as ``rows.record_row`` would have it; ``encoding`` is one of JSON_WRITERS."""
+    batches, row = run.chunk.batches, run.row
+    magic, attributes = batches.magic[row], batches.attributes[row]
+    if not line_writer.COMPILED or (magic >= 2 and attributes & CONTROL):
+        lines.put(encoded("".join(_json_lines(run, encoding, run.kept))))
+        return
+    layout = json_layout(run.file, timestamp_type(magic, attributes), magic >= 2, encoding)
+    _write(run, layout, lines, lambda i: _json_lines(run, encoding, (i,)))
+
+
+def write_text(run: Run, lines: LineBuffer) -> None:
+    """The line that kafka-dump-log --print-data-log prints of each record."""
+    batches, row = run.chunk.batches, run.row
+    magic, attributes = batches.magic[row], batches.attributes[row]
+    if not line_writer.COMPILED or magic < 2 or attributes & CONTROL:
+        lines.put(encoded("".join(text_lines(run, run.kept))))
+        return
+    layout = text_layout(timestamp_type(magic, attributes))
+    _write(run, layout, lines, lambda i: text_lines(run, (i,)))
+
+
+def _write(run: Run, layout: Layout, lines: LineBuffer, other: Callable[[int], list[str]]) -> None:
+    chunk, row = run.chunk, run.row
+    data = chunk.payload(row)
+    write_lines(lines, layout, chunk.batches, row, chunk.records, data, run.kept, lambda i: encoded(other(i)[0]))
+
+
+@lru_cache(maxsize=64)
+def json_layout(file: str, stamped: str | None, modern: bool, encoding: str) -> Layout:
+    """The line of a data record; ``stamped`` is its timestamp type, ``modern`` says that it is v2."""
+    constants = {"kind": "record", "file": file, "timestamp_type": stamped, "control": None}
+    if not modern:
+        constants["sequence"] = None
+    return Layout(
+        _json_template(constants),
+        [column.name for column in rows.RECORD_COLUMNS if column.name not in constants],
+        encoding,
+        _json_escapes(),
+        header=f'{{"key":{MARK},"value":{MARK}}}',
+        quote='"',
+        null="null",
+        notes=[f',"{name}_encoding":"base64"' for name in ("key", "value", "value")],
+    )
+
+
+@lru_cache(maxsize=4)
+def text_layout(stamped: str | None) -> Layout:
+    """The line of a v2 data record whose timestamp type is ``stamped``."""
+    template = dump_text.record_template(stamped or dump_text.NO_TIMESTAMP_TYPE, MARK)
+    return Layout(template, dump_text.TEMPLATE_CELLS, "utf8", Escapes({}, ()), header=MARK)
+
+
+@cache
+def _json_escapes() -> Escapes:
+    """What ``to_json`` escapes, found by asking it."""
+    written = {character: to_json(character)[1:-1] for character in map(chr, range(128))}
+    marks = re.findall(r"\\u(....)", escape_json("".join(map(chr, range(128, STEERING_END)))))
+    return Escapes({c: text for c, text in written.items() if text != c}, [int(mark, 16) for mark in marks])
+
+
+def _json_template(constants: Mapping[str, object]) -> str:
+    """A line with a MARK for each column that ``constants`` hasn't."""
+    cells = {column.name: f"[{MARK}]" if column.type == "headers" else MARK for column in rows.RECORD_COLUMNS}
+    cells.update((name, to_json(value)) for name, value in constants.items())
+    return "{" + ",".join(f'"{name}":{text}' for name, text in cells.items()) + "}\n"
+
+
+def _json_lines(run: Run, encoding: str, kept: Sequence[int]) -> list[str]:
     chunk, row = run.chunk, run.row
     batches, lists, data = chunk.batches, chunk.lists, chunk.payload(run.row)
     write = JSON_WRITERS[encoding]
     magic, attributes = batches.magic[row], batches.attributes[row]
-    shared = {
+    constants = {
         "kind": "record",
         "file": run.file,
         "position": batches.position[row],
         "timestamp_type": timestamp_type(magic, attributes),
     }
-    line = _template(shared)
+    line = _json_template(constants).replace("%", "%%").replace(MARK, "%s")
     control = magic >= 2 and attributes & CONTROL
     base_sequence, base_offset = batches.base_sequence[row], batches.base_offset[row]
     sequence: int | str = "null" if magic < 2 else base_sequence
     numbered = magic >= 2 and base_sequence >= 0
     lines = []
-    for i in run.kept:
+    for i in kept:
         offset, timestamp, key_size, value_size = (
             lists.offset[i],
             lists.timestamp[i],
@@ -84,23 +157,15 @@ def json_lines(run: Run, encoding: str) -> list[str]:
                 sequence,
                 write(data[key_at : key_at + key_size], "key") if key_size >= 0 else "null",
                 write(data[value_at : value_at + value_size], "value") if value_size >= 0 else "null",
-                _json_headers(run, i, encoding) if lists.header_count[i] else "[]",
+                _json_headers(run, i, encoding) if lists.header_count[i] else "",
                 _json_control(run, i) if control else "null",
             )
         )
     return lines
 
 
-def _template(shared: dict[str, object]) -> str:
-    cells = [
-        f'"{column.name}":' + ("%s" if column.name in _OWN else to_json(shared[column.name]).replace("%", "%%"))
-        for column in rows.RECORD_COLUMNS
-    ]
-    return "{" + ",".join(cells) + "}\n"
-
-
 def _json_headers(run: Run, i: int, encoding: str) -> str:
-    return to_json(rows.header_rows(run.chunk.headers(i), rows.ENCODERS[encoding]))
+    return to_json(rows.header_rows(run.chunk.headers(i), rows.ENCODERS[encoding]))[1:-1]
 
 
 def _json_control(run: Run, i: int) -> str:
@@ -108,8 +173,8 @@ def _json_control(run: Run, i: int) -> str:
     return to_json(control.as_dict()) if control else "null"
 
 
-def text_lines(run: Run) -> list[str]:
-    """The line that kafka-dump-log --print-data-log prints of each record."""
+def text_lines(run: Run, kept: Sequence[int]) -> list[str]:
+    """The lines of some records, made of Python's strings."""
     chunk, batch = run.chunk, run.batch
     lists, data = chunk.lists, chunk.payload(run.row)
     if batch.control or batch.magic < 2:
@@ -119,11 +184,11 @@ def text_lines(run: Run) -> list[str]:
                 chunk.record(i), batch, print_data=True, inner_crc=_inner_crc(run, i, data) if wrapped else None
             )
             + "\n"
-            for i in run.kept
+            for i in kept
         ]
     kind = batch.timestamp_type or dump_text.NO_TIMESTAMP_TYPE
     lines = []
-    for i in run.kept:
+    for i in kept:
         if lists.header_count[i]:
             lines.append(dump_text.record_line(chunk.record(i), batch, print_data=True) + "\n")
             continue
@@ -139,7 +204,7 @@ def text_lines(run: Run) -> list[str]:
             lists.timestamp[i],
             data[key_at : key_at + key_size] if key_size >= 0 else None,
             data[value_at : value_at + value_size] if value_size >= 0 else None,
-            f" sequence: {chunk.sequence(i, run.row)} headerKeys: []",
+            dump_text.modern_middle(chunk.sequence(i, run.row), ""),
             True,
         )
         lines.append(line + "\n")

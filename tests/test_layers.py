@@ -26,7 +26,7 @@ ORDER = """
     batch_packer records_builder runs read_back transcode conversion_plan rewrite rewrite_jobs convert
     losses salvage_records epoch_repair salvage repair_segment repair
     leader_epochs differences replica replica_diff
-    dump_text record_lines hexdump
+    dump_text line_writer record_lines hexdump
     reports report_html
     arrow_rows output dump_output parquet_output side_output report_output stats_output diff_output
     ranges transactions
