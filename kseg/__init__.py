@@ -27,6 +27,7 @@ choose()
 _EXPORTS = {
     "open_segment": "kseg.reading",
     "Segment": "kseg.reading",
+    "side_entries": "kseg.reading",
     "Record": "kseg.records",
     "RecordBatch": "kseg.records",
     "Header": "kseg.records",

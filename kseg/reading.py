@@ -1,17 +1,18 @@
-"""The library's front door: open a segment, iterate over its batches or its records."""
+"""The library's front door: open a segment, iterate over its batches or its records, or over a file's beside it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from kseg.chunk import Chunk
 from kseg.deep_iteration import DECOMPRESSION_LIMIT, DeepIterator
-from kseg.errors import UsageError
+from kseg.errors import UnreadableError, UsageError
 from kseg.findings import Report, ignore
 from kseg.records import Record, RecordBatch, record_batch
 from kseg.segment import SegmentReader, Window
+from kseg.side_files import recognise
 from kseg.storage import open_source
 
 
@@ -78,3 +79,17 @@ def open_segment(
     """
     reader = SegmentReader(open_source(path), report=report, verify_crc=verify_crc)
     return Segment(reader, report, decompression_limit)
+
+
+def side_entries(path: str | os.PathLike[str], report: Report = ignore) -> Iterator[Any]:
+    """The entries of a file beside the log, known by its name: ``OffsetEntry``, ``ProducerState``, ``LeaderEpoch``, …
+
+    Raises UnreadableError.
+    """
+    name = os.fspath(path)
+    known = recognise(name)
+    if known is None:
+        raise UnreadableError(f"{name}: by its name no file that stands beside a log")
+    with open_source(name) as source:
+        for _, entry in known.side.walk(source, known.base_offset, report):
+            yield entry

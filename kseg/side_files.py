@@ -84,10 +84,12 @@ def _time_line(entry: TimeEntry) -> str:
 
 
 _OFFSET = r"(\d{20})"
+# In the cache of a tiered log the offset is not padded, and the remote segment's id follows (RemoteIndexCache).
+_OF_INDEX = r"(\d{20}|\d{1,19}(?=_))(?:_[A-Za-z0-9_-]{22})?"
 
 SIDE_FILES = (
     SideFile(
-        "offset index", "offset_index_entry", _OFFSET + r"\.index", index_files.walk_offset_index,
+        "offset index", "offset_index_entry", _OF_INDEX + r"\.index", index_files.walk_offset_index,
         (
             Column("offset", "int", "the last of the batch at log_position"),
             Column("log_position", "int", "that batch's first byte in the log"),
@@ -95,7 +97,7 @@ SIDE_FILES = (
         _offset_line, tells_emptiness=True,
     ),
     SideFile(
-        "time index", "time_index_entry", _OFFSET + r"\.timeindex", index_files.walk_time_index,
+        "time index", "time_index_entry", _OF_INDEX + r"\.timeindex", index_files.walk_time_index,
         (
             Column("timestamp", "int", "the largest so far, epoch ms"),
             Column("offset", "int", "where it is"),
@@ -103,7 +105,7 @@ SIDE_FILES = (
         _time_line,
     ),
     SideFile(
-        "transaction index", "aborted_transaction", _OFFSET + r"\.txnindex", index_files.walk_txn_index,
+        "transaction index", "aborted_transaction", _OF_INDEX + r"\.txnindex", index_files.walk_txn_index,
         (
             Column("producer_id", "int", "whose transaction was aborted"),
             Column("first_offset", "int", "of its first batch"),

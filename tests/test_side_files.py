@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 
 from kseg.checkpoint_files import walk_leader_epochs, walk_offset_checkpoint
 from kseg.cli import main
+from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding
 from kseg.index_files import walk_offset_index, walk_time_index
 from kseg.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, TimeEntry
 from kseg.metadata_files import properties
 from kseg.producer_snapshot import ENTRY, HEADER, read_snapshot
+from kseg.reading import side_entries
 from kseg.side_files import SIDE_FILES, SideFile, recognise, side_row
 from kseg.storage import Source
 from tests import damage
@@ -102,6 +104,7 @@ def test_entries_of_real_files_agree_with_each_other() -> None:
         ),
         ("s3://bucket/a-0/00000000000000000002.index", "offset_index_entry", 2, None),
         ("recovery-point-offset-checkpoint", "checkpoint_offset", 0, None),
+        ("remote-log-index-cache/23_dhbB_gdH-be7Jb5Hgzsopg.txnindex", "aborted_transaction", 23, None),
     ],
 )  # fmt: skip
 def test_files_are_known_by_their_names(path: str, kind: str, offset: int, fate: str | None) -> None:
@@ -111,7 +114,16 @@ def test_files_are_known_by_their_names(path: str, kind: str, offset: int, fate:
 
 
 @pytest.mark.parametrize(
-    "path", ["00000000000000000000.log", "17.index", "00000000000000000000-0000000000.checkpoint", "index", ".tmp", ""]
+    "path",
+    [
+        "00000000000000000000.log",
+        "17.index",
+        "17_short.index",
+        "00000000000000000000-0000000000.checkpoint",
+        "index",
+        ".tmp",
+        "",
+    ],
 )
 def test_other_files_are_not_taken_for_side_files(path: str) -> None:
     assert recognise(path) is None
@@ -308,6 +320,18 @@ def test_a_damaged_index_is_dumped_as_far_as_it_goes(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stdout
     assert "index-size" in done.stderr
+
+
+def test_the_library_reads_them_by_their_names(tmp_path: Path) -> None:
+    path = SMALL["producer_state"]
+    assert list(side_entries(path)) == read_snapshot(path.read_bytes())
+    found: list[Finding] = []
+    (tmp_path / "leader-epoch-checkpoint").write_bytes(b"0\n2\n0 0\n")
+    assert list(side_entries(tmp_path / "leader-epoch-checkpoint", found.append)) == [(0, 0)]
+    assert [finding.rule for finding in found] == ["checkpoint-count"]
+    for unreadable in (tmp_path / "other", tmp_path / "meta.properties"):
+        with pytest.raises(UnreadableError):
+            list(side_entries(unreadable))
 
 
 WALKS: list[Callable[..., Any]] = [walk_leader_epochs, walk_offset_checkpoint, lambda s, r: walk_offset_index(s, 0, r)]
