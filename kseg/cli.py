@@ -18,6 +18,7 @@ from kseg import cli_options
 from kseg.cli_convert import convert
 from kseg.cli_diff import diff
 from kseg.cli_messages import FAILED, FOUND, Notes, fail, note
+from kseg.cli_recovery import recovery
 from kseg.cli_repair import repair
 from kseg.cli_stats import stats
 from kseg.errors import KsegError, UsageError
@@ -308,3 +309,4 @@ main.add_command(convert)
 main.add_command(repair)
 main.add_command(stats)
 main.add_command(diff)
+main.add_command(recovery)

@@ -52,6 +52,11 @@ DIFF_FORMATS: Mapping[str, str] = {
     "table": "kseg.diff_output:TableWriter",
     "jsonl": "kseg.diff_output:JsonLinesWriter",
 }
+# Of a recovery: (plans, total, out).
+PLAN_FORMATS: Mapping[str, str] = {
+    "table": "kseg.recovery_output:write_table",
+    "jsonl": "kseg.recovery_output:write_jsonl",
+}
 
 
 def writer(formats: Mapping[str, str], name: str) -> Callable[..., Any]:

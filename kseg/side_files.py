@@ -21,7 +21,7 @@ from kseg.kernel import increment_sequence
 from kseg.log_format import NO_TIMESTAMP
 from kseg.producer_snapshot import ProducerState
 from kseg.rows import Column, Row
-from kseg.storage import SegmentFile, Source, is_folder, segments_in, walk_folders
+from kseg.storage import SegmentFile, Source, is_folder, partition_of, segments_in, walk_folders
 from kseg.txn_index import AbortedTxn
 
 #: From a source, the offset in its name (0 where none is) and a report, to (byte, entry) of each entry.
@@ -207,7 +207,6 @@ FOLDER_SUFFIXES: Mapping[str, str] = {
 # A log, a snapshot of KRaft, the lock of a log dir: known, but no side files.
 _OTHERS = re.compile(_OFFSET + r"\.log|" + _OFFSET + r"-\d{10}\.checkpoint|bootstrap\.checkpoint|\.lock")
 _PATTERNS = tuple((re.compile(side.name), side) for side in SIDE_FILES)
-_FOLDER = re.compile(r".+-\d+\.[0-9a-f]{32}(-delete|-future|-stray)")
 
 
 class Recognised(NamedTuple):
@@ -237,8 +236,8 @@ def _without_suffix(name: str) -> tuple[str, str | None]:
 
 
 def _fate_of_folder(name: str) -> str | None:
-    match = _FOLDER.fullmatch(name)
-    return FOLDER_SUFFIXES[match[1]] if match else None
+    partition = partition_of(name)
+    return FOLDER_SUFFIXES[partition.state] if partition and partition.state else None
 
 
 def side_row(file: str, side: SideFile, position: int, entry: tuple[Any, ...]) -> Row:

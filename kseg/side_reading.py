@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
+from typing import TypeVar
 
-from kseg.findings import Finding, Report
-from kseg.storage import Source
+from kseg.findings import Finding, Report, Severity, Verdict
+from kseg.storage import Source, open_source
 from kseg.tape import Tape
+
+_Entry = TypeVar("_Entry")
 
 _BLOCK = 1 << 16
 #: The longest line that is looked at: a topic's name has at most 249 characters, the numbers behind it 32.
@@ -76,3 +79,21 @@ def whole(source: Source, report: Report, limit: int = MAX_WHOLE) -> bytes | Non
     tape = new_tape(source, report)
     tape.fill(limit + 1)
     return None if tape.available > limit else bytes(tape.view[tape.start : tape.end])
+
+
+#: From a source and a report to (byte, entry) of each entry.
+Walk = Callable[[Source, Report], Iterable[tuple[int, _Entry]]]
+
+
+def entries_of(path: str, walk: Walk[_Entry], passes: tuple[str, ...] = ()) -> list[_Entry]:
+    """The entries of a file that a broker reads whole or not at all. Raises ValueError with why it would not.
+
+    Findings of the rules ``passes`` don't hinder a broker. Raises UnreadableError.
+    """
+    found: list[Finding] = []
+    with open_source(path) as source:
+        entries = [entry for _, entry in walk(source, found.append)]
+    for finding in found:
+        if finding.rule not in passes:
+            raise ValueError(Verdict(path, Severity.ERROR, finding).message)
+    return entries

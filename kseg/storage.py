@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from kseg.errors import UnreadableError, UsageError
 
@@ -22,7 +22,7 @@ STDIN = "-"
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _SEGMENT_NAME = re.compile(r"(\d{20})\.log(?:\.deleted|\.cleaned|\.swap)?$")
 # What a broker appends to a folder that it is deleting, moving between disks, or doesn't know (LocalLog).
-_PARTITION_FOLDER = re.compile(r"(.+)-(\d{1,10})(?:\.[0-9a-f]{32}-(?:delete|future|stray))?$")
+_PARTITION_FOLDER = re.compile(r"(.+)-(\d{1,10})(?:\.[^.]+(-delete|-future|-stray))?")
 _SNAPSHOT_NAME = re.compile(r"(\d{20})-\d{10}\.checkpoint$")
 
 
@@ -115,11 +115,25 @@ def base_offset_of(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
+class Partition(NamedTuple):
+    """What a folder's name says. ``state`` is ``-delete``, ``-future`` or ``-stray``, None for a folder in use."""
+
+    topic: str
+    partition: int
+    state: str | None
+
+
+def partition_of(name: str) -> Partition | None:
+    """The partition that a folder of that name holds (``LocalLog.parseTopicPartitionName``); None for other names."""
+    match = _PARTITION_FOLDER.fullmatch(name)
+    return Partition(match[1], int(match[2]), match[3]) if match else None
+
+
 def topic_partition(path: str) -> tuple[str | None, int | None]:
     """Topic and partition of a file by its folder's name, as ``orders-3``; None for others."""
     folder = path.rpartition("/")[0] if _URL.match(path) else os.path.dirname(os.path.abspath(path))
-    match = _PARTITION_FOLDER.fullmatch(os.path.basename(folder))
-    return (match[1], int(match[2])) if match and path != STDIN else (None, None)
+    partition = partition_of(os.path.basename(folder))
+    return partition[:2] if partition and path != STDIN else (None, None)
 
 
 def is_snapshot(name: str) -> bool:

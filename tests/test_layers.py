@@ -26,19 +26,39 @@ ORDER = """
     batch_packer records_builder runs read_back transcode conversion_plan rewrite rewrite_jobs convert
     losses salvage_records epoch_repair salvage repair_segment repair
     leader_epochs differences replica replica_diff
+    recovery_plan epoch_fates snapshot_fates broker_reading log_survey partition_folder recovery recovery_dirs
     dump_text line_writer record_lines hexdump
     reports report_html
     arrow_rows output dump_output parquet_output side_output report_output stats_output diff_output
+    recovery_output
     ranges transactions
     spark.views spark.options spark.planning spark.facts spark.reading spark.source spark.session spark.__init__
-    cli_options cli_messages cli_convert cli_repair cli_stats cli_diff cli
+    cli_options cli_messages cli_convert cli_repair cli_stats cli_diff cli_recovery cli
     __init__ __main__
 """.split()  # noqa: SIM905 (a list would stand a name a line)
 
 #: Third parties: where each may be imported, at the top of the module or, as most, only inside functions.
 ROOMS = {
-    "click": {"cli", "cli_messages", "cli_options", "cli_convert", "cli_repair", "cli_stats", "cli_diff"},
-    "rich": {"output", "dump_output", "side_output", "report_output", "stats_output", "diff_output", "progress"},
+    "click": {
+        "cli",
+        "cli_messages",
+        "cli_options",
+        "cli_convert",
+        "cli_repair",
+        "cli_stats",
+        "cli_diff",
+        "cli_recovery",
+    },
+    "rich": {
+        "output",
+        "dump_output",
+        "side_output",
+        "report_output",
+        "stats_output",
+        "diff_output",
+        "recovery_output",
+        "progress",
+    },
     "lz4": {"codec_libraries", "lz4_frames"},
     "cramjam": {"codec_libraries", "snappy_blocks"},
     "snappy": {"snappy_blocks"},

@@ -1,0 +1,55 @@
+"""``kseg recovery``: options, exit codes. 1 is that something would be lost, or not be taken by the broker at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from kseg import cli_options
+from kseg.cli_messages import FAILED, FOUND, fail
+from kseg.errors import KsegError
+from kseg.output import PLAN_FORMATS, destination, writer
+
+if TYPE_CHECKING:
+    from kseg.recovery_plan import LogDirPlan, PartitionPlan
+
+
+@click.command()
+@cli_options.paths
+@click.option(
+    "--clean/--unclean", default=None, help="What the last stop counts as, whatever .kafka_cleanshutdown says."
+)
+@click.option("--index-interval", type=click.IntRange(min=0), default=4096, show_default=True, metavar="BYTES",
+              help="The topics' index.interval.bytes.")  # fmt: skip
+@cli_options.output_format(PLAN_FORMATS)
+@cli_options.output
+def recovery(
+    paths: tuple[str, ...], clean: bool | None, index_interval: int, format_name: str, output: str | None
+) -> int:
+    """Tell what a broker (Kafka 4) started now would do to a log dir or a partition folder.
+
+    What it would delete, cut, rename and build anew, going by .kafka_cleanshutdown, the checkpoints, and the files
+    as they stand; and the bytes, records and offsets lost by it. Nothing is changed. Exit codes: 0 nothing would be
+    lost, 1 something would, or the broker would not start or take the log dir offline, 2 it could not be done.
+    """
+    from kseg.recovery_dirs import Asked, plan
+    from kseg.recovery_output import Total
+
+    failed = False
+    total = Total()
+
+    def plans() -> Iterator[LogDirPlan | PartitionPlan]:
+        nonlocal failed
+        for path in paths:
+            try:
+                yield from plan(path, Asked(clean, index_interval))
+            except KsegError as error:
+                failed = bool(fail(str(error)))
+
+    with destination(output) as out:
+        writer(PLAN_FORMATS, format_name)(total.counted(plans()), total, out)
+    if failed:
+        return FAILED
+    return FOUND if total.lost_bytes or total.failing else 0

@@ -1,0 +1,121 @@
+"""What a broker would do at its start, as plain values: steps for each partition, and what is lost by them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+#: Every action that a step can name, with what it means.
+ACTIONS: Mapping[str, str] = {
+    "nothing": "the partition is taken as it stands",
+    "recover-segment": "read it, check CRCs, build its indexes anew",
+    "rebuild-indexes": "read it, check CRCs, build its indexes anew, though nothing else asks for it",
+    "empty-time-index": "make an empty time index; look-ups by time find the segment's end",
+    "truncate-segment": "cut the log from that byte on",
+    "split-segment": "make segments of it whose offsets fit their indexes",
+    "delete-segment": "delete the log and its indexes",
+    "create-segment": "begin an empty segment",
+    "hide-records": "take the log's end for lower than it is: records behind it are read by nobody",
+    "keep-tail": "leave bytes that are no entry where they are; what is appended stands behind them",
+    "delete-file": "delete a file beside the log",
+    "rename-swap": "give a .swap file its final name",
+    "delete-snapshot": "delete a producer snapshot",
+    "write-snapshot": "write a producer snapshot",
+    "write-epochs": "write leader-epoch-checkpoint anew",
+    "mark-stray": "rename the folder to -stray: it has no topic id",
+    "delete-folder": "delete the folder and all in it",
+    "offline": "take the log dir offline; without another the broker stops",
+    "refuse": "the broker does not start",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """``bytes`` of the log, zeros of a preallocated tail not counted, with ``records`` that could still be read.
+
+    ``first_offset`` and ``last_offset`` are of sound batches among them, None where there are none. Of compressed v0
+    and v1 entries ``records`` counts the offsets they span, since nothing is decompressed.
+    """
+
+    bytes: int = 0
+    records: int = 0
+    first_offset: int | None = None
+    last_offset: int | None = None
+
+    def __add__(self, other: Lost) -> Lost:
+        firsts = [lost.first_offset for lost in (self, other) if lost.first_offset is not None]
+        lasts = [lost.last_offset for lost in (self, other) if lost.last_offset is not None]
+        return Lost(
+            self.bytes + other.bytes,
+            self.records + other.records,
+            min(firsts, default=None),
+            max(lasts, default=None),
+        )
+
+
+NOTHING_LOST = Lost()
+FAILURES = ("offline", "refuse")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that is done. ``file`` is a name in the folder, ``why`` one line.
+
+    ``position`` is the byte of the log from which on it is cut, ``offset`` the log's end, or the offset in a name,
+    after the step.
+    """
+
+    action: str
+    file: str | None = None
+    why: str = ""
+    position: int | None = None
+    offset: int | None = None
+    lost: Lost = NOTHING_LOST
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """What becomes of a partition's folder. Offsets are those after the start, None where there is none.
+
+    ``segments`` are (base offset, bytes) of those that are left, ``snapshots`` the offsets of producer snapshots,
+    ``epochs`` (epoch, start offset), all as the broker has them when it has loaded the log.
+    """
+
+    folder: str
+    topic: str | None
+    partition: int | None
+    steps: tuple[Step, ...]
+    log_start: int | None = None
+    log_end: int | None = None
+    segments: tuple[tuple[int, int], ...] = ()
+    snapshots: tuple[int, ...] = ()
+    epochs: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def lost(self) -> Lost:
+        """What all steps lose."""
+        return sum((step.lost for step in self.steps), NOTHING_LOST)
+
+    @property
+    def fails(self) -> bool:
+        """Whether the broker can't take the partition at all."""
+        return _fails(self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirPlan:
+    """What becomes of a log dir itself. ``clean``: its last stop counts as orderly."""
+
+    folder: str
+    clean: bool
+    steps: tuple[Step, ...]
+    partitions: int
+
+    @property
+    def fails(self) -> bool:
+        """Whether the broker can't take the log dir."""
+        return _fails(self.steps)
+
+
+def _fails(steps: tuple[Step, ...]) -> bool:
+    return any(step.action in FAILURES for step in steps)

@@ -1,0 +1,219 @@
+"""What a real broker makes of damaged partitions at its start: the judge of ``kseg recovery``.
+
+``python -m tests.lab.recovery_broker`` writes what it did to ``fixtures/recovery/``.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.cimpl import NewTopic
+
+from tests.lab.kraft import KraftBroker
+from tests.lab.oracle import VERSION
+from tests.lab.recovery_scenes import SCENES, Scene
+from tests.lab.scenes import wait_for
+
+RECORDED = Path(__file__).parents[2] / "fixtures" / "recovery" / f"{VERSION}.jsonl"
+# Deleted files keep their suffix as long as anyone looks.
+SETTINGS = {"log.segment.delete.delay.ms": "600000"}
+LEADER_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A partition after the start, in the words of ``PartitionPlan``; ``files`` are indexes, and what has a suffix.
+
+    Leader epochs that begin at the log's end are the new leader's own. ``stray``: the folder became one.
+    """
+
+    scene: str
+    clean: bool
+    log_start: int
+    log_end: int
+    segments: Sequence[tuple[int, int]]
+    snapshots: Sequence[int]
+    epochs: Sequence[tuple[int, int]]
+    files: Sequence[str]
+    stray: bool
+
+
+def observe(scenes: Sequence[Scene] = SCENES, see: Callable[[Scene, Path], None] = lambda *_: None) -> list[Outcome]:
+    """Every scene a partition of its own, in two starts: after a clean stop, and after a crash.
+
+    ``see`` is called with each partition's folder before the start. Raises RuntimeError when the broker dies.
+    """
+    outcomes = []
+    with tempfile.TemporaryDirectory(prefix="kseg-lab-") as work:
+        broker = KraftBroker(VERSION, Path(work), SETTINGS)
+        groups = {topic: [scene for scene in scenes if scene.clean is (topic == "clean")] for topic in TOPICS}
+        with broker:
+            admin = broker.admin()
+            wanted = [NewTopic(topic, len(group), 1) for topic, group in groups.items()]
+            for made in admin.create_topics(wanted).values():
+                made.result(30)
+            for topic, group in groups.items():
+                folders = [broker.partition(topic, number) / "partition.metadata" for number in range(len(group))]
+                wait_for(lambda folders=folders: all(file.exists() for file in folders), topic)  # type: ignore[misc]
+            broker.stop()
+            for topic, group in groups.items():
+                if topic != "clean":
+                    (broker.log_dir / ".kafka_cleanshutdown").unlink(missing_ok=True)
+                _set_out(broker, topic, group)
+                for number, scene in enumerate(group):
+                    see(scene, broker.partition(topic, number))
+                broker.start()
+                outcomes += _look(broker, topic, group)
+                broker.kill()
+    return outcomes
+
+
+TOPICS = ("clean", "unclean")
+
+
+def _set_out(broker: KraftBroker, topic: str, group: Sequence[Scene]) -> None:
+    for number, scene in enumerate(group):
+        scene.put(broker.partition(topic, number))
+    for name, offsets in (
+        ("recovery-point-offset-checkpoint", [scene.recovery_point for scene in group]),
+        ("log-start-offset-checkpoint", [scene.log_start for scene in group]),
+    ):
+        lines = [f"{topic} {number} {offset}" for number, offset in enumerate(offsets)]
+        (broker.log_dir / name).write_text("\n".join(["0", str(len(lines)), *lines]) + "\n")
+
+
+def _look(broker: KraftBroker, topic: str, group: Sequence[Scene]) -> list[Outcome]:
+    consumer = _consumer(broker)
+    try:
+        return [_outcome(consumer, broker, topic, number, scene) for number, scene in enumerate(group)]
+    finally:
+        consumer.close()
+
+
+def _outcome(consumer: Consumer, broker: KraftBroker, topic: str, number: int, scene: Scene) -> Outcome:
+    folder = broker.partition(topic, number)
+    low, high = watermarks(consumer, topic, number)
+    stray = bool(list(broker.log_dir.glob(f"{topic}-{number}.*-stray")))
+    names = sorted(file.name for file in folder.iterdir() if not file.name.endswith(".deleted"))
+    epochs = [line.split() for line in (folder / "leader-epoch-checkpoint").read_text().splitlines()[2:]]
+    return Outcome(
+        scene.name,
+        scene.clean,
+        low,
+        high,
+        [(int(name[:20]), (folder / name).stat().st_size) for name in names if name.endswith(".log")],
+        [int(name[:20]) for name in names if name.endswith(".snapshot")],
+        [(int(epoch), int(start)) for epoch, start in epochs if int(start) < high],
+        [name for name in names if name[:20].isdigit() and not name.endswith((".log", ".snapshot"))],
+        stray,
+    )
+
+
+def watermarks(consumer: Consumer, topic: str, number: int, seconds: float = LEADER_SECONDS) -> tuple[int, int]:
+    """The first offset and the end of a partition, once it has a leader. Raises KafkaException when it gets none."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10, cached=False)
+            return low, high
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+
+
+def _consumer(broker: KraftBroker) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "kseg-lab",
+            # Else an open transaction passes for the end.
+            "isolation.level": "read_uncommitted",
+            "log_level": 0,
+        }
+    )
+
+
+def refused(scenes: Sequence[Scene], see: Callable[[Scene, Path], None]) -> list[str]:
+    """The names of the scenes that the broker did not start on, each tried by itself."""
+    died = []
+    with tempfile.TemporaryDirectory(prefix="kseg-lab-") as work:
+        broker = KraftBroker(VERSION, Path(work), SETTINGS)
+        topic_id = _one_partition(broker, Path(work))
+        for scene in scenes:
+            folder = broker.partition("topic")
+            (folder / "partition.metadata").write_bytes(topic_id)
+            scene.put(folder)
+            mark = broker.log_dir / ".kafka_cleanshutdown"
+            mark.touch() if scene.clean else mark.unlink(missing_ok=True)
+            see(scene, folder)
+            try:
+                broker.start()
+            except RuntimeError:
+                died.append(scene.name)
+            broker.kill()
+    return died
+
+
+def offline(damages: Mapping[str, Callable[[Path], object]], see: Callable[[str, Path], None]) -> list[str]:
+    """Which damages, each in a log dir of its own with one partition, kept the partition from being served."""
+    with tempfile.TemporaryDirectory(prefix="kseg-lab-") as work:
+        dirs = {name: Path(work) / name for name in damages}
+        log_dirs = ",".join(map(str, (Path(work) / "logs", *dirs.values())))
+        broker = KraftBroker(VERSION, Path(work), {**SETTINGS, "log.dirs": log_dirs})
+        with broker:
+            admin = broker.admin()
+            for made in admin.create_topics([NewTopic(name, 1, 1) for name in dirs]).values():
+                made.result(30)
+            paths = {name: _found(name, (broker.log_dir, *dirs.values())) for name in dirs}
+            broker.stop()
+            for name, folder in dirs.items():
+                paths[name].rename(folder / f"{name}-0")
+                Scene(name, True).put(folder / f"{name}-0")
+                damages[name](folder)
+                see(name, folder)
+            broker.start()
+            consumer = _consumer(broker)
+            unserved = [name for name in dirs if not _serves(consumer, name)]
+            consumer.close()
+            broker.kill()
+    return unserved
+
+
+def _serves(consumer: Consumer, topic: str) -> bool:
+    try:
+        return watermarks(consumer, topic, 0, seconds=5)[1] > 0
+    except KafkaException:
+        return False
+
+
+def _found(topic: str, log_dirs: Sequence[Path]) -> Path:
+    def there() -> list[Path]:
+        return [folder for log_dir in log_dirs for folder in log_dir.glob(f"{topic}-0/partition.metadata")]
+
+    wait_for(lambda: bool(there()), topic)
+    return there()[0].parent
+
+
+def _one_partition(broker: KraftBroker, work: Path) -> bytes:
+    with broker:
+        admin = broker.admin()
+        admin.create_topics([NewTopic("topic", 1, 1)])["topic"].result(30)
+        return (_found("topic", [broker.log_dir]) / "partition.metadata").read_bytes()
+
+
+def recorded() -> dict[tuple[str, bool], Outcome]:
+    """What was written down, by scene."""
+    outcomes = [Outcome(**json.loads(line)) for line in RECORDED.read_text(encoding="utf-8").splitlines()]
+    return {(outcome.scene, outcome.clean): outcome for outcome in outcomes}
+
+
+if __name__ == "__main__":
+    RECORDED.parent.mkdir(parents=True, exist_ok=True)
+    RECORDED.write_text("".join(json.dumps(asdict(outcome)) + "\n" for outcome in observe()), encoding="utf-8")
