@@ -17,9 +17,11 @@ KINDS: Mapping[str, str] = {
     "content": "both replicas have these offsets, with different records",
 }
 #: What their counts are of.
-COUNTED = {
-    kind: ("batch", "batches") if kind in ("leader-epoch", "batching", "unopened") else ("record", "records")
-    for kind in KINDS
+COUNTED: Mapping[str, tuple[str, str]] = {
+    **dict.fromkeys(KINDS, ("record", "records")),
+    "leader-epoch": ("batch", "batches"),
+    "batching": ("batch", "batches"),
+    "unopened": ("place", "places"),
 }
 #: Those that leave the content the same.
 SAME_CONTENT = frozenset({"leader-epoch", "batching"})
@@ -49,8 +51,8 @@ class Difference:
     """Offsets ``first_offset`` to ``last_offset`` (inclusive) that differ in one way.
 
     ``lacking`` is the replica, a or b, that has nothing there; None where both have. ``a`` and ``b`` are where the first
-    of them stand. ``count`` are records (an unopened wrapper is one), or entries for leader-epoch, batching and
-    unopened. ``detail`` says more.
+    of them stand. ``count`` are records (an unopened wrapper is one), entries of a for leader-epoch and batching,
+    or places for unopened. ``detail`` says more of the first.
     """
 
     kind: str

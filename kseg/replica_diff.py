@@ -57,6 +57,8 @@ class _Merge:
         self.result = Comparison()
         self._tell = tell
         self._growing: Difference | None = None
+        self._last = 0
+        self._count = 0
 
     def same_entries(self, *, compare_bytes: bool) -> bool:
         """Go past the entries at hand that are the same but for their leader epochs; False where there are none."""
@@ -152,7 +154,8 @@ class _Merge:
         a, b = self.a, self.b
         low = min(a.low, b.low)
         how = _how_they_differ(a.batches, a.row, b.batches, b.row)
-        before, entries = dict(self.result.counts), 0
+        before = dict(self.result.counts)
+        first_of_a, first_of_b = a.batch_count, b.batch_count
         places = _place(a), _place(b)
         a.open()
         b.open()
@@ -160,7 +163,6 @@ class _Merge:
             for replica in (a, b):
                 if replica.opened and replica.i == replica.end:
                     replica.advance()
-                    entries += 1
             if a.opened and b.opened:
                 self._compare_records()
             elif a.opened:
@@ -169,8 +171,9 @@ class _Merge:
                 self._catch_up(b, a)
         if before == self.result.counts:
             high = max(a.last_offset or 0, b.last_offset or 0)
-            detail = how if entries == 2 else "other bounds"
-            self._difference("batching", low, high, 1, detail=detail, places=places)
+            of_a, of_b = a.batch_count - first_of_a, b.batch_count - first_of_b
+            detail = how if of_a == of_b == 1 else "other bounds"
+            self._difference("batching", low, high, of_a, detail=detail, places=places)
             self._reach(high)
 
     def _catch_up(self, here: Replica, there: Replica) -> None:
@@ -189,15 +192,16 @@ class _Merge:
         else:
             count = min(a.end - a.i, b.end - b.i)
             magic = min(a.batches.magic[a.row], b.batches.magic[b.row])
-            same = survey.count_same(
-                a.data, a.records, a.opened_batches, a.i, b.data, b.records, b.opened_batches, b.i, count, magic
-            )
-            if same:
-                self._common_records(a.records.offset[a.i + same - 1])
+            sides = (a.data, a.records, a.opened_batches, a.i, b.data, b.records, b.opened_batches, b.i, count, magic)
+            alike = survey.count_same(*sides)
+            if alike:
+                self._common_records(a.records.offset[a.i + alike - 1])
             else:
-                self._difference("content", a.offset, a.offset, 1, detail=_fields(a, b, magic))
-            a.i += same or 1
-            b.i += same or 1
+                other = survey.count_other(*sides)
+                last = a.records.offset[a.i + other - 1]
+                self._difference("content", a.offset, last, other, detail=_fields(a, b, magic))
+            a.i += alike or other
+            b.i += alike or other
 
     def _records_only(self, here: Replica, there: Replica, end: int | None) -> None:
         """Go past the records before offset ``end``, or all of the entry."""
@@ -237,7 +241,8 @@ class _Merge:
         result.counts[kind] = result.counts.get(kind, 0) + count
         alike = growing is not None and (growing.kind, growing.lacking) == (kind, lacking)
         if growing is not None and alike and (kind == "content" or growing.detail == detail):
-            self._growing = replace(growing, last_offset=last, count=growing.count + count)
+            self._last = last
+            self._count += count
             return
         self.flush()
         here = places or (
@@ -246,6 +251,7 @@ class _Merge:
         )
         result.stretches[kind] = result.stretches.get(kind, 0) + 1
         self._growing = Difference(kind, first, last, lacking, count, *here, detail)
+        self._last, self._count = last, count
         if kind == "content" and result.first_difference is None:
             result.first_difference = self._growing
 
@@ -253,7 +259,7 @@ class _Merge:
         """Tell of the difference that does not grow any more."""
         growing, self._growing = self._growing, None
         if growing is not None:
-            self._tell(growing)
+            self._tell(replace(growing, last_offset=self._last, count=self._count))
 
 
 def _place(replica: Replica) -> Place | None:

@@ -75,6 +75,13 @@ cpdef long long count_same(
     long long magic
 ) except -1
 
+@cython.locals(n=cython.longlong)
+cpdef long long count_other(
+    const unsigned char[::1] left, RecordColumns left_records, BatchColumns left_batches, Py_ssize_t i,
+    const unsigned char[::1] right, RecordColumns right_records, BatchColumns right_batches, Py_ssize_t j, long long count,
+    long long magic
+) except -1
+
 @cython.locals(row=cython.Py_ssize_t, left_type=cython.longlong, right_type=cython.longlong)
 cdef bint same_timestamp(
     RecordColumns left_records, BatchColumns left_batches, Py_ssize_t i, RecordColumns right_records,

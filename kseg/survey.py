@@ -249,6 +249,21 @@ def count_same(
     return count
 
 
+def count_other(
+    left: Any, left_records: RecordColumns, left_batches: BatchColumns, i: int,
+    right: Any, right_records: RecordColumns, right_batches: BatchColumns, j: int, count: int, magic: int,
+) -> int:  # fmt: skip
+    """How many of ``count`` records from rows ``i`` and ``j`` on have the same offsets and are not the same."""
+    n = 0
+    while n < count and left_records.offset[i] == right_records.offset[j]:
+        if count_same(left, left_records, left_batches, i, right, right_records, right_batches, j, 1, magic):
+            return n
+        n += 1
+        i += 1
+        j += 1
+    return n
+
+
 def same_timestamp(
     left_records: RecordColumns, left_batches: BatchColumns, i: int,
     right_records: RecordColumns, right_batches: BatchColumns, j: int,
