@@ -6,7 +6,7 @@ import base64
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -65,10 +65,9 @@ def serve_several(
                 create_topic(broker, topic, limits)
             broker.stop()
             for topic, files in partitions.items():
-                _put(files, broker.partition(topic), trusted or crashed)
+                put(files, broker.partition(topic), side_files=trusted or crashed)
             if not trusted:
-                for name in PROOFS_OF_A_CLEAN_STOP:
-                    (broker.log_dir / name).unlink(missing_ok=True)
+                forget_clean_stop(broker)
             broker.start()
             rows = {topic: consume(broker, topic) for topic in partitions}
         for topic, folder in (keep or {}).items():
@@ -76,29 +75,25 @@ def serve_several(
         return rows
 
 
-def _put(source: Path, target: Path, trusted: bool) -> None:
+def forget_clean_stop(broker: KraftBroker) -> None:
+    """Have the stopped broker recover every partition from its first byte."""
+    for name in PROOFS_OF_A_CLEAN_STOP:
+        (broker.log_dir / name).unlink(missing_ok=True)
+
+
+def put(source: Path, target: Path, *, side_files: bool) -> None:
+    """Have the segments of `source` in a stopped broker's partition folder, and nothing else."""
     for pattern in ("*.log", *SIDE_FILES):
         for file in target.glob(pattern):
             file.unlink()
-    for pattern in ("*.log", *(SIDE_FILES if trusted else ())):
+    for pattern in ("*.log", *(SIDE_FILES if side_files else ())):
         for file in source.glob(pattern):
             shutil.copyfile(file, target / file.name)
 
 
 def consume(broker: KraftBroker, topic: str) -> list[Row]:
     """Every record of partition 0, open and aborted transactions included. Raises TimeoutError, RuntimeError."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": "kseg-lab",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "check.crcs": True,
-            "isolation.level": "read_uncommitted",
-            "auto.offset.reset": "earliest",
-            "log_level": 0,
-        }
-    )
+    consumer = _consumer(broker)
     rows: list[Row] = []
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
@@ -115,6 +110,50 @@ def consume(broker: KraftBroker, topic: str) -> list[Row]:
         raise TimeoutError(f"{topic}: no end after {len(rows)} records")
     finally:
         consumer.close()
+
+
+def seek(broker: KraftBroker, topic: str, offsets: Sequence[int]) -> list[int | None]:
+    """The offset of the first record that a consumer gets from each of `offsets` on; None at the end."""
+    consumer = _consumer(broker)
+    found: list[int | None] = []
+    try:
+        for offset in offsets:
+            consumer.assign([TopicPartition(topic, 0, offset)])
+            message = consumer.poll(CONSUME_SECONDS)
+            if message is None:
+                raise TimeoutError(f"{topic}: nothing came from offset {offset} on")
+            found.append(None if message.error() else message.offset())
+    finally:
+        consumer.close()
+    return found
+
+
+def find(broker: KraftBroker, topic: str, timestamps: Sequence[int]) -> list[int | None]:
+    """What a consumer's offsetsForTimes says of each timestamp; None where there is no such record."""
+    consumer = _consumer(broker)
+    try:
+        answers = [
+            consumer.offsets_for_times([TopicPartition(topic, 0, timestamp)], timeout=CONSUME_SECONDS)[0]
+            for timestamp in timestamps
+        ]
+    finally:
+        consumer.close()
+    return [None if answer.offset < 0 else answer.offset for answer in answers]
+
+
+def _consumer(broker: KraftBroker) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "kseg-lab",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "check.crcs": True,
+            "isolation.level": "read_uncommitted",
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+        }
+    )
 
 
 def _row(message: Message) -> Row:
