@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from kseg.conversion import Conversion
     from kseg.convert import Result
 
+#: Names that are shown of files that are not in a copy.
+LISTED = 20
+
 
 @click.command()
 @click.argument("direction", metavar="A-to-B")
@@ -47,7 +50,8 @@ def convert(direction: str, source: str, target: str, jobs: int | None, format_n
         result = run(source, target, Plan.of(direction, **options), notes, progress, jobs or cores())
     _SUMMARIES[format_name](result)
     if result.left_out:
-        note(f"not copied: {', '.join(result.left_out)}")
+        more = len(result.left_out) - LISTED
+        note(f"not copied: {', '.join(result.left_out[:LISTED])}{f' and {more} more' if more > 0 else ''}")
     for conversion in result.segments:
         _note_size(conversion)
     for line in result.failed:
@@ -66,23 +70,34 @@ def _note_size(conversion: Conversion) -> None:
 
 
 def _write_text(result: Result) -> None:
+    from kseg.conversion import Conversion
+
+    for one in result.segments:
+        _write_lines(one)
+    if len(result.segments) > 1:
+        total = Conversion("", f"in all, {len(result.segments)} segments")
+        for one in result.segments:
+            total.absorb(one)
+        _write_lines(total)
+
+
+def _write_lines(one: Conversion) -> None:
     from kseg.conversion import LOSSES
     from kseg.escapes import escape_controls
 
-    for one in result.segments:
-        lines = [
-            f"{one.target}",
-            f"  entries  {one.entries_before} -> {one.entries_after}, {one.copied} of them copied as they were",
-            f"  records  {one.records}, read back and compared",
-            f"  bytes    {one.bytes_before} -> {one.bytes_after}",
-            f"  codecs   {_counts(one.codecs_before)} -> {_counts(one.codecs_after)}",
-        ]
-        if one.skipped or one.lost_bytes:
-            lines.append(f"  skipped  {one.skipped} damaged entries; {one.lost_bytes} bytes are lost in all")
-        for kind, loss in one.lost.items():
-            offsets = f"offsets {loss.first_offset} to {loss.last_offset}"
-            lines.append(f"  lost     {kind}: {loss.count} {LOSSES[kind]}, {offsets}")
-        click.echo("\n".join(map(escape_controls, lines)))
+    lines = [
+        one.target,
+        f"  entries  {one.entries_before} -> {one.entries_after}, {one.copied} of them copied as they were",
+        f"  records  {one.records}, read back and compared",
+        f"  bytes    {one.bytes_before} -> {one.bytes_after}",
+        f"  codecs   {_counts(one.codecs_before)} -> {_counts(one.codecs_after)}",
+    ]
+    if one.skipped or one.lost_bytes:
+        lines.append(f"  skipped  {one.skipped} damaged entries; {one.lost_bytes} bytes are lost in all")
+    for kind, loss in one.lost.items():
+        offsets = f"offsets {loss.first_offset} to {loss.last_offset}"
+        lines.append(f"  lost     {kind}: {loss.count} {LOSSES[kind]}, {offsets}")
+    click.echo("\n".join(map(escape_controls, lines)))
 
 
 def _counts(codecs: Counter[str]) -> str:

@@ -70,7 +70,8 @@ def convert(
     goal = Path(os.path.abspath(target))
     refuse_overlap(source, goal)
     if not os.path.isdir(source):
-        refuse_foreign(goal)
+        if goal.is_dir():
+            raise UsageError(f"{target} is a folder: DST is the segment to write, as {goal / os.path.basename(source)}")
         return Result(list(convert_segments([(source, goal)], plan, report, progress, jobs)))
     folder = PartitionFolder(Path(source))
     run = _Run(folder.path, plan, report, progress, jobs)

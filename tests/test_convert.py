@@ -544,6 +544,11 @@ def test_a_log_dir_becomes_one(partition: Path, tmp_path: Path) -> None:
     assert "topic-0 exists: --force" in again.stderr
     assert run("v1-to-v2", "--force", "--skip-damaged", logs, target).exit_code == 1
     assert sorted(path.name for path in target.iterdir()) == ["topic-0", "topic-1", "topic-2"]
+    jsonl = run("v1-to-v2", "--force", "--skip-damaged", "--format", "jsonl", logs, target)
+    text = run("v1-to-v2", "--force", "--skip-damaged", logs, target)
+    records = [json.loads(line)["records"] for line in jsonl.stdout.splitlines()]
+    assert "in all, 6 segments" in text.stdout
+    assert f"records  {sum(records)}, read" in text.stdout
 
 
 def test_damage_in_one_segment_leaves_no_folder(partition: Path, tmp_path: Path) -> None:
@@ -585,6 +590,14 @@ def test_an_existing_target_is_kept_without_force(partition: Path, tmp_path: Pat
     assert run("v1-to-v2", "--force", partition, tmp_path / "topic-1").exit_code == 0
     assert not (tmp_path / "topic-1" / "00000000000000000999.log").exists()
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_segment_has_no_folder_for_a_target(partition: Path, tmp_path: Path) -> None:
+    source = partition / "00000000000000000100.log"
+    (tmp_path / "new").mkdir()
+    done = run("any-to-v2", "--force", source, tmp_path / "new")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert str(tmp_path / "new" / source.name) in done.stderr
 
 
 def test_the_source_cannot_be_the_target(partition: Path, tmp_path: Path) -> None:
