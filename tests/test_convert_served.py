@@ -126,7 +126,7 @@ def test_a_broker_lives_with_it(tmp_path: Path) -> None:
     with KraftBroker(VERSION, tmp_path / "broker", {"max.message.bytes": str(1 << 27)}) as broker:
         for topic in served:
             create_topic(broker, topic.name, {})
-        create_topic(broker, compacted.name, COMPACT)
+        create_topic(broker, compacted.name, {**COMPACT, "segment.ms": "1000"})
         broker.stop()
         for topic in (*served, compacted):
             serve.put(topic.folder, broker.partition(topic.name), side_files=True)
