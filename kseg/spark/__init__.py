@@ -1,7 +1,7 @@
 """Log segments as Spark tables: ``spark.read.format("kseg").load("/var/kafka-logs")``.
 
 Spark finds the format by itself (``pyspark_kseg``); ``register`` names it to a session that has already looked, and
-turns on what it is faster and clearer with.
+turns on what makes errors clear.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Settings of a session: filters reach the reader, and an error is its one line.
+#: Settings of a session: an error is its one line.
 SETTINGS = {
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.pyspark.udf.hideTraceback.enabled": "true",
 }
 
@@ -28,7 +27,7 @@ def register(spark: SparkSession) -> None:
 
 
 def session(master: str = "local[*]", **settings: Any) -> SparkSession:
-    """A session with kseg registered; see ``kseg.spark.session.start``."""
-    from kseg.spark.session import start
+    """A session with kseg registered; see ``kseg.spark.launch.start``."""
+    from kseg.spark.launch import start
 
     return start(master, settings)

@@ -78,7 +78,11 @@ def _smaller(a: int | None, b: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Checked options; ``columns`` are those of the view that are wanted, in their order."""
+    """Checked options; ``columns`` are those of the view that are wanted, in their order.
+
+    ``pushdown`` is opt-in. Spark, up to 4.3 at least, keeps what a filter left of a source for later queries of the
+    same DataFrame, and has one plan's scans of it all read what the last one's filters left: rows would be missing.
+    """
 
     paths: tuple[str, ...]
     view: str = "records"
@@ -88,6 +92,7 @@ class Options:
     limits: Limits = field(default_factory=Limits)
     verify_crc: bool = True
     split_bytes: int = SPLIT_BYTES
+    pushdown: bool = False
 
 
 def parse(given: Mapping[str, str], schema: Iterable[tuple[str, str]] | None = None) -> Options:
@@ -118,12 +123,13 @@ def parse(given: Mapping[str, str], schema: Iterable[tuple[str, str]] | None = N
         ),
         verify_crc=_choice("verifycrc", options, ("true", "false"), "true") == "true",
         split_bytes=_size(options.get("splitbytes")),
+        pushdown=_choice("pushdown", options, ("true", "false"), "false") == "true",
     )
 
 
 _KNOWN = (
     "path", "paths", "view", "columns", "mode", "isolation", "topics", "partitions", "offsets", "since", "until",
-    "verifycrc", "splitbytes",
+    "verifycrc", "splitbytes", "pushdown",
 )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from kseg.segment import SegmentReader, Window
 from kseg.spark.facts import segment_row
 from kseg.spark.options import Limits, Options
 from kseg.spark.planning import Piece, Split
+from kseg.spark.views import VIEWS
 from kseg.storage import open_range, open_source
 from kseg.validate import Settings, policy_for, validate_segment
 
@@ -75,10 +76,19 @@ class Damage:
         if self._mode == "permissive":
             self.rows.append({"file": path, "position": position, "offset": offset, "damage": what})
 
+    def taken(self, task: Task) -> Iterator[pa.RecordBatch]:
+        """The rows so far, as the task's columns have them; they are forgotten then."""
+        for at in range(0, len(self.rows), BATCH_ROWS):
+            yield from_rows(task.options.columns, self.rows[at : at + BATCH_ROWS])
+        self.rows.clear()
+
 
 def _records(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
-    gathered = RecordRows(task.options.columns)
-    exact = _row_filter(task)
+    bounds = _bounds(task.limits)
+    wanted = task.options.columns
+    # What the bounds look at is gathered, too, and left out of what is given.
+    hidden = [column for column in VIEWS["records"] if column.name in bounds and column not in wanted]
+    gathered = RecordRows([*wanted, *hidden])
     for piece in split.pieces:
         damage = Damage(piece, task.options.mode)
         place = Place.of(piece.file.path)
@@ -88,18 +98,35 @@ def _records(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
                 _pass_over(window, _unwanted(piece, task))
                 for chunk in opener.chunks(window):
                     for data, first, stop in payload_runs(chunk):
-                        yield from map(exact, gathered.add(place, chunk, data, first, stop))
+                        for batch in gathered.add(place, chunk, data, first, stop):
+                            yield _within(batch, bounds, len(wanted))
+                if len(damage.rows) >= BATCH_ROWS:
+                    yield from damage.taken(task)
         except Damaged:
             raise
         except KsegError as error:
             damage.add(str(error))
-        yield from _damage_rows(task, damage)
-    yield from map(exact, gathered.finish())
+        yield from damage.taken(task)
+    for batch in gathered.finish():
+        yield _within(batch, bounds, len(wanted))
 
 
-def _damage_rows(task: Task, damage: Damage) -> Iterator[pa.RecordBatch]:
-    for at in range(0, len(damage.rows), BATCH_ROWS):
-        yield from_rows(task.options.columns, damage.rows[at : at + BATCH_ROWS])
+def _bounds(limits: Limits) -> dict[str, tuple[int | None, int | None]]:
+    """The columns that the limits bound, with what bounds them."""
+    bounds = {"offset": (limits.first_offset, limits.end_offset), "timestamp_ms": (limits.since, limits.until)}
+    return {name: bound for name, bound in bounds.items() if bound != (None, None)}
+
+
+def _within(batch: Any, bounds: Mapping[str, tuple[int | None, int | None]], columns: int) -> Any:
+    """The rows of a record batch that are within the bounds, and the first ``columns`` of its columns."""
+    import pyarrow.compute as pc
+
+    for name, (first, end) in bounds.items():
+        if first is not None:
+            batch = batch.filter(pc.greater_equal(batch.column(name), first))
+        if end is not None:
+            batch = batch.filter(pc.less(batch.column(name), end))
+    return batch.select(range(columns)) if columns < batch.num_columns else batch
 
 
 def _windows(piece: Piece, task: Task, damage: Damage) -> Iterator[Window]:
@@ -137,31 +164,6 @@ def _pass_over(window: Window, unwanted: Callable[[Any, int], bool] | None) -> N
     for row in range(batches.count):
         if unwanted(batches, row):
             batches.crc_state[row] = kernel.CRC_BAD
-
-
-def _row_filter(task: Task) -> Callable[[Any], Any]:
-    """Leaves in a record batch the rows within the limits, as far as its columns show them."""
-    import pyarrow.compute as pc
-
-    limits, names = task.limits, {column.name for column in task.options.columns}
-    bounds = [
-        (name, first, end)
-        for name, first, end in (
-            ("offset", limits.first_offset, limits.end_offset),
-            ("timestamp_ms", limits.since, limits.until),
-        )
-        if name in names and (first is not None or end is not None)
-    ]
-
-    def exact(batch: Any) -> Any:
-        for name, first, end in bounds:
-            if first is not None:
-                batch = batch.filter(pc.greater_equal(batch.column(name), first))
-            if end is not None:
-                batch = batch.filter(pc.less(batch.column(name), end))
-        return batch
-
-    return exact
 
 
 def _batches(task: Task, split: Split) -> Iterator[pa.RecordBatch]:

@@ -77,8 +77,9 @@ class KsegReader(DataSourceReader):
         return _PushFilters(self)
 
     def push(self, filters: list[Filter]) -> list[Filter]:
-        """Narrow the limits. All filters are given back: the rows may still hold what they exclude."""
-        self.limits = narrowed(self.options.limits, filters)
+        """Narrow the limits, if that was asked for. All filters are given back: rows may still hold what they exclude."""
+        if self.options.pushdown:
+            self.limits = narrowed(self.options.limits, filters)
         return filters
 
     def partitions(self) -> list[InputPartition]:
