@@ -33,11 +33,11 @@ def expected(folder: Path) -> dict[str, list[dict[str, Any]]]:
 def dumped(path: Path, deep: bool) -> list[dict[str, Any]]:
     """Rows as `kseg dump --format jsonl --bytes base64` writes them, the file as its base name."""
     found: list[Finding] = []
-    out = io.StringIO()
+    out = io.TextIOWrapper(io.BytesIO())
     view = View(deep=deep, encoding="base64", terminal=False)
     write_jsonl(dump_segment(str(path), deep=deep, report=found.append), out, view)
     assert [finding for finding in found if finding.rule not in ("codec-quirk", "zero-tail")] == []
-    return [{**json.loads(line), "file": path.name} for line in out.getvalue().split("\n") if line]
+    return [{**json.loads(line), "file": path.name} for line in out.detach().getvalue().decode().split("\n") if line]
 
 
 def test_there_are_fixtures_of_every_generation() -> None:
