@@ -9,16 +9,23 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kseg.convert import PartitionFolder, copy_file, partitions_of, refuse_foreign, refuse_overlap
 from kseg.errors import NotASegmentError, UnreadableError, UsageError
+from kseg.folders import (
+    LOG_NAME,
+    PartitionFolder,
+    copy_file,
+    each_partition,
+    refuse_folder,
+    refuse_foreign,
+    refuse_overlap,
+)
 from kseg.losses import Lost, Salvaged, Tell
 from kseg.repair_segment import Plan, repair_segment
 from kseg.rewrite import DamagedError
-from kseg.safe_output import refuse_existing, whole_folder, writing
+from kseg.safe_output import refuse_existing, whole_folder
 from kseg.storage import STDIN, base_offset_of
 from kseg.txn_index import Transactions
 from kseg.validate import Progress, no_progress
@@ -26,8 +33,10 @@ from kseg.validate import Progress, no_progress
 # They speak of offsets and producers, and stay true of the log as far as it is the same; KRaft's are whole in themselves.
 _KEPT = re.compile(r"partition\.metadata|leader-epoch-checkpoint|quorum-state|\d{20}-\d{10}\.checkpoint")
 _SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
-_LOG = re.compile(r"\d{20}\.log")
 _REBUILT = re.compile(r"\d{20}\.(index|timeindex|txnindex)")
+
+# What is wrong with one partition of a log dir, and with none of the others.
+_EXCUSED = (UnreadableError, NotASegmentError, DamagedError)
 
 
 @dataclass(slots=True)
@@ -63,6 +72,46 @@ class _Run:
     progress: Progress
     result: Result
 
+    def repair_partition(self, partition: PartitionFolder, target: Path) -> None:
+        plan = self.plan
+        if plan.dry_run:
+            self._repair_logs(partition, target, target)
+            return
+        if not plan.force:
+            refuse_existing([target])
+        refuse_foreign(target)
+        with whole_folder(target, replace=plan.force) as folder:
+            segments = self._repair_logs(partition, folder, target)
+            for name in partition.names:
+                if LOG_NAME.fullmatch(name) or _REBUILT.fullmatch(name):
+                    continue
+                if _still_true(name, segments) and not plan.indexes_only:
+                    copy_file(partition.path / name, folder / name)
+                else:
+                    self.result.left_out.append(str((partition.path / name).relative_to(self.root)))
+
+    def _repair_logs(self, partition: PartitionFolder, folder: Path, target: Path) -> list[Salvaged]:
+        txns = Transactions()
+        _seed(txns, partition.path / (partition.logs[0].removesuffix(".log") + ".snapshot"))
+        segments = []
+        for name, following in zip(partition.logs, [*partition.logs[1:], None], strict=True):
+            ceiling = None if following is None else base_offset_of(following)
+            source = partition.path / name
+            try:
+                segment = repair_segment(
+                    str(source), folder / name, self.plan, self.tell, self.progress, txns=txns, ceiling=ceiling
+                )
+            except NotASegmentError as error:
+                if self.plan.indexes_only:
+                    raise
+                segment = _all_lost(source, str(error), ceiling, self.tell)
+            segment.target = str(target / name)
+            segments.append(segment)
+        self.result.segments += segments
+        if not self.plan.dry_run:
+            self.result.open_transactions += [(target.name, *entry) for entry in txns.open.items()]
+        return segments
+
 
 def repair(
     source: str, target: str | None, plan: Plan, tell: Tell = _silence, progress: Progress = no_progress
@@ -86,16 +135,18 @@ def repair(
     result = Result()
     if not os.path.isdir(source):
         if target is not None:
-            refuse_foreign(goal)
+            refuse_folder(goal, source)
         result.segments.append(repair_segment(source, goal, plan, tell, progress))
         result.left_out += [] if plan.dry_run else _beside(source)
         return result
-    partition = PartitionFolder(Path(source))
-    run = _Run(partition.path, plan, tell, progress, result)
-    if partition.logs:
-        _repair_partition(partition, goal, run)
-    else:
-        _repair_log_dir(partition, goal, run)
+    folder = PartitionFolder(Path(source))
+    run = _Run(folder.path, plan, tell, progress, result)
+    if folder.logs:
+        run.repair_partition(folder, goal)
+        return result
+    write = not plan.dry_run
+    result.failed, others = each_partition(folder, goal, run.repair_partition, _EXCUSED, write=write, force=plan.force)
+    result.left_out += others if write else []
     return result
 
 
@@ -104,69 +155,6 @@ def _beside(source: str) -> list[str]:
     stem, folder = os.path.basename(source).removesuffix(".log"), os.path.dirname(source)
     names = (stem + suffix for suffix in (".txnindex", ".snapshot"))
     return [name for name in names if os.path.exists(os.path.join(folder, name))]
-
-
-def _repair_log_dir(root: PartitionFolder, target: Path, run: _Run) -> None:
-    """Each partition folder into one of its own; one that can't be read does not keep the others from it."""
-    # All are looked at first: what is refused is refused before the work of hours.
-    partitions = partitions_of(root)
-    if not run.plan.dry_run:
-        if not run.plan.force:
-            refuse_existing([target / partition.path.name for partition in partitions])
-        with writing(target):
-            target.mkdir(exist_ok=True)
-    for partition in partitions:
-        try:
-            _repair_partition(partition, target / partition.path.name, run)
-        except (UnreadableError, NotASegmentError, DamagedError) as error:
-            run.result.failed.append(str(error))
-    if not run.plan.dry_run:
-        with suppress(OSError):
-            target.rmdir()  # nothing came to be in it
-        done = {partition.path.name for partition in partitions}
-        run.result.left_out += [name for name in root.names if name not in done]
-
-
-def _repair_partition(partition: PartitionFolder, target: Path, run: _Run) -> None:
-    plan = run.plan
-    if plan.dry_run:
-        _repair_logs(partition, target, target, run)
-        return
-    if not plan.force:
-        refuse_existing([target])
-    refuse_foreign(target)
-    with whole_folder(target, replace=plan.force) as folder:
-        segments = _repair_logs(partition, folder, target, run)
-        for name in partition.names:
-            if _LOG.fullmatch(name) or _REBUILT.fullmatch(name):
-                continue
-            if _still_true(name, segments) and not plan.indexes_only:
-                copy_file(partition.path / name, folder / name)
-            else:
-                run.result.left_out.append(str((partition.path / name).relative_to(run.root)))
-
-
-def _repair_logs(partition: PartitionFolder, folder: Path, target: Path, run: _Run) -> list[Salvaged]:
-    txns = Transactions()
-    _seed(txns, partition.path / (partition.logs[0].removesuffix(".log") + ".snapshot"))
-    segments = []
-    for name, following in zip(partition.logs, [*partition.logs[1:], None], strict=True):
-        ceiling = None if following is None else base_offset_of(following)
-        source = partition.path / name
-        try:
-            segment = repair_segment(
-                str(source), folder / name, run.plan, run.tell, run.progress, txns=txns, ceiling=ceiling
-            )
-        except NotASegmentError as error:
-            if run.plan.indexes_only:
-                raise
-            segment = _all_lost(source, str(error), ceiling, run.tell)
-        segment.target = str(target / name)
-        segments.append(segment)
-    run.result.segments += segments
-    if not run.plan.dry_run:
-        run.result.open_transactions += [(target.name, *entry) for entry in txns.open.items()]
-    return segments
 
 
 def _seed(txns: Transactions, snapshot: Path) -> None:

@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[1] / "kseg"
 ORDER = """
     log_format errors escapes sniff control_records progress engine conversion
     codec_libraries snappy_blocks lz4_frames zstd_frames compression
-    findings settings storage safe_output
+    findings settings storage safe_output folders
     checksums kernel records heads tape search resync segment
     splitting stretch encoder survey chunk gather deep_iteration rows
     side_reading indexes producer_snapshot txn_index index_files checkpoint_files metadata_files side_files
