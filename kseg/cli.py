@@ -232,8 +232,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     """
     from kseg.parallel import cores, validate_files
     from kseg.progress import shown
-    from kseg.side_files import find_files
-    from kseg.storage import SegmentFile, refuse_as_output, total_size
+    from kseg.storage import SegmentFile, is_folder, refuse_as_output, total_size
     from kseg.validate import FileResult, Progress, Settings, Summary
 
     options = _with_settings(context)
@@ -252,6 +251,11 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     files: list[SegmentFile] = []
     passed_over: list[str] = []
     for path in paths:
+        if not is_folder(path):
+            files.append(SegmentFile(path))
+            continue
+        from kseg.side_files import find_files
+
         try:
             files += find_files(path, passed_over.append)
         except KsegError as error:

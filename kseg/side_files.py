@@ -21,7 +21,7 @@ from kseg.kernel import increment_sequence
 from kseg.log_format import NO_TIMESTAMP
 from kseg.producer_snapshot import ProducerState
 from kseg.rows import Column, Row
-from kseg.storage import SegmentFile, Source, is_folder, partition_of, segments_in, walk_folders
+from kseg.storage import SegmentFile, Source, partition_of, segments_in, walk_folders
 from kseg.txn_index import AbortedTxn
 
 #: From a source, the offset in its name (0 where none is) and a report, to (byte, entry) of each entry.
@@ -247,14 +247,11 @@ def side_row(file: str, side: SideFile, position: int, entry: tuple[Any, ...]) -
 
 
 def find_files(path: str, unknown: Callable[[str], None]) -> Iterator[SegmentFile]:
-    """Segments and side files that a PATH stands for: itself, or those of a folder and all below it.
+    """The segments and side files of a folder and all below it.
 
     ``unknown`` is told the other files, also those with a suffix: they are no part of the log yet, or no more. Raises
     UnreadableError where there is nothing.
     """
-    if not is_folder(path):
-        yield SegmentFile(path)
-        return
     nothing = True
     for folder, names in walk_folders(path):
         for file in (*segments_in(folder, names), *_side_files_in(folder, names, unknown)):

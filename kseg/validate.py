@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kseg.checks import BATCH_CHECKS, History, Limits
 from kseg.chunk import Chunk
@@ -16,8 +17,10 @@ from kseg.kraft_snapshot import SnapshotEnds
 from kseg.log_format import DEFAULT_MAX_MESSAGE_BYTES
 from kseg.record_checks import RECORD_CHECKS
 from kseg.segment import SegmentReader
-from kseg.side_files import Recognised, recognise
 from kseg.storage import SegmentFile, Source, base_offset_of, is_snapshot, open_source
+
+if TYPE_CHECKING:
+    from kseg.side_files import Recognised
 
 #: Findings of one rule that are handed on for each file; all are counted.
 MAX_PER_RULE = 16
@@ -127,7 +130,7 @@ class Tally:
     """A report that weighs findings of one file, counts them and keeps the first few of each rule."""
 
     def __init__(self, file: str, policy: Policy, limit: int) -> None:
-        side = recognise(file) is not None
+        side = _side_file(file) is not None
         self.summary = Summary(files=int(not side), side_files=int(side))
         self.verdicts: list[Verdict] = []
         self._file = file
@@ -174,7 +177,7 @@ def validate_segment(
     tally = new_tally(file, settings)
     try:
         with open_source(file.path) as source:
-            if known := recognise(file.path):
+            if known := _side_file(file.path):
                 _walk_side_file(source, known, tally, progress)
             else:
                 run_checks(source, settings, tally, progress, watch)
@@ -182,6 +185,14 @@ def validate_segment(
         tally.summary.unread = 1
         return tally.result(str(error))
     return tally.result()
+
+
+def _side_file(path: str) -> Recognised | None:
+    if base_offset_of(path) is not None:
+        return None  # a segment: the decoders of all the others need not be loaded
+    from kseg.side_files import recognise
+
+    return recognise(path)
 
 
 def _walk_side_file(source: Source, known: Recognised, tally: Tally, progress: Progress) -> None:
