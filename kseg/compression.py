@@ -5,8 +5,10 @@ refuse is a `CodecError` here, what they pass over in silence is read, and named
 believed before it is checked, no output passes the caller's limit, and a stream without its end is an error, never a
 short result.
 
-This is the hottest path. So each codec has a short road for the batch that Kafka writes, one call of the library that
-also proves the stream whole; what is large, odd or broken starts again on the long road, which finds out what it is.
+This is the hottest path. So each codec has a short road for the batch that Kafka writes, few calls of the library that
+also prove the stream whole; what is large, odd or broken starts again on the long road, which finds out what it is.
+Snappy and LZ4 go the short road into a buffer of the caller's, used again for batch after batch: new ones cost more than
+the inflating does.
 """
 
 from __future__ import annotations
@@ -23,18 +25,18 @@ from kseg.codec_libraries import Buffer, CodecError, DecompressionLimit
 class Codec:
     """One codec of attributes bits 0-2 (Kafka's `CompressionType`).
 
-    `decompress(data, limit, magic, quirks)` and `compress(data, magic, level)` are this module's functions without the
-    look-up, for loops over many small batches. `first_magic` is the first record version that may carry the codec.
+    `decompress(data, limit, magic, quirks, room)` and `compress(data, magic, level)` are this module's functions without
+    the look-up, for loops over many small batches. `first_magic` is the first record version that may carry the codec.
     """
 
     id: int
     name: str
-    decompress: Callable[[Buffer, int, int, list[str] | None], Buffer]
+    decompress: Callable[[Buffer, int, int, list[str] | None, memoryview | None], Buffer]
     compress: Callable[[Buffer, int, int | None], bytes]
     first_magic: int = 0
 
 
-def _copy(data: Buffer, limit: int, magic: int, quirks: list[str] | None) -> bytes:
+def _copy(data: Buffer, limit: int, magic: int, quirks: list[str] | None, room: memoryview | None) -> bytes:
     if len(data) > limit:
         raise DecompressionLimit(limit)
     return bytes(data)
@@ -55,7 +57,7 @@ _GZIP_STEP = 1 << 25  # more than one step can make
 _GZIP_SMALLEST_MEMBER = 18
 
 
-def _gunzip(data: Buffer, limit: int, magic: int, quirks: list[str] | None) -> Buffer:
+def _gunzip(data: Buffer, limit: int, magic: int, quirks: list[str] | None, room: memoryview | None) -> Buffer:
     inflater = zlib.decompressobj(_GZIP_WBITS)
     try:
         out = inflater.decompress(data, _GZIP_SHORT if limit > _GZIP_SHORT else limit + 1)
@@ -111,10 +113,19 @@ def codec_name(codec_id: int) -> str:
     return codec.name if codec else f"codec-{codec_id}"
 
 
-def decompress(codec_id: int, data: Buffer, *, limit: int, magic: int = 2, quirks: list[str] | None = None) -> Buffer:
-    """The inflated bytes of a batch's or wrapper's payload, at most `limit` of them, in a buffer of their own.
+def decompress(
+    codec_id: int,
+    data: Buffer,
+    *,
+    limit: int,
+    magic: int = 2,
+    quirks: list[str] | None = None,
+    room: memoryview | None = None,
+) -> Buffer:
+    """The inflated bytes of a batch's or wrapper's payload, at most `limit` of them.
 
-    `data` is contiguous bytes. `magic` is the batch's: it decides whether a wrong LZ4 header checksum is read (magic 0,
+    They are in the front of `room` where that serves (more of it may have been written to), else in a buffer of their
+    own. `data` is contiguous bytes. `magic` is the batch's: it decides whether a wrong LZ4 header checksum is read (magic 0,
     KAFKA-3160) and whether zstd is legal (magic 2, KIP-110). To `quirks` are appended the names of oddities that Kafka
     reads without a word: "lz4-header-checksum", "lz4-content-size", "lz4-content-checksum", "trailing-bytes",
     "snappy-unframed", "snappy-little-endian".
@@ -126,7 +137,7 @@ def decompress(codec_id: int, data: Buffer, *, limit: int, magic: int = 2, quirk
     codec = CODECS.get(codec_id)
     if codec is None:
         raise CodecError(f"unknown codec {codec_id}")
-    return codec.decompress(data, limit, magic, quirks)
+    return codec.decompress(data, limit, magic, quirks, room)
 
 
 def compress(codec_id: int, data: Buffer, *, magic: int = 2, level: int | None = None) -> bytes:

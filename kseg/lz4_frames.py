@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 from kseg.codec_libraries import Buffer, CodecError, DecompressionLimit, libraries, one_line
 
 # --- lz4, little-endian: magic · FLG · BD · [content size] · HC · {length 4 · block · [checksum]}* · 0 4 · [checksum]
@@ -12,7 +14,8 @@ _LZ4_HEADER = _LZ4_MAGIC + b"\x60\x40\x82"
 # Its header in magic 0, HC computed over the frame's magic too: brokers before 0.10 refuse any other (KAFKA-3160).
 _LZ4_HEADER_V0 = _LZ4_MAGIC + b"\x60\x40\x1a"
 _LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE, _LZ4_CONTENT_CHECKSUM = 0x10, 0x08, 0x04
-_LZ4_SHORT = 32 * 1024  # input of the short road
+_LZ4_BLOCK_LENGTH = struct.Struct("<I")
+_LZ4_STORED = 1 << 31  # of a block's length: it is not compressed
 _LZ4_BLOCK = 64 * 1024
 _LZ4_PIECE = 1 << 20
 
@@ -20,28 +23,47 @@ _LZ4_PIECE = 1 << 20
 _LZ4_IGNORED = {"frameSize_wrong": "lz4-content-size", "contentChecksum_invalid": "lz4-content-checksum"}
 
 
-def decompress(data: Buffer, limit: int, magic: int, quirks: list[str] | None) -> Buffer:
+def decompress(data: Buffer, limit: int, magic: int, quirks: list[str] | None, room: memoryview | None) -> Buffer:
     if data[:7] != _LZ4_HEADER:
         view = memoryview(data)
         _check_lz4_descriptor(view)
         if magic == 0 and view[:7] == _LZ4_HEADER_V0:
-            inflated = decompress(b"".join((_LZ4_HEADER, view[7:])), limit, magic, quirks)
+            inflated = decompress(b"".join((_LZ4_HEADER, view[7:])), limit, magic, quirks, room)
             if quirks is not None:
                 quirks.append("lz4-header-checksum")
             return inflated
-    size = len(data)
-    room = _LZ4_BLOCK + 8 * size  # with room for a whole block liblz4 decodes into place
-    if size <= _LZ4_SHORT and room <= limit:
-        decompress_chunk, context = libraries.lz4
-        out: bytes
-        try:
-            out, read, ended = decompress_chunk(context, data, room)
-            if ended and read == size:
-                return out
-        except RuntimeError:
-            pass
-        del libraries.lz4  # the context may stand in the middle of a frame
+    elif room is not None:
+        size = _unlz4_blocks(memoryview(data), room[:limit])
+        if size >= 0:
+            return room[:size]
     return _unlz4_long(memoryview(data), limit, magic, quirks)
+
+
+def _unlz4_blocks(view: memoryview, room: memoryview) -> int:
+    """Inflate the blocks of a plain frame into `room`; returns the bytes they made, -1 where it is no such, or too big."""
+    inflate, error = libraries.lz4
+    position, end, made = len(_LZ4_HEADER), len(view), 0
+    try:
+        while end - position >= 4:
+            length: int = _LZ4_BLOCK_LENGTH.unpack_from(view, position)[0]
+            position += 4
+            if not length:
+                return made if position == end else -1
+            stored = length & _LZ4_STORED
+            length ^= stored
+            if length > end - position or length > _LZ4_BLOCK or length > len(room) - made:
+                return -1
+            block = view[position : position + length]
+            position += length
+            if stored:
+                room[made : made + length] = block
+                made += length
+            else:
+                target = room[made : made + _LZ4_BLOCK]
+                made += inflate(block, target, len(target))
+    except error:
+        pass
+    return -1
 
 
 def _unlz4_frame(view: memoryview, limit: int, quirks: list[str] | None, checksum: int = 0) -> bytearray:

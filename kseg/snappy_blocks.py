@@ -14,32 +14,42 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_LITTLE_ENDIAN = struct.pack("<ii", 1, 1)
 _XERIAL_BLOCK = 32 * 1024  # SnappyOutputStream.DEFAULT_BLOCK_SIZE
-_XERIAL_START = struct.Struct(">QQi")  # the header and the length of the first block
-_XERIAL_HEAD, _XERIAL_VERSIONS = struct.unpack(">QQ", _XERIAL_HEADER)
 _CHUNK_LENGTH = struct.Struct(">i")
-_SNAPPY_SHORT = 1 << 21  # the most that three bytes can claim
 _SNAPPY_RATIO = 22  # the densest element is a copy of 64 bytes in three
 
 
-def decompress(data: Buffer, limit: int, magic: int, quirks: list[str] | None) -> Buffer:
-    size = len(data)
-    if size > 22 and limit >= _SNAPPY_SHORT:
-        head, versions, length = _XERIAL_START.unpack_from(data)
-        framed = head == _XERIAL_HEAD
-        start = 20 if framed else 0  # librdkafka writes no frame
-        # A block begins with its inflated length as a varint: one of three bytes at most claims less than 2 MiB.
-        if data[start] & data[start + 1] & data[start + 2] < 0x80 and (
-            not framed or (length == size - 20 and versions == _XERIAL_VERSIONS)
-        ):
-            decompress_raw, error = libraries.snappy
-            try:
-                out = bytes(decompress_raw(memoryview(data)[20:] if framed else data))
-                if not framed and quirks is not None:
-                    quirks.append("snappy-unframed")
-                return out
-            except error:
-                pass
+def decompress(data: Buffer, limit: int, magic: int, quirks: list[str] | None, room: memoryview | None) -> Buffer:
+    if room is not None:
+        size = _unsnappy(memoryview(data), room[:limit])
+        if size >= 0:
+            if quirks is not None and data[:8] != _XERIAL_MAGIC:
+                quirks.append("snappy-unframed")
+            return room[:size]
     return _unsnappy_blocks(memoryview(data), limit, quirks)
+
+
+def _unsnappy(view: memoryview, room: memoryview) -> int:
+    """Inflate into `room`; returns the bytes made, -1 for what Kafka's and librdkafka's writers don't write or too much."""
+    inflate, error = libraries.snappy
+    position, end, made = len(_XERIAL_HEADER), len(view), 0
+    try:
+        if view[:8] != _XERIAL_MAGIC:
+            return int(inflate(view, room))  # librdkafka writes no frame
+        if view[:position] != _XERIAL_HEADER:
+            return -1
+        while end - position >= 4:
+            length: int = _CHUNK_LENGTH.unpack_from(view, position)[0]
+            position += 4
+            if not 0 < length <= end - position:
+                return -1
+            size = inflate(view[position : position + length], room[made:])
+            if not size:
+                return -1  # no writer's: a million empty blocks are to be walked no more often than they must
+            made += size
+            position += length
+    except error:
+        return -1
+    return made if position == end else -1
 
 
 def _unsnappy_blocks(view: memoryview, limit: int, quirks: list[str] | None) -> bytearray:

@@ -13,6 +13,8 @@ from kseg import log_format
 from kseg.checksums import crc32_of
 from kseg.kernel import CRC_BAD, BatchColumns, RecordColumns, clamped, read_int32, read_int64, read_uint32
 
+COMPILED = not __file__.endswith(".py")
+
 # C globals when compiled (see the .pxd).
 BAD = CRC_BAD
 SIZE_AT = log_format.SIZE_AT
@@ -119,8 +121,13 @@ def split_records(
                 break
             byte = data[at]
             at += 1
+            # Two bytes are what most long varints have: here and below a call less for these is a quarter of the time.
             if byte >= 128:
-                byte, at = finish_varint(data, at, end, byte, 28)
+                if at < end and data[at] < 128:
+                    byte += (data[at] << 7) - 128
+                    at += 1
+                else:
+                    byte, at = finish_varint(data, at, end, byte, 28)
             length = (byte >> 1) ^ -(byte & 1)
             if at < 0 or length < MIN_RECORD_SIZE - 1 or length > end - at:
                 why = "its length passes the end of the batch"
@@ -146,7 +153,11 @@ def split_records(
             byte = data[at]
             at += 1
             if byte >= 128:
-                byte, at = finish_varint(data, at, stop, byte, 63)
+                if at < stop and data[at] < 128:
+                    byte += (data[at] << 7) - 128
+                    at += 1
+                else:
+                    byte, at = finish_varint(data, at, stop, byte, 63)
             delta = (byte >> 1) ^ -(byte & 1)
             if at < 0 or at >= stop or delta > SUM_LIMIT or delta < -SUM_LIMIT:
                 why = "its timestamp delta is broken"
@@ -187,7 +198,11 @@ def split_records(
             byte = data[at]
             at += 1
             if byte >= 128:
-                byte, at = finish_varint(data, at, stop, byte, 28)
+                if at < stop and data[at] < 128:
+                    byte += (data[at] << 7) - 128
+                    at += 1
+                else:
+                    byte, at = finish_varint(data, at, stop, byte, 28)
             length = (byte >> 1) ^ -(byte & 1)
             if at < 0 or length < -1 or length >= stop - at:
                 why = "its value passes the end of the record"

@@ -23,7 +23,7 @@ _ZSTD_PLAIN = 0xFD2FB528, 0
 _ZSTD_EMPTY_LAST = b"\x01\x00\x00"
 
 
-def decompress(data: Buffer, limit: int, magic: int, quirks: list[str] | None) -> Buffer:
+def decompress(data: Buffer, limit: int, magic: int, quirks: list[str] | None, room: memoryview | None) -> Buffer:
     if magic < 2:
         raise CodecError(f"zstd: not legal in magic {magic}")
     size = len(data)
