@@ -21,7 +21,7 @@ from kseg.records_builder import PlainRecord, build_batch
 from kseg.replica import Replica
 from kseg.replica_diff import compare
 from tests import damage
-from tests.test_cli import SEGMENTS, kseg
+from tests.test_cli import PLAIN, SEGMENTS, kseg
 from tests.test_stats import WITH_LOGS
 
 NOW = 1_700_000_000_000
@@ -236,6 +236,19 @@ def test_damage_in_both_is_not_called_identical(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(damage.flip(data, damage.entries(data)[4].at + 80))
     code, _, outcome = diff(tmp_path / "a.log", tmp_path / "b.log")
     assert (code, outcome["verdict"]) == (1, "damaged")
+
+
+@pytest.mark.parametrize("shallow", [False, True])
+def test_every_damaged_fixture_can_be_compared(shallow: bool) -> None:
+    """With itself and with a sound log, on either side: an outcome, never an exception."""
+    logs = sorted((SEGMENTS.parent / "findings").glob("*/*.log"))
+    assert len(logs) > 30
+    for log in logs:
+        for pair in ((log, log), (log, PLAIN), (PLAIN, log)):
+            a, b = (Replica(str(path), lambda file, finding: None) for path in pair)
+            outcome = compare(a, b, lambda difference: None, shallow=shallow)
+            if pair == (log, log):
+                assert (outcome.verdict, outcome.counts) == ("damaged" if a.damage else "identical", {}), log
 
 
 def test_differences_shown_are_limited_and_all_are_counted(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kseg.dump import dump_segment
-from kseg.dump_output import write_jsonl
+from kseg.dump_output import Rows, write_jsonl
 from kseg.findings import Finding
 from kseg.output import View
 from kseg.storage import SegmentFile
@@ -30,14 +30,22 @@ def expected(folder: Path) -> dict[str, list[dict[str, Any]]]:
     return by_file
 
 
+def json_rows(dumped: Rows, deep: bool) -> list[dict[str, Any]]:
+    """Rows as `kseg dump --format jsonl --bytes base64` writes them."""
+    raw = io.BytesIO()
+    # Kept by its name: a wrapper that is let go closes what it wraps.
+    out = io.TextIOWrapper(raw, encoding="utf-8")
+    write_jsonl(dumped, out, View(deep=deep, encoding="base64", terminal=False))
+    out.flush()
+    return [json.loads(line) for line in raw.getvalue().split(b"\n") if line]
+
+
 def dumped(path: Path, deep: bool) -> list[dict[str, Any]]:
-    """Rows as `kseg dump --format jsonl --bytes base64` writes them, the file as its base name."""
+    """The rows of a sound segment, the file as its base name."""
     found: list[Finding] = []
-    out = io.TextIOWrapper(io.BytesIO())
-    view = View(deep=deep, encoding="base64", terminal=False)
-    write_jsonl(dump_segment(str(path), deep=deep, report=found.append), out, view)
+    rows = json_rows(dump_segment(str(path), deep=deep, report=found.append), deep)
     assert [finding for finding in found if finding.rule not in ("codec-quirk", "zero-tail")] == []
-    return [{**json.loads(line), "file": path.name} for line in out.detach().getvalue().decode().split("\n") if line]
+    return [{**row, "file": path.name} for row in rows]
 
 
 def test_there_are_fixtures_of_every_generation() -> None:
