@@ -144,7 +144,8 @@ class _JsonLines:
         from dataclasses import asdict
 
         for one in result.segments:
-            self._object({"kind": "segment", **asdict(one)})
+            row = {"kind": "segment", **asdict(one)}
+            self._object({**row, "target": None} if plan.dry_run else row)
         counts = _total(result)
         totals = {name: getattr(counts, name) for name in _TOTALS}
         self._object({"kind": "summary", "files": len(result.segments), **totals})

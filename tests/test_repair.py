@@ -697,6 +697,7 @@ def test_a_dry_run_writes_nothing(partition: Path, tmp_path: Path) -> None:
         assert "truncated-tail" in done.stdout
     assert digests(tmp_path) == before
     assert run("--dry-run", SOUND).exit_code == 0
+    assert json.loads(run("--dry-run", SOUND, "--format", "jsonl").stdout.splitlines()[0])["target"] is None
     assert run("--dry-run", "--indexes-only", SOUND).exit_code == 0
     wet = run(partition, tmp_path / "out-0", "--format", "jsonl").stdout.splitlines()
     dry = run("--dry-run", partition, "--format", "jsonl").stdout.splitlines()
@@ -729,6 +730,7 @@ def test_indexes_of_a_damaged_log_are_refused(tmp_path: Path) -> None:
 
 def test_what_is_there_is_kept_without_force(tmp_path: Path) -> None:
     target = tmp_path / FIRST
+    assert "is a folder: DST is the segment to write" in run("--force", SOUND, tmp_path).stderr
     stale = target.with_suffix(".txnindex")
     for taken in (target, *index_paths(target)):
         taken.write_bytes(b"mine")
