@@ -5,11 +5,12 @@ cimport cython
 from kseg.encoder cimport headers_end
 from kseg.kernel cimport BatchColumns, RecordColumns, increment_sequence
 from kseg.splitting cimport header_field
+from kseg.stretch cimport copy, is_ascii
 
 cdef long long NO_TIMESTAMP
 cdef long long POSITION, OFFSET, TIMESTAMP, SEQUENCE, KEY_SIZE, VALUE_SIZE, KEY, VALUE, HEADERS, NOTHING
 cdef long long UTF8, AUTO, HEX, BASE64, GROWTH
-cdef Py_ssize_t _ESCAPE_ROOM
+cdef Py_ssize_t _ESCAPE_ROOM, _LONG
 cdef const unsigned char[::1] _HEX_DIGITS, _BASE64_DIGITS
 
 
@@ -22,7 +23,7 @@ cdef class Layout:
     cdef unsigned char plain[256]  # by a byte: no check needed
     cdef long long[::1] ends, cells
     cdef Py_ssize_t count, header_at, notes_at, null_at
-    cdef bint header_values, leaves_out
+    cdef bint header_values, leaves_out, verbatim
     cdef long long encoding, room, header_room
     cdef unsigned char quote
 
@@ -42,11 +43,11 @@ cdef class LineBuffer:
 )
 cpdef write_lines(
     LineBuffer lines, Layout layout, BatchColumns batches, Py_ssize_t row, RecordColumns records,
-    const unsigned char[::1] data, kept, other
+    const unsigned char[::1] data, Py_ssize_t first, Py_ssize_t stop, other
 )
 
 @cython.locals(
-    n=cython.Py_ssize_t, k=cython.size_t, cell=cython.longlong, first=cython.Py_ssize_t, size=cython.longlong,
+    n=cython.Py_ssize_t, cell=cython.longlong, first=cython.Py_ssize_t, size=cython.longlong,
 )
 cdef Py_ssize_t put_line(
     unsigned char[::1] out, Py_ssize_t at, Layout layout, BatchColumns batches, Py_ssize_t row,
@@ -64,7 +65,7 @@ cdef Py_ssize_t put_headers(
     long long count
 ) except -2
 
-@cython.locals(i=cython.size_t)
+@cython.locals(first=cython.size_t, size=cython.size_t, k=cython.size_t)
 cdef Py_ssize_t put_piece(unsigned char[::1] out, size_t at, Layout layout, Py_ssize_t piece) except -2
 
 @cython.locals(raw=cython.ulonglong, bound=cython.ulonglong, end=cython.size_t)

@@ -16,6 +16,7 @@ from kseg import log_format
 from kseg.encoder import headers_end
 from kseg.kernel import BatchColumns, RecordColumns, increment_sequence
 from kseg.splitting import header_field
+from kseg.stretch import copy, is_ascii
 
 COMPILED = not __file__.endswith(".py")
 
@@ -40,6 +41,8 @@ NUMBER = 20
 # What does not fit is written by other hands; what is written at a time should stay in the processor's cache.
 CAPACITY = 512 * 1024
 _ESCAPE_ROOM = 8
+# Shorter than that a call costs more than it saves.
+_LONG = 32
 
 
 class Escapes:
@@ -98,6 +101,7 @@ class Layout:
         self.table = escapes.table
         self.steering = escapes.steering
         self.quote = ord(quote) if quote else 0
+        self.verbatim = not quote and all(escapes.plain[:128])
         # Of a record without headers, and of each header, besides the bytes of keys and values.
         self.room = len(self.text) + NUMBER * len(cells) + 2 * len(null) + 16
         self.header_room = sum(map(len, every[self.header_at :])) + 8
@@ -126,15 +130,15 @@ class LineBuffer:
 
 def write_lines(
     lines: LineBuffer, layout: Layout, batches: BatchColumns, row: int, records: RecordColumns, data: Any,
-    kept: Iterable[int], other: Callable[[int], bytes],
+    first: int, stop: int, other: Callable[[int], bytes],
 ) -> None:  # fmt: skip
-    """Write the lines of the records ``kept`` of entry ``row``, whose bytes lie in ``data``.
+    """Write the lines of the records ``first`` to ``stop`` (exclusive) of entry ``row``, whose bytes lie in ``data``.
 
     ``other`` makes the line of a record that holds what can't be written here: text that is no UTF-8 where that has
     no encoding, or more than the buffer takes.
     """
     out = lines.data
-    for i in kept:
+    for i in range(first, stop):
         key_size = records.key_size[i]
         value_size = records.value_size[i]
         header_count = records.header_count[i]
@@ -162,9 +166,7 @@ def put_line(
         size = records.key_size[i] if cell == KEY else records.value_size[i]
         if size < 0 and layout.leaves_out and (cell in (KEY, VALUE)):
             continue
-        for k in range(layout.ends[n], layout.ends[n + 1]):
-            out[at] = layout.text[k]
-            at += 1
+        at = put_piece(out, at, layout, n)
         if cell == TIMESTAMP and records.timestamp[i] == NO_TIMESTAMP and not layout.leaves_out:
             at = put_piece(out, at, layout, layout.null_at)
         elif cell < KEY:
@@ -224,10 +226,13 @@ def put_headers(out: Any, at: int, layout: Layout, data: Any, first: int, count:
 
 def put_piece(out: Any, at: int, layout: Layout, piece: int) -> int:
     """Write a piece of the layout's text."""
-    for i in range(layout.ends[piece], layout.ends[piece + 1]):
-        out[at] = layout.text[i]
-        at += 1
-    return at
+    first = layout.ends[piece]
+    size = layout.ends[piece + 1] - first
+    if size >= _LONG:
+        return copy(out, at, layout.text, first, size)
+    for k in range(size):
+        out[at + k] = layout.text[first + k]
+    return at + size
 
 
 def put_number(out: Any, at: int, value: int) -> int:
@@ -267,6 +272,8 @@ def put_bytes(out: Any, at: int, layout: Layout, data: Any, first: int, size: in
 
 def put_text(out: Any, at: int, layout: Layout, data: Any, i: int, end: int) -> int:
     """Write UTF-8 escaped as the layout says; the byte behind, or -1 if it isn't any."""
+    if layout.verbatim and is_ascii(data, i, end - i):
+        return copy(out, at, data, i, end - i)
     if layout.quote:
         out[at] = layout.quote
         at += 1

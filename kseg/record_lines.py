@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from json import dumps
 from json.encoder import encode_basestring
@@ -79,7 +79,26 @@ def write_text(run: Run, lines: LineBuffer) -> None:
 def _write(run: Run, layout: Layout, lines: LineBuffer, other: Callable[[int], list[str]]) -> None:
     chunk, row = run.chunk, run.row
     data = chunk.payload(row)
-    write_lines(lines, layout, chunk.batches, row, chunk.records, data, run.kept, lambda i: encoded(other(i)[0]))
+
+    def others(i: int) -> bytes:
+        return encoded(other(i)[0])
+
+    for first, stop in _stretches(run.kept):
+        write_lines(lines, layout, chunk.batches, row, chunk.records, data, first, stop, others)
+
+
+def _stretches(kept: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The rows in stretches without a hole, each as its first and the one behind its last."""
+    if isinstance(kept, range):
+        yield kept.start, kept.stop
+        return
+    first = stop = kept[0]
+    for i in kept:
+        if i != stop:
+            yield first, stop
+            first = i
+        stop = i + 1
+    yield first, stop
 
 
 @lru_cache(maxsize=64)

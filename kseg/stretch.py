@@ -1,5 +1,5 @@
 # cython: boundscheck=False
-"""Copy and compare stretches of bytes, without an object for each: records are small, and there are many.
+"""Copy, compare and look through stretches of bytes, without an object for each: records are small, and there are many.
 
 The one module compiled without bounds checks, since only so these loops become vector instructions; each checks both
 stretches itself, once. Comparing 800,000 records by slices took 0.47 s, so it takes 0.06 s.
@@ -30,6 +30,17 @@ def same(left: Any, a: int, right: Any, b: int, size: int) -> bool:
     for n in range(size):
         different |= left[a + n] ^ right[b + n]
     return different == 0
+
+
+def is_ascii(data: Any, at: int, size: int) -> bool:
+    """Whether ``size`` bytes from ``data[at]`` on are all below 128. Raises IndexError."""
+    check(len(data), at, size)
+    if not BY_THE_BYTE:
+        return bytes(data[at : at + size]).isascii()
+    bits = 0
+    for n in range(size):
+        bits |= data[at + n]
+    return bits < 128
 
 
 def copy(out: Any, at: int, data: Any, first: int, size: int) -> int:

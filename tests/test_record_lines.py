@@ -73,9 +73,9 @@ def written(write: Callable[[LineBuffer], None], capacity: int = 1 << 16) -> str
 
 def looped(run: Run, layout: Layout, other: Callable[[int], bytes], capacity: int = 1 << 16) -> str:
     chunk, row = run.chunk, run.row
-    data = chunk.payload(row)
+    data, first, stop = chunk.payload(row), run.kept[0], run.kept[-1] + 1
     return written(
-        lambda lines: write_lines(lines, layout, chunk.batches, row, chunk.records, data, run.kept, other), capacity
+        lambda lines: write_lines(lines, layout, chunk.batches, row, chunk.records, data, first, stop, other), capacity
     )
 
 
