@@ -10,17 +10,19 @@ from kseg.stretch cimport copy, is_ascii
 cdef long long NO_TIMESTAMP
 cdef long long POSITION, OFFSET, TIMESTAMP, SEQUENCE, KEY_SIZE, VALUE_SIZE, KEY, VALUE, HEADERS, NOTHING
 cdef long long UTF8, AUTO, HEX, BASE64, GROWTH
-cdef Py_ssize_t _ESCAPE_ROOM, _LONG
+cdef Py_ssize_t _LONG
 cdef const unsigned char[::1] _HEX_DIGITS, _BASE64_DIGITS
 
 
 cdef class Escapes:
-    cdef readonly const unsigned char[::1] plain, table, steering
+    cdef readonly bint verbatim
+    cdef readonly list codes
+    cdef readonly const unsigned char[::1] marked
 
 
 cdef class Layout:
-    cdef const unsigned char[::1] text, table, steering
-    cdef unsigned char plain[256]  # by a byte: no check needed
+    cdef const unsigned char[::1] text, marked
+    cdef unsigned int codes[256]  # looked up by a byte, which needs no check
     cdef long long[::1] ends, cells
     cdef Py_ssize_t count, header_at, notes_at, null_at
     cdef bint header_values, leaves_out, verbatim
@@ -78,8 +80,7 @@ cdef Py_ssize_t put_bytes(
 ) except -2
 
 @cython.locals(
-    byte="unsigned char",
-    first=cython.size_t, k=cython.size_t, point=cython.longlong, size=cython.size_t,
+    byte="unsigned char", code=cython.uint, k=cython.size_t, point=cython.longlong, size=cython.size_t,
 )
 cdef Py_ssize_t put_text(
     unsigned char[::1] out, size_t at, Layout layout, const unsigned char[::1] data, size_t i, size_t end

@@ -130,8 +130,8 @@ def text_layout(stamped: str | None) -> Layout:
 def _json_escapes() -> Escapes:
     """What ``to_json`` escapes, found by asking it."""
     written = {character: to_json(character)[1:-1] for character in map(chr, range(128))}
-    marks = re.findall(r"\\u(....)", escape_json("".join(map(chr, range(128, STEERING_END)))))
-    return Escapes({c: text for c, text in written.items() if text != c}, [int(mark, 16) for mark in marks])
+    marks = re.findall(r"\\u(....)", to_json("".join(map(chr, range(STEERING_END)))))
+    return Escapes({c: text for c, text in written.items() if len(text) == 2}, [int(mark, 16) for mark in marks])
 
 
 def _json_template(constants: Mapping[str, object]) -> str:
