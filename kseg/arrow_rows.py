@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kseg import gather, rows
@@ -52,11 +53,13 @@ def widened(columns: Iterable[Column]) -> tuple[Column, ...]:
 def schema(columns: Iterable[Column]) -> pa.Schema:
     """The Arrow schema of widened columns."""
     pyarrow = arrow()
-    types = _types(pyarrow)
+    types = _types()
     return pyarrow.schema([pyarrow.field(column.name, types[column.type]) for column in columns])
 
 
-def _types(pyarrow: Any) -> dict[str, Any]:
+@cache
+def _types() -> dict[str, Any]:
+    pyarrow = arrow()
     header = pyarrow.struct([pyarrow.field("key", pyarrow.string()), pyarrow.field("value", pyarrow.binary())])
     return {
         "int": pyarrow.int64(),
@@ -93,6 +96,7 @@ class RecordRows:
         self._arrow = arrow()
         self._names = [column.name for column in columns]
         self._bounds = (max_rows, max_bytes)
+        self._room = (0, 0)
         self._begin()
 
     def add(self, place: Place, chunk: Chunk, data: Any, first: int, stop: int) -> Iterator[pa.RecordBatch]:
@@ -115,7 +119,7 @@ class RecordRows:
 
     def _begin(self) -> None:
         wanted = ("key" in self._names, "value" in self._names, "headers" in self._names)
-        self._columns = gather.ArrowColumns(*self._bounds, *wanted)
+        self._columns = gather.ArrowColumns(*self._bounds, *wanted, *self._room)
         self._places: list[tuple[Place, int]] = []
         self._controls: dict[int, str] = {}
 
@@ -127,6 +131,9 @@ class RecordRows:
 
     def _flush(self) -> pa.RecordBatch:
         arrays = [_ARRAYS[name](self) for name in self._names]
+        # The next batch is likely to take as much: columns that grow are copied on their way.
+        used = (self._columns.keys.used, self._columns.values.used)
+        self._room = (min(used[0] * 9 // 8, self._bounds[1]), min(used[1] * 9 // 8, self._bounds[1]))
         self._begin()
         return self._arrow.RecordBatch.from_arrays(arrays, schema=self.schema)
 
@@ -136,7 +143,7 @@ class RecordRows:
         whole = memoryview(values)
         data = self._buffer(whole[:count] if size else whole)
         return self._arrow.Array.from_buffers(
-            _types(self._arrow)[kind], count, [None if valid is None else self._buffer(valid), data]
+            _types()[kind], count, [None if valid is None else self._buffer(valid), data]
         )
 
     def _buffer(self, values: Any) -> pa.Buffer:
@@ -153,7 +160,7 @@ class RecordRows:
     def of_place(self, attribute: str, kind: str) -> pa.Array:
         """A column that is the same over runs of rows."""
         pyarrow = self._arrow
-        arrow_type = _types(pyarrow)[kind]
+        arrow_type = _types()[kind]
         runs: list[list[Any]] = []
         for place, count in self._places:
             value = getattr(place, attribute)
@@ -167,18 +174,23 @@ class RecordRows:
     def timestamp_types(self) -> pa.Array:
         """The names of ``log_format.TIMESTAMP_TYPES``, null in v0."""
         pyarrow, columns = self._arrow, self._columns
-        buffers = [self._buffer(columns.typed), self._buffer(memoryview(columns.timestamp_type)[: columns.count])]
+        stored = memoryview(columns.timestamp_type)[: columns.count]
+        same = bytes(stored).count(stored[0]) == columns.count
+        if same and not self._array("bool", columns.typed, size=0).false_count:
+            # Nearly always so; the cast below takes longer than all the other columns.
+            return pyarrow.repeat(TIMESTAMP_TYPES[stored[0]], columns.count)
+        buffers = [self._buffer(columns.typed), self._buffer(stored)]
         indices = pyarrow.Array.from_buffers(pyarrow.int8(), columns.count, buffers)
         return pyarrow.DictionaryArray.from_arrays(indices, pyarrow.array(TIMESTAMP_TYPES)).cast(pyarrow.string())
 
     def headers(self) -> pa.Array:
         """Lists of key and value; a key that is no UTF-8 is mended as Kafka does."""
         pyarrow, columns = self._arrow, self._columns
-        kind = _types(pyarrow)["headers"]
+        kind = _types()["headers"]
         count = columns.header_count
         keys = self._texts(pyarrow.binary(), columns.header_keys, count)
         try:
-            keys = keys.cast(pyarrow.string())
+            keys = keys.cast(pyarrow.string()) if count else pyarrow.array([], pyarrow.string())
         except pyarrow.ArrowInvalid:
             keys = pyarrow.array([key.decode("utf-8", "replace") for key in keys.to_pylist()], pyarrow.string())
         values = self._texts(pyarrow.binary(), columns.header_values, count)
@@ -244,7 +256,7 @@ def payload_runs(chunk: Chunk) -> Iterator[tuple[Any, int, int]]:
 def from_rows(columns: Sequence[Column], found: Sequence[rows.Row]) -> pa.RecordBatch:
     """Rows as ``rows`` makes them (and with topic and partition by their ``file``), for what isn't there by millions."""
     pyarrow = arrow()
-    types = _types(pyarrow)
+    types = _types()
     places = [Place.of(row["file"]) for row in found]
     full = [
         {"topic": place.topic, "partition": place.partition, **row} for place, row in zip(places, found, strict=True)

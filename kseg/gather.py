@@ -31,8 +31,8 @@ class Texts:
     ``valid`` has a bit for each that is not null.
     """
 
-    def __init__(self, capacity: int) -> None:
-        self.data = bytearray(4096)
+    def __init__(self, capacity: int, room: int = 0) -> None:
+        self.data = bytearray(max(room, 4096))
         self.used = 0
         self.ends = array("i", bytes(4 * (capacity + 1)))
         self.valid = bytearray(capacity // 8 + 1)
@@ -61,11 +61,14 @@ class ArrowColumns:
     Integers are int64. What a v0 or v1 record lacks (sequence, producer, transaction) is null by the one bitmap
     ``modern``; ``time`` is in microseconds, null where ``time_valid`` says so, ``timestamp`` the milliseconds as
     stored. ``timestamp_type`` is an index into ``log_format.TIMESTAMP_TYPES``, null where ``typed`` has no bit.
+    ``key_room`` and ``value_room`` are bytes to begin with.
     ``controls`` lists pairs (row here, row of the RecordColumns) of control records. ``keys``, ``values`` and the
     headers stay empty unless wanted.
     """
 
-    def __init__(self, capacity: int, limit: int, keys: bool, values: bool, headers: bool) -> None:
+    def __init__(
+        self, capacity: int, limit: int, keys: bool, values: bool, headers: bool, key_room: int = 0, value_room: int = 0
+    ) -> None:
         self.capacity = capacity
         self.limit = limit
         self.count = 0
@@ -85,8 +88,8 @@ class ArrowColumns:
         self.typed = bytearray(capacity // 8 + 1)
         self.modern = bytearray(capacity // 8 + 1)
         self.transactional = bytearray(capacity // 8 + 1)
-        self.keys = Texts(capacity)
-        self.values = Texts(capacity)
+        self.keys = Texts(capacity, key_room)
+        self.values = Texts(capacity, value_room)
         self.header_ends = array("i", bytes(4 * (capacity + 1)))
         self.header_count = 0
         self.header_keys = Texts(1)

@@ -102,7 +102,7 @@ def parse(given: Mapping[str, str], schema: Iterable[tuple[str, str]] | None = N
         if name not in _KNOWN:
             near = difflib.get_close_matches(name, _KNOWN, 1)
             raise UsageError(f"option {name!r} is not known{f': did you mean {near[0]}?' if near else ''}")
-    paths = json.loads(options["paths"]) if "paths" in options else [options["path"]] if "path" in options else []
+    paths = _paths(options)
     if not paths:
         raise UsageError("no path: load(PATH) takes segments, partition folders, log dirs and URLs")
     view = _choice("view", options, tuple(VIEWS), "records")
@@ -125,6 +125,17 @@ def parse(given: Mapping[str, str], schema: Iterable[tuple[str, str]] | None = N
         split_bytes=_size(options.get("splitbytes")),
         pushdown=_choice("pushdown", options, ("true", "false"), "false") == "true",
     )
+
+
+def _paths(options: Mapping[str, str]) -> list[str]:
+    """Spark's own: ``path`` of one, ``paths`` of several as JSON."""
+    if "paths" not in options:
+        return [options["path"]] if "path" in options else []
+    try:
+        paths: list[str] = json.loads(options["paths"])
+    except ValueError:
+        raise UsageError("option paths is Spark's own: give paths to load()") from None
+    return paths
 
 
 _KNOWN = (

@@ -168,12 +168,13 @@ def _pass_over(window: Window, unwanted: Callable[[Any, int], bool] | None) -> N
 
 def _batches(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
     found: list[rows.Row] = []
+    keep = task.filter
     for piece in split.pieces:
         damage = Damage(piece, "failfast" if task.options.mode == "failfast" else "dropmalformed")
         try:
             for window in _windows(piece, task, damage):
                 for row in range(window.batches.count):
-                    if task.filter.takes_batch(window.batches, row):
+                    if keep.takes_batch(window.batches, row):
                         found.append(rows.batch_row(piece.file.path, record_batch(window.batches, row)))
                     if len(found) == BATCH_ROWS:
                         yield from_rows(task.options.columns, found)
