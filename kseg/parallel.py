@@ -18,7 +18,15 @@ from kseg import kernel
 from kseg.checks import History, check_offsets, follows
 from kseg.errors import KsegError
 from kseg.findings import RULES
-from kseg.log_format import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, SIZE_AT
+from kseg.log_format import (
+    ATTRIBUTES_AT,
+    CODEC_MASK,
+    LEGACY_ATTRIBUTES_AT,
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    RECORD_BATCH_OVERHEAD,
+    SIZE_AT,
+)
 from kseg.segment import MAX_ENTRY_SIZE
 from kseg.storage import SegmentFile, is_snapshot, local_size, open_range
 from kseg.tape import Tape
@@ -39,6 +47,8 @@ if TYPE_CHECKING:
 
 #: A file is split into ranges of at least this many bytes: below, a process costs more than it saves.
 RANGE_SIZE = 16 * 1024 * 1024
+# Where nothing is inflated a byte takes a sixth of the time (0.5 ms a MB beside 3 of LZ4), and processes 0.05 s as ever.
+PLAIN_SHARE = 6
 # How far to look for a range's first entry, and how many must follow it for it to be believed.
 SEARCH_REACH = 4 * 1024 * 1024
 CHAIN = 3
@@ -65,11 +75,35 @@ def validate_files(
     """Validate files, results in their order. ``jobs`` is the number of processes to use at most."""
     listed = list(files)
     sizes = [local_size(file.path) for file in listed]
-    if jobs > 1 and sum(size or 0 for size in sizes) >= 2 * RANGE_SIZE and all(size is not None for size in sizes):
-        yield from _with_processes(listed, [size or 0 for size in sizes], settings, jobs, progress)
+    known = [size for size in sizes if size is not None]
+    if jobs > 1 and len(known) == len(listed) and _worth_processes(listed, known, settings):
+        yield from _with_processes(listed, known, settings, jobs, progress)
         return
     for file in listed:
         yield validate_segment(file, settings, progress)
+
+
+def _worth_processes(files: list[SegmentFile], sizes: list[int], settings: Settings) -> bool:
+    """Whether there is so much to do that more processes save more time than they cost."""
+    if sum(sizes) < 2 * RANGE_SIZE:
+        return False
+    weight = 0
+    for file, size in zip(files, sizes, strict=True):
+        weight += size if settings.deep and _begins_compressed(file.path) else size // PLAIN_SHARE
+        if weight >= 2 * RANGE_SIZE:
+            return True
+    return False
+
+
+def _begins_compressed(path: str) -> bool:
+    head = bytearray(RECORD_BATCH_OVERHEAD)
+    try:
+        with open_range(path, 0, len(head)) as source:
+            source.readinto(memoryview(head))
+    except (KsegError, OSError):
+        return False  # told by whoever reads it
+    attributes = head[ATTRIBUTES_AT + 1] if head[MAGIC_AT] >= 2 else head[LEGACY_ATTRIBUTES_AT]
+    return bool(attributes & CODEC_MASK)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ def batch(number: int, sequence: int | None = None) -> bytes:
 @pytest.fixture(autouse=True)
 def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Real ranges are of megabytes; these let a small file have several."""
-    monkeypatch.setattr(parallel, "RANGE_SIZE", 20_000)
+    monkeypatch.setattr(parallel, "RANGE_SIZE", 10_000)
     monkeypatch.setattr(parallel, "SEARCH_REACH", 8_000)
 
 
@@ -81,3 +81,14 @@ def test_the_same_findings_and_counts(tmp_path: Path, fault: str) -> None:
     one, two = both(write(tmp_path, batches))
     assert (one.verdicts == ()) is (fault == "none")
     assert two == one
+
+
+@pytest.mark.parametrize(("codec", "worth"), [("none", False), ("lz4", True)])
+def test_processes_only_where_they_save_time(tmp_path: Path, codec: str, worth: bool) -> None:
+    """A pool costs 0.05 s: by default all cores are used, and that must not be slower than one of them."""
+    record = PlainRecord(offset=0, timestamp=1700000000000, key=None, value=bytes(range(256)) * 100)
+    entry = build_batch([record], base_offset=0, compression=codec)
+    path = write(tmp_path, [entry] * (4 * parallel.RANGE_SIZE // len(entry) + 1))
+    size = path.stat().st_size
+    assert parallel._worth_processes([SegmentFile(str(path))], [size], Settings()) is worth
+    assert not parallel._worth_processes([SegmentFile(str(path))], [size], Settings(deep=False))
