@@ -76,7 +76,7 @@ def test_killed_at_any_moment(kind: str, source: Path, tmp_path: Path) -> None:
             (target / FIRST).write_bytes(b"old")
         process = subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            process.communicate(timeout=dice.uniform(whole_time / 4, whole_time))
+            process.communicate(timeout=dice.uniform(whole_time / 8, whole_time * 3 / 4))
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
@@ -89,7 +89,7 @@ def test_killed_at_any_moment(kind: str, source: Path, tmp_path: Path) -> None:
         for left in out.iterdir():
             # What else is there no broker takes for its own.
             assert left.name.startswith(".") or left == target or target.exists()
-    assert killed >= 3
+    assert killed >= 2
     assert digests(source) == before
 
 
