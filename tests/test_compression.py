@@ -220,7 +220,7 @@ def test_round_trip(codec: int, size: int) -> None:
         assert quirks == (["lz4-header-checksum"] if (codec, magic) == (LZ4, 0) else [])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.binary(max_size=300), times=st.integers(1, 400), codec=st.sampled_from(sorted(CODECS)))
 def test_round_trip_of_anything(data: bytes, times: int, codec: int) -> None:
     data *= times
@@ -326,7 +326,7 @@ def test_every_flip_and_cut_ends_in_bytes_or_an_error(codec: int, magic: int, st
     assert decompress(codec, stream, limit=LIMIT, magic=magic) == data
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(
     codec=st.integers(0, 7),
     magic=st.integers(0, 2),

@@ -460,7 +460,7 @@ def test_no_segment_no_target(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [source]
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_the_bytes_there_is_a_result_or_a_reason(tmp_path: Path, data: st.DataObject) -> None:
     """Damage anywhere: a sound result of what is sound, or a KsegError, and never anything else."""

@@ -142,7 +142,7 @@ def test_without_checking_crcs(folder: str) -> None:
         read(damage.flip(data, position), verify_crc=False)
 
 
-FUZZ = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+FUZZ = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 
 SOURCES = st.sampled_from([*SMALL, "2.8.2-v0v1v2-mixed", "2.8.2-v2v1v0v2-downgraded", "4.3.0-v2-none-headers"])
 

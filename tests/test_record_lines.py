@@ -132,7 +132,7 @@ def is_utf8(data: bytes) -> bool:
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(found=records, sequence=st.sampled_from([-1, 0, 2**31 - 2]), appended=st.booleans(), codec=st.booleans())
 @example(found=[(piece, piece, 0, (Header("k", piece),)) for piece in PIECES], sequence=-1, appended=False, codec=False)
 def test_a_line_is_the_row(segment: Path, encoding: str, found: list[Found], sequence: int, appended: bool,

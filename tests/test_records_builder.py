@@ -197,7 +197,7 @@ def _row(record: Record, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.interop
-@settings(max_examples=3, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(
     st.lists(
         st.one_of(

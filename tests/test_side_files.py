@@ -258,7 +258,7 @@ def test_every_byte_flipped_and_every_length_cut(kind: str) -> None:
         rules(path, data[:position])
 
 
-FUZZ = settings(deadline=None, max_examples=100, derandomize=True)
+FUZZ = settings(max_examples=100, derandomize=True)
 
 
 @FUZZ
