@@ -25,7 +25,8 @@ setup(
             Extension(name, [f"{name.replace('.', '/')}.py"], optional=True, extra_compile_args=["-O3", "-fwrapv"])
             for name in COMPILED_MODULES
         ],
-        build_dir="build/cython",
+        # Modules hand each other memoryviews by value: C files for another size of these must not be used again.
+        build_dir=f"build/cython/{Options.buffer_max_dims}-dimensional",
         compiler_directives={
             "language_level": "3str",
             "boundscheck": True,  # no byte is trusted, not even by us

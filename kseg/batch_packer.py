@@ -95,7 +95,7 @@ class BatchPacker:
             view = memoryview(bytearray(RECORD_BATCH_OVERHEAD) + compress(self._codec, view[RECORD_BATCH_OVERHEAD:]))
             end = len(view)
         encoder.finish_batch(
-            view, view, 0, end, self._base_offset, self._last_offset, self._count, self._codec | self._append_time,
+            view, 0, end, self._base_offset, self._last_offset, self._count, self._codec | self._append_time,
             self._base_timestamp, self._max_timestamp, -1, -1, -1, -1,
         )  # fmt: skip
         self._wrote(view, self._codec)

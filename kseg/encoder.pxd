@@ -2,6 +2,7 @@
 
 cimport cython
 
+from kseg.checksums cimport crc32_of, crc32c_of
 from kseg.kernel cimport BatchColumns, RecordColumns
 from kseg.splitting cimport header_field
 from kseg.stretch cimport copy
@@ -59,7 +60,7 @@ cpdef (Py_ssize_t, Py_ssize_t) pack_messages(
 ) except *
 
 cpdef finish_batch(
-    unsigned char[::1] out, object view, Py_ssize_t at, Py_ssize_t end, long long base_offset, long long last_offset, long long count,
+    unsigned char[::1] out, Py_ssize_t at, Py_ssize_t end, long long base_offset, long long last_offset, long long count,
     long long attributes, long long base_timestamp, long long max_timestamp, long long producer_id,
     long long producer_epoch, long long base_sequence, long long partition_leader_epoch
 )
@@ -70,18 +71,18 @@ cpdef finish_batch(
 )
 cpdef (Py_ssize_t, Py_ssize_t) encode_single_batches(
     const unsigned char[::1] data, RecordColumns records, Py_ssize_t first, Py_ssize_t stop, BatchColumns batches,
-    unsigned char[::1] out, object view, Py_ssize_t at
+    unsigned char[::1] out, Py_ssize_t at
 ) except *
 
 @cython.locals(end=cython.Py_ssize_t)
 cpdef Py_ssize_t encode_message(
     const unsigned char[::1] data, Py_ssize_t key_at, long long key_size, Py_ssize_t value_at, long long value_size,
     long long magic, long long offset, long long attributes, long long timestamp, unsigned char[::1] out,
-    object view, Py_ssize_t at
+    Py_ssize_t at
 ) except -1
 
 @cython.locals(i=cython.Py_ssize_t)
 cpdef Py_ssize_t encode_messages(
     const unsigned char[::1] data, RecordColumns records, Py_ssize_t first, Py_ssize_t stop, long long magic,
-    long long shift, long long attributes, unsigned char[::1] out, object view, Py_ssize_t at
+    long long shift, long long attributes, unsigned char[::1] out, Py_ssize_t at
 ) except -1

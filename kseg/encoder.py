@@ -2,16 +2,15 @@
 
 The mirror of ``kernel``: ordinary Python over buffers and integers that runs as it is and can be compiled. All write
 into a ``bytearray`` that the caller has made large enough (``ROOM_PER_RECORD`` each, besides keys, values and
-headers), and return the byte behind what they wrote. ``view`` is always a memoryview of that same ``out``.
+headers), and return the byte behind what they wrote.
 """
 
 from __future__ import annotations
 
-import zlib
 from typing import Any
 
 from kseg import log_format
-from kseg.checksums import crc32c
+from kseg.checksums import crc32_of, crc32c_of
 from kseg.kernel import BatchColumns, RecordColumns
 from kseg.splitting import header_field
 from kseg.stretch import copy
@@ -150,11 +149,11 @@ def pack_messages(
 
 
 def finish_batch(
-    out: Any, view: memoryview, at: int, end: int, base_offset: int, last_offset: int, count: int, attributes: int,
+    out: Any, at: int, end: int, base_offset: int, last_offset: int, count: int, attributes: int,
     base_timestamp: int, max_timestamp: int, producer_id: int, producer_epoch: int, base_sequence: int,
     partition_leader_epoch: int,
 ) -> None:  # fmt: skip
-    """Write the header of the v2 batch ``view[at:end]``, whose payload stands there already, and its CRC-32C."""
+    """Write the header of the v2 batch ``out[at:end]``, whose payload stands there already, and its CRC-32C."""
     write_int(out, at, 8, base_offset)
     write_int(out, at + SIZE_AT, 4, end - at - LOG_OVERHEAD)
     write_int(out, at + PARTITION_LEADER_EPOCH_AT, 4, partition_leader_epoch)
@@ -167,11 +166,11 @@ def finish_batch(
     write_int(out, at + PRODUCER_EPOCH_AT, 2, producer_epoch)
     write_int(out, at + BASE_SEQUENCE_AT, 4, base_sequence)
     write_int(out, at + RECORD_COUNT_AT, 4, count)
-    write_int(out, at + CRC_AT, 4, crc32c(view[at + ATTRIBUTES_AT : end]))
+    write_int(out, at + CRC_AT, 4, crc32c_of(out, at + ATTRIBUTES_AT, end))
 
 
 def encode_single_batches(
-    data: Any, records: RecordColumns, first: int, stop: int, batches: BatchColumns, out: Any, view: memoryview, at: int
+    data: Any, records: RecordColumns, first: int, stop: int, batches: BatchColumns, out: Any, at: int
 ) -> tuple[int, int]:
     """Write uncompressed v0 or v1 messages as v2 batches of one record each, as Kafka's cleaner does.
 
@@ -184,7 +183,7 @@ def encode_single_batches(
         timestamp = records.timestamp[i]
         attributes = batches.attributes[row] & LOG_APPEND_TIME if batches.magic[row] else 0
         end = encode_record(data, records, i, offset, timestamp, out, at + RECORD_BATCH_OVERHEAD)
-        finish_batch(out, view, at, end, offset, offset, 1, attributes, timestamp, timestamp, -1, -1, -1, -1)
+        finish_batch(out, at, end, offset, offset, 1, attributes, timestamp, timestamp, -1, -1, -1, -1)
         if end - at > largest:
             largest = end - at
         at = end
@@ -193,7 +192,7 @@ def encode_single_batches(
 
 def encode_message(
     data: Any, key_at: int, key_size: int, value_at: int, value_size: int, magic: int, offset: int, attributes: int,
-    timestamp: int, out: Any, view: memoryview, at: int,
+    timestamp: int, out: Any, at: int,
 ) -> int:  # fmt: skip
     """Write one v0 or v1 message, with its CRC-32. ``timestamp`` is not used in v0."""
     end = write_int32_bytes(out, at + (V1_KEY_AT if magic else V0_KEY_AT), data, key_at, key_size)
@@ -204,18 +203,18 @@ def encode_message(
     out[at + LEGACY_ATTRIBUTES_AT] = attributes
     if magic:
         write_int(out, at + V1_TIMESTAMP_AT, 8, timestamp)
-    write_int(out, at + LEGACY_CRC_AT, 4, zlib.crc32(view[at + MAGIC_AT : end]))
+    write_int(out, at + LEGACY_CRC_AT, 4, crc32_of(out, at + MAGIC_AT, end))
     return end
 
 
 def encode_messages(
     data: Any, records: RecordColumns, first: int, stop: int, magic: int, shift: int, attributes: int,
-    out: Any, view: memoryview, at: int,
+    out: Any, at: int,
 ) -> int:  # fmt: skip
     """Write rows ``first`` to ``stop`` as v0 or v1 messages, ``shift`` taken from their offsets (KIP-31)."""
     for i in range(first, stop):
         at = encode_message(
             data, records.key_at[i], records.key_size[i], records.value_at[i], records.value_size[i],
-            magic, records.offset[i] - shift, attributes, records.timestamp[i], out, view, at,
+            magic, records.offset[i] - shift, attributes, records.timestamp[i], out, at,
         )  # fmt: skip
     return at

@@ -90,7 +90,7 @@ def build_batch(
     stored = compress(attributes & log_format.CODEC_MASK, memoryview(payload)[:end]) if records else b""
     out = bytearray(log_format.RECORD_BATCH_OVERHEAD) + stored
     encoder.finish_batch(
-        out, memoryview(out), 0, len(out), base_offset, last_offset, len(records), attributes, base_timestamp,
+        out, 0, len(out), base_offset, last_offset, len(records), attributes, base_timestamp,
         max_timestamp, producer_id, producer_epoch, base_sequence, partition_leader_epoch,
     )  # fmt: skip
     return bytes(out)
@@ -102,7 +102,7 @@ def build_message(record: PlainRecord, *, magic: int, timestamp_type: str = "Cre
     data, columns = _columns([record], None)
     attributes = log_format.LOG_APPEND_TIME if _is_append_time(timestamp_type) else 0
     out = bytearray(len(data) + encoder.ROOM_PER_RECORD)
-    end = encoder.encode_messages(data, columns, 0, 1, magic, 0, attributes, out, memoryview(out), 0)
+    end = encoder.encode_messages(data, columns, 0, 1, magic, 0, attributes, out, 0)
     return bytes(memoryview(out)[:end])
 
 
@@ -132,7 +132,7 @@ def build_wrapper(
     timestamp = max(record.timestamp for record in records) if append_time is None else append_time
     out = bytearray(len(data) + len(records) * encoder.ROOM_PER_RECORD)
     shift = records[0].offset if magic else 0
-    end = encoder.encode_messages(data, columns, 0, len(records), magic, shift, attributes, out, memoryview(out), 0)
+    end = encoder.encode_messages(data, columns, 0, len(records), magic, shift, attributes, out, 0)
     return wrap(memoryview(out)[:end], magic, codec, attributes, records[-1].offset, timestamp)
 
 
@@ -140,9 +140,7 @@ def wrap(messages: memoryview, magic: int, codec: int, attributes: int, offset: 
     """The wrapper of a v0 or v1 message set; ``attributes`` without the codec. Raises CodecError for zstd."""
     value = compress(codec, messages, magic=magic)
     out = bytearray(len(value) + encoder.ROOM_PER_RECORD)
-    end = encoder.encode_message(
-        value, 0, -1, 0, len(value), magic, offset, attributes | codec, timestamp, out, memoryview(out), 0
-    )
+    end = encoder.encode_message(value, 0, -1, 0, len(value), magic, offset, attributes | codec, timestamp, out, 0)
     return bytes(memoryview(out)[:end])
 
 

@@ -130,9 +130,8 @@ class Transcoder:
             self._packer.add_messages(data, records, run.i, run.end, batches, codec)
         else:
             out = self._buffer.reserve(run.room)
-            view = self._buffer.view
-            end, largest = encoder.encode_single_batches(data, records, run.i, run.end, batches, out, view, 0)
-            self._write(view[:end])
+            end, largest = encoder.encode_single_batches(data, records, run.i, run.end, batches, out, 0)
+            self._write(self._buffer.view[:end])
             self._count(run.end - run.i, codec, largest)
 
     # --- to v0 and v1 ---
@@ -167,9 +166,7 @@ class Transcoder:
         attributes = batches.attributes[row] & LOG_APPEND_TIME if batches.magic[row] and target else 0
         out = self._buffer.reserve(run.room)
         shift = records.offset[first] if codec and target else 0
-        end = encoder.encode_messages(
-            payload_of(chunk, row), records, first, stop, target, shift, attributes, out, self._buffer.view, 0
-        )
+        end = encoder.encode_messages(payload_of(chunk, row), records, first, stop, target, shift, attributes, out, 0)
         self._tally.records += stop - first
         if not codec:
             self._write(self._buffer.view[:end])
