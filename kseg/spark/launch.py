@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 JAVA = 17
 
 _QUICK = {
-    # A task's start is 10 ms instead of 60 (with the frozen collections of ``source``).
+    # A task's start is 10 ms instead of 60 (with the frozen collections of ``source``). Spark 4.3 then may print a
+    # BrokenPipeError of its daemon after planning: it closes the socket before a worker is done, and nothing is lost.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
