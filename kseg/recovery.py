@@ -164,6 +164,7 @@ class _Loading:
                     self._folder.delete(name, "there is no log to it")
             elif name.endswith(".log"):
                 self._load_segment(name, stem)
+        self._pieces = dict(sorted(self._pieces.items()))
 
     def _load_segment(self, name: str, stem: str) -> None:
         self.at_work = name
@@ -253,8 +254,7 @@ class _Loading:
         parts = ", ".join(file_name(part.base_offset) for part in made)
         self.tell("split-segment", file_name(piece.base_offset), f"an offset does not fit its indexes: into {parts}")
         self._ends.pop(piece.base_offset, None)
-        self._pieces |= {part.base_offset: part for part in made}
-        self._pieces = dict(sorted(self._pieces.items()))
+        self._pieces = dict(sorted({**self._pieces, **{part.base_offset: part for part in made}}.items()))
 
     def _find_end(self) -> int:
         base, piece = next(reversed(self._pieces.items()))
@@ -262,15 +262,17 @@ class _Loading:
             return self._ends[base]
         self.at_work = name = file_name(base)
         end, tail = self._folder.end_by_index(piece, self._files.get(f"{name.removesuffix('.log')}.index"))
+        why = "an entry before them goes past the end"
         if end is None:
             end, tail = base, 0 if piece.size else None
-            lost = survey(piece.path, piece.begin, piece.end)
-            if lost.records:
-                why = "its index leads behind its last batch"
-                self.tell("hide-records", name, why, position=0, offset=base, lost=lost)
-                return base
+            why = "its index leads astray"
         if tail is not None:
-            self.tell("keep-tail", name, f"{piece.size - tail} bytes are no entry", position=tail, offset=end)
+            lost = survey(piece.path, piece.begin + tail, piece.end)
+            if lost.records:
+                self.tell("hide-records", name, why, position=tail, offset=end, lost=lost)
+            else:
+                why = f"{piece.size - tail} bytes are no whole entry, and a clean stop has nothing checked"
+                self.tell("keep-tail", name, why, position=tail, offset=end, lost=lost)
         return end
 
     def _delete_below_log_start(self) -> bool:

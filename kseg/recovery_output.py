@@ -91,13 +91,10 @@ def _head(plan: LogDirPlan | PartitionPlan) -> str:
     if isinstance(plan, LogDirPlan):
         stop = "clean" if plan.clean else "unclean"
         return f"{plan.partitions} partitions, the last stop counts as {stop}"
-    offsets = "" if plan.log_end is None else f", offsets {plan.log_start}..{plan.log_end}"
-    lost = plan.lost
     if plan.fails:
         return "the broker can't take it"
-    if lost.bytes:
-        return f"loses {_lost_text(lost)}{offsets} afterwards"
-    return f"nothing is lost{offsets}"
+    log = "" if plan.log_end is None else f"; log start {plan.log_start}, end {plan.log_end}"
+    return f"loses {_lost_text(plan.lost)}{log} afterwards" if plan.lost.bytes else f"nothing is lost{log}"
 
 
 def _write_steps(head: str, steps: Iterable[Step], out: TextIO) -> None:

@@ -16,7 +16,7 @@ ACTIONS: Mapping[str, str] = {
     "delete-segment": "delete the log and its indexes",
     "create-segment": "begin an empty segment",
     "hide-records": "take the log's end for lower than it is: records behind it are read by nobody",
-    "keep-tail": "leave bytes that are no entry where they are; what is appended stands behind them",
+    "keep-tail": "append behind bytes that are no entry: who reads on gets the two mixed, or stops",
     "delete-file": "delete a file beside the log",
     "rename-swap": "give a .swap file its final name",
     "delete-snapshot": "delete a producer snapshot",

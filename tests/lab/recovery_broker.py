@@ -52,7 +52,8 @@ def observe(scenes: Sequence[Scene] = SCENES, see: Callable[[Scene, Path], None]
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="kseg-lab-") as work:
         broker = KraftBroker(VERSION, Path(work), SETTINGS)
-        groups = {topic: [scene for scene in scenes if scene.clean is (topic == "clean")] for topic in TOPICS}
+        groups = {topic: [scene for scene in scenes if scene.clean is clean] for topic, clean in TOPICS.items()}
+        groups = {topic: group for topic, group in groups.items() if group}
         with broker:
             admin = broker.admin()
             wanted = [NewTopic(topic, len(group), 1) for topic, group in groups.items()]
@@ -63,7 +64,7 @@ def observe(scenes: Sequence[Scene] = SCENES, see: Callable[[Scene, Path], None]
                 wait_for(lambda folders=folders: all(file.exists() for file in folders), topic)  # type: ignore[misc]
             broker.stop()
             for topic, group in groups.items():
-                if topic != "clean":
+                if not TOPICS[topic]:
                     (broker.log_dir / ".kafka_cleanshutdown").unlink(missing_ok=True)
                 _set_out(broker, topic, group)
                 for number, scene in enumerate(group):
@@ -74,7 +75,7 @@ def observe(scenes: Sequence[Scene] = SCENES, see: Callable[[Scene, Path], None]
     return outcomes
 
 
-TOPICS = ("clean", "unclean")
+TOPICS = {"clean": True, "unclean": False}
 
 
 def _set_out(broker: KraftBroker, topic: str, group: Sequence[Scene]) -> None:
@@ -162,7 +163,10 @@ def refused(scenes: Sequence[Scene], see: Callable[[Scene, Path], None]) -> list
 
 
 def offline(damages: Mapping[str, Callable[[Path], object]], see: Callable[[str, Path], None]) -> list[str]:
-    """Which damages, each in a log dir of its own with one partition, kept the partition from being served."""
+    """Which damages, each in a log dir of its own with one partition, kept the partition from being served.
+
+    One of them at least must not. Raises TimeoutError when all did.
+    """
     with tempfile.TemporaryDirectory(prefix="kseg-lab-") as work:
         dirs = {name: Path(work) / name for name in damages}
         log_dirs = ",".join(map(str, (Path(work) / "logs", *dirs.values())))
@@ -180,6 +184,8 @@ def offline(damages: Mapping[str, Callable[[Path], object]], see: Callable[[str,
                 see(name, folder)
             broker.start()
             consumer = _consumer(broker)
+            # Those that are served get their leaders at once.
+            wait_for(lambda: any(_serves(consumer, name) for name in dirs), "a log dir in use")
             unserved = [name for name in dirs if not _serves(consumer, name)]
             consumer.close()
             broker.kill()
@@ -188,7 +194,7 @@ def offline(damages: Mapping[str, Callable[[Path], object]], see: Callable[[str,
 
 def _serves(consumer: Consumer, topic: str) -> bool:
     try:
-        return watermarks(consumer, topic, 0, seconds=5)[1] > 0
+        return watermarks(consumer, topic, 0, seconds=1)[1] > 0
     except KafkaException:
         return False
 
