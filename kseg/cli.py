@@ -226,8 +226,9 @@ class _Met:
 @cli_options.jobs
 @click.pass_context
 def validate(context: click.Context, /, paths: tuple[str, ...], output: str | None, **_: Any) -> int:
-    """Check segments: framing, CRCs, batches, records, codecs; and the files beside them, each by itself.
+    """Check segments: framing, CRCs, batches, records, codecs; and the files beside them.
 
+    A file that is named alone is judged by itself, those of a folder against each other, too.
     Findings are listed by byte and offset.
     """
     from kseg.parallel import cores, validate_files

@@ -20,6 +20,7 @@ COMPILED_MODULES = (
     "kseg.splitting",
     "kseg.checks",
     "kseg.record_checks",
+    "kseg.segment_watch",
     "kseg.stretch",
     "kseg.encoder",
     "kseg.survey",

@@ -154,6 +154,14 @@ _TABLE = (
          "Does not start; a .kafka_cleanshutdown that can't be read still counts as one."),
     Rule("K514", "kraft-snapshot-incomplete", _E, "{why}",
          "Without the header, loading it fails; that the footer is missing goes unseen, and so does the metadata cut off."),
+    # K6: across files, of a folder's
+    Rule("K601", "index-mismatch", _E, "offset {offset} at byte {log_position} of the log: {why}",
+         "After a clean stop it looks at none of it: fetches begin at a wrong place, or the log's end is taken for "
+         f"lower than it is. {_REBUILT}"),
+    Rule("K602", "time-index-mismatch", _E, "timestamp {timestamp} of offset {offset}: {why}",
+         f"Looks times up in it as it is: offsetsForTimes passes over records, or retention errs. {_REBUILT}"),
+    Rule("K603", "txn-index-mismatch", _E, "the aborted transaction {first} to {last} of producer {producer_id} {why}",
+         "Goes by it as it is: consumers that read committed get aborted records, or miss committed ones."),
 )  # fmt: skip
 
 RULES: Mapping[str, Rule] = {rule.name: rule for rule in _TABLE}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -27,14 +27,15 @@ from kseg.log_format import (
     RECORD_BATCH_OVERHEAD,
     SIZE_AT,
 )
-from kseg.segment import MAX_ENTRY_SIZE
-from kseg.storage import SegmentFile, is_snapshot, local_size, open_range
+from kseg.segment import MAX_ENTRY_SIZE, SegmentReader
+from kseg.storage import SegmentFile, is_snapshot, local_size, open_range, open_source
 from kseg.tape import Tape
 from kseg.validate import (
     FileResult,
     Progress,
     Settings,
     Tally,
+    Together,
     limits_of,
     new_tally,
     no_progress,
@@ -72,8 +73,14 @@ def process_pool(jobs: int) -> ProcessPoolExecutor:
 def validate_files(
     files: Iterable[SegmentFile], settings: Settings, jobs: int = 1, progress: Progress = no_progress
 ) -> Iterator[FileResult]:
-    """Validate files, results in their order. ``jobs`` is the number of processes to use at most."""
+    """Validate files, results in their order, each segment's indexes behind it. ``jobs`` is the most processes used."""
     listed = list(files)
+    for result in _results(listed, settings, jobs, progress):
+        yield result
+        yield from result.beside
+
+
+def _results(listed: list[SegmentFile], settings: Settings, jobs: int, progress: Progress) -> Iterator[FileResult]:
     sizes = [local_size(file.path) for file in listed]
     known = [size for size in sizes if size is not None]
     if jobs > 1 and len(known) == len(listed) and _worth_processes(listed, known, settings):
@@ -127,6 +134,8 @@ def _with_processes(
             else:
                 bounds = pairwise([*starts, size])
                 futures = [pool.submit(_validate_range, file, first, last, settings) for first, last in bounds]
+                if file.beside is not None:
+                    futures.append(pool.submit(_validate_beside, file, settings))
             waiting.append((file, size, starts, futures))
             while len(waiting) > 4 * jobs:
                 yield _collect(*waiting.popleft(), settings, progress)
@@ -142,11 +151,26 @@ def _collect(
         progress(size)
         return result
     parts: list[_Part] = []
-    for future in futures:
+    for future in futures[: len(starts)]:
         parts.append(future.result())
         progress(parts[-1].result.summary.bytes)
-    joined = _join(file, starts, parts, settings)
+    beside: FileResult | None = futures[-1].result() if len(futures) > len(starts) else None
+    joined = _join(file, starts, parts, beside, settings)
     return joined or validate_segment(file, settings)
+
+
+def _validate_beside(file: SegmentFile, settings: Settings) -> FileResult:
+    """What a segment's indexes are found to be along its whole length, with nothing of itself: its ranges tell that."""
+    tally = new_tally(file, settings)
+    together = Together(file, settings, tally)
+    try:
+        with SegmentReader(open_source(file.path), verify_crc=False) as reader:
+            for window in reader.windows():
+                together.take(window)
+            tally.summary.bytes = reader.position
+    except KsegError:
+        pass  # its ranges tell
+    return together.join(tally.result())
 
 
 def _validate_range(file: SegmentFile, start: int, end: int, settings: Settings) -> _Part:
@@ -161,11 +185,16 @@ def _validate_range(file: SegmentFile, start: int, end: int, settings: Settings)
     return _Part(tally.result(), history, tally.summary.bytes == end - start and not framing)
 
 
-def _join(file: SegmentFile, starts: list[int], parts: list[_Part], settings: Settings) -> FileResult | None:
+def _join(
+    file: SegmentFile, starts: list[int], parts: list[_Part], beside: FileResult | None, settings: Settings
+) -> FileResult | None:
     """The parts' results as one, or None where they can't be."""
     if not all(part.whole for part in parts):
         return None
     tally = new_tally(file, settings)
+    if beside:
+        beside.summary.bytes = 0
+        tally.absorb(beside)
     before: History | None = None
     for start, part in zip(starts, parts, strict=True):
         if before is not None and not _fits(file.path, start, before, part.history, tally, settings):
@@ -175,7 +204,8 @@ def _join(file: SegmentFile, starts: list[int], parts: list[_Part], settings: Se
             # Sequences are compared by who wrote last: earlier producers are still to be reckoned with.
             part.history.producers = {**before.producers, **part.history.producers}
         before = part.history
-    return tally.result()
+    result = tally.result()
+    return replace(result, beside=beside.beside, facts=beside.facts) if beside else result
 
 
 def _fits(path: str, start: int, before: History, after: History, tally: Tally, settings: Settings) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -186,6 +186,9 @@ SIDE_FILES = (
     ),
 )  # fmt: skip
 
+#: Of the indexes beside a segment that has the same name up to there.
+INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+
 #: What stands before an entry's own columns.
 COMMON = (
     Column("kind", "text", "what it is"),
@@ -247,14 +250,22 @@ def side_row(file: str, side: SideFile, position: int, entry: tuple[Any, ...]) -
 
 
 def find_files(path: str, unknown: Callable[[str], None]) -> Iterator[SegmentFile]:
-    """The segments and side files of a folder and all below it.
+    """The segments and side files of a folder and all below it. A segment's indexes stand with it, not by themselves.
 
     ``unknown`` is told the other files, also those with a suffix: they are no part of the log yet, or no more. Raises
     UnreadableError where there is nothing.
     """
     nothing = True
     for folder, names in walk_folders(path):
-        for file in (*segments_in(folder, names), *_side_files_in(folder, names, unknown)):
+        present = set(names)
+        of_segments: set[str] = set()
+        for file in segments_in(folder, names):
+            nothing = False
+            stem = os.path.basename(file.path).removesuffix(".log")
+            beside = [stem + suffix for suffix in INDEX_SUFFIXES if stem + suffix in present]
+            of_segments.update(beside)
+            yield replace(file, beside=tuple(str(folder / name) for name in beside))
+        for file in _side_files_in(folder, [name for name in names if name not in of_segments], unknown):
             nothing = False
             yield file
     if nothing:
@@ -266,6 +277,6 @@ def find_files(path: str, unknown: Callable[[str], None]) -> Iterator[SegmentFil
 def _side_files_in(folder: Path, names: list[str], unknown: Callable[[str], None]) -> Iterator[SegmentFile]:
     for name in names:
         if any(pattern.fullmatch(name) for pattern, _ in _PATTERNS):
-            yield SegmentFile(str(folder / name))
+            yield SegmentFile(str(folder / name), beside=())
         elif not _OTHERS.fullmatch(name):
             unknown(str(folder / name))

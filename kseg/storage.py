@@ -169,10 +169,15 @@ def refuse_as_output(output: str | None, inputs: Iterable[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """A segment, or a file beside one. ``active`` is the newest of its folder, where a broker may be writing."""
+    """A segment, or a file beside one. ``active`` is the newest of its folder, where a broker may be writing.
+
+    ``beside`` are the indexes to be judged with a segment, None where it is judged alone. Of a side file they are ()
+    where it is to be judged with its folder.
+    """
 
     path: str
     active: bool = False
+    beside: tuple[str, ...] | None = None
 
 
 def find_segments(path: str) -> Iterator[SegmentFile]:

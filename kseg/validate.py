@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kseg.checks import BATCH_CHECKS, History, Limits
@@ -16,7 +16,8 @@ from kseg.findings import RULES, Finding, Policy, Severity, Verdict
 from kseg.kraft_snapshot import SnapshotEnds
 from kseg.log_format import DEFAULT_MAX_MESSAGE_BYTES
 from kseg.record_checks import RECORD_CHECKS
-from kseg.segment import SegmentReader
+from kseg.segment import SegmentReader, Window
+from kseg.segment_watch import SegmentFacts
 from kseg.storage import SegmentFile, Source, base_offset_of, is_snapshot, open_source
 
 if TYPE_CHECKING:
@@ -118,12 +119,18 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class FileResult:
-    """What became of one file: its findings (the first few of each rule) and counts, or why it could not be read."""
+    """What became of one file: its findings (the first few of each rule) and counts, or why it could not be read.
+
+    ``beside`` are the results of a segment's indexes where these were judged with it, ``facts`` what concerns its
+    neighbours.
+    """
 
     file: str
     verdicts: tuple[Verdict, ...]
     summary: Summary
     unread: str | None = None
+    beside: tuple[FileResult, ...] = ()
+    facts: SegmentFacts | None = None
 
 
 class Tally:
@@ -175,16 +182,44 @@ def validate_segment(
 ) -> FileResult:
     """Validate a segment, or a file beside one. What can't be read is a result too, never an exception."""
     tally = new_tally(file, settings)
+    together = (
+        Together(file, settings, tally) if file.beside is not None and base_offset_of(file.path) is not None else None
+    )
     try:
         with open_source(file.path) as source:
             if known := _side_file(file.path):
                 _walk_side_file(source, known, tally, progress)
             else:
-                run_checks(source, settings, tally, progress, watch)
+                run_checks(source, settings, tally, progress, watch, together)
     except KsegError as error:
         tally.summary.unread = 1
-        return tally.result(str(error))
-    return tally.result()
+        result = tally.result(str(error))
+    else:
+        result = tally.result()
+    return together.join(result) if together else result
+
+
+class Together:
+    """A segment and its indexes, each with a tally of its own."""
+
+    def __init__(self, file: SegmentFile, settings: Settings, tally: Tally) -> None:
+        from kseg.index_checks import Beside
+
+        self._deep = settings.deep
+        self._tallies = {path: new_tally(SegmentFile(path), settings) for path in file.beside or ()}
+        self._beside = Beside(file, self._tallies, tally)
+
+    def take(self, window: Window) -> None:
+        self._beside.take(window, deep=self._deep)
+
+    def join(self, result: FileResult) -> FileResult:
+        """The segment's result, with what is known beside it."""
+        facts = self._beside.finish(result.summary.bytes, deep=self._deep)
+        unread = self._beside.unread
+        for path in unread:
+            self._tallies[path].summary.unread = 1
+        beside = tuple(tally.result(unread.get(path)) for path, tally in self._tallies.items())
+        return replace(result, beside=beside, facts=facts)
 
 
 def _side_file(path: str) -> Recognised | None:
@@ -207,7 +242,12 @@ def new_tally(file: SegmentFile, settings: Settings) -> Tally:
 
 
 def run_checks(
-    source: Source, settings: Settings, tally: Tally, progress: Progress = no_progress, watch: Watch = _look_away
+    source: Source,
+    settings: Settings,
+    tally: Tally,
+    progress: Progress = no_progress,
+    watch: Watch = _look_away,
+    together: Together | None = None,
 ) -> History:
     """Every check over one source, into ``tally``. Raises KsegError where nothing can be read."""
     reader = SegmentReader(source, report=tally, verify_crc=settings.verify_crc)
@@ -231,6 +271,8 @@ def run_checks(
                 if ends:
                     ends.take(chunk)
                 watch(chunk)
+        if together:
+            together.take(window)
         progress(reader.position - done)
         done = reader.position
     if ends:

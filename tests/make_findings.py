@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +19,10 @@ from typing import Any
 
 from kseg import rows
 from kseg.findings import RULES, Policy
+from kseg.parallel import validate_files
+from kseg.side_files import find_files
 from kseg.storage import SegmentFile
-from kseg.validate import Settings, validate_segment
+from kseg.validate import Settings, Summary
 from tests import damage
 from tests.damage import alter, entries, fix_crc, get, inflated, put, stored, with_inflated, with_payload
 
@@ -34,12 +37,26 @@ Damage = Callable[[bytes], bytes]
 
 
 class Case:
-    """How one rule's file is made. ``what`` tells a person, ``settings`` are those of ``kseg validate``."""
+    """How one rule's file is made. ``what`` tells a person, ``settings`` are those of ``kseg validate``.
 
-    def __init__(self, segment: str, what: str, *, name: str | None = None, **settings: Any) -> None:
+    ``beside`` are other files of the same folder that the file is judged with, whole folders being what rules across
+    files speak of; ``within`` is the folder's name, where it matters.
+    """
+
+    def __init__(
+        self,
+        segment: str,
+        what: str,
+        *,
+        name: str | None = None,
+        beside: tuple[str, ...] = (),
+        within: str | None = None,
+        **settings: Any,
+    ) -> None:
         folder, _, file = segment.partition("/")
         self.segment = f"{folder}/{file or FIRST}"
         self.name = name or file or FIRST
+        self.beside = {(f"{within}/{other}" if within else other): f"{folder}/{other}" for other in beside}
         self.what = what
         self.settings = settings
         self.make: Damage
@@ -413,15 +430,50 @@ def kraft_snapshot_incomplete(data: bytes) -> bytes:
     return damage.shrink(data, entries(data)[-1].at)
 
 
+# K6: across files
+
+TRANSACTIONS = "4.3.0-v2-none-transactions"
+WITH_INDEXES = tuple(f"{17:020}{suffix}" for suffix in (".log", ".index", ".timeindex", ".txnindex"))
+
+
+def _others(*without: str) -> tuple[str, ...]:
+    return tuple(name for name in WITH_INDEXES if not name.endswith(without))
+
+
+@Case(f"{TRANSACTIONS}/{WITH_INDEXES[1]}", "the second entry's position one byte more", beside=_others(".index"))
+def index_mismatch(data: bytes) -> bytes:
+    return damage.flip(data, 15, 1)
+
+
+@Case(f"{TRANSACTIONS}/{WITH_INDEXES[2]}", "the second entry's timestamp 1 ms more", beside=_others(".timeindex"))
+def time_index_mismatch(data: bytes) -> bytes:
+    (timestamp,) = struct.unpack_from(">q", data, 12)
+    return damage.splice(data, 12, 20, struct.pack(">q", timestamp + 1))
+
+
+@Case(f"{TRANSACTIONS}/{WITH_INDEXES[3]}", "the first entry gone", beside=_others(".txnindex"))
+def txn_index_mismatch(data: bytes) -> bytes:
+    return data[34:]
+
+
 def findings(path: Path, settings: dict[str, Any]) -> list[rows.Row]:
-    """The findings of a file as rows, and the summary, with the file's base name."""
+    """The findings of a file, or a folder's files, as rows, and the summary, with the file's base name."""
     known = {key: value for key, value in settings.items() if key != "rule"}
-    result = validate_segment(SegmentFile(str(path)), Settings(**known, policy=Policy.parse(settings.get("rule", ()))))
-    assert result.unread is None, result.unread
-    found = [{**rows.finding_row(verdict), "file": path.name} for verdict in result.verdicts]
-    summary = result.summary
+    files = find_files(str(path), lambda name: None) if path.is_dir() else [SegmentFile(str(path))]
+    found: list[rows.Row] = []
+    summary = Summary()
+    for result in validate_files(files, Settings(**known, policy=Policy.parse(settings.get("rule", ())))):
+        assert result.unread is None, result.unread
+        found += ({**rows.finding_row(verdict), "file": Path(verdict.file).name} for verdict in result.verdicts)
+        summary.add(result.summary)
     counts = {name: getattr(summary, name) for name in ("batches", "records", "bytes", "lost_bytes")}
     return [*found, {"kind": "summary", **counts, "verdict": summary.verdict}]
+
+
+def made(case: Case) -> dict[str, bytes]:
+    """The files of a rule's folder, by their names in it."""
+    others = {name: (SEGMENTS / source).read_bytes() for name, source in case.beside.items()}
+    return {**others, case.name: case.make((SEGMENTS / case.segment).read_bytes())}
 
 
 def write(rule: str, case: Case) -> None:
@@ -429,13 +481,16 @@ def write(rule: str, case: Case) -> None:
     folder = FINDINGS / rule
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    path = folder / case.name
-    path.write_bytes(case.make((SEGMENTS / case.segment).read_bytes()))
+    for name, data in made(case).items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
     if case.settings:
         (folder / "settings.json").write_text(json.dumps(case.settings) + "\n", encoding="utf-8")
     origin = f"made from fixtures/segments/{case.segment}\n{case.what}\n"
     (folder / "ORIGIN").write_text(origin, encoding="utf-8")
-    lines = [json.dumps(row) + "\n" for row in findings(path, case.settings)]
+    judged = folder if case.beside else folder / case.name
+    lines = [json.dumps(row) + "\n" for row in findings(judged, case.settings)]
     (folder / "expect.jsonl").write_text("".join(lines), encoding="utf-8")
 
 

@@ -21,7 +21,7 @@ ORDER = """
     splitting stretch encoder survey chunk gather deep_iteration rows
     side_reading indexes producer_snapshot txn_index index_files checkpoint_files metadata_files side_files
     dump reading
-    checks record_checks kraft_snapshot validate parallel rule_docs
+    checks record_checks kraft_snapshot segment_watch index_checks validate parallel rule_docs
     counting stats stats_levels
     batch_packer records_builder runs read_back transcode conversion_plan rewrite rewrite_jobs convert
     losses salvage_records epoch_repair salvage repair_segment repair

@@ -1,0 +1,39 @@
+# C types for segment_watch.py.
+
+cimport cython
+
+from kseg.kernel cimport BatchColumns, clamped, increment_sequence
+
+cdef long long BAD, CODEC, CONTROL_BIT, TRANSACTIONAL_BIT, NEVER, NONE
+
+
+cdef class SegmentWatch:
+    cdef object _offsets, _times
+    cdef long long _offset_due, _time_due
+    cdef public bint begun, wrapped, holes, disorder, damaged, legacy, transactional
+    cdef public long long first_offset, last_offset, largest_timestamp, end
+    cdef public list epochs
+    cdef long long _epoch, _epoch_first, _epoch_last
+    cdef public dict producers, open
+    cdef public set ended
+    cdef long long _producer_id, _producer_epoch, _last_sequence, _producer_last
+
+    @cython.locals(row=cython.Py_ssize_t, position=cython.longlong, end=cython.longlong, last=cython.longlong,
+                   highest=cython.longlong)
+    cpdef bint take(self, BatchColumns batches) except -1
+
+    cdef _meet_times(self, long long last, long long timestamp)
+
+    @cython.locals(wrapper=cython.bint, first=cython.longlong)
+    cdef void _see_order(self, BatchColumns batches, Py_ssize_t row, long long last) except *
+
+    cdef void _see_epoch(self, long long epoch, long long first, long long last) except *
+
+    cdef _end_epoch(self)
+
+    @cython.locals(producer_id=cython.longlong, attributes=cython.longlong, sequence=cython.longlong)
+    cdef void _see_producer(self, BatchColumns batches, Py_ssize_t row, long long last) except *
+
+    cdef _end_producer(self)
+
+    cpdef facts(self)

@@ -1,0 +1,187 @@
+"""Follow a segment while it is validated: the few facts that concern its neighbours, and its indexes in step with it.
+
+One more loop over the columns, compiled like the others. What it keeps does not grow with the segment, but with its
+leader epochs and producers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from kseg.kernel import CRC_BAD, BatchColumns, clamped, increment_sequence
+from kseg.log_format import CODEC_MASK, CONTROL, INT64_MAX, NO_TIMESTAMP, TRANSACTIONAL
+
+# C globals when compiled (see the .pxd).
+BAD = CRC_BAD
+CODEC = CODEC_MASK
+CONTROL_BIT = CONTROL
+TRANSACTIONAL_BIT = TRANSACTIONAL
+NEVER = INT64_MAX
+NONE = NO_TIMESTAMP
+
+#: Runs of one leader epoch that are kept: real logs have a few, damage could make one of every batch.
+MAX_EPOCHS = 10_000
+
+#: (epoch, first offset, last offset) of batches of one leader epoch in a row.
+EpochRun = tuple[int, int, int]
+#: (epoch, last sequence, last offset) of a producer's last batch of data.
+LastBatch = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """What is known of a segment once it was read; offsets are None where it has no sound batch.
+
+    ``first_offset`` of a compressed v0 or v1 entry is its last: a wrapper names no other. ``holes``: offsets are
+    missing within, or bytes were lost. ``disorder``: offsets go back, so that ``last_offset`` means little. ``ended``
+    are the producers whose transactions ended here, ``open`` the first offsets of those that did not.
+    """
+
+    first_offset: int | None = None
+    last_offset: int | None = None
+    end: int = 0
+    wrapped: bool = False
+    holes: bool = False
+    disorder: bool = False
+    legacy: bool = False
+    epochs: tuple[EpochRun, ...] = ()
+    producers: dict[int, LastBatch] = field(default_factory=dict)
+    open: dict[int, int] = field(default_factory=dict)
+    ended: frozenset[int] = frozenset()
+
+
+class SegmentWatch:
+    """Takes the windows of one segment. ``offsets`` and ``times`` are its indexes, walked along (index_checks)."""
+
+    def __init__(self, offsets: Any, times: Any) -> None:
+        self._offsets = offsets
+        self._times = times
+        # The byte, and the offset, at which the next entry of each is due.
+        self._offset_due = offsets.due if offsets is not None else NEVER
+        self._time_due = times.due if times is not None else NEVER
+        self.begun = False
+        self.first_offset = -1
+        self.last_offset = -1
+        self.largest_timestamp = NONE
+        self.end = 0
+        self.wrapped = False
+        self.holes = False
+        self.disorder = False
+        self.damaged = False
+        self.legacy = False
+        self.transactional = False
+        self.epochs: list[EpochRun] = []
+        self._epoch = -1
+        self._epoch_first = -1
+        self._epoch_last = -1
+        self.producers: dict[int, LastBatch] = {}
+        # The producer at hand: it mostly wrote the next batch, too.
+        self._producer_id = -1
+        self._producer_epoch = -1
+        self._last_sequence = -1
+        self._producer_last = -1
+        self.open: dict[int, int] = {}
+        self.ended: set[int] = set()
+
+    def take(self, batches: BatchColumns) -> bool:
+        """The next entries; True where one of them has to do with a transaction."""
+        self.transactional = False
+        for row in range(batches.count):
+            position = batches.position[row]
+            end = position + batches.size[row]
+            if position != self.end:
+                self.damaged = True
+            self.end = end
+            if self._offset_due < end:
+                highest = -1 if self.disorder else self.last_offset
+                self._offset_due = self._offsets.meet(position, end, highest)
+            if batches.crc_state[row] == BAD:
+                self.damaged = True
+                continue
+            last = batches.last_offset[row]
+            self._see_order(batches, row, last)
+            if last >= self._time_due:
+                self._meet_times(last, batches.max_timestamp[row])
+            if batches.max_timestamp[row] > self.largest_timestamp:
+                self.largest_timestamp = batches.max_timestamp[row]
+            if batches.magic[row] < 2:
+                self.legacy = True
+                continue
+            self._see_epoch(batches.partition_leader_epoch[row], batches.base_offset[row], last)
+            if batches.producer_id[row] >= 0:
+                self._see_producer(batches, row, last)
+        return self.transactional
+
+    def _meet_times(self, last: int, timestamp: int) -> None:
+        latest = NEVER if self.damaged else max(self.largest_timestamp, timestamp)
+        self._time_due = self._times.meet(last, self.largest_timestamp, latest)
+
+    def _see_order(self, batches: BatchColumns, row: int, last: int) -> None:
+        wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC
+        first = last if batches.magic[row] < 2 else batches.base_offset[row]
+        if not self.begun:
+            self.begun = True
+            self.first_offset = first
+            self.wrapped = bool(wrapper)
+        elif first <= self.last_offset:
+            self.disorder = True
+        elif first != self.last_offset + 1 and not wrapper:
+            self.holes = True
+        if last < first:
+            self.disorder = True
+        if last > self.last_offset:
+            self.last_offset = last
+
+    def _see_epoch(self, epoch: int, first: int, last: int) -> None:
+        if epoch != self._epoch:
+            self._end_epoch()
+            self._epoch = epoch
+            self._epoch_first = first
+        self._epoch_last = last
+
+    def _end_epoch(self) -> None:
+        if self._epoch >= 0 and len(self.epochs) < MAX_EPOCHS:
+            self.epochs.append((self._epoch, self._epoch_first, self._epoch_last))
+
+    def _see_producer(self, batches: BatchColumns, row: int, last: int) -> None:
+        producer_id = batches.producer_id[row]
+        attributes = batches.attributes[row]
+        if attributes & TRANSACTIONAL_BIT:
+            self.transactional = True
+            if attributes & CONTROL_BIT:
+                self.open.pop(producer_id, None)
+                self.ended.add(producer_id)
+            elif producer_id not in self.open:
+                self.open[producer_id] = batches.base_offset[row]
+        if attributes & CONTROL_BIT:
+            return
+        if producer_id != self._producer_id:
+            self._end_producer()
+            self._producer_id = producer_id
+        self._producer_epoch = batches.producer_epoch[row]
+        sequence = batches.base_sequence[row]
+        self._last_sequence = increment_sequence(sequence, last - clamped(batches.base_offset[row]))
+        self._producer_last = last
+
+    def _end_producer(self) -> None:
+        if self._producer_id >= 0:
+            self.producers[self._producer_id] = (self._producer_epoch, self._last_sequence, self._producer_last)
+
+    def facts(self) -> SegmentFacts:
+        """What was seen; nothing may be taken after that."""
+        self._end_epoch()
+        self._end_producer()
+        return SegmentFacts(
+            first_offset=self.first_offset if self.begun else None,
+            last_offset=self.last_offset if self.begun else None,
+            end=self.end,
+            wrapped=self.wrapped,
+            holes=self.holes or self.damaged,
+            disorder=self.disorder,
+            legacy=self.legacy,
+            epochs=tuple(self.epochs),
+            producers=self.producers,
+            open=self.open,
+            ended=frozenset(self.ended),
+        )

@@ -1,0 +1,107 @@
+"""A folder is judged as a whole: indexes against their logs, and no real broker's folder gives cause for alarm."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+
+from kseg import parallel
+from kseg.findings import Severity
+from kseg.side_files import find_files
+from kseg.validate import FileResult, Settings
+from tests import damage
+
+SEGMENTS = Path(__file__).parents[1] / "fixtures" / "segments"
+FOLDERS = sorted(path.parent for path in SEGMENTS.glob("*/ORIGIN"))
+TRANSACTIONS = SEGMENTS / "4.3.0-v2-none-transactions"
+
+
+def judged(path: Path, jobs: int = 1) -> list[FileResult]:
+    return list(parallel.validate_files(find_files(str(path), lambda name: None), Settings(), jobs))
+
+
+def rules(path: Path) -> dict[str, list[str]]:
+    """The rules that speak at warning or above, by file."""
+    loud = {
+        Path(result.file).name: [verdict.rule.name for verdict in result.verdicts if verdict.severity > Severity.INFO]
+        for result in judged(path)
+    }
+    return {name: found for name, found in loud.items() if found}
+
+
+def copied(name: str, target: Path) -> Path:
+    folder = target / "orders-0"
+    shutil.copytree(SEGMENTS / name, folder, ignore=shutil.ignore_patterns("ORIGIN", "expect.jsonl"))
+    return folder
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_what_brokers_wrote_holds_together(folder: Path) -> None:
+    """Of every generation, sealed, compacted, live and preallocated: a false alarm costs more than a missed fault."""
+    assert rules(folder) == {}
+
+
+def test_files_are_counted_once_and_stand_behind_their_segment() -> None:
+    results = judged(TRANSACTIONS)
+    names = [Path(result.file).name for result in results]
+    assert (
+        len(names) == len(set(names)) == len([path for path in TRANSACTIONS.iterdir() if path.suffix != ".jsonl"]) - 1
+    )
+    at = names.index(f"{17:020}.log")
+    assert names[at + 1 : at + 4] == [f"{17:020}{suffix}" for suffix in (".index", ".timeindex", ".txnindex")]
+    assert sum(result.summary.side_files for result in results) == len(names) - 6
+
+
+@pytest.mark.parametrize(
+    ("suffix", "entry", "field", "value", "expected"),
+    [
+        (".index", 1, 0, 45 - 17, "index-mismatch"),  # the batch before reaches 45: a fetch of 45 would begin behind it
+        (".index", 1, 0, 48 - 17, "index-mismatch"),  # the end of the log is looked for behind its last batch
+        (".index", 1, 4, 1024, None),  # an earlier batch than needed: look-ups read on from there
+        (".index", 1, 4, 1298, "index-mismatch"),
+        (".timeindex", 2, 8, 48 - 17, "time-index-mismatch"),
+        (".timeindex", 0, 8, 30 - 17, None),  # later than need be, and yet no earlier record is as late
+        (".timeindex", 0, 8, 21 - 17, "time-index-mismatch"),
+    ],
+)
+def test_an_entry_is_judged_by_what_a_look_up_needs(
+    tmp_path: Path, suffix: str, entry: int, field: int, value: int, expected: str | None
+) -> None:
+    folder = copied(TRANSACTIONS.name, tmp_path)
+    path = folder / f"{17:020}{suffix}"
+    size = 8 if suffix == ".index" else 12
+    at = entry * size + field
+    path.write_bytes(damage.splice(path.read_bytes(), at, at + 4, struct.pack(">i", value)))
+    assert rules(folder) == ({path.name: [expected]} if expected else {})
+
+
+def test_an_abort_that_no_index_tells_of_is_said_of_the_log(tmp_path: Path) -> None:
+    """The broker deletes empty indexes: without one it takes it that nothing was aborted."""
+    folder = copied(TRANSACTIONS.name, tmp_path)
+    (folder / f"{17:020}.txnindex").unlink()
+    assert rules(folder) == {f"{17:020}.log": ["txn-index-mismatch"] * 2}
+
+
+@pytest.mark.parametrize("at", [0, 1, 4, 8])
+def test_a_damaged_log_is_not_told_again_of_its_indexes(tmp_path: Path, at: int) -> None:
+    """One cause gives one finding: where the log is broken, indexes that lead there are not wrong."""
+    folder = copied(TRANSACTIONS.name, tmp_path)
+    log = folder / f"{17:020}.log"
+    place = damage.entries(log.read_bytes())[at]
+    log.write_bytes(damage.flip(log.read_bytes(), place.end - 3))
+    assert rules(folder) == {log.name: ["crc-mismatch"]}
+
+
+def test_ranges_of_a_file_say_the_same_of_its_indexes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "RANGE_SIZE", 2 * 1024)
+    monkeypatch.setattr(parallel, "PLAIN_SHARE", 1)
+    folder = copied("4.3.0-v2-none", tmp_path)
+    index = folder / f"{0:020}.index"
+    index.write_bytes(damage.flip(index.read_bytes(), index.stat().st_size - 1))
+    one, two = judged(folder), judged(folder, 2)
+    assert [result.summary.rules for result in one] == [result.summary.rules for result in two]
+    assert [result.verdicts for result in one] == [result.verdicts for result in two]
+    assert any(result.summary.rules["index-mismatch"] for result in two)
