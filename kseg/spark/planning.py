@@ -11,7 +11,16 @@ from itertools import chain, pairwise, zip_longest
 from kseg import ranges
 from kseg.errors import UsageError
 from kseg.spark.options import Limits, Options
-from kseg.storage import STDIN, SegmentFile, base_offset_of, find_segments, local_size, open_source, topic_partition
+from kseg.storage import (
+    STDIN,
+    SegmentFile,
+    base_offset_of,
+    find_segments,
+    is_snapshot,
+    local_size,
+    open_source,
+    topic_partition,
+)
 from kseg.transactions import Committed, committed
 
 #: What opening one more file costs, in bytes of reading: a split of tiny files does not become one of thousands.
@@ -76,21 +85,22 @@ def plan(options: Options, limits: Limits) -> list[Split]:
     """
     whole = options.view in ("findings", "segments")
     pieces: list[Piece] = []
-    for folder in _folders(options.paths, limits).values():
-        seen = committed([segment.file.path for segment in folder]) if _isolated(options) else None
+    for folder in folders(options.paths, limits).values():
+        seen = committed([segment.file.path for segment in folder]) if isolated(options) else None
         for segment in folder:
             if whole:
                 pieces.append(Piece(segment.file, segment.size))
             elif _can_hold(segment, limits):
                 pieces += _pieces(segment, limits, options.split_bytes, seen)
-    return list(_packed(pieces, options.split_bytes))
+    return list(packed(pieces, options.split_bytes))
 
 
-def _isolated(options: Options) -> bool:
+def isolated(options: Options) -> bool:
+    """Whether transactions decide of rows."""
     return options.isolation == "read_committed" and options.view == "records"
 
 
-def _folders(paths: Sequence[str], limits: Limits) -> Mapping[str, list[Segment]]:
+def folders(paths: Sequence[str], limits: Limits) -> Mapping[str, list[Segment]]:
     """The segments of the wanted partitions by folder, in order; one that several paths name comes once."""
     files = dict.fromkeys(chain.from_iterable(map(find_segments, paths)))
     by_folder: dict[str, list[SegmentFile]] = defaultdict(list)
@@ -101,7 +111,8 @@ def _folders(paths: Sequence[str], limits: Limits) -> Mapping[str, list[Segment]
 
 
 def _segments(files: list[SegmentFile]) -> Iterator[Segment]:
-    ordered = sorted(files, key=lambda file: base_offset_of(file.path) or 0)
+    # Snapshots of KRaft come last: they are beside the log.
+    ordered = sorted(files, key=lambda file: (is_snapshot(file.path), base_offset_of(file.path) or 0))
     for file, behind in zip_longest(ordered, ordered[1:]):
         end = base_offset_of(behind.path) if behind else None
         yield Segment(file, local_size(file.path), end if base_offset_of(file.path) is not None else None)
@@ -122,23 +133,29 @@ def _can_hold(segment: Segment, limits: Limits) -> bool:
 
 def _pieces(segment: Segment, limits: Limits, split_bytes: int, seen: Committed | None) -> Iterator[Piece]:
     path, size = segment.file.path, segment.size
-    near = seen.within(segment.base_offset or 0, segment.end_offset) if seen else None
     if size is None:
-        yield Piece(segment.file, None, committed=near)
+        yield Piece(segment.file, None, committed=seen)
         return
     first = limits.first_offset
     if limits.since is not None:
         older = ranges.first_offset_since(path, limits.since)
         first = older if first is None else max(first, older or first)
     start, end = ranges.byte_range(path, size, first, limits.end_offset)
-    if start >= end:
+    yield from pieces_of(segment, start, end, split_bytes, seen)
+
+
+def pieces_of(segment: Segment, start: int, end: int, split_bytes: int, seen: Committed | None) -> Iterator[Piece]:
+    """The bytes ``start`` to ``end`` of a segment whose size is known, in pieces of about ``split_bytes``."""
+    path, size = segment.file.path, segment.size
+    if start >= end or size is None:
         return
+    near = seen.within(segment.base_offset or 0, segment.end_offset) if seen else None
     starts = ranges.boundaries(path, start, end, size, split_bytes) if end - start >= 2 * split_bytes else [start]
     for begin, behind in pairwise([*starts, end]):
         yield Piece(segment.file, size, begin, None if behind == size else behind, near)
 
 
-def _packed(pieces: Iterable[Piece], split_bytes: int) -> Iterator[Split]:
+def packed(pieces: Iterable[Piece], split_bytes: int) -> Iterator[Split]:
     """Neighbours together as long as they are about one split."""
     held: list[Piece] = []
     cost = 0

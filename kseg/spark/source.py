@@ -17,6 +17,7 @@ from kseg.spark import options as reader_options
 from kseg.spark.options import Limits, Options, narrowed
 from kseg.spark.planning import Split, check_paths, plan
 from kseg.spark.reading import read
+from kseg.spark.streaming import KsegStreamReader
 from kseg.spark.views import ddl
 
 # With what a worker has imported frozen, its collections, one a task, take 10 ms less; frozen in every task, what the
@@ -26,7 +27,7 @@ _freezes = 0
 
 
 class KsegDataSource(DataSource):
-    """``spark.read.format("kseg")``."""
+    """``spark.read.format("kseg")``, and ``readStream``."""
 
     @classmethod
     def name(cls) -> str:
@@ -40,9 +41,16 @@ class KsegDataSource(DataSource):
 
     def reader(self, schema: StructType) -> KsegReader:
         """Raises UsageError and UnreadableError."""
+        return KsegReader(self._checked(schema))
+
+    def streamReader(self, schema: StructType) -> KsegStreamReader:  # noqa: N802
+        """Raises UsageError and UnreadableError."""
+        return KsegStreamReader(self._checked(schema))
+
+    def _checked(self, schema: StructType) -> Options:
         options = self._options([(field.name, field.dataType.simpleString()) for field in schema.fields])
         check_paths(options.paths)
-        return KsegReader(options)
+        return options
 
     def _options(self, schema: list[tuple[str, str]] | None) -> Options:
         return reader_options.parse(dict(self.options), schema)

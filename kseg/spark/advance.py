@@ -1,0 +1,184 @@
+"""How a stream goes on through growing logs: where they end now, how far a trigger goes, and the bytes of that.
+
+A stream stands at an offset of each partition, the first it has not read, and always between two entries. So segments
+may be rolled, deleted and compacted, and a log dir may be moved: the bytes are looked up anew.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kseg.errors import KsegError, UsageError
+from kseg.growth import Mark, sound_end
+from kseg.log_format import INT64_MAX
+from kseg.spark.options import Options
+from kseg.spark.planning import Piece, Segment, Split, folders, isolated, packed, pieces_of
+from kseg.storage import is_snapshot, partition_of
+from kseg.transactions import Committed, committed
+
+#: By partition, as ``orders-3``: the first offset that was not read. Of files that stand elsewhere the folder's path.
+Offsets = Mapping[str, int]
+
+
+class DataLost(KsegError):
+    """A log no longer has, or never had, what a stream is to read next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The segments of a partition as they are now, in their order."""
+
+    name: str
+    segments: tuple[Segment, ...]
+
+    @property
+    def first_offset(self) -> int:
+        """The log's beginning, by the name of its first file."""
+        return self.segments[0].base_offset or 0
+
+    def committed(self) -> Committed:
+        """Its transactions."""
+        return committed([segment.file.path for segment in self.segments])
+
+
+def logs(options: Options) -> dict[str, Log]:
+    """The logs of the wanted partitions. Raises UsageError and UnreadableError."""
+    found: dict[str, Log] = {}
+    for folder, segments in folders(options.paths, options.limits).items():
+        logs = tuple(segment for segment in segments if not is_snapshot(segment.file.path))
+        partition = partition_of(os.path.basename(folder))
+        if not logs or (partition and partition.state):
+            continue  # on its way to or from another disk, or to be deleted
+        if any(segment.size is None for segment in logs):
+            raise UsageError(f"{logs[0].file.path}: a stream reads local files")
+        name = os.path.basename(folder) if partition else folder
+        if name in found:
+            raise UsageError(f"{name} is in several folders: stream one replica of a partition")
+        found[name] = Log(name, logs)
+    return found
+
+
+class Ends:
+    """Where logs end; of their last segments is remembered how far they were sound, for those without an index."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._marks: dict[str, Mark] = {}
+
+    def now(self, start: Offsets) -> dict[str, int]:
+        """What can be read of each log, as the offset behind it; of a log that is gone what was read.
+
+        Raises DataLost, unless failOnDataLoss is false.
+        """
+        return {**start, **{log.name: self._end(log, start.get(log.name)) for log in logs(self._options).values()}}
+
+    def _end(self, log: Log, start: int | None) -> int:
+        last = log.segments[-1]
+        path = last.file.path
+        known = self._marks.get(path)
+        if known and known.position > (last.size or 0):
+            known = None  # it was cut
+        mark = self._marks[path] = sound_end(path, last.size or 0, known=known)
+        if self._options.stream.fail_on_data_loss and start is not None:
+            _check_loss(log, start, mark.offset)
+        end = mark.offset
+        if end > (start or 0) and isolated(self._options):
+            stable = log.committed().stable_offset
+            end = end if stable is None else min(end, stable)
+        return max(end, start or 0)
+
+
+def _check_loss(log: Log, start: int, end: int) -> None:
+    first = log.first_offset
+    if first > start:
+        raise DataLost(
+            f"{log.name}: offsets {start} to {first - 1} were deleted before they were read; "
+            "failOnDataLoss=false goes on behind them"
+        )
+    if end < start:
+        raise DataLost(
+            f"{log.name}: the log ends at offset {end}, and had been read to {start}: it was cut, or the topic made "
+            "anew; failOnDataLoss=false waits until it is there again"
+        )
+
+
+def limited(options: Options, start: Offsets, end: Offsets, *, rows: int | None, size: int | None) -> dict[str, int]:
+    """As far from ``start`` to ``end`` as about that many offsets, or that many bytes of the files.
+
+    Each log has its share, in whole entries, and one at the least.
+    """
+    there = {name: log for name, log in logs(options).items() if end.get(name, 0) > start.get(name, 0)}
+    begun = {name: start.get(name, 0) for name in there}
+    waiting = {name: _waiting(log, begun[name], end[name], bytes_too=size is not None) for name, log in there.items()}
+    total = max(sum(waiting.values()), 1)
+    found = dict(end)
+    for name, log in there.items():
+        share = max((size if rows is None else rows) or 0, 1) * waiting[name] // total
+        reach = _bytes_further if rows is None else _offsets_further
+        found[name] = min(reach(log, begun[name], max(share, 1)) or end[name], end[name])
+    return found
+
+
+def _waiting(log: Log, start: int, end: int, *, bytes_too: bool) -> int:
+    if not bytes_too:
+        return end - max(start, log.first_offset)
+    return sum((segment.size or 0) - _position(segment, start) for segment in _from(log, start))
+
+
+def _from(log: Log, start: int) -> Iterator[Segment]:
+    return (segment for segment in log.segments if segment.end_offset is None or segment.end_offset > start)
+
+
+def _offsets_further(log: Log, start: int, share: int) -> int | None:
+    """That many offsets on from ``start``; None is the log's end."""
+    start = max(start, log.first_offset)
+    for segment in _from(log, start):
+        if segment.end_offset is not None and segment.end_offset <= start + share:
+            continue
+        mark = sound_end(segment.file.path, segment.size or 0, below=start + share, beyond=start)
+        return mark.offset if mark.offset > start else segment.end_offset
+    return None
+
+
+def _bytes_further(log: Log, start: int, share: int) -> int | None:
+    """That many bytes on from ``start``; None is the log's end."""
+    start = max(start, log.first_offset)
+    beyond = start
+    for segment in _from(log, start):
+        size, begin = segment.size or 0, _position(segment, start)
+        if segment.end_offset is not None and size - begin <= share:
+            share -= size - begin
+            beyond = -1  # there is something already
+            continue
+        known = Mark(max(start, segment.base_offset or 0), begin)
+        mark = sound_end(segment.file.path, size, before=begin + share, beyond=beyond, known=known)
+        return mark.offset if mark.offset > start else segment.end_offset
+    return None
+
+
+def _position(segment: Segment, offset: int) -> int:
+    """The byte at which a stream stands that has come to that offset: behind the entries before it."""
+    if offset <= (segment.base_offset or 0):
+        return 0
+    return sound_end(segment.file.path, segment.size or 0, below=offset).position
+
+
+def splits(options: Options, start: Offsets, end: Offsets) -> list[Split]:
+    """What tasks read to come from ``start`` to ``end``: each entry between once, and the damage between them."""
+    pieces: list[Piece] = []
+    for name, log in logs(options).items():
+        begun, stop = start.get(name), end.get(name, 0)
+        if stop <= (begun or 0):
+            continue
+        if options.stream.fail_on_data_loss and begun is not None:
+            _check_loss(log, begun, INT64_MAX)
+        seen = log.committed() if isolated(options) else None
+        for segment in _from(log, begun or 0):
+            if (segment.base_offset or 0) >= stop:
+                break
+            whole = segment.end_offset is not None and segment.end_offset <= stop
+            last = (segment.size or 0) if whole else _position(segment, stop)
+            pieces += pieces_of(segment, _position(segment, begun or 0), last, options.split_bytes, seen)
+    return list(packed(pieces, options.split_bytes))

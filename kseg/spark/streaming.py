@@ -1,0 +1,87 @@
+"""The stream that Spark calls: offsets for its checkpoint, splits of what is new, rows in the tasks.
+
+Exactly once is Spark's part, and asks of a source that the same two offsets give the same rows again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from kseg.errors import UsageError
+from kseg.spark.advance import Ends, limited, splits
+from kseg.spark.options import Options
+from kseg.spark.planning import Split
+from kseg.spark.reading import read
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadMaxBytes,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:  # before 4.2: all that is there is read, by every trigger
+    HAS_LIMITS = False
+else:
+    HAS_LIMITS = True
+
+
+class KsegStreamReader(DataSourceStreamReader):
+    """Follows the partitions of a log dir. Raises UsageError for options that don't fit a stream."""
+
+    def __init__(self, options: Options) -> None:
+        if options.view not in ("records", "batches"):
+            raise UsageError(f"view {options.view} is of whole files: a stream has records or batches")
+        limits = (options.stream.max_offsets, options.stream.max_bytes)
+        if None not in limits:
+            raise UsageError("maxOffsetsPerTrigger and maxBytesPerTrigger: give one of them")
+        if limits != (None, None) and not HAS_LIMITS:
+            raise UsageError("limits of a trigger need Spark 4.2 or newer")
+        self.options = options
+        self._ends = Ends(options)
+        self._target: dict[str, int] | None = None
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        """Where a query without a checkpoint begins: no offset of a partition means its log's beginning."""
+        return self._ends.now({}) if self.options.stream.starting == "latest" else {}
+
+    def latestOffset(self, start: dict[str, int] | None = None, limit: Any = None) -> dict[str, int]:  # noqa: N802
+        """How far the next trigger reads. Raises DataLost. Spark before 4.2 gives neither a start nor a limit."""
+        begun = start or {}
+        end = self._ends.now(begun)
+        if self._target is not None:
+            target = self._target
+            end = {
+                name: max(begun.get(name, 0), min(offset, target.get(name, 0)))
+                for name, offset in end.items()
+                if name in begun or name in target
+            }
+        if limit is not None and not isinstance(limit, ReadAllAvailable):
+            rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+            size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+            end = limited(self.options, begun, end, rows=rows, size=size)
+        return dict(sorted(end.items()))  # Spark compares them as text
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        stream = self.options.stream
+        if stream.max_offsets is not None:
+            return ReadMaxRows(stream.max_offsets)
+        return ReadAllAvailable() if stream.max_bytes is None else ReadMaxBytes(stream.max_bytes)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What comes later is left to the next query."""
+        self._target = self._ends.now({})
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return [InputPartition(split) for split in splits(self.options, start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of a split as Arrow record batches."""
+        return read(self.options, self.options.limits, partition.value or Split())
+
+
+if HAS_LIMITS:
+    SupportsTriggerAvailableNow.register(KsegStreamReader)
