@@ -224,6 +224,9 @@ class _Met:
 @click.option("--max-per-rule", type=click.IntRange(min=1), default=16, show_default=True, metavar="N",
               help="Findings shown of one rule in one file; all are counted.")  # fmt: skip
 @cli_options.jobs
+@cli_options.spark
+@click.option("--inventory", metavar="DIR",
+              help="With --spark, write findings.parquet and segments.parquet there, too: a row each.")  # fmt: skip
 @click.pass_context
 def validate(context: click.Context, /, paths: tuple[str, ...], output: str | None, **_: Any) -> int:
     """Check segments: framing, CRCs, batches, records, codecs; and the files beside them.
@@ -231,10 +234,11 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     A file that is named alone is judged by itself, those of a folder against each other, too.
     Findings are listed by byte and offset.
     """
+    from kseg.cli_spark import spark_pool
     from kseg.parallel import cores, validate_files
     from kseg.progress import shown
     from kseg.storage import SegmentFile, is_folder, refuse_as_output, total_size
-    from kseg.validate import FileResult, Progress, Settings, Summary
+    from kseg.validate import FileResult, Progress, Settings, Summary, no_progress
 
     options = _with_settings(context)
     settings = Settings(
@@ -245,6 +249,14 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
         policy=Policy.parse(options["rule"]),
         max_per_rule=options["max_per_rule"],
     )
+    inventory = options["inventory"]
+    if inventory is not None and not (options["spark"] and settings.deep):
+        raise UsageError("--inventory needs --spark, and --deep")
+    if inventory is not None:
+        from kseg.folders import refuse_overlap
+
+        for path in paths:
+            refuse_overlap(path, Path(inventory))
     fail_on = None if options["fail_on"] == "never" else parse_severity(options["fail_on"])
     total = Summary()
     failed = False
@@ -269,13 +281,24 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
 
     def results(progress: Progress) -> Iterator[FileResult]:
         nonlocal failed
-        for result in validate_files(files, settings, options["jobs"] or cores(), progress):
+        if pool is not None and inventory is not None:
+            from kseg.spark.inventory import validated
+
+            found = validated(pool, files, settings, Path(inventory))
+        else:
+            told = no_progress if pool else progress
+            found = validate_files(files, settings, options["jobs"] or cores(), told, pool)
+        for result in found:
             total.add(result.summary)
             if result.unread:
                 failed = bool(fail(result.unread))
             yield result
 
-    with destination(output) as out, shown(total_size(files)) as progress:
+    with (
+        destination(output) as out,
+        shown(total_size(files)) as progress,
+        spark_pool(options["spark"], files, progress) as pool,
+    ):
         writer(REPORT_FORMATS, options["format_name"])(results(progress), total, out)
     if failed:
         return FAILED
@@ -286,7 +309,7 @@ def _with_settings(context: click.Context) -> dict[str, Any]:
     """The command's options, those not given on the command line taken from the settings file."""
     from kseg.settings import read_settings
 
-    names = {"format" if name == "format_name" else name for name in context.params} - {"paths", "output"}
+    names = {"format" if name == "format_name" else name for name in context.params} - {"paths", "output", "inventory"}
     found = read_settings(Path.cwd(), names)
     options = dict(context.params)
     for parameter in context.command.params:

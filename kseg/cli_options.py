@@ -15,6 +15,9 @@ no_crc = click.option("--no-crc", is_flag=True, help="Don't check CRCs, as a con
 jobs = click.option(
     "--jobs", type=click.IntRange(min=1), default=None, metavar="N", help="Processes to use (default: the cores)."
 )
+spark = click.option(
+    "--spark", metavar="MASTER", help="Have Spark do it: local[*], spark://…, yarn. Executors must see the PATHs."
+)
 
 
 def output_format(names: Iterable[str]) -> Callable[[Any], Any]:

@@ -1,4 +1,4 @@
-"""Validation on several cores: by file, and within a big file by ranges of whole entries.
+"""Validation on several cores, or machines: by file, and within a big file by ranges of whole entries.
 
 A range's first entry is found by looking for it, and the ranges are checked afresh, side by side. That says what one
 run over the file would say if every range ends exactly where the next begins, none met damage, and the state of the
@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kseg import kernel
 from kseg.checks import History, check_offsets, follows
@@ -70,21 +70,42 @@ def process_pool(jobs: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context(method))
 
 
+class Pool(Protocol):
+    """What calls are handed to, as processes; ``ahead`` is how many may wait there before a result is asked for."""
+
+    jobs: int
+    ahead: int
+
+    def submit(self, work: Callable[..., Any], *args: Any) -> Future[Any]: ...
+
+
 def validate_files(
-    files: Iterable[SegmentFile], settings: Settings, jobs: int = 1, progress: Progress = no_progress
+    files: Iterable[SegmentFile],
+    settings: Settings,
+    jobs: int = 1,
+    progress: Progress = no_progress,
+    pool: Pool | None = None,
 ) -> Iterator[FileResult]:
-    """Validate files, results in their order, each segment's indexes behind it. ``jobs`` is the most processes used."""
+    """Validate files, results in their order, each segment's indexes behind it.
+
+    In a pool, or with ``jobs`` processes at most.
+    """
     listed = list(files)
-    for result in _results(listed, settings, jobs, progress):
+    for result in _results(listed, settings, jobs, progress, pool):
         yield result
         yield from result.beside
 
 
-def _results(listed: list[SegmentFile], settings: Settings, jobs: int, progress: Progress) -> Iterator[FileResult]:
+def _results(
+    listed: list[SegmentFile], settings: Settings, jobs: int, progress: Progress, pool: Pool | None
+) -> Iterator[FileResult]:
     sizes = [local_size(file.path) for file in listed]
-    known = [size for size in sizes if size is not None]
-    if jobs > 1 and len(known) == len(listed) and _worth_processes(listed, known, settings):
-        yield from _with_processes(listed, known, settings, jobs, progress)
+    if pool is not None:
+        yield from _through(pool, listed, sizes, settings, progress)
+        return
+    if jobs > 1 and None not in sizes and _worth_processes(listed, [size or 0 for size in sizes], settings):
+        with process_pool(jobs) as executor:
+            yield from _through(_Processes(executor, jobs), listed, sizes, settings, progress)
         return
     for file in listed:
         yield validate_segment(file, settings, progress)
@@ -122,25 +143,39 @@ class _Part:
     whole: bool
 
 
-def _with_processes(
-    files: list[SegmentFile], sizes: list[int], settings: Settings, jobs: int, progress: Progress
+class _Processes:
+    """Processes as a pool."""
+
+    def __init__(self, executor: ProcessPoolExecutor, jobs: int) -> None:
+        self.jobs = jobs
+        self.ahead = 4 * jobs
+        self._executor = executor
+
+    def submit(self, work: Callable[..., Any], *args: Any) -> Future[Any]:
+        return self._executor.submit(work, *args)
+
+
+def _through(
+    pool: Pool, files: list[SegmentFile], sizes: list[int | None], settings: Settings, progress: Progress
 ) -> Iterator[FileResult]:
-    with process_pool(jobs) as pool:
-        waiting: deque[tuple[SegmentFile, int, list[int], list[Future[Any]]]] = deque()
-        for file, size in zip(files, sizes, strict=True):
-            starts = range_starts(file.path, size, jobs)
-            if len(starts) == 1:
-                futures: list[Future[Any]] = [pool.submit(validate_segment, file, settings)]
-            else:
-                bounds = pairwise([*starts, size])
-                futures = [pool.submit(_validate_range, file, first, last, settings) for first, last in bounds]
-                if file.beside is not None:
-                    futures.append(pool.submit(_validate_beside, file, settings))
-            waiting.append((file, size, starts, futures))
-            while len(waiting) > 4 * jobs:
-                yield _collect(*waiting.popleft(), settings, progress)
-        while waiting:
+    # A pool that waits for many files at a time has enough to do with whole ones, and is not kept waiting for ranges
+    # of all of them to be found.
+    range_jobs = pool.jobs if pool.ahead <= 4 * pool.jobs or len(files) < 2 * pool.jobs else 1
+    waiting: deque[tuple[SegmentFile, int, list[int], list[Future[Any]]]] = deque()
+    for file, size in zip(files, sizes, strict=True):
+        starts = [0] if size is None else range_starts(file.path, size, range_jobs)
+        if len(starts) == 1:
+            futures = [pool.submit(validate_segment, file, settings)]
+        else:
+            bounds = pairwise([*starts, size])
+            futures = [pool.submit(_validate_range, file, first, last, settings) for first, last in bounds]
+            if file.beside is not None:
+                futures.append(pool.submit(_validate_beside, file, settings))
+        waiting.append((file, size or 0, starts, futures))
+        while len(waiting) > pool.ahead:
             yield _collect(*waiting.popleft(), settings, progress)
+    while waiting:
+        yield _collect(*waiting.popleft(), settings, progress)
 
 
 def _collect(

@@ -194,6 +194,11 @@ def find_segments(path: str) -> Iterator[SegmentFile]:
     yield from found
 
 
+def is_url(path: str) -> bool:
+    """Whether a PATH is a URL."""
+    return _URL.match(path) is not None
+
+
 def is_folder(path: str) -> bool:
     """Whether a PATH is a local folder."""
     return path != STDIN and not _URL.match(path) and os.path.isdir(path)

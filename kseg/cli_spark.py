@@ -1,0 +1,118 @@
+"""``--spark MASTER``: a session for as long as a command runs, and what must be so before there is one."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import IO, TYPE_CHECKING
+
+from kseg.errors import KsegError, UsageError
+from kseg.storage import STDIN, SegmentFile, is_url, total_size
+from kseg.validate import Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kseg.spark.pool import SparkPool
+
+_REACH = 5.0
+_STDERR = 2
+
+
+@contextmanager
+def spark_pool(master: str | None, files: Sequence[SegmentFile], progress: Progress) -> Iterator[SparkPool | None]:
+    """A pool of that master's executors for a call on each of the files; None without a master. Raises UsageError."""
+    if master is None:
+        yield None
+        return
+    with spark_session(master, [file.path for file in files]) as spark:
+        from kseg.spark.pool import SparkPool
+
+        yield SparkPool(spark, progress, total_size(files) or 0, len(files))
+
+
+@contextmanager
+def spark_session(master: str, paths: Sequence[str]) -> Iterator[SparkSession]:
+    """A session that ends with the command, unless it was there before.
+
+    What Spark and its Java print is not this command's: KSEG_DEBUG=1 shows it. Raises UsageError for a path, a Java
+    or a master that won't do.
+    """
+    for path in paths:
+        _check_path(path, master)
+    _check_master(master)
+    from kseg.spark.launch import start
+
+    try:
+        from pyspark.sql import SparkSession
+
+        before = SparkSession.getActiveSession()
+    except ImportError:
+        before = None  # ``start`` says what to do
+    with _aside() as log:
+        try:
+            spark = start(master)
+        except KsegError:
+            raise
+        except Exception as error:  # py4j's, pyspark's, and whatever a Java that can't start makes of them
+            raise UsageError(f"Spark can't start on {master}: {_first_cause(error, log)}") from error
+    if log:
+        spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield spark
+    finally:
+        if before is None:
+            spark.stop()
+
+
+def _check_path(path: str, master: str) -> None:
+    if path == STDIN:
+        raise UsageError("standard input can't be read by Spark: give files, folders or URLs")
+    if not master.startswith("local") and not os.path.isabs(path) and not is_url(path):
+        raise UsageError(f"{path}: executors have other working folders: give whole paths")
+
+
+def _check_master(master: str) -> None:
+    """Raises UsageError for a standalone master that doesn't answer: Spark itself tries for a minute."""
+    if not master.startswith("spark://"):
+        return
+    places = master.removeprefix("spark://").split(",")
+    for place in places:
+        host, _, port = place.rpartition(":")
+        with suppress(OSError, ValueError), socket.create_connection((host, int(port)), timeout=_REACH):
+            return
+    raise UsageError(f"{master}: no Spark master answers there")
+
+
+@contextmanager
+def _aside() -> Iterator[IO[bytes] | None]:
+    """Has processes that are started write their stderr to a file that is gone with them; None under KSEG_DEBUG."""
+    if os.environ.get("KSEG_DEBUG"):
+        yield None
+        return
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as log:
+        kept = os.dup(_STDERR)
+        os.dup2(log.fileno(), _STDERR)
+        try:
+            yield log
+        finally:
+            os.dup2(kept, _STDERR)
+            os.close(kept)
+
+
+def _first_cause(error: Exception, log: IO[bytes] | None) -> str:
+    """One line: the innermost of Java's causes, or else the last that it printed."""
+    causes = [line.strip() for line in str(error).splitlines() if "Exception: " in line]
+    if causes:
+        return causes[-1].rpartition("Exception: ")[2]
+    if log:
+        log.seek(0)
+        printed = [line.strip() for line in log.read().decode(errors="replace").splitlines() if line.strip()]
+        if printed:
+            return printed[-1]
+    return (str(error).splitlines() or [type(error).__name__])[0]

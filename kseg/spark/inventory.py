@@ -1,0 +1,79 @@
+"""What a fleet's validation leaves in Parquet: a row a finding, and a row a segment."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kseg import rows
+from kseg.arrow_rows import BATCH_ROWS, from_rows, schema
+from kseg.parallel import Pool
+from kseg.safe_output import whole_file
+from kseg.spark.facts import result_and_row
+from kseg.spark.views import VIEWS
+from kseg.storage import SegmentFile, local_size
+from kseg.validate import FileResult, Settings
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+#: The views that are written, each to a file of its name.
+WRITTEN = ("findings", "segments")
+
+
+def validated(pool: Pool, files: Sequence[SegmentFile], settings: Settings, target: Path) -> Iterator[FileResult]:
+    """Results as of ``validate_files``; at their end ``findings.parquet`` and ``segments.parquet`` are in the folder.
+
+    They have the columns of the views of those names. Raises KsegError where they can't be written.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        findings, segments = (_Table(stack, target, view) for view in WRITTEN)
+        for of_segment, row in _results(pool, files, settings):
+            for result in (of_segment, *of_segment.beside):
+                for verdict in result.verdicts:
+                    findings.add(rows.finding_row(verdict))
+                yield result
+            if of_segment.summary.files:
+                segments.add(row)
+        findings.close()
+        segments.close()
+
+
+def _results(pool: Pool, files: Sequence[SegmentFile], settings: Settings) -> Iterator[tuple[FileResult, rows.Row]]:
+    waiting: deque[Future[Any]] = deque()
+    for file in files:
+        waiting.append(pool.submit(result_and_row, file, local_size(file.path), settings))
+        if len(waiting) > pool.ahead:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+class _Table:
+    """A Parquet file of a view's rows, on its way."""
+
+    def __init__(self, stack: ExitStack, folder: Path, view: str) -> None:
+        from pyarrow.parquet import ParquetWriter
+
+        self._columns = VIEWS[view]
+        self._rows: list[rows.Row] = []
+        out = stack.enter_context(whole_file(folder / f"{view}.parquet"))
+        self._writer = stack.enter_context(ParquetWriter(out, schema(self._columns)))
+
+    def add(self, row: rows.Row) -> None:
+        self._rows.append(row)
+        if len(self._rows) == BATCH_ROWS:
+            self._flush()
+
+    def close(self) -> None:
+        self._flush()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._writer.write_batch(from_rows(self._columns, self._rows))
+            self._rows.clear()

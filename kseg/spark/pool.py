@@ -1,0 +1,176 @@
+"""Calls as a Spark job: what processes do on one machine, the executors of a cluster do.
+
+The job is a read of a data source of its own whose splits are the calls: that needs neither RDDs, which Spark Connect
+has not, nor pandas, as ``mapInArrow`` would. Calls and results are pickled, as between processes.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from kseg.errors import KsegError
+from kseg.validate import Progress, no_progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Calls of one job. The results of a job are on the driver at once, and so many are some megabytes.
+AHEAD = 10_000
+#: Calls of one task at most: a task costs 10 to 60 ms, and is done again from its beginning when an executor is lost.
+TASK_CALLS = 8
+
+_FORMAT = "kseg-calls"
+_SCHEMA = "number bigint, result binary"
+_POLL = 0.5
+
+Call = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+class SparkPool:
+    """A pool whose calls wait until a result is asked for, and then are one job.
+
+    A call is a function of a module and its arguments. A KsegError that it raises is raised by its result; anything
+    else ends the job. ``size`` bytes are to be done by all ``calls`` together: ``progress`` is told of them as tasks
+    end.
+    """
+
+    def __init__(self, spark: SparkSession, progress: Progress = no_progress, size: int = 0, calls: int = 0) -> None:
+        self.jobs = _slots(spark)
+        self.ahead = AHEAD
+        self._spark = spark
+        self._waiting: list[tuple[Call, _Result]] = []
+        self._progress = progress
+        self._size = size
+        self._calls = calls
+        spark.dataSource.register(_CallSource)
+
+    def submit(self, work: Callable[..., Any], *args: Any) -> Future[Any]:
+        result = _Result(self)
+        self._waiting.append(((work, args), result))
+        return result
+
+    def run(self) -> None:
+        """Do what waits. Raises KsegError where Spark can't."""
+        waiting, self._waiting = self._waiting, []
+        count = min(len(waiting), max(4 * self.jobs, -(-len(waiting) // TASK_CALLS)))
+        # Neighbours are often large together: they are dealt out.
+        tasks = [[(number, call) for number, (call, _) in enumerate(waiting)][first::count] for first in range(count)]
+        reader = self._spark.read.format(_FORMAT).option("tasks", base64.b85encode(pickle.dumps(tasks)).decode())
+        try:
+            share = self._size * len(waiting) // max(self._calls, len(waiting))
+            with _watched(self._spark, count, share, self._progress):
+                rows = reader.load().collect()
+        except PySparkException as error:
+            raise KsegError(f"Spark: {_reason(error)}") from error
+        for row in rows:
+            done, value = pickle.loads(row.result)
+            waiting[row.number][1].settle(done, value)
+
+
+class _Result(Future[Any]):
+    """What becomes of a call; asking for it starts the job."""
+
+    def __init__(self, pool: SparkPool) -> None:
+        super().__init__()
+        self._pool = pool
+
+    def result(self, timeout: float | None = None) -> Any:
+        if not self.done():
+            self._pool.run()
+        return super().result(timeout)
+
+    def settle(self, done: bool, value: Any) -> None:
+        if done:
+            self.set_result(value)
+        else:
+            self.set_exception(value)
+
+
+class _CallSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return _FORMAT
+
+    def schema(self) -> str:
+        return _SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _CallReader(pickle.loads(base64.b85decode(self.options["tasks"])))
+
+
+class _CallReader(DataSourceReader):
+    def __init__(self, tasks: list[list[tuple[int, Call]]]) -> None:
+        self._tasks = tasks
+
+    def partitions(self) -> list[InputPartition]:
+        tasks, self._tasks = self._tasks, []  # each task is given its own, and not the reader's list of all
+        return [InputPartition(task) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int, bytes]]:
+        for number, (work, args) in partition.value or ():
+            try:
+                outcome = (True, work(*args))
+            except KsegError as error:
+                outcome = (False, error)
+            yield number, pickle.dumps(outcome)
+
+
+def _slots(spark: SparkSession) -> int:
+    """The tasks that run side by side; Spark Connect doesn't say."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except PySparkException:
+        return 4
+
+
+@contextmanager
+def _watched(spark: SparkSession, tasks: int, size: int, progress: Progress) -> Iterator[None]:
+    """Tells of the bytes that are done, by the tasks that are; of all at the end."""
+    if progress is no_progress:
+        yield
+        return
+    told = 0
+    over = threading.Event()
+
+    def tell(done: int) -> None:
+        nonlocal told
+        share = max(told, size * done // tasks)
+        progress(share - told)
+        told = share
+
+    def watch() -> None:
+        tracker = spark.sparkContext.statusTracker()
+        while not over.wait(_POLL):
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            tell(max([stage.numCompletedTasks for stage in stages if stage], default=0))
+
+    thread = threading.Thread(target=watch, daemon=True)
+    try:
+        spark.sparkContext.statusTracker()
+        thread.start()
+    except PySparkException:
+        pass  # Spark Connect: nothing is known before the end
+    try:
+        yield
+    finally:
+        over.set()
+        if thread.ident is not None:
+            thread.join()
+    tell(tasks)
+
+
+def _reason(error: PySparkException) -> str:
+    """The line of Spark's report that says what went wrong."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("pyspark.errors.") or "Error: " in line]
+    return (causes or lines or [type(error).__name__])[-1 if causes else 0]

