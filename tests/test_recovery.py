@@ -306,5 +306,4 @@ def test_a_broker_leaves_the_log_dirs_that_the_plan_says() -> None:
         if any(row.get("action") == "offline" for row in rows(log_dir)):
             failing.append(name)
 
-    damages = {**OFFLINE, "sound": lambda log_dir: None}
-    assert offline(damages, see) == failing == list(OFFLINE)
+    assert offline(OFFLINE, see) == failing == list(OFFLINE)

@@ -121,7 +121,9 @@ def watermarks(consumer: Consumer, topic: str, number: int, seconds: float = LEA
     deadline = time.monotonic() + seconds
     while True:
         try:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10, cached=False)
+            low, high = consumer.get_watermark_offsets(
+                TopicPartition(topic, number), timeout=min(10, seconds), cached=False
+            )
             return low, high
         except KafkaException:
             if time.monotonic() > deadline:
@@ -163,38 +165,44 @@ def refused(scenes: Sequence[Scene], see: Callable[[Scene, Path], None]) -> list
 
 
 def offline(damages: Mapping[str, Callable[[Path], object]], see: Callable[[str, Path], None]) -> list[str]:
-    """Which damages, each in a log dir of its own with one partition, kept the partition from being served.
+    """Which damages, each to a log dir of its own with one partition, kept the partition from being served.
 
-    One of them at least must not. Raises TimeoutError when all did.
+    The broker's first log dir stays sound; raises KafkaException when it does not serve the partition there.
     """
     with tempfile.TemporaryDirectory(prefix="kseg-lab-") as work:
+        sound = Path(work) / "logs"
         dirs = {name: Path(work) / name for name in damages}
-        log_dirs = ",".join(map(str, (Path(work) / "logs", *dirs.values())))
+        log_dirs = ",".join(map(str, (sound, *dirs.values())))
         broker = KraftBroker(VERSION, Path(work), {**SETTINGS, "log.dirs": log_dirs})
         with broker:
             admin = broker.admin()
-            for made in admin.create_topics([NewTopic(name, 1, 1) for name in dirs]).values():
-                made.result(30)
-            paths = {name: _found(name, (broker.log_dir, *dirs.values())) for name in dirs}
+            # A new partition goes to the log dir that has the fewest, so each gets one; a moved one would be missed.
+            for number in range(len(dirs) + 1):
+                admin.create_topics([NewTopic(f"topic{number}", 1, 1)])[f"topic{number}"].result(30)
+                _found(f"topic{number}", (sound, *dirs.values()))
             broker.stop()
+            topics = {folder: _topic_in(folder) for folder in (sound, *dirs.values())}
+            for folder, topic in topics.items():
+                Scene("sound", True).put(folder / f"{topic}-0")
             for name, folder in dirs.items():
-                paths[name].rename(folder / f"{name}-0")
-                Scene(name, True).put(folder / f"{name}-0")
                 damages[name](folder)
                 see(name, folder)
             broker.start()
             consumer = _consumer(broker)
-            # Those that are served get their leaders at once.
-            wait_for(lambda: any(_serves(consumer, name) for name in dirs), "a log dir in use")
-            unserved = [name for name in dirs if not _serves(consumer, name)]
+            watermarks(consumer, topics[sound], 0)
+            unserved = [name for name, folder in dirs.items() if not _serves(consumer, topics[folder])]
             consumer.close()
             broker.kill()
     return unserved
 
 
+def _topic_in(log_dir: Path) -> str:
+    return next(log_dir.glob("topic*-0")).name.removesuffix("-0")
+
+
 def _serves(consumer: Consumer, topic: str) -> bool:
     try:
-        return watermarks(consumer, topic, 0, seconds=1)[1] > 0
+        return watermarks(consumer, topic, 0, seconds=2)[1] > 0
     except KafkaException:
         return False
 
