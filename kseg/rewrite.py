@@ -15,6 +15,7 @@ from typing import IO
 from kseg.chunk import Chunk
 from kseg.conversion import Conversion
 from kseg.conversion_plan import Plan
+from kseg.deep_iteration import DeepIterator
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import RULES, Finding, Severity, Verdict
 from kseg.indexes import IndexBuilder
@@ -175,6 +176,7 @@ class Proof:
         self._indexes = indexes
         self._tally = tally
         self._plan = plan
+        self._opener = DeepIterator(self._wrong)
         self._builder: IndexBuilder | None = None
         self._start = 0
         self._position = 0
@@ -184,7 +186,8 @@ class Proof:
         """What was written since the last call are the records of ``source``. Raises ReadBackError."""
         expected = self._tally.records - self._records
         with self._reader() as result:
-            compare(source, self._indexed(sound_chunks(result, self._wrong)), self._plan.target, expected)
+            written = self._indexed(sound_chunks(result, self._wrong, opener=self._opener))
+            compare(source, written, self._plan.target, expected)
             self._whole(result)
 
     def frame(self) -> None:

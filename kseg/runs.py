@@ -23,14 +23,19 @@ def _look_away(what: BatchColumns | Chunk) -> None:
 
 
 def sound_chunks(
-    reader: SegmentReader, report: Report, look: Look = _look_away, opened: Callable[[Chunk], None] = _look_away
+    reader: SegmentReader,
+    report: Report,
+    look: Look = _look_away,
+    opened: Callable[[Chunk], None] = _look_away,
+    *,
+    opener: DeepIterator | None = None,
 ) -> Iterator[Chunk]:
     """The opened entries of a segment; those that are damaged or out of order are marked not intact.
 
     ``look`` sees each window's entries and ``opened`` each chunk's before their order is judged; they may mark some
-    themselves.
+    themselves. ``opener`` is given where many short ranges are read: its columns and its room are made once.
     """
-    opener = DeepIterator(report)
+    opener = opener or DeepIterator(report)
     last_offset = -1
     faults: list[tuple[str, int, int, int]] = []
     for window in _in_order(reader.windows(), report, look):

@@ -28,8 +28,7 @@ MAX_ENTRY_SIZE = 256 * 1024 * 1024
 #: An entry that claims more than this is looked into before it is read: no honest one was ever seen.
 DOUBTFUL_SIZE = 64 * 1024 * 1024
 WINDOW_SIZE = 4 * 1024 * 1024
-WINDOW_ROWS = 16 * 1024
-SMALLEST_ENTRY = log_format.LOG_OVERHEAD + log_format.V0_MIN_SIZE
+WINDOW_ROWS = 16 * 1024  # a window of entries that are smaller ends when there are no more rows for them
 # Behind damage there may be more: framing a whole window for each bad entry would take quadratic time.
 REACH_BEHIND_DAMAGE = 4 * 1024
 # No producer's batch has more records than this.
@@ -71,10 +70,10 @@ class SegmentReader:
         self._report = report
         self._verify_crc = verify_crc
         self._max_size = max_entry_size - log_format.LOG_OVERHEAD
-        # Short ranges are read by the thousand where a file is converted behind damage.
+        # Short ranges are read by the thousand: behind damage, and where a conversion reads back what it wrote.
         room = WINDOW_SIZE if source.size is None else min(WINDOW_SIZE, max(source.size - source.start, 1024))
         self._tape = Tape(source, room, report)
-        self._batches = BatchColumns(min(WINDOW_ROWS, room // SMALLEST_ENTRY + 1))
+        self._batches = BatchColumns(room * WINDOW_ROWS // WINDOW_SIZE)
         self._next_offset: int | None = None
         self._found_any = False
         self._held: Outcome | None = None
