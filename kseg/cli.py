@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -119,6 +120,7 @@ def main() -> None:
 @click.option("--control/--no-control", default=None, help="Only control records, or none of them.")
 @click.option("--bytes", "encoding", type=click.Choice(["auto", "utf8", "hex", "base64"]), default="auto",
               show_default=True, help="How keys and values are written.")  # fmt: skip
+@click.option("--follow", is_flag=True, help="Go on with what is appended, and with new segments, until Ctrl-C.")
 @cli_options.no_crc
 def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | None, **options: Any) -> int:
     """Show what is in segments: entries, or with --deep their records; and in the files beside them.
@@ -128,7 +130,7 @@ def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | 
     from kseg.dump import Entry, Filter, Item, Run, SideEntry, dump_segment, dump_side_file, limited
     from kseg.side_files import recognise
     from kseg.side_output import refuse_for_side_files, write_mixed
-    from kseg.storage import find_segments, refuse_as_output
+    from kseg.storage import find_segments, local_size, open_source, refuse_as_output
 
     first, end = options["offsets"]
     key = options["key"]
@@ -150,29 +152,47 @@ def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | 
     beside = {file.path: known for file in files if (known := recognise(file.path))}
     if beside:
         refuse_for_side_files([file.path for file in files], format_name, filtered=keep != Filter())
-
-    def rows() -> Iterator[Any]:
+    if options["follow"]:
+        if beside or format_name == "parquet" or output not in (None, "-"):
+            raise UsageError("--follow shows segments, on stdout, and not as parquet: that is whole or not at all")
         for file in files:
-            met.file = file.path
-            if known := beside.get(file.path):
-                dumped: Iterator[Item] = dump_side_file(file.path, known, met)
-            else:
-                dumped = dump_segment(
-                    file.path,
-                    deep=not shallow,
-                    headings=format_name == "text",
-                    keep=keep,
-                    verify_crc=not options["no_crc"],
-                    report=met,
-                )
-            for item in met.attempt(dumped):
-                met.rows |= isinstance(item, (Entry, Run, SideEntry))
-                yield item
+            if local_size(file.path) is None:
+                open_source(file.path).close()  # which may say why
+                raise UsageError(f"{file.path}: --follow needs local files")
+
+    def show(path: str, start: int = 0, end: int | None = None) -> Iterator[Any]:
+        met.file = path
+        if known := beside.get(path):
+            dumped: Iterator[Item] = dump_side_file(path, known, met)
+        else:
+            dumped = dump_segment(
+                path,
+                deep=not shallow,
+                headings=format_name == "text",
+                keep=keep,
+                verify_crc=not options["no_crc"],
+                report=met,
+                start=start,
+                end=end,
+            )
+        for item in met.attempt(dumped):
+            met.rows |= isinstance(item, (Entry, Run, SideEntry))
+            yield item
 
     with destination(output) as out:
         view = View(deep=not shallow, encoding=options["encoding"], terminal=out.isatty())
+        if options["follow"]:
+            from kseg.following import Follower, write_as_they_come
+
+            def write_on(rows: Iterable[Any], first: bool) -> None:
+                writer(DUMP_FORMATS, format_name)(rows, out, replace(view, continued=not first))
+                out.flush()
+
+            write_as_they_come(limited(Follower(paths, show, note).rows(), options["limit"]), write_on)
+            return met.exit_code()
         write = partial(write_mixed, format_name) if beside else writer(DUMP_FORMATS, format_name)
-        write(limited(rows(), options["limit"]), out, view)
+        shown = chain.from_iterable(show(file.path) for file in files)
+        write(limited(shown, options["limit"]), out, view)
         if met.failed and not met.rows:
             raise click.exceptions.Exit(FAILED)  # within, so that an older result stays in its place
     return met.exit_code()

@@ -19,7 +19,7 @@ from kseg.log_format import CODEC_MASK, CONTROL, LOG_APPEND_TIME
 from kseg.records import Record, RecordBatch, record_batch
 from kseg.segment import SegmentReader, Window
 from kseg.side_files import Recognised, SideFile
-from kseg.storage import open_source
+from kseg.storage import open_range, open_source
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +161,12 @@ def dump_segment(
     keep: Filter | None = None,
     verify_crc: bool = True,
     report: Report = ignore,
+    start: int = 0,
+    end: int | None = None,
 ) -> Iterator[Beginning | Entry | Run]:
-    """The rows of one file, a Beginning first. Raises UnreadableError and NotASegmentError.
+    """The rows of one file, or of its bytes ``start`` to ``end``, a Beginning first.
+
+    Raises UnreadableError and NotASegmentError.
 
     Entries with a bad CRC are rows when shallow; their records are not shown, unless CRCs are not verified at all.
     With ``headings`` a deep dump has each entry before its records, too.
@@ -170,7 +174,8 @@ def dump_segment(
     wanted = keep or Filter()
     if wanted.key is not None and not deep:
         raise UsageError("--key looks into records: it needs --deep")
-    with SegmentReader(open_source(path), report=report, verify_crc=verify_crc) as reader:
+    source = open_source(path) if end is None else open_range(path, start, end)
+    with SegmentReader(source, report=report, verify_crc=verify_crc) as reader:
         yield Beginning(path, reader.name_offset)
         opener = DeepIterator(report)
         for window in reader.windows():

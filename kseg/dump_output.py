@@ -45,7 +45,8 @@ def write_csv(dumped: Rows, out: TextIO, view: View) -> None:
     columns = [column.name for column in (rows.RECORD_COLUMNS if view.deep else rows.BATCH_COLUMNS)]
     if view.deep:
         columns[columns.index("headers") : columns.index("headers")] = ["key_encoding", "value_encoding"]
-    out.write(",".join(columns) + "\n")
+    if not view.continued:
+        out.write(",".join(columns) + "\n")
     for row in _plain_rows(dumped, view):
         out.write(",".join(csv_cell(row.get(name), view) for name in columns) + "\n")
 

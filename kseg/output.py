@@ -68,11 +68,15 @@ def writer(formats: Mapping[str, str], name: str) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How rows are to be seen. ``encoding`` names one of ``rows.ENCODERS``; ``terminal``: a person is looking."""
+    """How rows are to be seen. ``encoding`` names one of ``rows.ENCODERS``; ``terminal``: a person is looking.
+
+    ``continued``: they follow others of the same kind.
+    """
 
     deep: bool
     encoding: str
     terminal: bool
+    continued: bool = False
 
 
 def console(out: TextIO) -> Any:

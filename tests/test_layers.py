@@ -31,7 +31,7 @@ ORDER = """
     reports report_html
     arrow_rows output dump_output parquet_output side_output report_output stats_output diff_output
     recovery_output
-    ranges transactions growth
+    ranges transactions growth following
     spark.views spark.options spark.planning spark.facts spark.reading spark.advance
     spark.streaming spark.source spark.launch spark.__init__
     spark.pool spark.inventory
