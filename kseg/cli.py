@@ -255,6 +255,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     Findings are listed by byte and offset.
     """
     from kseg.cli_spark import spark_pool
+    from kseg.cross_checks import judged_together
     from kseg.parallel import cores, validate_files
     from kseg.progress import shown
     from kseg.storage import SegmentFile, is_folder, refuse_as_output, total_size
@@ -307,7 +308,8 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
             found = validated(pool, files, settings, Path(inventory))
         else:
             told = no_progress if pool else progress
-            found = validate_files(files, settings, options["jobs"] or cores(), told, pool)
+            alone = validate_files(files, settings, options["jobs"] or cores(), told, pool)
+            found = judged_together(files, settings, alone)
         for result in found:
             total.add(result.summary)
             if result.unread:

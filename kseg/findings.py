@@ -162,6 +162,29 @@ _TABLE = (
          f"Looks times up in it as it is: offsetsForTimes passes over records, or retention errs. {_REBUILT}"),
     Rule("K603", "txn-index-mismatch", _E, "the aborted transaction {first} to {last} of producer {producer_id} {why}",
          "Goes by it as it is: consumers that read committed get aborted records, or miss committed ones."),
+    Rule("K604", "segment-overlap", _E, "it begins at offset {first}, {other} before it ends at {last}",
+         "Takes both as they are: the later is found by its name, and consumers see records twice or not at all."),
+    Rule("K605", "segment-gap", _W, "offsets {first} to {last}, right behind {other}, are in no segment",
+         "Nothing, also where a segment was lost: consumers go on behind the gap without a word."),
+    Rule("K606", "swap-pending", _I, "{why}",
+         "Replaces the segment by the .swap file at its next start."),
+    Rule("K607", "snapshot-mismatch", _E, "producer {producer_id} {why}",
+         "Goes by it for whatever it needs not read again: right writes are refused, or duplicates taken; a "
+         "transaction is taken for open, and holds the last stable offset, or for ended."),
+    Rule("K608", "stray-snapshot", _I, "no segment begins at offset {offset}, and a later snapshot is there",
+         "Deletes it at its next start: an earlier one left it."),
+    Rule("K609", "epoch-mismatch", _E, "epoch {epoch} {why}",
+         "Cuts off what begins behind the log's end; else answers by it, and followers truncate too far or too little. "
+         "Only recovery after an unclean stop adds epochs of batches, those newer than the last."),
+    Rule("K610", "checkpoint-behind-log", _W,
+         "the {what} of {topic}-{partition} is {offset}, the log ends at {end}",
+         "Takes the log's end for it; segments below a recovery point are not recovered after an unclean stop."),
+    Rule("K611", "log-start-behind-end", _E,
+         "the {what} of {topic}-{partition} is {offset}, the log ends at {end}",
+         "Deletes every segment of the partition at its next start, and begins anew at that offset."),
+    Rule("K612", "orphaned-index", _W, "there is no {log} to it", "Deletes it at its next start."),
+    Rule("K613", "snapshot-behind-log", _W, "a snapshot up to offset {offset}, the log ends at {end}",
+         "Deletes it at its next start: what the log lost at its end is lost for its producers, too."),
 )  # fmt: skip
 
 RULES: Mapping[str, Rule] = {rule.name: rule for rule in _TABLE}

@@ -237,7 +237,8 @@ class Beside:
         opened = {os.path.splitext(path)[1]: (self._open(path), told) for path, told in reports.items()}
         self._offsets = OffsetsInStep(*_of(opened, ".index", base, report))
         self._times = TimesInStep(*_of(opened, ".timeindex", base, report))
-        self._aborts = AbortsInStep(*_of(opened, ".txnindex", base, report))
+        # A copy of the logs alone lacks it with the others.
+        self._aborts = AbortsInStep(*_of(opened, ".txnindex", base, report if opened else ignore))
         self._watch = SegmentWatch(self._offsets, self._times)
 
     def _open(self, path: str) -> Source | None:

@@ -10,11 +10,11 @@ cdef long long BAD, CODEC, CONTROL_BIT, TRANSACTIONAL_BIT, NEVER, NONE
 cdef class SegmentWatch:
     cdef object _offsets, _times
     cdef long long _offset_due, _time_due
-    cdef public bint begun, wrapped, holes, disorder, damaged, legacy, transactional
+    cdef public bint begun, holes, thinned, disorder, damaged, transactional
     cdef public long long first_offset, last_offset, largest_timestamp, end
     cdef public list epochs
     cdef long long _epoch, _epoch_first, _epoch_last
-    cdef public dict producers, open
+    cdef public dict first_batches, producers, open
     cdef public set ended
     cdef long long _producer_id, _producer_epoch, _last_sequence, _producer_last
 

@@ -25,8 +25,8 @@ MAX_EPOCHS = 10_000
 
 #: (epoch, first offset, last offset) of batches of one leader epoch in a row.
 EpochRun = tuple[int, int, int]
-#: (epoch, last sequence, last offset) of a producer's last batch of data.
-LastBatch = tuple[int, int, int]
+#: (epoch, base sequence, base offset) of a producer's batch of data, or (epoch, last sequence, last offset).
+BatchOfProducer = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +34,21 @@ class SegmentFacts:
     """What is known of a segment once it was read; offsets are None where it has no sound batch.
 
     ``first_offset`` of a compressed v0 or v1 entry is its last: a wrapper names no other. ``holes``: offsets are
-    missing within, or bytes were lost. ``disorder``: offsets go back, so that ``last_offset`` means little. ``ended``
-    are the producers whose transactions ended here, ``open`` the first offsets of those that did not.
+    missing between entries, ``thinned``: within v2 batches, as only the cleaner leaves them. ``damaged``: bytes are
+    lost. ``disorder``: offsets go back, so that ``last_offset`` means little. ``first_batches`` and ``producers`` have
+    each producer's first and last batch of data. ``open`` are the first offsets of transactions that don't end here,
+    ``ended`` the producers whose do.
     """
 
     first_offset: int | None = None
     last_offset: int | None = None
-    end: int = 0
-    wrapped: bool = False
     holes: bool = False
+    thinned: bool = False
+    damaged: bool = False
     disorder: bool = False
-    legacy: bool = False
     epochs: tuple[EpochRun, ...] = ()
-    producers: dict[int, LastBatch] = field(default_factory=dict)
+    first_batches: dict[int, BatchOfProducer] = field(default_factory=dict)
+    producers: dict[int, BatchOfProducer] = field(default_factory=dict)
     open: dict[int, int] = field(default_factory=dict)
     ended: frozenset[int] = frozenset()
 
@@ -65,17 +67,17 @@ class SegmentWatch:
         self.last_offset = -1
         self.largest_timestamp = NONE
         self.end = 0
-        self.wrapped = False
         self.holes = False
+        self.thinned = False
         self.disorder = False
         self.damaged = False
-        self.legacy = False
         self.transactional = False
         self.epochs: list[EpochRun] = []
         self._epoch = -1
         self._epoch_first = -1
         self._epoch_last = -1
-        self.producers: dict[int, LastBatch] = {}
+        self.first_batches: dict[int, BatchOfProducer] = {}
+        self.producers: dict[int, BatchOfProducer] = {}
         # The producer at hand: it mostly wrote the next batch, too.
         self._producer_id = -1
         self._producer_epoch = -1
@@ -106,7 +108,6 @@ class SegmentWatch:
             if batches.max_timestamp[row] > self.largest_timestamp:
                 self.largest_timestamp = batches.max_timestamp[row]
             if batches.magic[row] < 2:
-                self.legacy = True
                 continue
             self._see_epoch(batches.partition_leader_epoch[row], batches.base_offset[row], last)
             if batches.producer_id[row] >= 0:
@@ -123,13 +124,14 @@ class SegmentWatch:
         if not self.begun:
             self.begun = True
             self.first_offset = first
-            self.wrapped = bool(wrapper)
         elif first <= self.last_offset:
             self.disorder = True
         elif first != self.last_offset + 1 and not wrapper:
             self.holes = True
         if last < first:
             self.disorder = True
+        elif batches.magic[row] >= 2 and batches.record_count[row] <= last - first:
+            self.thinned = True
         if last > self.last_offset:
             self.last_offset = last
 
@@ -156,11 +158,13 @@ class SegmentWatch:
                 self.open[producer_id] = batches.base_offset[row]
         if attributes & CONTROL_BIT:
             return
+        sequence = batches.base_sequence[row]
         if producer_id != self._producer_id:
             self._end_producer()
             self._producer_id = producer_id
+            if producer_id not in self.first_batches:
+                self.first_batches[producer_id] = (batches.producer_epoch[row], sequence, batches.base_offset[row])
         self._producer_epoch = batches.producer_epoch[row]
-        sequence = batches.base_sequence[row]
         self._last_sequence = increment_sequence(sequence, last - clamped(batches.base_offset[row]))
         self._producer_last = last
 
@@ -175,12 +179,12 @@ class SegmentWatch:
         return SegmentFacts(
             first_offset=self.first_offset if self.begun else None,
             last_offset=self.last_offset if self.begun else None,
-            end=self.end,
-            wrapped=self.wrapped,
-            holes=self.holes or self.damaged,
+            holes=self.holes,
+            thinned=self.thinned,
+            damaged=self.damaged,
             disorder=self.disorder,
-            legacy=self.legacy,
             epochs=tuple(self.epochs),
+            first_batches=self.first_batches,
             producers=self.producers,
             open=self.open,
             ended=frozenset(self.ended),

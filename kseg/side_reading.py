@@ -90,9 +90,14 @@ def entries_of(path: str, walk: Walk[_Entry], passes: tuple[str, ...] = ()) -> l
 
     Findings of the rules ``passes`` don't hinder a broker. Raises UnreadableError.
     """
+    return [entry for _, entry in positioned_entries_of(path, walk, passes)]
+
+
+def positioned_entries_of(path: str, walk: Walk[_Entry], passes: tuple[str, ...] = ()) -> list[tuple[int, _Entry]]:
+    """As entries_of, each with the byte where it begins."""
     found: list[Finding] = []
     with open_source(path) as source:
-        entries = [entry for _, entry in walk(source, found.append)]
+        entries = list(walk(source, found.append))
     for finding in found:
         if finding.rule not in passes:
             raise ValueError(Verdict(path, Severity.ERROR, finding).message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -170,6 +170,13 @@ class Tally:
         self.summary.files = 1
         self.summary.unchecked = later.summary.unchecked
         self.summary.shallow = later.summary.shallow
+
+    def resumed(self, result: FileResult, found: Iterable[Finding]) -> FileResult:
+        """A file's result with what was found of it afterwards."""
+        self.summary, self.verdicts = result.summary, list(result.verdicts)
+        for finding in found:
+            self(finding)
+        return replace(result, verdicts=self.result().verdicts)
 
     def result(self, unread: str | None = None) -> FileResult:
         """What has been gathered, in the order of the file."""

@@ -17,7 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from crc32c import crc32c
+
 from kseg import rows
+from kseg.cross_checks import judged_together
 from kseg.findings import RULES, Policy
 from kseg.parallel import validate_files
 from kseg.side_files import find_files
@@ -39,8 +42,8 @@ Damage = Callable[[bytes], bytes]
 class Case:
     """How one rule's file is made. ``what`` tells a person, ``settings`` are those of ``kseg validate``.
 
-    ``beside`` are other files of the same folder that the file is judged with, whole folders being what rules across
-    files speak of; ``within`` is the folder's name, where it matters.
+    ``beside`` are files that the file is judged with, whole folders being what rules across files speak of: of the same
+    folder, or of the fixture ``of``, put into a folder ``within``.
     """
 
     def __init__(
@@ -50,13 +53,14 @@ class Case:
         *,
         name: str | None = None,
         beside: tuple[str, ...] = (),
+        of: str | None = None,
         within: str | None = None,
         **settings: Any,
     ) -> None:
         folder, _, file = segment.partition("/")
         self.segment = f"{folder}/{file or FIRST}"
         self.name = name or file or FIRST
-        self.beside = {(f"{within}/{other}" if within else other): f"{folder}/{other}" for other in beside}
+        self.beside = {(f"{within}/{other}" if within else other): f"{of or folder}/{other}" for other in beside}
         self.what = what
         self.settings = settings
         self.make: Damage
@@ -432,6 +436,11 @@ def kraft_snapshot_incomplete(data: bytes) -> bytes:
 
 # K6: across files
 
+SEVERAL = "4.3.0-v2-none-segments"
+HEADERS = "4.3.0-v2-none-headers"
+LOG_DIR = "4.3.0-v2-none-log-dir"
+SECOND, THIRD = f"{24:020}.log", f"{48:020}.log"
+
 TRANSACTIONS = "4.3.0-v2-none-transactions"
 WITH_INDEXES = tuple(f"{17:020}{suffix}" for suffix in (".log", ".index", ".timeindex", ".txnindex"))
 
@@ -456,13 +465,73 @@ def txn_index_mismatch(data: bytes) -> bytes:
     return data[34:]
 
 
+@Case(f"{SEVERAL}/{THIRD}", "the third segment named as if it began at offset 44", name=f"{44:020}.log",
+      beside=(FIRST, SECOND))  # fmt: skip
+def segment_overlap(data: bytes) -> bytes:
+    return data
+
+
+@Case(f"{SEVERAL}/{THIRD}", "the second of three segments gone", beside=(FIRST,))
+def segment_gap(data: bytes) -> bytes:
+    return data
+
+
+@Case(f"{SEVERAL}/{SECOND}", "the second segment as a .swap file, too", name=f"{SECOND}.swap",
+      beside=(FIRST, SECOND, THIRD))  # fmt: skip
+def swap_pending(data: bytes) -> bytes:
+    return data
+
+
+@Case(f"{TRANSACTIONS}/{17:020}.snapshot", "producer 2's last offset one less, CRC made right",
+      beside=(FIRST, WITH_INDEXES[0]))  # fmt: skip
+def snapshot_mismatch(data: bytes) -> bytes:
+    at = data.index(struct.pack(">qh", 2, 0)) + 14
+    (offset,) = struct.unpack_from(">q", data, at)
+    data = damage.splice(data, at, at + 8, struct.pack(">q", offset - 1))
+    return damage.splice(data, 2, 6, struct.pack(">I", crc32c(data[6:])))
+
+
+@Case(f"{TRANSACTIONS}/{17:020}.snapshot", "named as if it went up to offset 12", name=f"{12:020}.snapshot",
+      beside=(FIRST, WITH_INDEXES[0]))  # fmt: skip
+def stray_snapshot(data: bytes) -> bytes:
+    return data
+
+
+@Case(f"{HEADERS}/leader-epoch-checkpoint", "the second epoch from offset 20 on", beside=(FIRST,))
+def epoch_mismatch(data: bytes) -> bytes:
+    return data.replace(b"2 26", b"2 20")
+
+
+@Case(f"{LOG_DIR}/recovery-point-offset-checkpoint", "the partition's recovery point 100 more", beside=(FIRST,),
+      of=HEADERS, within="none-headers-0")  # fmt: skip
+def checkpoint_behind_log(data: bytes) -> bytes:
+    return data.replace(b"none-headers 0 26", b"none-headers 0 126")
+
+
+@Case(f"{LOG_DIR}/log-start-offset-checkpoint", "a log start of 100 for the partition", beside=(FIRST,),
+      of=HEADERS, within="none-headers-0")  # fmt: skip
+def log_start_behind_end(data: bytes) -> bytes:
+    return data.replace(b"0\n0\n", b"0\n1\nnone-headers 0 100\n")
+
+
+@Case(f"{TRANSACTIONS}/{WITH_INDEXES[1]}", "nothing: its log is gone", beside=(FIRST,))
+def orphaned_index(data: bytes) -> bytes:
+    return data
+
+
+@Case(f"{TRANSACTIONS}/{88:020}.snapshot", "nothing: all but the first segment are gone", beside=(FIRST,))
+def snapshot_behind_log(data: bytes) -> bytes:
+    return data
+
+
 def findings(path: Path, settings: dict[str, Any]) -> list[rows.Row]:
     """The findings of a file, or a folder's files, as rows, and the summary, with the file's base name."""
     known = {key: value for key, value in settings.items() if key != "rule"}
-    files = find_files(str(path), lambda name: None) if path.is_dir() else [SegmentFile(str(path))]
+    judged = Settings(**known, policy=Policy.parse(settings.get("rule", ())))
+    files = list(find_files(str(path), lambda name: None)) if path.is_dir() else [SegmentFile(str(path))]
     found: list[rows.Row] = []
     summary = Summary()
-    for result in validate_files(files, Settings(**known, policy=Policy.parse(settings.get("rule", ())))):
+    for result in judged_together(files, judged, validate_files(files, judged)):
         assert result.unread is None, result.unread
         found += ({**rows.finding_row(verdict), "file": Path(verdict.file).name} for verdict in result.verdicts)
         summary.add(result.summary)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import struct
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kseg import parallel
+from kseg.cross_checks import judged_together
 from kseg.findings import Severity
 from kseg.side_files import find_files
 from kseg.validate import FileResult, Settings
@@ -20,7 +22,8 @@ TRANSACTIONS = SEGMENTS / "4.3.0-v2-none-transactions"
 
 
 def judged(path: Path, jobs: int = 1) -> list[FileResult]:
-    return list(parallel.validate_files(find_files(str(path), lambda name: None), Settings(), jobs))
+    files = list(find_files(str(path), lambda name: None))
+    return list(judged_together(files, Settings(), parallel.validate_files(files, Settings(), jobs)))
 
 
 def rules(path: Path) -> dict[str, list[str]]:
@@ -42,6 +45,23 @@ def copied(name: str, target: Path) -> Path:
 def test_what_brokers_wrote_holds_together(folder: Path) -> None:
     """Of every generation, sealed, compacted, live and preallocated: a false alarm costs more than a missed fault."""
     assert rules(folder) == {}
+
+
+def test_a_whole_log_dir_holds_together(tmp_path: Path) -> None:
+    """The checkpoints of a real log dir, and beside them the partitions that they tell of."""
+    shutil.copytree(SEGMENTS / "4.3.0-v2-none-log-dir", tmp_path, dirs_exist_ok=True)
+    told = (tmp_path / "recovery-point-offset-checkpoint").read_text().splitlines()[2:]
+    for topic in (line.split()[0] for line in told):
+        for name in (f"4.3.0-v2-{topic}", {"__consumer_offsets": "4.3.0-v2-none-consumer-offsets"}.get(topic, "")):
+            if name and (SEGMENTS / name).exists():
+                shutil.copytree(SEGMENTS / name, tmp_path / f"{topic}-0")
+    assert len(list(tmp_path.glob("*-0"))) > 15
+    assert rules(tmp_path) == {}
+    # Each of their lines is held against its partition.
+    text = (tmp_path / "replication-offset-checkpoint").read_text()
+    (tmp_path / "replication-offset-checkpoint").write_text(re.sub(r"(?m)^(\S+ 0) (\d+)$", r"\1 9\2", text))
+    (found,) = rules(tmp_path).values()
+    assert found == ["checkpoint-behind-log"] * 16
 
 
 def test_files_are_counted_once_and_stand_behind_their_segment() -> None:
@@ -105,3 +125,37 @@ def test_ranges_of_a_file_say_the_same_of_its_indexes(tmp_path: Path, monkeypatc
     assert [result.summary.rules for result in one] == [result.summary.rules for result in two]
     assert [result.verdicts for result in one] == [result.verdicts for result in two]
     assert any(result.summary.rules["index-mismatch"] for result in two)
+
+
+def test_logs_alone_are_judged_without_what_is_not_there(tmp_path: Path) -> None:
+    """A backup of the .log files is no fault of theirs."""
+    for path in TRANSACTIONS.glob("*.log"):
+        shutil.copy(path, tmp_path)
+    assert rules(tmp_path) == {}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_goes_on_across_segments(tmp_path: Path, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Epochs and sequences are followed from one segment to the next, on however many cores these are read."""
+    monkeypatch.setattr(parallel, "RANGE_SIZE", 256)
+    monkeypatch.setattr(parallel, "PLAIN_SHARE", 1)
+    data = (SEGMENTS / "4.3.0-v2-none-idempotent" / f"{0:020}.log").read_bytes()
+    places = damage.entries(data)
+    third = places[3]  # producer 0's second batch
+    begin = damage.get(data, third.at, "base_offset")
+    (tmp_path / f"{0:020}.log").write_bytes(damage.put(data[: third.at], places[2].at, partition_leader_epoch=3))
+    later = damage.alter(data, third.at, base_sequence=damage.get(data, third.at, "base_sequence") + 5)
+    (tmp_path / f"{begin:020}.log").write_bytes(later[third.at : third.end])
+    first, second = judged(tmp_path, jobs)
+    assert not first.verdicts
+    assert [verdict.rule.name for verdict in second.verdicts] == ["leader-epoch-regression", "sequence-gap"]
+
+
+def test_a_hole_between_segments_is_compaction_where_there_are_signs_of_it(tmp_path: Path) -> None:
+    folder = copied("4.3.0-v2-none-segments", tmp_path)
+    (folder / f"{24:020}.log").unlink()
+    assert rules(folder)[f"{48:020}.log"] == ["segment-gap"]
+    (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 96\n")
+    assert f"{48:020}.log" not in rules(folder)
+    (told,) = (verdict for result in judged(folder) for verdict in result.verdicts if verdict.rule.name == "offset-gap")
+    assert (told.finding.offset, told.finding.last_offset) == (24, 47)

@@ -27,6 +27,7 @@ ORDER = """
     losses salvage_records epoch_repair salvage repair_segment repair
     leader_epochs differences replica replica_diff
     recovery_plan epoch_fates snapshot_fates broker_reading log_survey partition_folder recovery recovery_dirs
+    partition_checks cross_checks
     dump_text line_writer record_lines hexdump
     reports report_html
     arrow_rows output dump_output parquet_output side_output report_output stats_output diff_output

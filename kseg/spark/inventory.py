@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kseg import rows
 from kseg.arrow_rows import BATCH_ROWS, from_rows, schema
+from kseg.cross_checks import judged_together
 from kseg.parallel import Pool
 from kseg.safe_output import whole_file
 from kseg.spark.facts import result_and_row
@@ -25,20 +26,25 @@ WRITTEN = ("findings", "segments")
 
 
 def validated(pool: Pool, files: Sequence[SegmentFile], settings: Settings, target: Path) -> Iterator[FileResult]:
-    """Results as of ``validate_files``; at their end ``findings.parquet`` and ``segments.parquet`` are in the folder.
+    """Results as of ``judged_together``; at their end ``findings.parquet`` and ``segments.parquet`` are in the folder.
 
     They have the columns of the views of those names. Raises KsegError where they can't be written.
     """
     target.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         findings, segments = (_Table(stack, target, view) for view in WRITTEN)
-        for of_segment, row in _results(pool, files, settings):
-            for result in (of_segment, *of_segment.beside):
-                for verdict in result.verdicts:
-                    findings.add(rows.finding_row(verdict))
-                yield result
-            if of_segment.summary.files:
-                segments.add(row)
+
+        def results() -> Iterator[FileResult]:
+            for of_segment, row in _results(pool, files, settings):
+                if of_segment.summary.files:
+                    segments.add(row)
+                yield of_segment
+                yield from of_segment.beside
+
+        for result in judged_together(files, settings, results()):
+            for verdict in result.verdicts:
+                findings.add(rows.finding_row(verdict))
+            yield result
         findings.close()
         segments.close()
 

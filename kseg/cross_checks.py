@@ -1,0 +1,140 @@
+"""Validation across files: results as they come, each with what the files beside it say of it.
+
+Results of a log dir's checkpoints come last, since they speak of all its partitions.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from kseg.broker_reading import RefusedError
+from kseg.checkpoint_files import walk_offset_checkpoint
+from kseg.errors import KsegError
+from kseg.findings import Finding, Report
+from kseg.partition_checks import BEHIND_THE_END, Extent, PartitionChecks
+from kseg.partition_folder import Folder
+from kseg.side_reading import positioned_entries_of
+from kseg.storage import SegmentFile, base_offset_of, local_size, partition_of
+from kseg.validate import FileResult, Settings, new_tally
+
+_CLEANER = "cleaner-offset-checkpoint"
+
+
+def judged_together(
+    files: Sequence[SegmentFile], settings: Settings, results: Iterable[FileResult]
+) -> Iterator[FileResult]:
+    """The results of files, in their order, with what is found where files of a folder are held against each other."""
+    yield from _Whole(files, settings).judged(results)
+
+
+class _Whole:
+    """All folders of a run, one after the other."""
+
+    def __init__(self, files: Sequence[SegmentFile], settings: Settings) -> None:
+        self._files = {file.path: file for file in files}
+        self._settings = settings
+        self._told: dict[str, list[Finding]] = defaultdict(list)
+        self._extents: dict[tuple[str, str, int], Extent] = {}
+        self._folder: str | None = None
+        self._checks: PartitionChecks | None = None
+        self._cleaned: dict[str, set[tuple[str, int]]] = {}
+        self._names: dict[str, set[str]] = defaultdict(set)
+        for file in files:
+            if file.beside is not None:
+                folder, name = os.path.split(file.path)
+                self._names[folder].add(name)
+
+    def judged(self, results: Iterable[FileResult]) -> Iterator[FileResult]:
+        held: list[FileResult] = []
+        for result in results:
+            folder, name = os.path.split(result.file)
+            file = self._files.get(result.file)
+            if file is None:  # an index, behind its segment
+                yield self._with_findings(SegmentFile(result.file), result)
+                continue
+            if file.beside is None:
+                yield result
+                continue
+            if name in BEHIND_THE_END:
+                held.append(result)
+                continue
+            self._enter(folder)
+            if self._checks and base_offset_of(name) is not None:
+                grown = file.active and (local_size(file.path) or 0) > result.summary.bytes
+                self._checks.take(name, result.facts, grown=grown)
+            elif self._checks:
+                self._checks.judge(name)
+            yield self._with_findings(file, replace(result, facts=None))
+        self._enter(None)
+        for result in held:
+            self._judge_checkpoint(result.file)
+            yield self._with_findings(self._files[result.file], result)
+
+    def _with_findings(self, file: SegmentFile, result: FileResult) -> FileResult:
+        found = self._told.pop(file.path, None)
+        return new_tally(file, self._settings).resumed(result, found) if found else result
+
+    def _tell(self, path: str) -> Report:
+        return lambda finding: self._told[path].append(finding)
+
+    def _enter(self, folder: str | None) -> None:
+        if folder == self._folder:
+            return
+        if self._checks and self._folder is not None and (extent := self._checks.extent):
+            partition = partition_of(os.path.basename(os.path.abspath(self._folder)))
+            if partition and partition.state is None:
+                log_dir = os.path.dirname(os.path.abspath(self._folder))
+                self._extents[log_dir, partition.topic, partition.partition] = extent
+        self._folder, self._checks = folder, None
+        if folder is not None:
+            self._checks = PartitionChecks(
+                folder,
+                self._names.pop(folder, set()),
+                lambda name: self._tell(os.path.join(folder, name)),
+                compacted=self._settings.compacted or self._is_cleaned(folder),
+            )
+            self._judge_swaps(folder)
+
+    def _is_cleaned(self, folder: str) -> bool:
+        """Whether the log dir's cleaner has been at the partition."""
+        log_dir, name = os.path.split(os.path.abspath(folder))
+        if log_dir not in self._cleaned:
+            try:
+                entries = positioned_entries_of(os.path.join(log_dir, _CLEANER), walk_offset_checkpoint)
+            except (KsegError, ValueError):
+                entries = []
+            self._cleaned[log_dir] = {(entry.topic, entry.partition) for _, entry in entries}
+        partition = partition_of(name)
+        return bool(partition and partition[:2] in self._cleaned[log_dir])
+
+    def _judge_swaps(self, folder: str) -> None:
+        """Segments that a broker would replace at its start."""
+        try:
+            if not any(name.endswith(".swap") for name in os.listdir(folder)):
+                return
+            steps: list[tuple[str, str, str]] = []
+            found = Folder(folder, lambda *step: steps.append(step))
+            found.delete_temporary()
+            steps.clear()
+            found.swap_in()
+        except (KsegError, RefusedError, OSError):
+            return
+        for action, name, why in steps:
+            if action == "delete-segment":
+                self._told[os.path.join(folder, name)].append(Finding("swap-pending", 0, facts={"why": why}))
+
+    def _judge_checkpoint(self, path: str) -> None:
+        folder, name = os.path.split(os.path.abspath(path))
+        rule, what = BEHIND_THE_END[name]
+        try:
+            entries = positioned_entries_of(path, walk_offset_checkpoint)
+        except (KsegError, ValueError):
+            return  # said of it by itself
+        for at, (topic, partition, offset) in entries:
+            extent = self._extents.get((folder, topic, partition))
+            if extent and extent.end is not None and offset > extent.end:
+                facts = {"what": what, "offset": offset, "topic": topic, "partition": partition, "end": extent.end}
+                self._told[path].append(Finding(rule, at, offset=offset, facts=facts))
