@@ -122,6 +122,7 @@ def main() -> None:
               show_default=True, help="How keys and values are written.")  # fmt: skip
 @click.option("--follow", is_flag=True, help="Go on with what is appended, and with new segments, until Ctrl-C.")
 @cli_options.no_crc
+@cli_options.spark
 def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | None, **options: Any) -> int:
     """Show what is in segments: entries, or with --deep their records; and in the files beside them.
 
@@ -152,6 +153,13 @@ def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | 
     beside = {file.path: known for file in files if (known := recognise(file.path))}
     if beside:
         refuse_for_side_files([file.path for file in files], format_name, filtered=keep != Filter())
+    if options["spark"] is not None:
+        if beside or options["limit"] is not None or options["follow"]:
+            raise UsageError("--spark takes segments only, and neither --limit nor --follow")
+        from kseg.cli_spark import export_segments
+
+        asked = (output, format_name, not shallow, options["encoding"], keep, not options["no_crc"])
+        return export_segments(options["spark"], files, asked, met)
     if options["follow"]:
         if beside or format_name == "parquet" or output not in (None, "-"):
             raise UsageError("--follow shows segments, on stdout, and not as parquet: that is whole or not at all")

@@ -30,24 +30,34 @@ LISTED = 20
 @click.option("--skip-damaged", is_flag=True, help="Leave out what is damaged instead of stopping (exit code 1).")
 @click.option("--force", is_flag=True, help="Replace DST and its indexes.")
 @cli_options.jobs
+@cli_options.spark
 @click.option("--format", "format_name", type=click.Choice(["text", "jsonl"]), default="text", show_default=True,
               help="How the summary is written.")  # fmt: skip
-def convert(direction: str, source: str, target: str, jobs: int | None, format_name: str, **options: Any) -> int:
+def convert(
+    direction: str, source: str, target: str, jobs: int | None, spark: str | None, format_name: str, **options: Any
+) -> int:
     """Rewrite a segment, a partition folder or a log dir in another record version.
 
     A-to-B is any-to-v2, or v0-to-v2 and its like between any two of v0, v1 and v2. Entries that are of version B
     already are copied byte for byte. DST appears whole, with its indexes, or not at all; it is read back and compared
     with SRC first.
     """
+    from kseg.cli_spark import spark_pool
     from kseg.conversion_plan import Plan
     from kseg.convert import convert as run
     from kseg.parallel import cores
     from kseg.progress import shown
     from kseg.storage import find_segments, total_size
 
-    notes = Notes()
-    with shown(total_size(find_segments(source))) as progress:
-        result = run(source, target, Plan.of(direction, **options), notes, progress, jobs or cores())
+    notes, plan = Notes(), Plan.of(direction, **options)
+    files = list(find_segments(source))
+    with shown(total_size(files)) as progress, spark_pool(spark, files, progress) as pool:
+        if pool is None:
+            result = run(source, target, plan, notes, progress, jobs or cores())
+        else:
+            from kseg.spark.conversions import convert_through
+
+            result = convert_through(pool, source, target, plan, notes)
     _SUMMARIES[format_name](result)
     if result.left_out:
         more = len(result.left_out) - LISTED

@@ -8,15 +8,19 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import IO, TYPE_CHECKING
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from kseg.errors import KsegError, UsageError
 from kseg.storage import STDIN, SegmentFile, is_url, total_size
 from kseg.validate import Progress
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from pyspark.sql import SparkSession
 
+    from kseg.findings import Finding
     from kseg.spark.pool import SparkPool
 
 _REACH = 5.0
@@ -67,6 +71,52 @@ def spark_session(master: str, paths: Sequence[str]) -> Iterator[SparkSession]:
     finally:
         if before is None:
             spark.stop()
+
+
+class Met(Protocol):
+    """What a dump meets on its way; ``rows`` is whether any were written."""
+
+    file: str
+    rows: bool
+
+    def __call__(self, finding: Finding) -> None: ...
+    def attempt(self, rows: Iterator[Any]) -> Iterator[Any]: ...
+    def exit_code(self) -> int: ...
+
+
+def export_segments(master: str, files: Sequence[SegmentFile], asked: tuple[Any, ...], met: Met) -> int:
+    """Dump segments by Spark, as ``asked`` for: the fields of an Export. Returns the exit code."""
+    from kseg.folders import refuse_overlap
+    from kseg.progress import shown
+
+    folder, format_name, *others = asked
+    if folder in (None, STDIN) or format_name == "table":
+        raise UsageError("--spark writes a file a segment: give -o DIR, and --format jsonl, csv, text, hex or parquet")
+    for file in files:
+        refuse_overlap(file.path, Path(folder).absolute())
+    with shown(total_size(files)) as progress, spark_pool(master, files, progress) as pool:
+        assert pool is not None
+        from kseg.spark.export import Export, begin, export_segment, finish
+        from kseg.spark.manifest import refuse_elsewhere
+
+        export = Export(os.path.abspath(folder), format_name, *others)
+        begin(export)
+        waiting = [(file, pool.submit(export_segment, file.path, export)) for file in files]
+        done = []
+        for file, future in waiting:
+            met.file = file.path
+            for entry in met.attempt(_result(future)):
+                refuse_elsewhere(Path(export.folder), entry)
+                met.rows |= entry.result["rows"] > 0
+                for finding in entry.findings:
+                    met(finding)
+                done.append(entry)
+        finish(export, done)
+    return met.exit_code()
+
+
+def _result(future: Future[Any]) -> Iterator[Any]:
+    yield future.result()
 
 
 def _check_path(path: str, master: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -64,6 +65,12 @@ class Conversion:
         """One flat object, fit for JSON."""
         row = {each.name: getattr(self, each.name) for each in fields(self)}
         return {**row, "lost": {kind: asdict(loss) for kind, loss in self.lost.items()}}
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> Conversion:
+        """What ``as_row`` was made of."""
+        codecs = {name: Counter(row[name]) for name in ("codecs_before", "codecs_after")}
+        return cls(**{**row, **codecs, "lost": {kind: Loss(**loss) for kind, loss in row["lost"].items()}})
 
 
 #: What a down-conversion can lose, and what is counted of it.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from kseg.folders import (
     refuse_overlap,
 )
 from kseg.rewrite import DamagedError, Report
-from kseg.rewrite_jobs import convert_segments
+from kseg.rewrite_jobs import Pair, convert_segments
 from kseg.safe_output import refuse_existing, whole_folder
 from kseg.storage import STDIN
 from kseg.transcode import WrongVersionError
@@ -39,7 +40,10 @@ _KEPT_UPWARDS = re.compile(r"partition\.metadata|leader-epoch-checkpoint|\d{20}\
 _REBUILT = re.compile(r"\d{20}\.(log|index|timeindex)")
 
 # What is wrong with one partition of a log dir, and with none of the others.
-_EXCUSED = (DamagedError, WrongVersionError, UnreadableError, NotASegmentError)
+EXCUSED = (DamagedError, WrongVersionError, UnreadableError, NotASegmentError)
+
+#: Converts segments of one folder, results in their order.
+Work = Callable[[Sequence[Pair]], Iterable[Conversion]]
 
 
 @dataclass(slots=True)
@@ -73,18 +77,23 @@ def convert(
     to use at most; what is written and reported is the same for any. Raises DamagedError, WrongVersionError,
     ReadBackError, UsageError, UnreadableError and NotASegmentError; then there is no target.
     """
+    return convert_by(lambda pairs: convert_segments(pairs, plan, report, progress, jobs), source, target, plan)
+
+
+def convert_by(work: Work, source: str, target: str, plan: Plan) -> Result:
+    """As ``convert``, the segments of a folder by ``work``, which raises as that does."""
     if source == STDIN:
         raise UsageError("convert takes a file or a folder, not standard input")
     goal = Path(os.path.abspath(target))
     refuse_overlap(source, goal)
     if not os.path.isdir(source):
         refuse_folder(goal, source)
-        return Result(list(convert_segments([(source, goal)], plan, report, progress, jobs)))
+        return Result(list(work([(source, goal)])))
     folder = PartitionFolder(Path(source))
     result = Result()
-    run = _Run(folder.path, plan, report, progress, jobs, result)
+    run = _Run(folder.path, plan, work, result)
     if not folder.logs:
-        result.failed, others = each_partition(folder, goal, run.convert_partition, _EXCUSED, force=plan.force)
+        result.failed, others = each_partition(folder, goal, run.convert_partition, EXCUSED, force=plan.force)
         result.left_out += others
         return result
     run.convert_partition(folder, goal)
@@ -97,9 +106,7 @@ class _Run:
 
     root: Path
     plan: Plan
-    report: Report
-    progress: Progress
-    jobs: int
+    work: Work
     result: Result
 
     def convert_partition(self, partition: PartitionFolder, target: Path) -> None:
@@ -110,7 +117,7 @@ class _Run:
         kept = _KEPT if plan.downwards else _KEPT_UPWARDS
         with whole_folder(target, replace=plan.force) as folder:
             pairs = [(str(partition.path / name), folder / name) for name in partition.logs]
-            segments = list(convert_segments(pairs, plan, self.report, self.progress, self.jobs))
+            segments = list(self.work(pairs))
             for name in filter(kept.fullmatch, partition.names):
                 copy_file(partition.path / name, folder / name)
         for segment, name in zip(segments, partition.logs, strict=True):

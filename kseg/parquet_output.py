@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -22,14 +22,19 @@ GROUP_BYTES = 64 * 1024 * 1024
 FEW_VALUES = ("topic", "partition", "file", "timestamp_type", "compression", "producer_id", "producer_epoch")
 
 
-def write_parquet(dumped: Iterable[Beginning | Entry | Run], out: TextIO, view: View) -> None:
-    """Writes to the binary stream under ``out``. Raises UsageError for a terminal, and without pyarrow."""
+def write_parquet(
+    dumped: Iterable[Beginning | Entry | Run], out: TextIO, view: View, without: Collection[str] = ()
+) -> None:
+    """Writes to the binary stream under ``out``, all columns or ``without`` some. Raises UsageError for a terminal, and
+    where pyarrow is missing.
+    """
     if view.terminal:
         raise UsageError("parquet is no text: give -o FILE, or send stdout to a file or a pipe")
     arrow_rows.arrow()
     from pyarrow.parquet import ParquetWriter
 
     columns = arrow_rows.widened(rows.RECORD_TABLE if view.deep else rows.BATCH_TABLE)
+    columns = tuple(column for column in columns if column.name not in without)
     few = [column.name for column in columns if column.name in FEW_VALUES]
     batches = _record_batches(dumped, columns) if view.deep else _entry_batches(dumped, columns)
     raw: Any = out.buffer

@@ -58,7 +58,7 @@ def convert_segments(
                 yield done.tally()
 
 
-class _Findings:
+class KeptFindings:
     """What was reported in another process: of each rule no more than will be shown."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class _Done:
 
 
 def _convert(source: str, target: Path, plan: Plan) -> _Done:
-    findings = _Findings()
+    findings = KeptFindings()
     done = _Done(findings.kept)
     try:
         done.conversion = convert_segment(source, target, plan, findings, _tell)
@@ -174,7 +174,7 @@ class _Ranges:
 
 def _convert_range(source: str, start: int, end: int, path: Path, target: Path, plan: Plan) -> _Part:
     """Convert a range into the file at ``path``. Raises KsegError for damage, skipped or not."""
-    findings = _Findings()
+    findings = KeptFindings()
 
     def sound(path: str, finding: Finding) -> None:
         if RULES[finding.rule].severity >= Severity.ERROR:

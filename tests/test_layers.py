@@ -35,7 +35,7 @@ ORDER = """
     ranges transactions growth following
     spark.views spark.options spark.planning spark.facts spark.reading spark.advance
     spark.streaming spark.source spark.launch spark.__init__
-    spark.pool spark.inventory
+    spark.pool spark.inventory spark.manifest spark.export spark.conversions
     cli_options cli_messages cli_spark cli_convert cli_repair cli_stats cli_diff cli_recovery cli
     __init__ __main__
 """.split()  # noqa: SIM905 (a list would stand a name a line)

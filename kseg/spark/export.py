@@ -1,0 +1,112 @@
+"""``kseg dump --spark``: a file of rows a segment, written by the task that reads it, in folders as Spark names them.
+
+    DIR/topic=orders/partition=3/00000000000000119872-5f1c09aa.parquet
+
+What stands behind the dash tells replicas of a segment apart: it is made of the source's path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kseg.dump import Beginning, Entry, Filter, Item, Run, dump_segment
+from kseg.errors import UsageError
+from kseg.output import DUMP_FORMATS, View, destination, writer
+from kseg.rewrite_jobs import KeptFindings
+from kseg.safe_output import whole_file, writing
+from kseg.spark import manifest
+from kseg.storage import topic_partition
+
+#: The formats that a segment can have a file in, with what the file's name ends in.
+SUFFIXES = {"jsonl": ".jsonl", "csv": ".csv", "text": ".txt", "hex": ".hex", "parquet": ".parquet"}
+#: Columns that the folders' names have; a reader adds them.
+IN_NAMES = ("topic", "partition")
+
+_NOWHERE = "__HIVE_DEFAULT_PARTITION__"
+_KEPT = "_kseg"  # what begins so is no data, to Spark and to pyarrow
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What is to be written, and to which folder."""
+
+    folder: str
+    format: str
+    deep: bool
+    encoding: str
+    keep: Filter
+    verify_crc: bool
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """All of it but the folder."""
+        return {name: value for name, value in asdict(self).items() if name != "folder"}
+
+
+def begin(export: Export) -> None:
+    """Raises UsageError for a folder that holds anything but a run of the same export."""
+    folder = Path(export.folder)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder}: with --spark it is a folder that is written")
+    if folder.is_dir() and not (folder / _KEPT).is_dir() and any(folder.iterdir()):
+        raise UsageError(f"{folder}: there is something else in it")
+    with writing(folder):
+        folder.mkdir(exist_ok=True)
+    if not manifest.begin(folder / _KEPT, export.asked):
+        raise UsageError(f"{folder} holds what was exported with other options: choose another, or remove it")
+
+
+def export_segment(source: str, export: Export) -> manifest.Entry:
+    """Write one segment's rows, unless that is done. Raises KsegError; then there is no such file."""
+    folder, name = Path(export.folder), output_name(source, SUFFIXES[export.format])
+    kept = folder / _KEPT / f"{name}.json"
+    if (done := manifest.recall(kept, source, folder)) is not None:
+        return done
+    stamp, findings, rows = manifest.stamp_of(source), KeptFindings(), 0
+
+    def counted(items: Iterator[Item]) -> Iterator[Item]:
+        nonlocal rows
+        for item in items:
+            rows += len(item.kept) if isinstance(item, Run) else isinstance(item, Entry) and not item.heading
+            yield item
+
+    write = writer(DUMP_FORMATS, export.format)
+    if export.format == "parquet":
+        write = partial(write, without=IN_NAMES)
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    dumped: Iterator[Beginning | Entry | Run] = dump_segment(
+        source,
+        deep=export.deep,
+        headings=export.format == "text",
+        keep=export.keep,
+        verify_crc=export.verify_crc,
+        report=partial(findings, source),
+    )
+    with destination(str(folder / name)) as out:
+        write(counted(dumped), out, View(export.deep, export.encoding, False))
+    return manifest.note(kept, source, stamp, folder, [name], {"rows": rows}, findings.kept)
+
+
+def output_name(source: str, suffix: str) -> str:
+    """The name of a segment's file in the folder."""
+    topic, partition = topic_partition(source)
+    place = os.path.abspath(source) if os.path.exists(source) else source
+    digest = hashlib.sha256(os.fsencode(place)).hexdigest()[:8]
+    names = (_NOWHERE if value is None else value for value in (topic, partition))
+    folders = (f"{column}={value}" for column, value in zip(IN_NAMES, names, strict=True))
+    return "/".join((*folders, f"{Path(source).name.split('.')[0]}-{digest}{suffix}"))
+
+
+def finish(export: Export, entries: Iterable[manifest.Entry]) -> None:
+    """List what there is, in the order of the sources: ``_kseg/manifest.jsonl``."""
+    from kseg.record_lines import to_json
+
+    with whole_file(Path(export.folder) / _KEPT / "manifest.jsonl") as out:
+        for entry in entries:
+            out.write(to_json(manifest.as_row(entry)).encode() + b"\n")
