@@ -22,6 +22,7 @@ from kseg.cli_messages import FAILED, FOUND, Notes, fail, note
 from kseg.cli_recovery import recovery
 from kseg.cli_repair import repair
 from kseg.cli_stats import stats
+from kseg.cli_transactions import transactions
 from kseg.errors import KsegError, UsageError
 from kseg.findings import Finding, Policy, known_rule, parse_severity
 from kseg.output import DUMP_FORMATS, REPORT_FORMATS, View, destination, writer
@@ -368,3 +369,4 @@ main.add_command(repair)
 main.add_command(stats)
 main.add_command(diff)
 main.add_command(recovery)
+main.add_command(transactions)

@@ -17,8 +17,8 @@ from kseg.errors import UnreadableError
 from kseg.findings import Finding, Report, ignore
 from kseg.index_files import walk_offset_index, walk_time_index, walk_txn_index
 from kseg.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, TimeEntry
-from kseg.kernel import CRC_BAD
-from kseg.log_format import CONTROL, INT64_MAX, TRANSACTIONAL
+from kseg.log_format import INT64_MAX
+from kseg.markers import transactional
 from kseg.segment import Window
 from kseg.segment_watch import SegmentFacts, SegmentWatch
 from kseg.storage import SegmentFile, Source, base_offset_of, local_size, open_source
@@ -153,25 +153,13 @@ class AbortsInStep:
         self._ended: dict[int, int] = {}
 
     def take(self, window: Window) -> None:
-        """The window's transactional entries. What it marks as not to be opened nobody must look at afterwards."""
+        """The window's transactional entries; nobody looks at it afterwards."""
         batches = window.batches
-        for row in range(batches.count):
-            if not batches.attributes[row] & CONTROL:
-                batches.intact[row] = batches.crc_state[row] != CRC_BAD
-                batches.crc_state[row] = CRC_BAD
-        for chunk in self._opener.chunks(window):
-            for row in range(chunk.first, chunk.stop):
-                attributes = batches.attributes[row]
-                if batches.magic[row] < 2 or not attributes & TRANSACTIONAL or batches.producer_id[row] < 0:
-                    continue
-                if not attributes & CONTROL:
-                    if batches.intact[row] and batches.record_count[row]:
-                        self._open.setdefault(batches.producer_id[row], batches.base_offset[row])
-                    continue
-                for i in chunk.rows(row):
-                    marker = chunk.control(i)
-                    if marker is not None and marker.type in ("ABORT", "COMMIT"):
-                        self._end(batches.producer_id[row], chunk.records.offset[i], marker.type == "ABORT")
+        for row, offset, marker in transactional(window, self._opener):
+            if marker is not None:
+                self._end(batches.producer_id[row], offset, marker.type == "ABORT")
+            elif batches.record_count[row]:
+                self._open.setdefault(batches.producer_id[row], offset)
 
     def _end(self, producer_id: int, offset: int, aborted: bool) -> None:
         first = self._open.pop(producer_id, None)

@@ -57,6 +57,11 @@ PLAN_FORMATS: Mapping[str, str] = {
     "table": "kseg.recovery_output:write_table",
     "jsonl": "kseg.recovery_output:write_jsonl",
 }
+# Of transactions: (items, total, out, states, now).
+TRANSACTION_FORMATS: Mapping[str, str] = {
+    "table": "kseg.transaction_output:write_table",
+    "jsonl": "kseg.transaction_output:write_jsonl",
+}
 
 
 def writer(formats: Mapping[str, str], name: str) -> Callable[..., Any]:

@@ -18,7 +18,7 @@ ORDER = """
     codec_libraries snappy_blocks lz4_frames zstd_frames compression
     findings settings storage safe_output folders
     checksums kernel records heads tape search resync segment
-    splitting stretch encoder survey chunk gather deep_iteration rows
+    splitting stretch encoder survey chunk gather deep_iteration markers rows
     side_reading indexes producer_snapshot txn_index index_files checkpoint_files metadata_files side_files
     dump reading
     checks record_checks kraft_snapshot segment_watch index_checks validate parallel rule_docs
@@ -27,16 +27,16 @@ ORDER = """
     losses salvage_records epoch_repair salvage repair_segment repair
     leader_epochs differences replica replica_diff
     recovery_plan epoch_fates snapshot_fates broker_reading log_survey partition_folder recovery recovery_dirs
-    partition_checks cross_checks
+    partition_checks cross_checks transaction_history
     dump_text line_writer record_lines hexdump
     reports report_html
     arrow_rows output dump_output parquet_output side_output report_output stats_output diff_output
-    recovery_output
+    recovery_output transaction_output
     ranges transactions growth following
     spark.views spark.options spark.planning spark.facts spark.reading spark.advance
     spark.streaming spark.source spark.launch spark.__init__
     spark.pool spark.inventory spark.manifest spark.export spark.conversions
-    cli_options cli_messages cli_spark cli_convert cli_repair cli_stats cli_diff cli_recovery cli
+    cli_options cli_messages cli_spark cli_convert cli_repair cli_stats cli_diff cli_recovery cli_transactions cli
     __init__ __main__
 """.split()  # noqa: SIM905 (a list would stand a name a line)
 
@@ -51,6 +51,7 @@ ROOMS = {
         "cli_stats",
         "cli_diff",
         "cli_recovery",
+        "cli_transactions",
     },
     "rich": {
         "output",

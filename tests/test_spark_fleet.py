@@ -70,7 +70,7 @@ def test_a_big_segment_is_split_where_there_are_few(tmp_path: Path, monkeypatch:
 
 
 def test_the_inventory_has_every_finding_and_segment(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
-    """Written in the same pass, and equal to what the views of those names say."""
+    """Written in the same pass, and what the views of those names say, which know no neighbours of a segment."""
     target = tmp_path / "fleet"
     done = on_spark("validate", "--format", "jsonl", "--inventory", target, FINDINGS / "crc-mismatch", SEGMENTS)
     assert done.exit_code == 1
@@ -80,8 +80,10 @@ def test_the_inventory_has_every_finding_and_segment(spark: SparkSession, tmp_pa
         written = spark.read.parquet(str(target / f"{view}.parquet"))
         assert written.dtypes == wanted.dtypes
         logs = written.where("file like '%.log' or file like '%.checkpoint'")
-        assert logs.count() == wanted.count() > 0
-        assert logs.exceptAll(wanted).count() == 0
+        assert logs.count() >= wanted.count() > 0
+        assert wanted.exceptAll(logs).count() == 0
+        if view == "segments":
+            assert logs.count() == wanted.count()
     assert on_spark("validate", "--inventory", SEGMENTS / "here", SEGMENTS).exit_code == 2
     assert not (SEGMENTS / "here").exists()
 
