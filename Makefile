@@ -56,5 +56,5 @@ $(VENV)/.installed: $(SOURCES) | $(VENV)/bin/python
 # The group spark is half a gigabyte, and comes last: with SPARK= it is left out, and what needs it skips.
 SPARK := --group spark
 $(VENV)/.tested: $(VENV)/.installed
-	$(BIN)/python -m pip install -q --disable-pip-version-check --group test --group lab --group check $(SPARK)
+	$(BIN)/python -m pip install -q --disable-pip-version-check --group test --group lab --group check --group s3 $(SPARK)
 	@touch $@

@@ -267,7 +267,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     from kseg.cross_checks import judged_together
     from kseg.parallel import cores, validate_files
     from kseg.progress import shown
-    from kseg.storage import SegmentFile, is_folder, refuse_as_output, total_size
+    from kseg.storage import SegmentFile, find_segments, is_folder, refuse_as_output, total_size
     from kseg.validate import FileResult, Progress, Settings, Summary, no_progress
 
     options = _with_settings(context)
@@ -294,13 +294,13 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     files: list[SegmentFile] = []
     passed_over: list[str] = []
     for path in paths:
-        if not is_folder(path):
-            files.append(SegmentFile(path))
-            continue
-        from kseg.side_files import find_files
-
         try:
-            files += find_files(path, passed_over.append)
+            if is_folder(path):
+                from kseg.side_files import find_files
+
+                files += find_files(path, passed_over.append)
+            else:
+                files += find_segments(path)
         except KsegError as error:
             failed = bool(fail(str(error)))
     if passed_over and files:

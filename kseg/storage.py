@@ -11,6 +11,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +22,8 @@ from kseg.errors import UnreadableError, UsageError
 STDIN = "-"
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _SEGMENT_NAME = re.compile(r"(\d{20})\.log(?:\.deleted|\.cleaned|\.swap)?$")
+# A URL that ends so is a file's: whether it is a folder's need not be asked for.
+_FILE_NAME = re.compile(r"/\d{20}[^/]*$|\.log$")
 # What a broker appends to a folder that it is deleting, moving between disks, or doesn't know (LocalLog).
 _PARTITION_FOLDER = re.compile(r"(.+)-(\d{1,10})(?:\.[^.]+(-delete|-future|-stray))?")
 _SNAPSHOT_NAME = re.compile(r"(\d{20})-\d{10}\.checkpoint$")
@@ -97,14 +100,20 @@ def open_source(path: str | os.PathLike[str] | BinaryIO) -> Source:
 
 
 def _open_url(url: str) -> Source:
+    with _remote(url) as (filesystem, path):
+        size = filesystem.size(path)
+        return Source(url, filesystem.open(path, "rb"), size)
+
+
+@contextmanager
+def _remote(url: str) -> Iterator[tuple[Any, str]]:
+    """The file system of a URL, and the path on it. What either raises then becomes UnreadableError."""
     try:
         import fsspec
     except ImportError as error:
         raise UsageError(f"{url}: reading URLs needs fsspec: pip install 'kseg[remote]'") from error
     try:
-        filesystem, path = fsspec.url_to_fs(url)
-        size = filesystem.size(path)
-        return Source(url, filesystem.open(path, "rb"), size)
+        yield fsspec.url_to_fs(url)
     except (OSError, ImportError, ValueError) as error:
         raise UnreadableError(f"{url}: {getattr(error, 'strerror', None) or error}") from error
 
@@ -185,10 +194,12 @@ def find_segments(path: str) -> Iterator[SegmentFile]:
 
     In Kafka's order: folders by name, segments by offset. Raises UnreadableError where there is nothing.
     """
-    if not is_folder(path):
+    remote = _URL.match(path) and not _FILE_NAME.search(path)
+    folders = _walk_remote(path) if remote else list(walk_folders(path)) if is_folder(path) else None
+    if folders is None:
         yield SegmentFile(path)
         return
-    found = [file for folder, names in walk_folders(path) for file in segments_in(folder, names)]
+    found = [file for folder, names in folders for file in segments_in(folder, names)]
     if not found:
         raise UnreadableError(f"{path}: no segment in it or below it (a .log named by 20 digits)")
     yield from found
@@ -211,6 +222,18 @@ def walk_folders(path: str) -> Iterator[tuple[Path, list[str]]]:
         yield Path(folder), sorted(names)
 
 
+def _walk_remote(url: str) -> list[tuple[str, list[str]]] | None:
+    """As walk_folders, of a URL; None where it is no folder."""
+    folders: dict[str, list[str]] = {}
+    with _remote(url) as (filesystem, path):
+        if "::" in url or not filesystem.isdir(path):
+            return None
+        for name in sorted(filesystem.find(path)):
+            folder, _, file = filesystem.unstrip_protocol(name).rpartition("/")
+            folders.setdefault(folder, []).append(file)
+    return list(folders.items())
+
+
 def total_size(files: Iterable[SegmentFile]) -> int | None:
     """The bytes of the files, None where that is not known beforehand."""
     sizes = [local_size(file.path) for file in files]
@@ -221,11 +244,11 @@ def _unreadable(error: OSError) -> NoReturn:
     raise UnreadableError(f"{error.filename}: {error.strerror or error}") from error
 
 
-def segments_in(folder: Path, names: list[str]) -> Iterator[SegmentFile]:
+def segments_in(folder: Path | str, names: list[str]) -> Iterator[SegmentFile]:
     """Those among a folder's files that are segments, or snapshots of KRaft."""
     logs = [name for name in names if re.fullmatch(r"\d{20}\.log", name)]
     for name in logs:
-        yield SegmentFile(str(folder / name), active=name == logs[-1])
+        yield SegmentFile(os.path.join(folder, name), active=name == logs[-1])
     for name in names:
         if is_snapshot(name):
-            yield SegmentFile(str(folder / name))
+            yield SegmentFile(os.path.join(folder, name))

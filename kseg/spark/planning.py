@@ -73,8 +73,7 @@ def check_paths(paths: Iterable[str]) -> None:
     for path in paths:
         if path == STDIN:
             raise UsageError("standard input can't be read by Spark: load() takes files, folders and URLs")
-        next(find_segments(path))
-        if not os.path.isdir(path):
+        if next(find_segments(path)).path == path:
             open_source(path).close()
 
 
@@ -156,14 +155,15 @@ def pieces_of(segment: Segment, start: int, end: int, split_bytes: int, seen: Co
 
 
 def packed(pieces: Iterable[Piece], split_bytes: int) -> Iterator[Split]:
-    """Neighbours together as long as they are about one split."""
+    """Neighbours together as long as they are about one split; one whose size isn't known may be as large as any."""
     held: list[Piece] = []
     cost = 0
     for piece in pieces:
-        if held and cost + piece.bytes + FILE_COST > split_bytes * 3 // 2:
+        size = split_bytes if piece.size is None else piece.bytes
+        if held and cost + size + FILE_COST > split_bytes * 3 // 2:
             yield Split(tuple(held))
             held, cost = [], 0
         held.append(piece)
-        cost += piece.bytes + FILE_COST
+        cost += size + FILE_COST
     if held:
         yield Split(tuple(held))
