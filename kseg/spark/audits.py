@@ -1,0 +1,223 @@
+"""Questions to a whole fleet, as DataFrames: replicas that differ, gaps, duplicates, old versions, who writes most.
+
+    from kseg.spark import audits, session
+    audits.gaps(session(), ["/backup/broker-1"]).show()
+
+All but ``replicas`` and ``top_keys`` read headers only. A folder is a replica of a partition: what several paths hold
+of it is never mixed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as f
+from pyspark.sql.window import Window
+
+from kseg.errors import KsegError
+from kseg.replica import Replica
+from kseg.replica_diff import compare, truncations
+from kseg.spark.pool import SparkPool
+from kseg.storage import find_segments, topic_partition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Rows of the audits that name the largest.
+TOP = 20
+
+_REPLICA_PAIRS = (
+    "topic string, partition int, a string, b string, verdict string, first_offset bigint, a_epoch int, b_epoch int, "
+    "stale string, last_common_offset bigint, a_truncates_to bigint, b_truncates_to bigint, unread string"
+)
+
+
+def replicas(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Each partition that several folders have, the first of them compared with each other one, as by ``kseg diff``.
+
+    ``first_offset`` is the first with other records, ``stale`` the side (a or b) with the older leader epoch there, and
+    a side would truncate to ``…_truncates_to`` if the other led. Raises KsegError; done when it returns.
+    """
+    folders: dict[tuple[str, int], dict[str, None]] = defaultdict(dict)
+    for path in paths:
+        for file in find_segments(path):
+            topic, partition = topic_partition(file.path)
+            if topic is not None and partition is not None:
+                folders[topic, partition][file.path.rpartition("/")[0]] = None
+    pool = SparkPool(spark)
+    calls = [
+        (place, pool.submit(_compare, first, other))
+        for place, (first, *others) in sorted((place, list(found)) for place, found in folders.items())
+        for other in others
+    ]
+    return spark.createDataFrame([(*place, *future.result()) for place, future in calls], _REPLICA_PAIRS)
+
+
+def _compare(a: str, b: str) -> tuple[Any, ...]:
+    try:
+        left, right = Replica(a, lambda path, finding: None), Replica(b, lambda path, finding: None)
+        result = compare(left, right, lambda difference: None)
+        truncates = truncations(left, right)
+    except KsegError as error:
+        return a, b, "unread", None, None, None, None, None, None, None, str(error)
+    first = result.first_difference
+    epochs = [place.leader_epoch if place else None for place in (first.a, first.b)] if first else [None, None]
+    stale = None
+    if epochs[0] is not None and epochs[1] is not None and epochs[0] != epochs[1]:
+        stale = "a" if epochs[0] < epochs[1] else "b"
+    return (
+        a, b, result.verdict, first.first_offset if first else None, *epochs, stale, result.last_common_offset,
+        truncates["a"], truncates["b"], None,
+    )  # fmt: skip
+
+
+def gaps(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Offsets between segments that no segment has (``gap``, as compaction leaves them, too), or two (``overlap``)."""
+    following = Window.partitionBy("folder").orderBy("file")
+    seams = (
+        _segments(spark, paths)
+        .withColumn("next_file", f.lead("file").over(following))
+        .withColumn("next_offset", f.lead("first_offset").over(following))
+        .where("next_offset <> last_offset + 1")
+    )
+    overlaps = f.col("next_offset") <= f.col("last_offset")
+    return seams.select(
+        f.when(overlaps, "overlap").otherwise("gap").alias("kind"),
+        "topic", "partition", "file", "next_file",
+        f.when(overlaps, f.col("next_offset")).otherwise(f.col("last_offset") + 1).alias("first_offset"),
+        f.when(overlaps, f.col("last_offset")).otherwise(f.col("next_offset") - 1).alias("last_offset"),
+    ).orderBy("file")  # fmt: skip
+
+
+def duplicates(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Batches whose offsets came before in their folder (``offset``), or whose producer's sequence did (``sequence``).
+
+    ``earlier_offset`` is the last offset of the batch before, or of the first with that sequence. Sequences begin anew
+    after 2,147,483,647 records of one producer.
+    """
+    batches = _batches(spark, paths, "producer_id", "producer_epoch", "base_sequence", "control")
+    before = Window.partitionBy("folder").orderBy("file", "position").rowsBetween(Window.unboundedPreceding, -1)
+    same = Window.partitionBy("folder", "producer_id", "producer_epoch", "base_sequence").orderBy("file", "position")
+    offsets = batches.withColumn("earlier_offset", f.max("last_offset").over(before)).where(
+        "first_offset <= earlier_offset"
+    )
+    sequences = (
+        batches.where("producer_id >= 0 and base_sequence >= 0 and not control")
+        .withColumn("earlier_offset", f.first("last_offset").over(same))
+        .where("earlier_offset <> last_offset")
+    )
+    columns = (
+        "kind", "topic", "partition", "file", "position", "first_offset", "last_offset", "producer_id",
+        "producer_epoch", "base_sequence", "earlier_offset",
+    )  # fmt: skip
+    found = [table.withColumn("kind", f.lit(kind)) for kind, table in (("offset", offsets), ("sequence", sequences))]
+    return found[0].select(*columns).union(found[1].select(*columns)).orderBy("file", "position", "kind")
+
+
+def legacy(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Segments with entries of v0 or v1, which newer clients and brokers no longer write: what is left to convert."""
+    return (
+        _batches(spark, paths, "size", "max_timestamp_ms")
+        .where("magic < 2")
+        .groupBy("topic", "partition", "file", "magic")
+        .agg(
+            f.count("*").alias("batches"),
+            f.sum("size").alias("bytes"),
+            f.max("last_offset").alias("last_offset"),
+            f.max("max_timestamp_ms").alias("max_timestamp_ms"),
+        )
+        .orderBy("file", "magic")
+    )
+
+
+def top_producers(spark: SparkSession, paths: Sequence[str], top: int = TOP) -> DataFrame:
+    """The producer ids with most bytes in batches, by topic."""
+    return (
+        _batches(spark, paths, "size", "record_count", "producer_id")
+        .where("producer_id >= 0")
+        .groupBy("topic", "producer_id")
+        .agg(
+            f.sum("size").alias("bytes"), f.sum("record_count").alias("records"), f.count("*").alias("batches"),
+            f.countDistinct("partition").alias("partitions"),
+        )
+        .orderBy(f.desc("bytes"), "topic", "producer_id")
+        .limit(top)
+    )  # fmt: skip
+
+
+def top_keys(spark: SparkSession, paths: Sequence[str], top: int = TOP) -> DataFrame:
+    """The keys with most bytes, their own and their values', by topic; every record is read."""
+    size = f.coalesce(f.octet_length("key"), f.lit(0)) + f.coalesce(f.octet_length("value"), f.lit(0))
+    return (
+        _load(spark, paths, "records", "topic", "key", "value", "control", mode="dropmalformed")
+        .where("control is null")
+        .groupBy("topic", "key")
+        .agg(
+            f.sum(size).alias("bytes"), f.count("*").alias("records"),
+            f.count(f.when(f.col("value").isNull(), 1)).alias("tombstones"),
+        )
+        .orderBy(f.desc("bytes"), "topic", "key")
+        .limit(top)
+    )  # fmt: skip
+
+
+def retention_pins(spark: SparkSession, paths: Sequence[str], now_ms: int | None = None) -> DataFrame:
+    """Segments that retention by time waits for, with the batch whose timestamp it is.
+
+    A broker deletes from the oldest on, and stops at the first segment whose largest timestamp is too young: one in the
+    future (after ``now_ms``, epoch milliseconds) or larger than that of later segments holds these up, too.
+    """
+    now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    segments = _segments(spark, paths)
+    later = segments.select(
+        f.col("folder").alias("other_folder"), f.col("file").alias("later_file"),
+        f.col("timestamp_ms").alias("later_ms"), f.col("bytes").alias("later_bytes"),
+    )  # fmt: skip
+    held = (f.col("folder") == f.col("other_folder")) & (f.col("file") < f.col("later_file"))
+    held &= f.col("later_ms") < f.col("timestamp_ms")
+    return (
+        segments.join(later, held, "left")
+        .groupBy("topic", "partition", "file", "timestamp_ms", "at.position", "at.offset", "at.producer_id")
+        .agg(f.count("later_file").alias("held_segments"), f.sum("later_bytes").alias("held_bytes"))
+        .withColumn("future", f.col("timestamp_ms") > now)
+        .where("held_segments > 0 or future")
+        .orderBy("file")
+    )
+
+
+def _segments(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Segments that have entries: their offsets, bytes, and ``at``, the batch with the largest timestamp."""
+    named = f.regexp_extract("file", r"(\d{20})\.log$", 1).cast("bigint")
+    stamped = f.when(f.col("max_timestamp_ms").isNotNull(), f.struct("max_timestamp_ms", "position"))
+    place = f.struct("position", f.col("last_offset").alias("offset"), "producer_id")
+    return (
+        _batches(spark, paths, "size", "max_timestamp_ms", "producer_id")
+        .groupBy("topic", "partition", "folder", "file")
+        .agg(
+            # A closed wrapper does not tell where it begins; a name does.
+            f.min(f.coalesce("base_offset", named)).alias("first_offset"),
+            f.max("last_offset").alias("last_offset"),
+            f.sum("size").alias("bytes"),
+            f.max("max_timestamp_ms").alias("timestamp_ms"),
+            f.max_by(place, stamped).alias("at"),
+        )
+    )
+
+
+def _batches(spark: SparkSession, paths: Sequence[str], *columns: str) -> DataFrame:
+    """Entries with a good CRC, those of KRaft snapshots left out; ``first_offset`` of a closed wrapper is its last."""
+    base = ("topic", "partition", "file", "position", "magic", "base_offset", "last_offset", "crc_valid")
+    return (
+        _load(spark, paths, "batches", *base, *columns)
+        .where("crc_valid is not false and file not like '%.checkpoint'")
+        .withColumn("folder", f.regexp_replace("file", "/[^/]*$", ""))
+        .withColumn("first_offset", f.coalesce("base_offset", "last_offset"))
+    )
+
+
+def _load(spark: SparkSession, paths: Sequence[str], view: str, *columns: str, **options: str) -> DataFrame:
+    reader = spark.read.format("kseg").options(view=view, columns=",".join(columns), **options)
+    return reader.load(list(paths))
