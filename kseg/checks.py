@@ -30,6 +30,9 @@ SECONDS = (800_000_000, 10_000_000_000)
 MICROSECONDS = 100_000_000_000_000
 NANOSECONDS = 100_000_000_000_000_000
 
+#: What a segment by itself can say of an offset gap.
+UNEXPLAINED_GAP = "compaction, markers, or loss"
+
 # C globals when compiled (see the .pxd).
 BAD = CRC_BAD
 CODEC = CODEC_MASK
@@ -154,7 +157,7 @@ def _is_misplaced(batches: BatchColumns, row: int, first: int, last: int, previo
 
 
 def _gap(position: int, first: int, last: int) -> Finding:
-    facts = {"first": first, "last": last}
+    facts = {"first": first, "last": last, "why": UNEXPLAINED_GAP}
     return Finding("offset-gap", position=position, end=position, offset=first, last_offset=last, facts=facts)
 
 

@@ -13,14 +13,14 @@ from dataclasses import replace
 from kseg.broker_reading import RefusedError
 from kseg.checkpoint_files import walk_offset_checkpoint
 from kseg.errors import KsegError
-from kseg.findings import Finding, Report
+from kseg.findings import Finding, Report, Verdict
 from kseg.partition_checks import BEHIND_THE_END, Extent, PartitionChecks
 from kseg.partition_folder import Folder
-from kseg.side_reading import positioned_entries_of
+from kseg.recovery_dirs import CLEANER_OFFSETS, LOG_STARTS
+from kseg.segment_watch import SegmentFacts
+from kseg.side_reading import entries_of, positioned_entries_of
 from kseg.storage import SegmentFile, base_offset_of, local_size, partition_of
 from kseg.validate import FileResult, Settings, new_tally
-
-_CLEANER = "cleaner-offset-checkpoint"
 
 
 def judged_together(
@@ -40,7 +40,8 @@ class _Whole:
         self._extents: dict[tuple[str, str, int], Extent] = {}
         self._folder: str | None = None
         self._checks: PartitionChecks | None = None
-        self._cleaned: dict[str, set[tuple[str, int]]] = {}
+        # What checkpoints say of partitions, by their paths: that of the log dir at hand is asked of each of them.
+        self._checkpoints: dict[str, dict[tuple[str, int], int]] = {}
         self._names: dict[str, set[str]] = defaultdict(set)
         for file in files:
             if file.beside is not None:
@@ -65,6 +66,8 @@ class _Whole:
             if self._checks and base_offset_of(name) is not None:
                 grown = file.active and (local_size(file.path) or 0) > result.summary.bytes
                 self._checks.take(name, result.facts, grown=grown)
+                if result.facts is not None:
+                    result = replace(result, verdicts=tuple(_explained(result, result.facts, self._checks)))
             elif self._checks:
                 self._checks.judge(name)
             yield self._with_findings(file, replace(result, facts=None))
@@ -94,21 +97,26 @@ class _Whole:
                 folder,
                 self._names.pop(folder, set()),
                 lambda name: self._tell(os.path.join(folder, name)),
-                compacted=self._settings.compacted or self._is_cleaned(folder),
+                self._known(folder),
+                compacted=self._settings.compacted,
             )
             self._judge_swaps(folder)
 
-    def _is_cleaned(self, folder: str) -> bool:
-        """Whether the log dir's cleaner has been at the partition."""
+    def _known(self, folder: str) -> dict[str, int]:
+        """What the log dir's checkpoints say of the partition, by their names."""
         log_dir, name = os.path.split(os.path.abspath(folder))
-        if log_dir not in self._cleaned:
-            try:
-                entries = positioned_entries_of(os.path.join(log_dir, _CLEANER), walk_offset_checkpoint)
-            except (KsegError, ValueError):
-                entries = []
-            self._cleaned[log_dir] = {(entry.topic, entry.partition) for _, entry in entries}
         partition = partition_of(name)
-        return bool(partition and partition[:2] in self._cleaned[log_dir])
+        known = ((name, self._checkpoint(os.path.join(log_dir, name))) for name in (CLEANER_OFFSETS, LOG_STARTS))
+        return {name: offsets[partition[:2]] for name, offsets in known if partition and partition[:2] in offsets}
+
+    def _checkpoint(self, path: str) -> dict[tuple[str, int], int]:
+        if path not in self._checkpoints:
+            try:
+                entries = entries_of(path, walk_offset_checkpoint)
+            except (KsegError, ValueError):
+                entries = []  # said of it by itself
+            self._checkpoints[path] = {(entry.topic, entry.partition): entry.offset for entry in entries}
+        return self._checkpoints[path]
 
     def _judge_swaps(self, folder: str) -> None:
         """Segments that a broker would replace at its start."""
@@ -138,3 +146,13 @@ class _Whole:
             if extent and extent.end is not None and offset > extent.end:
                 facts = {"what": what, "offset": offset, "topic": topic, "partition": partition, "end": extent.end}
                 self._told[path].append(Finding(rule, at, offset=offset, facts=facts))
+
+
+def _explained(result: FileResult, facts: SegmentFacts, checks: PartitionChecks) -> Iterator[Verdict]:
+    """Gaps within a segment, with what is known of the whole log."""
+    for verdict in result.verdicts:
+        finding = verdict.finding
+        if finding.rule == "offset-gap" and finding.last_offset is not None:
+            told = {**finding.facts, "why": checks.why_missing(finding.last_offset, facts)}
+            verdict = replace(verdict, finding=replace(finding, facts=told))
+        yield verdict

@@ -10,12 +10,14 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from kseg.checkpoint_files import LeaderEpoch, walk_leader_epochs
 from kseg.errors import KsegError
 from kseg.findings import Finding, Report
 from kseg.kernel import increment_sequence
 from kseg.producer_snapshot import ENTRY, HEADER, ProducerState, walk_snapshot
+from kseg.recovery_dirs import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from kseg.segment_watch import BatchOfProducer, EpochRun, SegmentFacts
 from kseg.side_reading import positioned_entries_of
 from kseg.snapshot_fates import Snapshots
@@ -72,11 +74,21 @@ class _History:
 class PartitionChecks:
     """One folder. ``names`` are files of it, ``tell`` gives the report for one of them by its name.
 
-    ``compacted``: the log is known to be.
+    ``compacted``: the log is known to be. ``known`` is what the log dir says of it, by checkpoints' names.
     """
 
-    def __init__(self, folder: str, names: set[str], tell: Callable[[str], Report], *, compacted: bool) -> None:
+    def __init__(
+        self,
+        folder: str,
+        names: set[str],
+        tell: Callable[[str], Report],
+        known: Mapping[str, int],
+        *,
+        compacted: bool,
+    ) -> None:
         self._folder = folder
+        self._log_start = known.get(LOG_STARTS, 0)
+        self._cleaned = known.get(CLEANER_OFFSETS)
         self._tell = tell
         self._compacted = compacted
         self._history = _History()
@@ -126,10 +138,30 @@ class PartitionChecks:
             overlap = {"first": begin, "last": end - 1, "other": history.name}
             report(Finding("segment-overlap", 0, None, begin, end - 1, overlap))
         elif base > end and not history.damaged:
-            thinned = self._compacted or history.thinned or history.holes or facts.thinned or facts.holes
-            rule = "offset-gap" if thinned else "segment-gap"
-            report(Finding(rule, 0, 0, end, base - 1, {"first": end, "last": base - 1, "other": history.name}))
+            holes = self._is_compacted(facts) or history.holes or facts.holes
+            rule = "offset-gap" if holes else "segment-gap"
+            why = self.why_missing(base - 1, facts)
+            report(
+                Finding(rule, 0, 0, end, base - 1, {"first": end, "last": base - 1, "other": history.name, "why": why})
+            )
             history.holes = True
+
+    def _is_compacted(self, facts: SegmentFacts) -> bool:
+        return self._compacted or self._cleaned is not None or self._history.thinned or facts.thinned
+
+    def why_missing(self, last: int, facts: SegmentFacts) -> str:
+        """Why offsets up to ``last`` are not in the log, by the signs there are of compaction, deletion or loss."""
+        if last < self._log_start:
+            return f"no matter, since the log starts at offset {self._log_start}"
+        if self._cleaned is not None and last < self._cleaned:
+            return f"compacted away, most likely: the cleaner has been up to offset {self._cleaned}"
+        if self._history.thinned or facts.thinned:
+            return "compacted away, most likely: there are batches with fewer records than offsets"
+        if self._cleaned is not None:
+            return f"lost, or compacted by another broker: the cleaner has been no further than offset {self._cleaned}"
+        if self._compacted:
+            return "compacted away, or lost: nothing tells which"
+        return "lost, most likely: there is no sign of compaction"
 
     def _judge_producers(self, facts: SegmentFacts, report: Report) -> None:
         """Each producer's first batch against its last in the segments before, as check_producers does within one."""
@@ -174,15 +206,20 @@ class PartitionChecks:
         end = self._history.end
         if not self._bases or not os.path.exists(self._path(name)):
             return
-        kept = Snapshots(self._snapshots, lambda _: True, lambda *_: None)
-        kept.drop_strays(self._bases)
         facts = {"offset": offset, "end": end}
         if end is not None and offset > end:
             self._tell(name)(Finding("snapshot-behind-log", 0, offset=offset, facts=facts))
-        elif offset not in kept.offsets:
+        elif offset not in self._kept_snapshots:
             self._tell(name)(Finding("stray-snapshot", 0, offset=offset, facts=facts))
         elif offset not in self._judged and end is not None:
             self._judge_snapshot(offset, exact=offset == end)
+
+    @cached_property
+    def _kept_snapshots(self) -> set[int]:
+        """Those that a broker would keep, once all segments are known."""
+        kept = Snapshots(self._snapshots, lambda _: True, lambda *_: None)
+        kept.drop_strays(self._bases)
+        return kept.offsets
 
     def _judge_snapshot(self, offset: int, *, exact: bool) -> None:
         """Against the segments taken so far. ``exact``: they end right at the snapshot."""
@@ -281,8 +318,8 @@ def _contradicted(entries: list[LeaderEpoch], run: EpochRun) -> str | None:
 
 #: What a log dir's checkpoints say of a partition, by their names: the rule where that lies behind the log's end.
 BEHIND_THE_END: Mapping[str, tuple[str, str]] = {
-    "recovery-point-offset-checkpoint": ("checkpoint-behind-log", "recovery point"),
-    "replication-offset-checkpoint": ("checkpoint-behind-log", "high watermark"),
-    "cleaner-offset-checkpoint": ("checkpoint-behind-log", "cleaner's offset"),
-    "log-start-offset-checkpoint": ("log-start-behind-end", "log start"),
+    RECOVERY_POINTS: ("checkpoint-behind-log", "recovery point"),
+    HIGH_WATERMARKS: ("checkpoint-behind-log", "high watermark"),
+    CLEANER_OFFSETS: ("checkpoint-behind-log", "cleaner's offset"),
+    LOG_STARTS: ("log-start-behind-end", "log start"),
 }

@@ -22,7 +22,9 @@ from kseg.storage import Partition, base_offset_of, partition_of
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
-_CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, "replication-offset-checkpoint", "cleaner-offset-checkpoint")
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+_CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 _OF_A_LOG_DIR = {CLEAN_SHUTDOWN, RECOVERY_POINTS, "meta.properties"}
 # The cache of tiered storage is no partition, and the broker knows it by name.
 _PASSED_OVER = frozenset({"remote-log-index-cache"})

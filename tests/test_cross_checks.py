@@ -159,3 +159,43 @@ def test_a_hole_between_segments_is_compaction_where_there_are_signs_of_it(tmp_p
     assert f"{48:020}.log" not in rules(folder)
     (told,) = (verdict for result in judged(folder) for verdict in result.verdicts if verdict.rule.name == "offset-gap")
     assert (told.finding.offset, told.finding.last_offset) == (24, 47)
+    assert told.message.endswith("the cleaner has been up to offset 96")
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "offset", "expected"),
+    [
+        (None, 0, "lost, most likely: there is no sign of compaction"),
+        ("cleaner-offset-checkpoint", 40, "compacted away, most likely: the cleaner has been up to offset 40"),
+        ("cleaner-offset-checkpoint", 20, "lost, or compacted by another broker: the cleaner has been no further than"),
+        ("log-start-offset-checkpoint", 40, "no matter, since the log starts at offset 40"),
+    ],
+)  # fmt: skip
+def test_a_gap_is_explained_by_what_is_known(
+    tmp_path: Path, checkpoint: str | None, offset: int, expected: str
+) -> None:
+    folder = copied("4.3.0-v2-none", tmp_path)
+    log = folder / f"{0:020}.log"
+    data = log.read_bytes()
+    third = damage.entries(data)[2]
+    log.write_bytes(damage.cut(data, third.at, third.end))
+    for path in folder.glob("*index"):
+        path.unlink()
+    if checkpoint:
+        (tmp_path / checkpoint).write_text(f"0\n1\norders 0 {offset}\n")
+    told = [verdict for result in judged(folder) for verdict in result.verdicts if verdict.rule.name == "offset-gap"]
+    (why,) = (verdict.finding.facts["why"] for verdict in told)
+    assert why.startswith(expected)
+
+
+def test_real_gaps_of_compaction_are_told_as_such() -> None:
+    """Logs that real cleaners have been at, without the log dir that says so."""
+    told = [
+        verdict.finding.facts["why"]
+        for folder in SEGMENTS.glob("4.3.0-*-compacted")
+        for result in judged(folder)
+        for verdict in result.verdicts
+        if verdict.rule.name == "offset-gap"
+    ]
+    assert told
+    assert set(told) == {"compacted away, most likely: there are batches with fewer records than offsets"}
