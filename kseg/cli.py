@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -15,7 +16,7 @@ from typing import Any
 import click
 
 import kseg
-from kseg import cli_options
+from kseg import cli_options, pace
 from kseg.cli_audit import audit
 from kseg.cli_convert import convert
 from kseg.cli_diff import diff
@@ -24,7 +25,7 @@ from kseg.cli_recovery import recovery
 from kseg.cli_repair import repair
 from kseg.cli_stats import stats
 from kseg.cli_transactions import transactions
-from kseg.errors import KsegError, UsageError
+from kseg.errors import KsegError, UsageError, VanishedError
 from kseg.findings import Finding, Policy, known_rule, parse_severity
 from kseg.output import DUMP_FORMATS, REPORT_FORMATS, View, destination, writer
 
@@ -34,6 +35,8 @@ _PASSED_OVER_SHOWN = 8
 # What is imported stays, and the loops leave no cycles: collecting every 700 objects is a tenth of a short run.
 gc.set_threshold(50_000)
 
+# What no settings file says.
+_OF_ONE_RUN = {"paths", "output", "inventory", "state"}
 _FAIL_ON = click.Choice(["error", "warning", "info", "never"])
 
 
@@ -185,7 +188,7 @@ def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | 
                 start=start,
                 end=end,
             )
-        for item in met.attempt(dumped):
+        for item in met.attempt(dumped, listed=path not in paths):
             met.rows |= isinstance(item, (Entry, Run, SideEntry))
             yield item
 
@@ -220,13 +223,15 @@ class _Met:
     def __call__(self, finding: Finding) -> None:
         self._notes(self.file, finding)
 
-    def attempt(self, rows: Iterator[Any]) -> Iterator[Any]:
-        """The rows; where something can't be read, one line, and on to the next."""
+    def attempt(self, rows: Iterator[Any], *, listed: bool = False) -> Iterator[Any]:
+        """The rows; where something can't be read, one line, and on to the next. A ``listed`` file may have vanished."""
         try:
             yield from rows
         except KsegError as error:
             if isinstance(error, UsageError):
                 raise
+            if listed and isinstance(error, VanishedError):
+                return
             self.failed = True
             fail(str(error))
 
@@ -254,6 +259,9 @@ class _Met:
 @click.option("--max-per-rule", type=click.IntRange(min=1), default=16, show_default=True, metavar="N",
               help="Findings shown of one rule in one file; all are counted.")  # fmt: skip
 @cli_options.jobs
+@cli_options.max_rate
+@click.option("--state", metavar="FILE",
+              help="Keep results there: a next sweep goes on from it, and reads only what has changed.")  # fmt: skip
 @cli_options.spark
 @click.option("--inventory", metavar="DIR",
               help="With --spark, write findings.parquet and segments.parquet there, too: a row each.")  # fmt: skip
@@ -269,6 +277,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     from kseg.parallel import cores, validate_files
     from kseg.progress import shown
     from kseg.storage import SegmentFile, find_segments, is_folder, refuse_as_output, total_size
+    from kseg.sweep_state import sweep_state
     from kseg.validate import FileResult, Progress, Settings, Summary, no_progress
 
     options = _with_settings(context)
@@ -283,14 +292,18 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     inventory = options["inventory"]
     if inventory is not None and not (options["spark"] and settings.deep):
         raise UsageError("--inventory needs --spark, and --deep")
-    if inventory is not None:
-        from kseg.folders import refuse_overlap
+    for target in (inventory, options["state"]):
+        if target is not None:
+            from kseg.folders import refuse_overlap
 
-        for path in paths:
-            refuse_overlap(path, Path(inventory))
+            for path in paths:
+                refuse_overlap(path, Path(target))
+    if options["spark"] and (options["state"] is not None or pace.limited()):
+        raise UsageError("--state and --max-rate are for sweeps of one machine, without --spark")
     fail_on = None if options["fail_on"] == "never" else parse_severity(options["fail_on"])
     total = Summary()
     failed = False
+    vanished = 0
 
     files: list[SegmentFile] = []
     passed_over: list[str] = []
@@ -311,17 +324,18 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     refuse_as_output(output, [file.path for file in files])
 
     def results(progress: Progress) -> Iterator[FileResult]:
-        nonlocal failed
+        nonlocal failed, vanished
         if pool is not None and inventory is not None:
             from kseg.spark.inventory import validated
 
             found = validated(pool, files, settings, Path(inventory))
         else:
             told = no_progress if pool else progress
-            alone = validate_files(files, settings, options["jobs"] or cores(), told, pool)
+            alone = validate_files(files, settings, options["jobs"] or cores(), told, pool, state)
             found = judged_together(files, settings, alone)
         for result in found:
             total.add(result.summary)
+            vanished += result.vanished
             if result.unread:
                 failed = bool(fail(result.unread))
             yield result
@@ -330,8 +344,13 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
         destination(output) as out,
         shown(total_size(files)) as progress,
         spark_pool(options["spark"], files, progress) as pool,
+        sweep_state(options["state"], settings, files) if options["state"] else nullcontext() as state,
     ):
         writer(REPORT_FORMATS, options["format_name"])(results(progress), total, out)
+    if state:
+        note(f"{state.taken} of {len(files)} files are as they were read before: taken from {options['state']}")
+    if vanished:
+        note(f"vanished before they could be read, as segments do beside a broker: {vanished}")
     if failed:
         return FAILED
     return FOUND if fail_on is not None and total.at_least(fail_on) else 0
@@ -341,7 +360,7 @@ def _with_settings(context: click.Context) -> dict[str, Any]:
     """The command's options, those not given on the command line taken from the settings file."""
     from kseg.settings import read_settings
 
-    names = {"format" if name == "format_name" else name for name in context.params} - {"paths", "output", "inventory"}
+    names = {"format" if name == "format_name" else name for name in context.params} - _OF_ONE_RUN
     found = read_settings(Path.cwd(), names)
     options = dict(context.params)
     for parameter in context.command.params:

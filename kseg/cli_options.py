@@ -20,6 +20,24 @@ spark = click.option(
 )
 
 
+def _limit_pace(context: click.Context, parameter: click.Parameter, text: str | None) -> None:
+    from kseg import pace
+
+    try:
+        pace.limit(None if text is None else pace.parse_rate(text))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+max_rate = click.option(
+    "--max-rate",
+    metavar="BYTES/s",
+    callback=_limit_pace,
+    expose_value=False,
+    help="Read at most so many bytes a second, as 50M, all processes together.",
+)
+
+
 def output_format(names: Iterable[str]) -> Callable[[Any], Any]:
     """``--format`` with the names of a table of writers; the first is the default."""
     known = list(names)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
               help="Producers named of each segment, partition and log dir: the largest by bytes.")  # fmt: skip
 @cli_options.no_crc
 @cli_options.jobs
+@cli_options.max_rate
 def stats(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | None, **options: Any) -> int:
     """Count what segments hold: by segment, partition and log dir.
 

@@ -6,6 +6,7 @@ Results of a log dir's checkpoints come last, since they speak of all its partit
 from __future__ import annotations
 
 import os
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -19,8 +20,11 @@ from kseg.partition_folder import Folder
 from kseg.recovery_dirs import CLEANER_OFFSETS, LOG_STARTS
 from kseg.segment_watch import SegmentFacts
 from kseg.side_reading import entries_of, positioned_entries_of
-from kseg.storage import SegmentFile, base_offset_of, local_size, partition_of
+from kseg.storage import SegmentFile, base_offset_of, partition_of
 from kseg.validate import FileResult, Settings, new_tally
+
+# Seconds: renaming a few files takes milliseconds.
+_SWAPPING = 0.1
 
 
 def judged_together(
@@ -37,7 +41,9 @@ class _Whole:
         self._files = {file.path: file for file in files}
         self._settings = settings
         self._told: dict[str, list[Finding]] = defaultdict(list)
-        self._extents: dict[tuple[str, str, int], Extent] = {}
+        self._began = time.time()
+        self._extents: dict[tuple[str, str, int], tuple[Extent, FileResult]] = {}
+        self._newest: FileResult | None = None
         self._folder: str | None = None
         self._checks: PartitionChecks | None = None
         # What checkpoints say of partitions, by their paths: that of the log dir at hand is asked of each of them.
@@ -64,8 +70,8 @@ class _Whole:
                 continue
             self._enter(folder)
             if self._checks and base_offset_of(name) is not None:
-                grown = file.active and (local_size(file.path) or 0) > result.summary.bytes
-                self._checks.take(name, result.facts, grown=grown)
+                self._newest = result
+                self._checks.take(name, result.facts, grown=file.active and self._moved_on(result))
                 if result.facts is not None:
                     result = replace(result, verdicts=tuple(_explained(result, result.facts, self._checks)))
             elif self._checks:
@@ -90,8 +96,9 @@ class _Whole:
             partition = partition_of(os.path.basename(os.path.abspath(self._folder)))
             if partition and partition.state is None:
                 log_dir = os.path.dirname(os.path.abspath(self._folder))
-                self._extents[log_dir, partition.topic, partition.partition] = extent
-        self._folder, self._checks = folder, None
+                if self._newest:
+                    self._extents[log_dir, partition.topic, partition.partition] = extent, self._newest
+        self._folder, self._checks, self._newest = folder, None, None
         if folder is not None:
             self._checks = PartitionChecks(
                 folder,
@@ -123,6 +130,7 @@ class _Whole:
         try:
             if not any(name.endswith(".swap") for name in os.listdir(folder)):
                 return
+            time.sleep(_SWAPPING)  # a broker at work is done with it by then
             steps: list[tuple[str, str, str]] = []
             found = Folder(folder, lambda *step: steps.append(step))
             found.delete_temporary()
@@ -134,6 +142,17 @@ class _Whole:
             if action == "delete-segment":
                 self._told[os.path.join(folder, name)].append(Finding("swap-pending", 0, facts={"why": why}))
 
+    def _moved_on(self, newest: FileResult) -> bool:
+        """Whether a broker has written to a log since its newest segment was read."""
+        folder, name = os.path.split(newest.file)
+        try:
+            status = os.stat(newest.file)
+            # Preallocated segments are written to without growing.
+            written = status.st_size != newest.summary.bytes or status.st_mtime > self._began
+            return written or any(base_offset_of(other) is not None and other > name for other in os.listdir(folder))
+        except OSError:
+            return True
+
     def _judge_checkpoint(self, path: str) -> None:
         folder, name = os.path.split(os.path.abspath(path))
         rule, what = BEHIND_THE_END[name]
@@ -142,8 +161,10 @@ class _Whole:
         except (KsegError, ValueError):
             return  # said of it by itself
         for at, (topic, partition, offset) in entries:
-            extent = self._extents.get((folder, topic, partition))
-            if extent and extent.end is not None and offset > extent.end:
+            extent, newest = self._extents.get((folder, topic, partition), (None, None))
+            if not (extent and newest) or extent.end is None or offset <= extent.end:
+                continue
+            if not self._moved_on(newest):
                 facts = {"what": what, "offset": offset, "topic": topic, "partition": partition, "end": extent.end}
                 self._told[path].append(Finding(rule, at, offset=offset, facts=facts))
 

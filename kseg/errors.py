@@ -11,6 +11,10 @@ class UnreadableError(KsegError):
     """A path that can't be opened or read: missing, forbidden, a failing disk, an unknown kind of file."""
 
 
+class VanishedError(UnreadableError):
+    """A path at which nothing is, or no more: beside a live broker segments come and go."""
+
+
 class NotASegmentError(KsegError):
     """A file in which not one entry of a log could be found."""
 

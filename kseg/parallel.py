@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kseg import kernel
+from kseg import kernel, pace
 from kseg.checks import History, check_offsets, follows
 from kseg.errors import KsegError
+from kseg.file_stamps import Stamp, stamps_of, unchanged
 from kseg.findings import RULES
 from kseg.log_format import (
     ATTRIBUTES_AT,
@@ -28,7 +29,7 @@ from kseg.log_format import (
     SIZE_AT,
 )
 from kseg.segment import MAX_ENTRY_SIZE, SegmentReader
-from kseg.storage import SegmentFile, is_snapshot, local_size, open_range, open_source
+from kseg.storage import SegmentFile, is_snapshot, open_range, open_source, size_of
 from kseg.tape import Tape
 from kseg.validate import (
     FileResult,
@@ -45,6 +46,8 @@ from kseg.validate import (
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
+
+    from kseg.sweep_state import SweepState
 
 #: A file is split into ranges of at least this many bytes: below, a process costs more than it saves.
 RANGE_SIZE = 16 * 1024 * 1024
@@ -67,7 +70,8 @@ def process_pool(jobs: int) -> ProcessPoolExecutor:
 
     # fork where there is one: a fresh interpreter costs 0.1 s a process.
     method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
-    return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context(method))
+    context = multiprocessing.get_context(method)
+    return ProcessPoolExecutor(jobs, context, initializer=pace.limit, initargs=(pace.limited(),))
 
 
 class Pool(Protocol):
@@ -85,26 +89,49 @@ def validate_files(
     jobs: int = 1,
     progress: Progress = no_progress,
     pool: Pool | None = None,
+    state: SweepState | None = None,
 ) -> Iterator[FileResult]:
     """Validate files, results in their order, each segment's indexes behind it.
 
-    In a pool, or with ``jobs`` processes at most.
+    In a pool, or with ``jobs`` processes at most. What ``state`` knows is not read again.
     """
     listed = list(files)
-    for result in _results(listed, settings, jobs, progress, pool):
+    unknown = [file for file in listed if not state.knows(file)] if state else listed
+    results = _results(unknown, settings, jobs, progress, pool)
+    for result in _with_known(listed, unknown, results, progress, state) if state else results:
         yield result
         yield from result.beside
+
+
+def _with_known(
+    listed: list[SegmentFile],
+    unknown: list[SegmentFile],
+    results: Iterator[FileResult],
+    progress: Progress,
+    state: SweepState,
+) -> Iterator[FileResult]:
+    """The results of all, those of the ``unknown`` files kept."""
+    ahead = deque(unknown)
+    for file in listed:
+        if ahead and file is ahead[0]:
+            ahead.popleft()
+            result = next(results)
+            state.keep(file, result)
+        else:
+            result = state.result(file)
+            progress(result.summary.bytes)
+        yield result
 
 
 def _results(
     listed: list[SegmentFile], settings: Settings, jobs: int, progress: Progress, pool: Pool | None
 ) -> Iterator[FileResult]:
-    sizes = [local_size(file.path) for file in listed]
+    sizes = [size_of(file) for file in listed]
     if pool is not None:
         yield from _through(pool, listed, sizes, settings, progress)
         return
     if jobs > 1 and None not in sizes and _worth_processes(listed, [size or 0 for size in sizes], settings):
-        with process_pool(jobs) as executor:
+        with pace.shared(jobs + 1), process_pool(jobs) as executor:
             yield from _through(_Processes(executor, jobs), listed, sizes, settings, progress)
         return
     for file in listed:
@@ -161,8 +188,9 @@ def _through(
     # A pool that waits for many files at a time has enough to do with whole ones, and is not kept waiting for ranges
     # of all of them to be found.
     range_jobs = pool.jobs if pool.ahead <= 4 * pool.jobs or len(files) < 2 * pool.jobs else 1
-    waiting: deque[tuple[SegmentFile, int, list[int], list[Future[Any]]]] = deque()
+    waiting: deque[_HandedOut] = deque()
     for file, size in zip(files, sizes, strict=True):
+        stamps = stamps_of(file)
         starts = [0] if size is None else range_starts(file.path, size, range_jobs)
         if len(starts) == 1:
             futures = [pool.submit(validate_segment, file, settings)]
@@ -171,19 +199,29 @@ def _through(
             futures = [pool.submit(_validate_range, file, first, last, settings) for first, last in bounds]
             if file.beside is not None:
                 futures.append(pool.submit(_validate_beside, file, settings))
-        waiting.append((file, size or 0, starts, futures))
+        waiting.append(_HandedOut(file, size or 0, stamps, starts, futures))
         while len(waiting) > pool.ahead:
-            yield _collect(*waiting.popleft(), settings, progress)
+            yield _collect(waiting.popleft(), settings, progress)
     while waiting:
-        yield _collect(*waiting.popleft(), settings, progress)
+        yield _collect(waiting.popleft(), settings, progress)
 
 
-def _collect(
-    file: SegmentFile, size: int, starts: list[int], futures: list[Future[Any]], settings: Settings, progress: Progress
-) -> FileResult:
+@dataclass(frozen=True, slots=True)
+class _HandedOut:
+    """A file, what it was when it was handed to the pool, and the results of its ranges, its indexes' behind them."""
+
+    file: SegmentFile
+    size: int
+    stamps: tuple[Stamp, ...]
+    starts: list[int]
+    futures: list[Future[Any]]
+
+
+def _collect(handed: _HandedOut, settings: Settings, progress: Progress) -> FileResult:
+    file, starts, futures = handed.file, handed.starts, handed.futures
     if len(futures) == 1:
         result: FileResult = futures[0].result()
-        progress(size)
+        progress(handed.size)
         return result
     parts: list[_Part] = []
     for future in futures[: len(starts)]:
@@ -191,7 +229,9 @@ def _collect(
         progress(parts[-1].result.summary.bytes)
     beside: FileResult | None = futures[-1].result() if len(futures) > len(starts) else None
     joined = _join(file, starts, parts, beside, settings)
-    return joined or validate_segment(file, settings)
+    if joined is None or (file.listed and joined.doubtful and not unchanged(file, handed.stamps)):
+        return validate_segment(file, settings)
+    return joined
 
 
 def _validate_beside(file: SegmentFile, settings: Settings) -> FileResult:
@@ -246,10 +286,13 @@ def _join(
 def _fits(path: str, start: int, before: History, after: History, tally: Tally, settings: Settings) -> bool:
     """Whether the part that begins at ``start`` continues the one before; a gap at the seam is reported."""
     first = kernel.BatchColumns(1)
-    with open_range(path, start, start + RECORD_BATCH_OVERHEAD) as source:
-        head = bytearray(RECORD_BATCH_OVERHEAD)
-        if source.readinto(memoryview(head)) < RECORD_BATCH_OVERHEAD:
-            return False
+    head = bytearray(RECORD_BATCH_OVERHEAD)
+    try:
+        with open_range(path, start, start + RECORD_BATCH_OVERHEAD) as source:
+            if source.readinto(memoryview(head)) < RECORD_BATCH_OVERHEAD:
+                return False
+    except KsegError:
+        return False
     kernel.read_header(head, 0, kernel.read_int32(head, SIZE_AT), head[16], first, 0)
     first.position[0] = start
     first.count = 1

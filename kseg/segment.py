@@ -194,7 +194,10 @@ class SegmentReader:
             self.lost_bytes += tape.shift + tape.end - began
             tape.skip_to(tape.shift + tape.end)
             return
-        if outcome.torn and tape.position == began and tape.grown():
+        if tape.position == began and tape.renewed(torn=outcome.torn):
+            return
+        if outcome.torn and tape.outrun():
+            tape.skip_to(tape.shift + tape.end)
             return
         recognised = outcome.recognised or (outcome.torn and self.name_offset is not None and not tape.fill(17))
         if outcome.gave_up or not (self._found_any or recognised):

@@ -277,6 +277,6 @@ def find_files(path: str, unknown: Callable[[str], None]) -> Iterator[SegmentFil
 def _side_files_in(folder: Path, names: list[str], unknown: Callable[[str], None]) -> Iterator[SegmentFile]:
     for name in names:
         if any(pattern.fullmatch(name) for pattern, _ in _PATTERNS):
-            yield SegmentFile(str(folder / name), beside=())
+            yield SegmentFile(str(folder / name), beside=(), listed=True)
         elif not _OTHERS.fullmatch(name):
             unknown(str(folder / name))

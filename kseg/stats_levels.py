@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from kseg import counting
+from kseg import counting, pace
 from kseg.chunk import Chunk
 from kseg.compression import codec_name
 from kseg.counting import FAR, Counts
 from kseg.deep_iteration import DeepIterator
-from kseg.errors import KsegError
+from kseg.errors import KsegError, VanishedError
 from kseg.kernel import RecordColumns
 from kseg.parallel import process_pool
 from kseg.segment import SegmentReader
 from kseg.stats import GROUP_SUMS, SCALAR_SUMS, Pin, Range, Stats, bound_epochs
 from kseg.storage import STDIN, SegmentFile, open_source
-from kseg.validate import FileResult, Progress, Settings, Tally, new_tally, no_progress
+from kseg.validate import FileResult, Progress, Settings, Summary, Tally, new_tally, no_progress
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -48,6 +48,8 @@ def segment_stats(file: SegmentFile, settings: Settings, progress: Progress = no
         with SegmentReader(open_source(file.path), report=tally, verify_crc=settings.verify_crc) as reader:
             _count(reader, stats, file.path, tally, progress)
     except KsegError as error:
+        if file.listed and isinstance(error, VanishedError):
+            return SegmentStats(stats, FileResult(file.path, (), Summary(), vanished=True))
         stats.sums["unread"] = tally.summary.unread = 1
         return SegmentStats(stats, tally.result(str(error)))
     return SegmentStats(stats, tally.result())
@@ -112,13 +114,17 @@ def _range(smallest: int, largest: int) -> Range:
 def stats_of(
     files: Iterable[SegmentFile], settings: Settings, jobs: int = 1, progress: Progress = no_progress
 ) -> Iterator[SegmentStats]:
-    """Count files, results in their order, on at most ``jobs`` processes."""
-    listed = list(files)
+    """Count files, results in their order, on at most ``jobs`` processes. Those that have vanished are passed over."""
+    counted = _stats_of(list(files), settings, jobs, progress)
+    return (one for one in counted if not one.result.vanished)
+
+
+def _stats_of(listed: list[SegmentFile], settings: Settings, jobs: int, progress: Progress) -> Iterator[SegmentStats]:
     if jobs == 1 or len(listed) < 2 or any(file.path == STDIN for file in listed):
         for file in listed:
             yield segment_stats(file, settings, progress)
         return
-    with process_pool(jobs) as pool:
+    with pace.shared(jobs + 1), process_pool(jobs) as pool:
         waiting: deque[Future[SegmentStats]] = deque()
         for file in listed:
             waiting.append(pool.submit(segment_stats, file, settings))

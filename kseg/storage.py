@@ -10,16 +10,20 @@ import os
 import re
 import stat
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, NamedTuple, NoReturn
+from typing import Any, BinaryIO, NamedTuple
 
-from kseg.errors import UnreadableError, UsageError
+from kseg import pace
+from kseg.errors import UnreadableError, UsageError, VanishedError
 
 STDIN = "-"
+#: A file that was written to within so many seconds may be written to this moment.
+LATELY = 2.0
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _SEGMENT_NAME = re.compile(r"(\d{20})\.log(?:\.deleted|\.cleaned|\.swap)?$")
 # A URL that ends so is a file's: whether it is a folder's need not be asked for.
@@ -51,8 +55,9 @@ class Source:
             view = view[: max(0, self.size - self._position)]
         if not len(view):
             return 0
-        count: int = self._raw.readinto(view) or 0
+        count: int = self._raw.readinto(view[: pace.at_once(len(view))]) or 0
         self._position += count
+        pace.pause_for(count)
         return count
 
     def refresh(self) -> bool:
@@ -63,6 +68,19 @@ class Source:
         grown = now > self.size
         self.size = max(now, self.size)
         return grown
+
+    def reread(self, position: int, view: memoryview) -> bool:
+        """Read bytes of a local file again that was written to lately; True when they are others than in ``view``."""
+        if not isinstance(self._raw, io.FileIO) or self.size is None:
+            return False
+        handle = self._raw.fileno()
+        if time.time() - os.fstat(handle).st_mtime > LATELY:
+            return False
+        again = os.pread(handle, len(view), position)
+        if len(again) < len(view) or again == view:
+            return False
+        view[:] = again
+        return True
 
     def close(self) -> None:
         if self._raw is not sys.stdin.buffer:
@@ -91,6 +109,8 @@ def open_source(path: str | os.PathLike[str] | BinaryIO) -> Source:
         return _open_url(name)
     try:
         raw = open(name, "rb", buffering=0)  # noqa: SIM115
+    except FileNotFoundError as error:
+        raise VanishedError(f"{name}: {error.strerror or error}") from error
     except OSError as error:
         raise UnreadableError(f"{name}: {error.strerror or error}") from error
     except ValueError as error:
@@ -180,6 +200,8 @@ def refuse_as_output(output: str | None, inputs: Iterable[str]) -> None:
 class SegmentFile:
     """A segment, or a file beside one. ``active`` is the newest of its folder, where a broker may be writing.
 
+    ``listed``: it was found in a folder, from which a broker may have taken it by now. A named one must be there.
+
     ``beside`` are the indexes to be judged with a segment, None where it is judged alone. Of a side file they are ()
     where it is to be judged with its folder.
     """
@@ -187,6 +209,7 @@ class SegmentFile:
     path: str
     active: bool = False
     beside: tuple[str, ...] | None = None
+    listed: bool = False
 
 
 def find_segments(path: str) -> Iterator[SegmentFile]:
@@ -217,7 +240,13 @@ def is_folder(path: str) -> bool:
 
 def walk_folders(path: str) -> Iterator[tuple[Path, list[str]]]:
     """A folder and all below it, by name, each with the names of its files, sorted. Raises UnreadableError."""
-    for folder, folders, names in os.walk(path, onerror=_unreadable):
+
+    def failed(error: OSError) -> None:
+        # A topic may be deleted meanwhile: its folders are renamed.
+        if not isinstance(error, FileNotFoundError) or error.filename == path:
+            raise UnreadableError(f"{error.filename}: {error.strerror or error}") from error
+
+    for folder, folders, names in os.walk(path, onerror=failed):
         folders.sort()
         yield Path(folder), sorted(names)
 
@@ -234,21 +263,23 @@ def _walk_remote(url: str) -> list[tuple[str, list[str]]] | None:
     return list(folders.items())
 
 
+def size_of(file: SegmentFile) -> int | None:
+    """The bytes of a local file, 0 of one that has vanished, None for anything else."""
+    size = local_size(file.path)
+    return 0 if size is None and file.listed and not _URL.match(file.path) else size
+
+
 def total_size(files: Iterable[SegmentFile]) -> int | None:
     """The bytes of the files, None where that is not known beforehand."""
-    sizes = [local_size(file.path) for file in files]
+    sizes = [size_of(file) for file in files]
     return None if None in sizes else sum(size or 0 for size in sizes)
-
-
-def _unreadable(error: OSError) -> NoReturn:
-    raise UnreadableError(f"{error.filename}: {error.strerror or error}") from error
 
 
 def segments_in(folder: Path | str, names: list[str]) -> Iterator[SegmentFile]:
     """Those among a folder's files that are segments, or snapshots of KRaft."""
     logs = [name for name in names if re.fullmatch(r"\d{20}\.log", name)]
     for name in logs:
-        yield SegmentFile(os.path.join(folder, name), active=name == logs[-1])
+        yield SegmentFile(os.path.join(folder, name), active=name == logs[-1], listed=True)
     for name in names:
         if is_snapshot(name):
-            yield SegmentFile(os.path.join(folder, name))
+            yield SegmentFile(os.path.join(folder, name), listed=True)

@@ -6,8 +6,8 @@ from kseg.errors import UnreadableError
 from kseg.findings import Finding, Report
 from kseg.storage import Source
 
-#: How often a file may turn out to have grown while its tail was looked at, before the tail is left to its writer.
-GROWTHS_FOLLOWED = 3
+#: How often a file may turn out to have been written to while its tail was looked at, before that is left to its writer.
+WRITES_FOLLOWED = 3
 
 
 class Tape:
@@ -29,7 +29,7 @@ class Tape:
         self._capacity = capacity
         self._source = source
         self._report = report
-        self._growths = 0
+        self._writes = 0
 
     @property
     def available(self) -> int:
@@ -70,10 +70,20 @@ class Tape:
         """Use up everything before that byte of the file; it must be at hand, or the byte behind it."""
         self.start = min(position - self.shift, self.end)
 
-    def grown(self) -> bool:
-        """Whether the file has more bytes now than when its size was taken; they can be read from then on."""
-        self._growths += 1
-        return self._growths <= GROWTHS_FOLLOWED and self._source.refresh()
+    def renewed(self, *, torn: bool) -> bool:
+        """Whether what is at hand is no more what the file holds: written to in its place or, if ``torn``, grown.
+
+        A broker preallocates segments on request, and an append is seen page by page.
+        """
+        self._writes += 1
+        if self._writes > WRITES_FOLLOWED:
+            return False
+        grown = torn and self._source.refresh()
+        return self._source.reread(self.position, self.view[self.start : self.end]) or grown
+
+    def outrun(self) -> bool:
+        """Whether the file grows faster than its tail can be looked at."""
+        return self._writes > WRITES_FOLLOWED and self._source.refresh()
 
     def _slide(self, wanted: int) -> None:
         """Move the unused bytes to the buffer's beginning."""

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from kseg.checks import BATCH_CHECKS, History, Limits
 from kseg.chunk import Chunk
 from kseg.deep_iteration import DeepIterator
-from kseg.errors import KsegError
+from kseg.errors import KsegError, VanishedError
+from kseg.file_stamps import indexes_beside, stamps_of, unchanged
 from kseg.findings import RULES, Finding, Policy, Severity, Verdict
 from kseg.kraft_snapshot import SnapshotEnds
 from kseg.log_format import DEFAULT_MAX_MESSAGE_BYTES
@@ -23,6 +24,8 @@ from kseg.storage import SegmentFile, Source, base_offset_of, is_snapshot, open_
 if TYPE_CHECKING:
     from kseg.side_files import Recognised
 
+#: How often a file that changes while it is read is looked at again because something seems wrong with it.
+LOOKS_AGAIN = 3
 #: Findings of one rule that are handed on for each file; all are counted.
 MAX_PER_RULE = 16
 
@@ -122,7 +125,7 @@ class FileResult:
     """What became of one file: its findings (the first few of each rule) and counts, or why it could not be read.
 
     ``beside`` are the results of a segment's indexes where these were judged with it, ``facts`` what concerns its
-    neighbours.
+    neighbours. ``vanished``: it is no more in the folder that it was found in, and counts for nothing.
     """
 
     file: str
@@ -131,6 +134,12 @@ class FileResult:
     unread: str | None = None
     beside: tuple[FileResult, ...] = ()
     facts: SegmentFacts | None = None
+    vanished: bool = False
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether something is wrong, or unread, in it or beside it."""
+        return any(one.unread or one.summary.at_least(Severity.WARNING) for one in (self, *self.beside))
 
 
 class Tally:
@@ -187,18 +196,36 @@ class Tally:
 def validate_segment(
     file: SegmentFile, settings: Settings, progress: Progress = no_progress, watch: Watch = _look_away
 ) -> FileResult:
-    """Validate a segment, or a file beside one. What can't be read is a result too, never an exception."""
+    """Validate a segment, or a file beside one. What can't be read is a result too, never an exception.
+
+    Where a broker changed something meanwhile, what was found may be of no one moment: then it is looked at again.
+    """
+    before = stamps_of(file)
+    result = _validate_once(file, settings, progress, watch)
+    for _ in range(LOOKS_AGAIN):
+        if not file.listed or not result.doubtful or unchanged(file, before):
+            break
+        file = replace(file, beside=indexes_beside(file))
+        before = stamps_of(file)
+        result = _validate_once(file, settings, progress, watch)
+    return result
+
+
+def _validate_once(file: SegmentFile, settings: Settings, progress: Progress, watch: Watch) -> FileResult:
     tally = new_tally(file, settings)
-    together = (
-        Together(file, settings, tally) if file.beside is not None and base_offset_of(file.path) is not None else None
-    )
+    together = None
     try:
         with open_source(file.path) as source:
             if known := _side_file(file.path):
                 _walk_side_file(source, known, tally, progress)
             else:
+                if file.beside is not None and base_offset_of(file.path) is not None:
+                    # Opened behind the log: an index entry is written behind its batch.
+                    together = Together(file, settings, tally)
                 run_checks(source, settings, tally, progress, watch, together)
     except KsegError as error:
+        if file.listed and isinstance(error, VanishedError):
+            return FileResult(file.path, (), Summary(), vanished=True)
         tally.summary.unread = 1
         result = tally.result(str(error))
     else:
