@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple
 
 from kseg import pace
-from kseg.errors import UnreadableError, UsageError, VanishedError
+from kseg.errors import KsegError, UnreadableError, UsageError, VanishedError
 
 STDIN = "-"
 #: A file that was written to within so many seconds may be written to this moment.
@@ -55,7 +55,12 @@ class Source:
             view = view[: max(0, self.size - self._position)]
         if not len(view):
             return 0
-        count: int = self._raw.readinto(view[: pace.at_once(len(view))]) or 0
+        try:
+            count: int = self._raw.readinto(view[: pace.at_once(len(view))]) or 0
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:  # of a URL's file system
+            raise OSError(_why(error)) from error
         self._position += count
         pace.pause_for(count)
         return count
@@ -134,8 +139,14 @@ def _remote(url: str) -> Iterator[tuple[Any, str]]:
         raise UsageError(f"{url}: reading URLs needs fsspec: pip install 'kseg[remote]'") from error
     try:
         yield fsspec.url_to_fs(url)
-    except (OSError, ImportError, ValueError) as error:
-        raise UnreadableError(f"{url}: {getattr(error, 'strerror', None) or error}") from error
+    except (KsegError, MemoryError):
+        raise
+    except Exception as error:  # each file system has its own: NoCredentialsError, EndpointConnectionError, …
+        raise UnreadableError(f"{url}: {_why(error)}") from error
+
+
+def _why(error: Exception) -> str:
+    return getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
 
 
 def base_offset_of(name: str) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -91,6 +92,17 @@ def test_what_is_not_there_is_said_in_one_line(bucket: str) -> None:
         done = kseg("dump", url)
         assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), done.stderr
         assert done.stderr.startswith(f"kseg: {url}: ")
+
+
+def test_an_address_or_credentials_that_are_wrong_are_said(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors of the store's own library, which are none of the system's, are no internal errors."""
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    done = kseg("dump", f"{BUCKET}/orders-3")
+    assert (done.returncode, done.stderr) == (2, f"kseg: {BUCKET}/orders-3: Unable to locate credentials\n")
 
 
 @pytest.mark.interop
