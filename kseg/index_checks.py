@@ -9,8 +9,10 @@ and consumers that read committed must meet each aborted record (``TransactionIn
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from itertools import chain, islice
+from typing import Generic, TypeVar
 
 from kseg.deep_iteration import DeepIterator
 from kseg.errors import UnreadableError
@@ -24,133 +26,142 @@ from kseg.segment_watch import SegmentFacts, SegmentWatch
 from kseg.storage import SegmentFile, Source, base_offset_of, local_size, open_source
 from kseg.txn_index import ABORTED_TXN, AbortedTxn
 
+#: Entries that are compared at a time.
+RUN = 4096
+
 _Entry = TypeVar("_Entry", OffsetEntry, TimeEntry, AbortedTxn)
 _Walk = Callable[[Source, int, Report], Iterator[tuple[int, _Entry]]]
 
 
-class _Steps(Generic[_Entry]):
-    """The entries of an index, one at hand: ``entry``, None behind the last, from byte ``at`` of the index on."""
+class _Columns(Generic[_Entry]):
+    """The entries of an index, a run of them at hand as two columns, for a compiled loop to compare with the log's."""
 
-    def __init__(self, entries: Iterator[tuple[int, _Entry]], report: Report) -> None:
-        self.report = report
-        self._entries: Iterator[tuple[int, _Entry | None]] = iter(entries)
-        self.at = 0
-        self.entry: _Entry | None = None
-        # Whether something was said of the entry at hand already: one fault gives one finding.
-        self.told = False
+    def __init__(self, walk: _Walk[_Entry], source: Source | None, base_offset: int, report: Report) -> None:
+        self._report = report
+        # The bytes of entries of which something was said already: one fault gives one finding.
+        self._told: set[int | None] = set()
+        self._entries: Iterator[tuple[int, _Entry]] = walk(source, base_offset, self._tell) if source else iter(())
+        self._rows: list[tuple[int, _Entry]] = []
+        self._last: tuple[int, _Entry] | None = None
 
-    def advance(self) -> None:
-        self.told = False
-        self.at, self.entry = next(self._entries, (self.at, None))
+    def _tell(self, finding: Finding) -> None:
+        self._told.add(finding.position)
+        self._report(finding)
 
-    def tell(self, rule: str, size: int, offset: int, last_offset: int | None, facts: dict[str, Any]) -> None:
-        self.report(Finding(rule, self.at, self.at + size, offset, last_offset, facts))
+    def more(self) -> tuple[array[int], array[int]] | None:
+        """The two columns of the next run, None behind the last. The run before is done with."""
+        if self._rows:
+            self._last = self._rows[-1]
+            if len(self._told) > RUN:
+                self._told = self._told & {self._last[0]}
+        self._rows = list(islice(self._entries, RUN))
+        if not self._rows:
+            return None
+        return array("q", [entry[0] for _, entry in self._rows]), array("q", [entry[1] for _, entry in self._rows])
+
+    def _at(self, row: int) -> tuple[int, _Entry, bool]:
+        at, entry = self._rows[row]
+        return at, entry, at in self._told
+
+    def _before(self, row: int) -> tuple[int, _Entry] | None:
+        """The entry before that row, unless something was said of it."""
+        found = self._rows[row - 1] if row else self._last
+        return None if found is None or found[0] in self._told else found
+
+    def _rest(self, row: int) -> Iterator[tuple[int, _Entry]]:
+        """What is left, from that row on, but for what something was said of."""
+        for at, entry in chain(self._rows[row:], self._entries):
+            if at in self._told:
+                self._told.remove(at)
+            else:
+                yield at, entry
 
 
-def _steps(walk: _Walk[_Entry], source: Source | None, base_offset: int, report: Report) -> _Steps[_Entry]:
-    def told(finding: Finding) -> None:
-        steps.told = True
-        report(finding)
+class OffsetsInStep(_Columns[OffsetEntry]):
+    """An offset index beside its log; its columns are offsets, and bytes of the log."""
 
-    steps: _Steps[_Entry] = _Steps(walk(source, base_offset, told) if source else iter(()), report)
-    steps.advance()
-    return steps
-
-
-class OffsetsInStep:
-    """An offset index beside its log. ``due`` is the byte of the log that the entry at hand leads to."""
-
-    def __init__(self, source: Source | None, base_offset: int, report: Report) -> None:
-        self._steps = _steps(walk_offset_index, source, base_offset, report)
-        self._last: OffsetEntry | None = None
-
-    @property
-    def due(self) -> int:
-        entry = self._steps.entry
-        return INT64_MAX if entry is None else entry.log_position
-
-    def meet(self, position: int, end: int, highest: int) -> int:
-        """The entries that lead to a byte before ``end`` of the log, of which an entry begins at ``position``.
+    def judge(self, row: int, position: int, end: int, highest: int) -> None:
+        """An entry that leads to a byte before ``end`` of the log, of which an entry begins at ``position``.
 
         ``highest`` is the largest offset before that. What leads into bytes that are no entry is passed over: that
         the log is damaged there is said of the log.
         """
-        steps = self._steps
-        while (entry := steps.entry) is not None and entry.log_position < end:
-            if not steps.told and entry.log_position > position:
-                self._tell(entry, f"no batch begins there, one has the bytes {position} to {end - 1}")
-            elif not steps.told and entry.log_position == position and highest >= entry.offset:
-                self._tell(entry, f"the batches before go up to offset {highest}")
-            elif not steps.told:
-                self._last = entry
-            steps.advance()
-        return self.due
+        at, entry, told = self._at(row)
+        if told:
+            return
+        if entry.log_position > position:
+            self._mismatch(at, entry, f"no batch begins there, one has the bytes {position} to {end - 1}")
+        elif entry.log_position == position and highest >= entry.offset:
+            self._mismatch(at, entry, f"the batches before go up to offset {highest}")
 
-    def finish(self, size: int, highest: int | None, *, whole: bool) -> None:
-        """The log ends at byte ``size``, ``highest`` is its largest offset; ``whole`` if no bytes were lost in it."""
-        last = self._last
-        if last and highest is not None and last.offset > highest and whole and self._steps.entry is None:
-            self._steps.at -= OFFSET_ENTRY.size
-            self._tell(last, f"the log ends at offset {highest}")
-        past = False
-        while (entry := self._steps.entry) is not None:
-            if entry.log_position >= size and not (past or self._steps.told):
-                self._tell(entry, f"the log ends at byte {size}")
-                past = True
-            self._steps.advance()
+    def finish(self, row: int, size: int, highest: int | None, *, whole: bool) -> None:
+        """The log ends at byte ``size``, ``highest`` is its largest offset; ``whole`` if no bytes were lost in it.
 
-    def _tell(self, entry: OffsetEntry, why: str) -> None:
-        facts = {**entry._asdict(), "why": why}
-        self._steps.tell("index-mismatch", OFFSET_ENTRY.size, entry.offset, None, facts)
-
-
-class TimesInStep:
-    """A time index beside its log. ``due`` is the offset that the entry at hand names."""
-
-    def __init__(self, source: Source | None, base_offset: int, report: Report) -> None:
-        self._steps = _steps(walk_time_index, source, base_offset, report)
-
-    @property
-    def due(self) -> int:
-        entry = self._steps.entry
-        return INT64_MAX if entry is None else entry.offset
-
-    def meet(self, last: int, before: int, latest: int) -> int:
-        """The entries up to offset ``last``, that of the entry at hand: ``before`` is the latest timestamp before it.
-
-        ``latest`` reckons it in.
+        ``row`` is the entry that would have come next.
         """
-        steps = self._steps
-        while (entry := steps.entry) is not None and entry.offset <= last:
-            if not steps.told and before > entry.timestamp:
-                self._tell(entry, f"there is {before} before it")
-            elif not steps.told and latest < entry.timestamp:
-                self._tell(entry, f"the latest up to there is {latest}")
-            steps.advance()
-        return self.due
+        last = self._before(row)
+        left = past = False
+        for at, entry in self._rest(row):
+            left = True
+            if entry.log_position >= size and not past:
+                self._mismatch(at, entry, f"the log ends at byte {size}")
+                past = True
+        if whole and not left and last and highest is not None and last[1].offset > highest:
+            self._mismatch(*last, f"the log ends at offset {highest}")
 
-    def finish(self, highest: int | None, *, whole: bool) -> None:
-        """``highest`` is the log's largest offset, ``whole`` whether no bytes were lost in it."""
-        told = not whole or highest is None
-        while (entry := self._steps.entry) is not None:
-            if not (told or self._steps.told):
-                self._tell(entry, f"the log ends at offset {highest}")
-                told = True
-            self._steps.advance()
-
-    def _tell(self, entry: TimeEntry, why: str) -> None:
+    def _mismatch(self, at: int, entry: OffsetEntry, why: str) -> None:
         facts = {**entry._asdict(), "why": why}
-        self._steps.tell("time-index-mismatch", TIME_ENTRY.size, entry.offset, None, facts)
+        self._tell(Finding("index-mismatch", at, at + OFFSET_ENTRY.size, entry.offset, None, facts))
+
+
+class TimesInStep(_Columns[TimeEntry]):
+    """A time index beside its log; its columns are timestamps, and offsets."""
+
+    def judge(self, row: int, before: int, latest: int) -> None:
+        """An entry: ``before`` is the latest timestamp before the batch of its offset, ``latest`` reckons that in."""
+        at, entry, told = self._at(row)
+        if told:
+            return
+        if before > entry.timestamp:
+            self._mismatch(at, entry, f"there is {before} before it")
+        elif latest < entry.timestamp:
+            self._mismatch(at, entry, f"the latest up to there is {latest}")
+
+    def finish(self, row: int, highest: int | None, *, whole: bool) -> None:
+        """``highest`` is the log's largest offset, ``whole`` whether no bytes were lost in it; ``row`` as above."""
+        told = not whole or highest is None
+        for at, entry in self._rest(row):
+            if not told:
+                self._mismatch(at, entry, f"the log ends at offset {highest}")
+                told = True
+
+    def _mismatch(self, at: int, entry: TimeEntry, why: str) -> None:
+        facts = {**entry._asdict(), "why": why}
+        self._tell(Finding("time-index-mismatch", at, at + TIME_ENTRY.size, entry.offset, None, facts))
 
 
 class AbortsInStep:
     """A transaction index beside its log. One that is not there has no entries; ``report`` is then the log's."""
 
     def __init__(self, source: Source | None, base_offset: int, report: Report) -> None:
-        self._steps = _steps(walk_txn_index, source, base_offset, report)
+        self._report = report
+        # Whether something was said of the entry at hand already.
+        self._told = False
+        self._entries = walk_txn_index(source, base_offset, self._tell) if source else iter(())
+        self._at = 0
+        self._entry: AbortedTxn | None = None
+        self._advance()
         self._opener = DeepIterator(ignore)
         self._open: dict[int, int] = {}
         self._ended: dict[int, int] = {}
+
+    def _tell(self, finding: Finding) -> None:
+        self._told = True
+        self._report(finding)
+
+    def _advance(self) -> None:
+        self._told = False
+        self._at, self._entry = next(self._entries, (self._at, None))
 
     def take(self, window: Window) -> None:
         """The window's transactional entries; nobody looks at it afterwards."""
@@ -165,34 +176,34 @@ class AbortsInStep:
         first = self._open.pop(producer_id, None)
         before = self._ended.get(producer_id, -1)
         self._ended[producer_id] = offset
-        steps = self._steps
         self._pass(offset)
-        entry = steps.entry
+        entry = self._entry
         if entry is not None and entry.last_offset == offset:
             why = _contradiction(entry, producer_id, first, before, aborted)
-            if why and not steps.told:
-                self._tell(entry, why)
-            steps.advance()
+            if why and not self._told:
+                self._mismatch(entry, why)
+            self._advance()
         elif aborted and first is not None:
             facts = {"producer_id": producer_id, "first": first, "last": offset, "why": "is not in it"}
-            steps.report(Finding("txn-index-mismatch", steps.at, None, first, offset, facts))
+            self._report(Finding("txn-index-mismatch", self._at, None, first, offset, facts))
 
     def _pass(self, offset: int) -> None:
         """The entries of markers before that offset, which did not come."""
-        while (entry := self._steps.entry) is not None and entry.last_offset < offset:
-            if not self._steps.told:
-                self._tell(entry, "has no marker there")
-            self._steps.advance()
+        while (entry := self._entry) is not None and entry.last_offset < offset:
+            if not self._told:
+                self._mismatch(entry, "has no marker there")
+            self._advance()
 
     def finish(self, *, whole: bool) -> None:
         if whole:
             self._pass(INT64_MAX)
-        while self._steps.entry is not None:
-            self._steps.advance()
+        while self._entry is not None:
+            self._advance()
 
-    def _tell(self, entry: AbortedTxn, why: str) -> None:
+    def _mismatch(self, entry: AbortedTxn, why: str) -> None:
         facts = {"producer_id": entry.producer_id, "first": entry.first_offset, "last": entry.last_offset, "why": why}
-        self._steps.tell("txn-index-mismatch", ABORTED_TXN.size, entry.first_offset, entry.last_offset, facts)
+        end = self._at + ABORTED_TXN.size
+        self._report(Finding("txn-index-mismatch", self._at, end, entry.first_offset, entry.last_offset, facts))
 
 
 def _contradiction(entry: AbortedTxn, producer_id: int, first: int | None, before: int, aborted: bool) -> str | None:
@@ -223,8 +234,8 @@ class Beside:
         self._sources: list[Source] = []
         base = base_offset_of(file.path) or 0
         opened = {os.path.splitext(path)[1]: (self._open(path), told) for path, told in reports.items()}
-        self._offsets = OffsetsInStep(*_of(opened, ".index", base, report))
-        self._times = TimesInStep(*_of(opened, ".timeindex", base, report))
+        self._offsets = OffsetsInStep(walk_offset_index, *_of(opened, ".index", base, report))
+        self._times = TimesInStep(walk_time_index, *_of(opened, ".timeindex", base, report))
         # A copy of the logs alone lacks it with the others.
         self._aborts = AbortsInStep(*_of(opened, ".txnindex", base, report if opened else ignore))
         self._watch = SegmentWatch(self._offsets, self._times)
@@ -249,8 +260,8 @@ class Beside:
         # A broker may have written more since.
         grown = self._file.active and (local_size(self._file.path) or 0) > size
         whole = not (grown or watch.damaged or watch.disorder) and watch.end == size
-        self._offsets.finish(INT64_MAX if grown else size, facts.last_offset, whole=whole)
-        self._times.finish(facts.last_offset, whole=whole)
+        self._offsets.finish(watch.offset_row, INT64_MAX if grown else size, facts.last_offset, whole=whole)
+        self._times.finish(watch.time_row, facts.last_offset, whole=whole)
         self._aborts.finish(whole=whole and deep)
         self.close()
         return facts

@@ -6,6 +6,7 @@ leader epochs and producers.
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,7 @@ CONTROL_BIT = CONTROL
 TRANSACTIONAL_BIT = TRANSACTIONAL
 NEVER = INT64_MAX
 NONE = NO_TIMESTAMP
+NOTHING = array("q")
 
 #: Runs of one leader epoch that are kept: real logs have a few, damage could make one of every batch.
 MAX_EPOCHS = 10_000
@@ -59,9 +61,19 @@ class SegmentWatch:
     def __init__(self, offsets: Any, times: Any) -> None:
         self._offsets = offsets
         self._times = times
-        # The byte, and the offset, at which the next entry of each is due.
-        self._offset_due = offsets.due if offsets is not None else NEVER
-        self._time_due = times.due if times is not None else NEVER
+        self._offset_column: Any = NOTHING
+        self._position_column: Any = NOTHING
+        self._timestamp_column: Any = NOTHING
+        self._time_offset_column: Any = NOTHING
+        # The entries that come next, and the byte and the offset at which they are due.
+        self.offset_row = 0
+        self.time_row = 0
+        self._offset_rows = 0
+        self._time_rows = 0
+        self._offset_due = NEVER
+        self._time_due = NEVER
+        self._more_offsets()
+        self._more_times()
         self.begun = False
         self.first_offset = -1
         self.last_offset = -1
@@ -96,8 +108,7 @@ class SegmentWatch:
                 self.damaged = True
             self.end = end
             if self._offset_due < end:
-                highest = -1 if self.disorder else self.last_offset
-                self._offset_due = self._offsets.meet(position, end, highest)
+                self._meet_offsets(position, end)
             if batches.crc_state[row] == BAD:
                 self.damaged = True
                 continue
@@ -114,9 +125,47 @@ class SegmentWatch:
                 self._see_producer(batches, row, last)
         return self.transactional
 
+    def _meet_offsets(self, position: int, end: int) -> None:
+        highest = -1 if self.disorder else self.last_offset
+        while self._offset_due < end:
+            if self._offset_due != position or highest >= self._offset_column[self.offset_row]:
+                self._offsets.judge(self.offset_row, position, end, highest)
+            self.offset_row += 1
+            if self.offset_row == self._offset_rows:
+                self._more_offsets()
+            else:
+                self._offset_due = self._position_column[self.offset_row]
+
+    def _more_offsets(self) -> None:
+        columns = self._offsets.more()
+        self.offset_row = 0
+        self._offset_due = NEVER
+        if columns is not None:
+            self._offset_column, self._position_column = columns
+            self._offset_rows = len(columns[0])
+            self._offset_due = self._position_column[0]
+
     def _meet_times(self, last: int, timestamp: int) -> None:
-        latest = NEVER if self.damaged else max(self.largest_timestamp, timestamp)
-        self._time_due = self._times.meet(last, self.largest_timestamp, latest)
+        before = self.largest_timestamp
+        latest = timestamp if timestamp > before else before
+        while last >= self._time_due:
+            stored = self._timestamp_column[self.time_row]
+            if before > stored or (latest < stored and not self.damaged):
+                self._times.judge(self.time_row, before, latest)
+            self.time_row += 1
+            if self.time_row == self._time_rows:
+                self._more_times()
+            else:
+                self._time_due = self._time_offset_column[self.time_row]
+
+    def _more_times(self) -> None:
+        columns = self._times.more()
+        self.time_row = 0
+        self._time_due = NEVER
+        if columns is not None:
+            self._timestamp_column, self._time_offset_column = columns
+            self._time_rows = len(columns[0])
+            self._time_due = self._time_offset_column[0]
 
     def _see_order(self, batches: BatchColumns, row: int, last: int) -> None:
         wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC

@@ -44,17 +44,14 @@ def fixed_entries(
     size = layout.size
     zeros = 0
     for begin, block in blocks(tape, size):
-        if preallocated and block == bytes(len(block)):
-            zeros += len(block) // size
-            continue
-        for position, fields in zip(count(begin, size), layout.iter_unpack(block), strict=False):
-            if preallocated and not any(fields):
-                zeros += 1
-                continue
+        # Only at a block's end need zeros be told from entries: what others follow is yielded in any case.
+        used = -(-len(bytes(block).rstrip(b"\0")) // size) if preallocated else len(block) // size
+        if used:
             for behind in range(zeros, 0, -1):
-                yield position - behind * size, (0,) * len(fields)
+                yield begin - behind * size, (0,) * len(layout.unpack(bytes(size)))
             zeros = 0
-            yield position, fields
+            yield from zip(count(begin, size), layout.iter_unpack(block[: used * size]), strict=False)
+        zeros += len(block) // size - used
     if tape.available and not tape.failed:
         facts = {"bytes": tape.available, "size": size}
         report(Finding("index-size", position=tape.position, end=tape.position + tape.available, facts=facts))
