@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -49,6 +50,7 @@ def spark_session(master: str, paths: Sequence[str]) -> Iterator[SparkSession]:
     for path in paths:
         _check_path(path, master)
     _check_master(master)
+    _check_python(master)
     from kseg.spark.launch import start
 
     try:
@@ -136,6 +138,22 @@ def _check_master(master: str) -> None:
         with suppress(OSError, ValueError), socket.create_connection((host, int(port)), timeout=_REACH):
             return
     raise UsageError(f"{master}: no Spark master answers there")
+
+
+def _check_python(master: str) -> None:
+    """Raises UsageError where tasks on this machine would run under a Python that can't do this one's work."""
+    python = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    if not master.startswith("local") or python == sys.executable:
+        return
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    code = "import kseg, sys; print('%d.%d' % sys.version_info[:2])"
+    try:
+        done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    except OSError as error:
+        raise UsageError(f"PYSPARK_PYTHON is {python}, which can't be run: {error.strerror or error}") from error
+    if done.returncode or done.stdout.strip() != own:
+        found = "has no kseg" if done.returncode else f"is Python {done.stdout.strip() or 'of no version'}"
+        raise UsageError(f"PYSPARK_PYTHON is {python}, which {found}: tasks need kseg under Python {own}")
 
 
 @contextmanager

