@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml setup.py $(wildcard kseg/*.py kseg/*.pxd kseg/spark/*.py)
 
-.PHONY: demo test check interop fixtures findings docs bench bench-spark dist clean
+.PHONY: demo test check interop fixtures findings peers docs bench bench-spark dist clean
 
 demo: $(VENV)/.installed
 	@sh demo.sh $(BIN)/kseg
@@ -28,6 +28,11 @@ fixtures: $(VENV)/.tested
 
 findings: $(VENV)/.tested
 	$(BIN)/python -m tests.make_findings
+
+# What kafka-dump-log says of the damaged fixtures, for the table in README.md; needs Java and Maven.
+peers: $(VENV)/.tested
+	$(BIN)/python -m tests.lab.dump_log_says
+	$(BIN)/python -m tests.docs --write
 
 docs: $(VENV)/.tested
 	$(BIN)/python -m tests.docs --write

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -17,6 +19,7 @@ from tests.test_layers import ORDER
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
+FIXTURES = ROOT / "fixtures"
 
 
 def commands() -> str:
@@ -56,11 +59,35 @@ def modules() -> str:
     return "\n".join(lines)
 
 
+def peers() -> str:
+    """What kafka-dump-log and kseg say of each damaged fixture; ``make peers`` asks kafka-dump-log anew."""
+    lines = [
+        "| damage | exit | kafka-dump-log 4.3 `--deep-iteration` | exit | kseg validate |",
+        "|---|---|---|---|---|",
+    ]
+    for line in (FIXTURES / "kafka-dump-log.jsonl").read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        expected = (FIXTURES / "findings" / row["folder"] / "expect.jsonl").read_text(encoding="utf-8").splitlines()
+        found = [one for one in map(json.loads, expected) if one["kind"] == "finding"]
+        told = dict.fromkeys(f"{one['severity']} `{one['rule']}` {_place(one)}".rstrip() for one in found)
+        says = row["says"].replace("|", "\\|") or "–"
+        code = int(any(one["severity"] == "error" for one in found))
+        lines.append(f"| {row['folder']} | {row['exit']} | {says} | {code} | {'; '.join(told)} |")
+    return "\n".join(lines)
+
+
+def _place(finding: Mapping[str, Any]) -> str:
+    if finding["position"] is None:
+        return ""
+    return f"at byte {finding['position']}" if finding["offset"] is None else f"at offset {finding['offset']}"
+
+
 PARTS: Mapping[str, Callable[[], str]] = {
     "commands": commands,
     "rows": row_tables,
     "rules": rule_docs.markdown,
     "modules": modules,
+    "peers": peers,
 }
 
 
