@@ -116,6 +116,21 @@ def test_deleted_segments_are_no_loss_once_they_were_read(tmp_path: Path) -> Non
     assert lenient.latestOffset({"orders-3": 96}, ALL) == {"orders-3": 96}
 
 
+def test_what_goes_between_plan_and_task_is_no_empty_result(tmp_path: Path) -> None:
+    """A task that finds its file gone or rewritten fails: what it returned would be taken for all there was."""
+    writer = Writer(tmp_path / "orders-3", segment_batches=5)
+    writer.append(10)
+    stream = reader(tmp_path)
+    (split,) = stream.partitions({}, {"orders-3": 40})
+    first = tmp_path / "orders-3" / f"{0:020d}.log"
+    os.truncate(first, 500)
+    with pytest.raises(KsegError, match="deleted or compacted before it was read"):
+        list(stream.read(split))
+    first.unlink()
+    with pytest.raises(KsegError, match="deleted or compacted before it was read"):
+        list(stream.read(split))
+
+
 def test_compaction_moves_bytes_and_not_the_stream(tmp_path: Path) -> None:
     """The cleaner puts segments together and leaves holes: a stream stands at an offset, not at a byte."""
     folder = tmp_path / "orders-3"

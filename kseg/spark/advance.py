@@ -15,7 +15,7 @@ from kseg.growth import Mark, sound_end
 from kseg.log_format import INT64_MAX
 from kseg.spark.options import Options
 from kseg.spark.planning import Piece, Segment, Split, folders, isolated, packed, pieces_of
-from kseg.storage import is_snapshot, partition_of
+from kseg.storage import is_snapshot, local_size, partition_of
 from kseg.transactions import Committed, committed
 
 #: By partition, as ``orders-3``: the first offset that was not read. Of files that stand elsewhere the folder's path.
@@ -182,3 +182,11 @@ def splits(options: Options, start: Offsets, end: Offsets) -> list[Split]:
             last = (segment.size or 0) if whole else _position(segment, stop)
             pieces += pieces_of(segment, _position(segment, begun or 0), last, options.split_bytes, seen)
     return list(packed(pieces, options.split_bytes))
+
+
+def check_there(split: Split) -> None:
+    """Raises DataLost for a file that was deleted or compacted since: started again, a query plans it anew."""
+    for piece in split.pieces:
+        path = piece.file.path
+        if (local_size(path) or 0) < (piece.size or 0):
+            raise DataLost(f"{path}: deleted or compacted before it was read; start the query again")

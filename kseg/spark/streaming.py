@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from kseg.errors import UsageError
-from kseg.spark.advance import Ends, limited, splits
+from kseg.spark.advance import Ends, check_there, limited, splits
 from kseg.spark.options import Options
 from kseg.spark.planning import Split
 from kseg.spark.reading import read
@@ -79,8 +79,11 @@ class KsegStreamReader(DataSourceStreamReader):
         return [InputPartition(split) for split in splits(self.options, start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of a split as Arrow record batches."""
-        return read(self.options, self.options.limits, partition.value or Split())
+        """The rows of a split as Arrow record batches. Raises DataLost where a file isn't any more what was planned."""
+        split = partition.value or Split()
+        if self.options.stream.fail_on_data_loss:
+            check_there(split)
+        return read(self.options, self.options.limits, split)
 
 
 if HAS_LIMITS:
