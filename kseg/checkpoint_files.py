@@ -20,6 +20,11 @@ from kseg.storage import Source
 
 VERSION = 0
 
+#: Partitions that are remembered while looking for one that stands twice: no log dir has as many.
+MAX_PARTITIONS = 200_000
+#: Findings on a checkpoint that keep no broker from reading it: of entries that contradict each other the last counts.
+HARMLESS = ("epoch-not-increasing", "checkpoint-duplicate")
+
 
 class LeaderEpoch(NamedTuple):
     """The first offset that the leader of that epoch wrote, or would have."""
@@ -57,7 +62,13 @@ def walk_leader_epochs(source: Source, report: Report = ignore) -> Iterator[tupl
 
 def walk_offset_checkpoint(source: Source, report: Report = ignore) -> Iterator[tuple[int, CheckpointOffset]]:
     """(byte, entry) of each line of one of a log dir's checkpoints."""
-    yield from _walk(source, _checkpoint_offset, report)
+    seen: set[tuple[str, int]] = set()
+    for at, entry in _walk(source, _checkpoint_offset, report):
+        if entry[:2] in seen:
+            report(Finding("checkpoint-duplicate", at, offset=entry.offset, facts=entry._asdict()))
+        elif len(seen) < MAX_PARTITIONS:
+            seen.add(entry[:2])
+        yield at, entry
 
 
 def _leader_epoch(line: bytes) -> LeaderEpoch | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from kseg.broker_reading import RefusedError
-from kseg.checkpoint_files import walk_offset_checkpoint
+from kseg.checkpoint_files import HARMLESS, walk_offset_checkpoint
 from kseg.errors import KsegError
 from kseg.findings import Finding, Report, Verdict
 from kseg.partition_checks import BEHIND_THE_END, Extent, PartitionChecks
@@ -119,7 +119,7 @@ class _Whole:
     def _checkpoint(self, path: str) -> dict[tuple[str, int], int]:
         if path not in self._checkpoints:
             try:
-                entries = entries_of(path, walk_offset_checkpoint)
+                entries = entries_of(path, walk_offset_checkpoint, HARMLESS)
             except (KsegError, ValueError):
                 entries = []  # said of it by itself
             self._checkpoints[path] = {(entry.topic, entry.partition): entry.offset for entry in entries}
@@ -157,7 +157,7 @@ class _Whole:
         folder, name = os.path.split(os.path.abspath(path))
         rule, what = BEHIND_THE_END[name]
         try:
-            entries = positioned_entries_of(path, walk_offset_checkpoint)
+            entries = positioned_entries_of(path, walk_offset_checkpoint, HARMLESS)
         except (KsegError, ValueError):
             return  # said of it by itself
         for at, (topic, partition, offset) in entries:

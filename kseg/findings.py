@@ -154,6 +154,8 @@ _TABLE = (
          "Does not start; a .kafka_cleanshutdown that can't be read still counts as one."),
     Rule("K514", "kraft-snapshot-incomplete", _E, "{why}",
          "Without the header, loading it fails; that the footer is missing goes unseen, and so does the metadata cut off."),
+    Rule("K515", "checkpoint-duplicate", _W, "{topic}-{partition} stands here again, with offset {offset}",
+         "Goes by the last line of a partition."),
     # K6: across files, of a folder's
     Rule("K601", "index-mismatch", _E, "offset {offset} at byte {log_position} of the log: {why}",
          "After a clean stop it looks at none of it: fetches begin at a wrong place, or the log's end is taken for "

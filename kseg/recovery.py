@@ -11,7 +11,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, replace
 
 from kseg.broker_reading import Piece, RefusedError, read_end, recover, split
-from kseg.checkpoint_files import walk_leader_epochs
+from kseg.checkpoint_files import HARMLESS, walk_leader_epochs
 from kseg.epoch_fates import Epochs
 from kseg.index_files import walk_txn_index
 from kseg.indexes import INDEX_INTERVAL_BYTES
@@ -150,7 +150,7 @@ class _Loading:
         if path is None:
             return 0
         try:
-            stored = entries_of(path, walk_leader_epochs, passes=("epoch-not-increasing",))
+            stored = entries_of(path, walk_leader_epochs, passes=HARMLESS)
         except ValueError as error:
             raise _OfflineError(_EPOCHS, str(error)) from error
         self._epochs = Epochs(stored)

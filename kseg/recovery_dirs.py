@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from kseg.checkpoint_files import walk_offset_checkpoint
+from kseg.checkpoint_files import HARMLESS, walk_offset_checkpoint
 from kseg.errors import UnreadableError
 from kseg.indexes import INDEX_INTERVAL_BYTES
 from kseg.metadata_files import walk_meta_properties
@@ -96,7 +96,7 @@ def _read(log_dir: str, name: str, walk: Walk[_Entry], steps: list[Step]) -> lis
     if not os.path.exists(path):
         return []
     try:
-        return entries_of(path, walk)
+        return entries_of(path, walk, passes=HARMLESS)
     except ValueError as error:
         steps.append(Step("offline", name, f"{error}; until then it counts as empty"))
         return []

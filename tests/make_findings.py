@@ -418,6 +418,13 @@ def checkpoint_count(data: bytes) -> bytes:
     return data[: data.rindex(b"\n", 0, -1) + 1]
 
 
+@Case(HIGH_WATERMARKS, "the first line's partition again in place of the second's")
+def checkpoint_duplicate(data: bytes) -> bytes:
+    lines = data.split(b"\n")
+    lines[3] = lines[2].rpartition(b" ")[0] + b" 87"
+    return b"\n".join(lines)
+
+
 @Case(EPOCHS, "the epochs' lines changed about")
 def epoch_not_increasing(data: bytes) -> bytes:
     version, count, *lines = data.splitlines(keepends=True)
