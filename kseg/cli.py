@@ -168,6 +168,8 @@ def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | 
     if options["follow"]:
         if beside or format_name == "parquet" or output not in (None, "-"):
             raise UsageError("--follow shows segments, on stdout, and not as parquet: that is whole or not at all")
+        if met.failed:
+            return FAILED
         for file in files:
             if local_size(file.path) is None:
                 open_source(file.path).close()  # which may say why

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.lab import maven
+from tests.test_following import following, offsets
 from tests.test_spark_streaming import ALL, reader, rows
 
 pytestmark = pytest.mark.interop
@@ -19,7 +21,7 @@ ROUNDS = 12
 
 
 def test_a_brokers_log_is_followed_while_it_writes(tmp_path: Path) -> None:
-    """Committed reads of a stream, in triggers of 200 offsets, over rolled segments and with the broker's own indexes."""
+    """By a stream of committed reads, 200 offsets a trigger, and by ``dump --follow``; with the broker's own indexes."""
     reason = maven.missing()
     if reason:
         pytest.skip(reason)
@@ -51,18 +53,29 @@ def test_a_brokers_log_is_followed_while_it_writes(tmp_path: Path) -> None:
                     return
                 start = end
 
-        for number in range(ROUNDS):
-            producer.begin_transaction()
-            for i in range(300):
-                producer.produce(TOPIC, chance.randbytes(800), str(i).encode())
-                if i % 100 == 50:
-                    producer.flush()
-                    follow()
-            if number % 3 == 2:
-                producer.abort_transaction(60)
-            else:
-                producer.commit_transaction(60)
-            follow()
+        with following("--deep", "--format", "jsonl", folder) as (running, lines):
+            for number in range(ROUNDS):
+                producer.begin_transaction()
+                for i in range(300):
+                    producer.produce(TOPIC, chance.randbytes(800), str(i).encode())
+                    if i % 100 == 50:
+                        producer.flush()
+                        follow()
+                if number % 3 == 2:
+                    producer.abort_transaction(60)
+                else:
+                    producer.commit_transaction(60)
+                follow()
+            # A transaction is ended for its producer before its marker stands in the log.
+            until = time.monotonic() + 60
+            while reader(folder).latestOffset({}, ALL) != start and time.monotonic() < until:
+                time.sleep(0.1)
+                follow()
+            # Uncommitted, every offset has a row: records of all transactions, and their markers.
+            end = start[f"{TOPIC}-0"]
+            assert offsets(lines, end) == list(range(end))
+            running.send_signal(signal.SIGINT)
+            assert running.wait(30) == 0
         until = time.monotonic() + 60
         consumer = Consumer({**servers, "group.id": "g", "isolation.level": "read_committed"})
         consumer.assign([TopicPartition(TOPIC, 0, 0)])
