@@ -180,7 +180,8 @@ _TABLE = (
          "Only recovery after an unclean stop adds epochs of batches, those newer than the last."),
     Rule("K610", "checkpoint-behind-log", _W,
          "the {what} of {topic}-{partition} is {offset}, the log ends at {end}",
-         "Takes the log's end for it; segments below a recovery point are not recovered after an unclean stop."),
+         "Lowers a high watermark to the log's end. Below a recovery point it recovers nothing after an unclean stop, and "
+         "the cleaner begins anew at the log's start."),
     Rule("K611", "log-start-behind-end", _E,
          "the {what} of {topic}-{partition} is {offset}, the log ends at {end}",
          "Deletes every segment of the partition at its next start, and begins anew at that offset."),

@@ -248,14 +248,19 @@ class Beside:
             return None
         return self._sources[-1]
 
-    def take(self, window: Window, *, deep: bool) -> None:
-        """The next window of the segment, after all else is done with it. ``deep``: markers are opened."""
-        if self._watch.take(window.batches) and deep:
+    def take(self, window: Window, misplaced: set[int], *, deep: bool) -> None:
+        """The next window of the segment, after all else is done with it. ``deep``: markers are opened.
+
+        ``misplaced`` as in SegmentWatch.
+        """
+        watch = self._watch
+        if watch.take(window.batches, misplaced) and deep and not (watch.damaged or watch.disorder):
             self._aborts.take(window)
 
-    def finish(self, size: int, *, deep: bool) -> SegmentFacts:
-        """The segment was read up to byte ``size``. Returns what is known of it."""
+    def finish(self, size: int, lost: int, *, deep: bool) -> SegmentFacts:
+        """The segment was read up to byte ``size``, ``lost`` of which are of no use. Returns what is known of it."""
         watch = self._watch
+        watch.damaged = watch.damaged or lost > 0
         facts = watch.facts()
         # A broker may have written more since.
         grown = self._file.active and (local_size(self._file.path) or 0) > size

@@ -18,7 +18,7 @@ from kseg import kernel, pace
 from kseg.checks import History, check_offsets, follows
 from kseg.errors import KsegError
 from kseg.file_stamps import Stamp, stamps_of, unchanged
-from kseg.findings import RULES
+from kseg.findings import RULES, ignore
 from kseg.log_format import (
     ATTRIBUTES_AT,
     CODEC_MASK,
@@ -238,10 +238,12 @@ def _validate_beside(file: SegmentFile, settings: Settings) -> FileResult:
     """What a segment's indexes are found to be along its whole length, with nothing of itself: its ranges tell that."""
     tally = new_tally(file, settings)
     together = Together(file, settings, tally)
+    history, limits = History(), limits_of(file.path, settings)
     try:
         with SegmentReader(open_source(file.path), verify_crc=False) as reader:
             for window in reader.windows():
-                together.take(window)
+                check_offsets(window.batches, limits, history, ignore)
+                together.take(window, history)
             tally.summary.bytes = reader.position
     except KsegError:
         pass  # its ranges tell

@@ -45,7 +45,6 @@ class _History:
     start: int | None = None
     end: int | None = None
     name: str = ""
-    damaged: bool = False
     holes: bool = False
     thinned: bool = False
     epochs: list[EpochRun] = field(default_factory=list)
@@ -114,14 +113,13 @@ class PartitionChecks:
                 self._judged.add(base)
             self._judge_producers(facts, report)
         self._bases.append(base)
-        if facts is None or facts.disorder or grown:
+        if facts is None or facts.disorder or facts.damaged or grown:
             history.end = None
             history.holes = True
         else:
             history.end = base if facts.last_offset is None else max(base, facts.last_offset + 1)
         history.name = name
         if facts is not None:
-            history.damaged = facts.damaged
             history.add(facts)
 
     def _judge_order(self, base: int, facts: SegmentFacts, report: Report) -> None:
@@ -137,7 +135,7 @@ class PartitionChecks:
         if begin < end:
             overlap = {"first": begin, "last": end - 1, "other": history.name}
             report(Finding("segment-overlap", 0, None, begin, end - 1, overlap))
-        elif base > end and not history.damaged:
+        elif base > end:
             holes = self._is_compacted(facts) or history.holes or facts.holes
             rule = "offset-gap" if holes else "segment-gap"
             why = self.why_missing(base - 1, facts)

@@ -22,7 +22,7 @@ cdef class SegmentWatch:
     cdef long long _producer_id, _producer_epoch, _last_sequence, _producer_last
 
     @cython.locals(row=cython.Py_ssize_t, position=cython.longlong, end=cython.longlong, last=cython.longlong)
-    cpdef bint take(self, BatchColumns batches) except -1
+    cpdef bint take(self, BatchColumns batches, set misplaced) except -1
 
     @cython.locals(highest=cython.longlong)
     cdef _meet_offsets(self, long long position, long long end)

@@ -98,8 +98,11 @@ class SegmentWatch:
         self.open: dict[int, int] = {}
         self.ended: set[int] = set()
 
-    def take(self, batches: BatchColumns) -> bool:
-        """The next entries; True where one of them has to do with a transaction."""
+    def take(self, batches: BatchColumns, misplaced: set[int]) -> bool:
+        """The next entries; True where one of them has to do with a transaction.
+
+        ``misplaced`` are the positions of entries whose base offset is known to be wrong.
+        """
         self.transactional = False
         for row in range(batches.count):
             position = batches.position[row]
@@ -109,7 +112,7 @@ class SegmentWatch:
             self.end = end
             if self._offset_due < end:
                 self._meet_offsets(position, end)
-            if batches.crc_state[row] == BAD:
+            if batches.crc_state[row] == BAD or (misplaced and position in misplaced):
                 self.damaged = True
                 continue
             last = batches.last_offset[row]
@@ -150,7 +153,7 @@ class SegmentWatch:
         latest = timestamp if timestamp > before else before
         while last >= self._time_due:
             stored = self._timestamp_column[self.time_row]
-            if before > stored or (latest < stored and not self.damaged):
+            if before > stored or (latest < stored and not (self.damaged or self.disorder)):
                 self._times.judge(self.time_row, before, latest)
             self.time_row += 1
             if self.time_row == self._time_rows:

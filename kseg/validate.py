@@ -243,12 +243,13 @@ class Together:
         self._tallies = {path: new_tally(SegmentFile(path), settings) for path in file.beside or ()}
         self._beside = Beside(file, self._tallies, tally)
 
-    def take(self, window: Window) -> None:
-        self._beside.take(window, deep=self._deep)
+    def take(self, window: Window, history: History) -> None:
+        """The next window, after all else is done with it."""
+        self._beside.take(window, history.misplaced, deep=self._deep)
 
     def join(self, result: FileResult) -> FileResult:
         """The segment's result, with what is known beside it."""
-        facts = self._beside.finish(result.summary.bytes, deep=self._deep)
+        facts = self._beside.finish(result.summary.bytes, result.summary.lost_bytes, deep=self._deep)
         unread = self._beside.unread
         for path in unread:
             self._tallies[path].summary.unread = 1
@@ -306,7 +307,7 @@ def run_checks(
                     ends.take(chunk)
                 watch(chunk)
         if together:
-            together.take(window)
+            together.take(window, history)
         progress(reader.position - done)
         done = reader.position
     if ends:
