@@ -327,8 +327,9 @@ def _check_sequence(batches: BatchColumns, row: int, compacted: bool, history: H
         expected = 0
     newest = max(epoch, known_epoch)
     if control:
-        # Under transactions v2 (KIP-890) a marker may raise the epoch: the next write then begins at 0.
-        history.producers[producer_id] = (newest, expected, history.gaps, True)
+        # Under transactions v2 (KIP-890) a marker may raise the epoch: the next write then begins at 0. A hole before
+        # the marker still explains a gap behind it.
+        history.producers[producer_id] = (newest, expected, gaps, True)
         return
     # A group coordinator writes each transaction's offset commits from 0: its sequences are not checked by Kafka
     # either (AppendOrigin.COORDINATOR), and a lone file does not tell whose they are.
