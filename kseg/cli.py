@@ -154,7 +154,7 @@ def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | 
     met = _Met()
 
     files = list(met.attempt(chain.from_iterable(map(find_segments, paths))))
-    refuse_as_output(output, [file.path for file in files])
+    refuse_as_output(output, [*paths, *(file.path for file in files)])
     beside = {file.path: known for file in files if (known := recognise(file.path))}
     if beside:
         refuse_for_side_files([file.path for file in files], format_name, filtered=keep != Filter())
@@ -323,7 +323,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
         shown_names = ", ".join(passed_over[:_PASSED_OVER_SHOWN]) + ", …" * (len(passed_over) > _PASSED_OVER_SHOWN)
         note(f"passed over, not Kafka's or not in use ({len(passed_over)}): {shown_names}")
 
-    refuse_as_output(output, [file.path for file in files])
+    refuse_as_output(output, [*paths, *(file.path for file in files)])
 
     def results(progress: Progress) -> Iterator[FileResult]:
         nonlocal failed, vanished

@@ -39,7 +39,7 @@ def audit(name: str, paths: tuple[str, ...], spark: str, format_name: str, outpu
     from kseg.storage import find_segments, refuse_as_output
 
     files = [file.path for path in paths for file in find_segments(path)]
-    refuse_as_output(output, files)
+    refuse_as_output(output, [*paths, *files])
     with spark_session(spark, paths) as session:
         from kseg.spark import audits
         from kseg.spark.pool import told

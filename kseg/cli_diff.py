@@ -54,7 +54,7 @@ def diff(a: str, b: str, deep: bool, format_name: str, output: str | None, limit
     notes = Notes()
     left, right = Replica(a, notes), Replica(b, notes)
     files = [file.path for file in (*left.files, *right.files)]
-    refuse_as_output(output, files)
+    refuse_as_output(output, [a, b, *files])
     sizes = [local_size(path) for path in files]
     known = None if None in sizes else sum(size or 0 for size in sizes)
     with destination(output) as out, shown(known) as progress:

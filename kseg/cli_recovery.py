@@ -36,7 +36,9 @@ def recovery(
     """
     from kseg.recovery_dirs import Asked, plan
     from kseg.recovery_output import Total
+    from kseg.storage import refuse_as_output
 
+    refuse_as_output(output, paths)
     failed = False
     total = Total()
 

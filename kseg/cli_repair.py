@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -43,13 +42,11 @@ def repair(source: str, target: str | None, format_name: str, output: str | None
     from kseg.progress import shown
     from kseg.repair import repair as run
     from kseg.repair_segment import Plan
-    from kseg.storage import find_segments, total_size
+    from kseg.storage import find_segments, refuse_as_output, total_size
 
     policy = Policy.parse(options.pop("rule"))
     plan = Plan(**options, policy=policy)
-    if output is not None:
-        _refuse_in(output, source)
-        _refuse_in(output, target)
+    refuse_as_output(output, [source] if target is None else [source, target])
     with destination(output) as out, shown(total_size(find_segments(source))) as progress:
         report = _REPORTS[format_name](out)
         result = run(source, target, plan, report.tell, progress)
@@ -61,17 +58,6 @@ def repair(source: str, target: str | None, format_name: str, output: str | None
     for line in result.failed:
         fail(line)
     return FAILED if result.failed else FOUND if result.lost else 0
-
-
-def _refuse_in(output: str, path: str | None) -> None:
-    """Raise UsageError for a report that would be written over, or into, a source or a target."""
-    from kseg.errors import UsageError
-
-    if path is None:
-        return
-    first, second = os.path.realpath(path), os.path.realpath(output)
-    if os.path.commonpath([first, second]) == first:
-        raise UsageError(f"{output} can't be the report: it is {path}, or lies in it")
 
 
 class _Text:

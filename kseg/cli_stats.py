@@ -48,7 +48,7 @@ def stats(paths: tuple[str, ...], shallow: bool, format_name: str, output: str |
             files += find_segments(path)
         except KsegError as error:
             met.unread(str(error))
-    refuse_as_output(output, [file.path for file in files])
+    refuse_as_output(output, [*paths, *(file.path for file in files)])
     with destination(output) as out, shown(total_size(files)) as progress:
         counted = stats_of(in_folder_order(files), settings, options["jobs"] or cores(), progress)
         writer(STATS_FORMATS, format_name)(levels(met.noted(counted), settings.deep), out, options["top"])

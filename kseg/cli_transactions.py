@@ -53,7 +53,7 @@ def transactions(
             files += find_segments(path)
         except KsegError as error:
             failed = bool(fail(str(error)))
-    refuse_as_output(output, [file.path for file in files])
+    refuse_as_output(output, [*paths, *(file.path for file in files)])
 
     def unread(why: str) -> None:
         nonlocal failed

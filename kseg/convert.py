@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,12 +22,15 @@ from kseg.findings import Finding
 from kseg.folders import (
     PartitionFolder,
     copy_file,
+    copying,
     each_partition,
     refuse_folder,
     refuse_foreign,
     refuse_overlap,
+    refuse_own_files,
+    refuse_replacing,
 )
-from kseg.rewrite import DamagedError, Report
+from kseg.rewrite import DamagedError, Report, index_paths, txn_index_path
 from kseg.rewrite_jobs import Pair, convert_segments
 from kseg.safe_output import refuse_existing, whole_folder
 from kseg.storage import STDIN
@@ -88,7 +92,8 @@ def convert_by(work: Work, source: str, target: str, plan: Plan) -> Result:
     refuse_overlap(source, goal)
     if not os.path.isdir(source):
         refuse_folder(goal, source)
-        return Result(list(work([(source, goal)])))
+        refuse_own_files(source, (goal, *index_paths(goal), txn_index_path(goal)))
+        return _convert_alone(work, source, goal, plan)
     folder = PartitionFolder(Path(source))
     result = Result()
     run = _Run(folder.path, plan, work, result)
@@ -97,6 +102,21 @@ def convert_by(work: Work, source: str, target: str, plan: Plan) -> Result:
         result.left_out += others
         return result
     run.convert_partition(folder, goal)
+    return result
+
+
+def _convert_alone(work: Work, source: str, target: Path, plan: Plan) -> Result:
+    """One segment. What stays true of it goes along: without its aborted transactions these would be read as data."""
+    own, copy = txn_index_path(Path(source)), txn_index_path(target)
+    beside = [name for name in (own, own.with_suffix(".snapshot")) if name.exists()]
+    goes_along = own in beside and not plan.downwards
+    if not plan.force:
+        refuse_existing([target, copy])
+    with copying(own, copy, replace=plan.force) if goes_along else nullcontext():
+        result = Result(list(work([(source, target)])))
+        if not goes_along:
+            copy.unlink(missing_ok=True)
+    result.left_out += [path.name for path in beside if not (goes_along and path == own)]
     return result
 
 
@@ -113,6 +133,7 @@ class _Run:
         plan, result = self.plan, self.result
         if not plan.force:
             refuse_existing([target])
+        refuse_replacing([partition], [target])
         refuse_foreign(target)
         kept = _KEPT if plan.downwards else _KEPT_UPWARDS
         with whole_folder(target, replace=plan.force) as folder:

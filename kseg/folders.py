@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kseg.errors import KsegError, UnreadableError, UsageError
-from kseg.safe_output import Staged, refuse_existing, writing
+from kseg.safe_output import Staged, refuse_existing, sync_folder, writing
+from kseg.storage import files_of_segment
 
 LOG_NAME = re.compile(r"\d{20}\.log")
-_OF_A_PARTITION = re.compile(r"\d{20}|leader-epoch-checkpoint|partition\.metadata")
+_OF_A_PARTITION = re.compile(
+    r"\d{20}\.(log|index|timeindex|txnindex|snapshot)(\.(deleted|cleaned|swap))?"
+    r"|\d{20}-\d{10}\.checkpoint(\.deleted)?|(leader-epoch-checkpoint|partition\.metadata|quorum-state)(\.tmp)?"
+)
 
 
 def refuse_overlap(source: str, target: Path) -> None:
@@ -31,6 +35,33 @@ def refuse_overlap(source: str, target: Path) -> None:
         raise UsageError(f"{target} holds the source")
 
 
+def refuse_own_files(source: str, targets: Iterable[Path]) -> None:
+    """Raises UsageError where a lone segment's results would stand in the place of its own files."""
+    own = files_of_segment(os.path.realpath(source))
+    for target in targets:
+        if os.path.realpath(target) in own:
+            raise UsageError(f"{target} belongs to the source itself: give DST another folder, or another name")
+
+
+def refuse_replacing(sources: Iterable[PartitionFolder], targets: Iterable[Path]) -> None:
+    """Raises UsageError where replacing target folders would destroy a source, to which links may lead.
+
+    A partition may be a link in its log dir, and a file one in its partition. Nor may a target lie in a source.
+    """
+    doomed = {Path(os.path.realpath(target)): target for target in targets}
+    folders = set()
+    for partition in sources:
+        folders.add(Path(os.path.realpath(partition.path)))
+        for path in (partition.path, *(partition.path / name for name in partition.names)):
+            real = Path(os.path.realpath(path))
+            for place in (real, *real.parents):
+                if place in doomed:
+                    raise UsageError(f"{doomed[place]} {'is' if real == place else 'holds'} the source itself")
+    for real, target in doomed.items():
+        if not folders.isdisjoint(real.parents):
+            raise UsageError(f"{target} lies in the source: inputs are never changed")
+
+
 def refuse_folder(target: Path, source: str) -> None:
     """Raises UsageError for a folder where a segment is to be written."""
     if target.is_dir():
@@ -40,7 +71,8 @@ def refuse_folder(target: Path, source: str) -> None:
 def refuse_foreign(target: Path) -> None:
     """Raises UsageError for a folder to be replaced that holds what is none of a partition's files."""
     if target.is_dir():
-        foreign = sorted(entry.name for entry in os.scandir(target) if not _OF_A_PARTITION.match(entry.name))
+        found = [entry for entry in os.scandir(target) if entry.is_dir() or not _OF_A_PARTITION.fullmatch(entry.name)]
+        foreign = sorted(entry.name for entry in found)
         if foreign:
             raise UsageError(f"{target} holds {foreign[0]}, which is no file of a partition: it would be lost")
 
@@ -83,8 +115,10 @@ def each_partition(
     if not partitions:
         raise UnreadableError(f"{log_dir.path}: no segment (a .log named by 20 digits) in it or in a folder of it")
     if write:
+        targets = [target / name for name in partitions]
         if not force:
-            refuse_existing([target / name for name in partitions])
+            refuse_existing(targets)
+        refuse_replacing(partitions.values(), targets)
         with writing(target):
             target.mkdir(exist_ok=True)
     failed = []
@@ -101,12 +135,22 @@ def each_partition(
 
 def copy_file(source: Path, target: Path) -> None:
     """A copy under a new name, with the modification time. Raises KsegError; then there is none."""
+    with copying(source, target, replace=False):
+        pass
+
+
+@contextmanager
+def copying(source: Path, target: Path, *, replace: bool) -> Iterator[None]:
+    """A copy, with the modification time, that gets its name when the block ends well. Raises KsegError."""
     staged = Staged(target)
     try:
         with writing(target), open(source, "rb") as original:
             shutil.copyfileobj(original, staged.file)
             staged.sync(os.stat(source).st_mtime_ns)
-            staged.publish(replace=False)
+        yield
+        with writing(target):
+            staged.publish(replace=replace)
+            sync_folder(target.parent)
     except BaseException:
         staged.discard()
         raise

@@ -21,10 +21,12 @@ from kseg.folders import (
     refuse_folder,
     refuse_foreign,
     refuse_overlap,
+    refuse_own_files,
+    refuse_replacing,
 )
 from kseg.losses import Lost, Salvaged, Tell
 from kseg.repair_segment import Plan, repair_segment
-from kseg.rewrite import DamagedError
+from kseg.rewrite import DamagedError, index_paths, txn_index_path
 from kseg.safe_output import refuse_existing, whole_folder
 from kseg.storage import STDIN, base_offset_of
 from kseg.txn_index import Transactions
@@ -79,7 +81,10 @@ class _Run:
             return
         if not plan.force:
             refuse_existing([target])
+        refuse_replacing([partition], [target])
         refuse_foreign(target)
+        if plan.indexes_only and target.is_dir() and PartitionFolder(target).logs:
+            raise UsageError(f"{target} holds segments, and would hold only indexes: build them in a new folder")
         with whole_folder(target, replace=plan.force) as folder:
             segments = self._repair_logs(partition, folder, target)
             for name in partition.names:
@@ -136,6 +141,7 @@ def repair(
     if not os.path.isdir(source):
         if target is not None:
             refuse_folder(goal, source)
+            refuse_own_files(source, (goal, *index_paths(goal), txn_index_path(goal)))
         result.segments.append(repair_segment(source, goal, plan, tell, progress))
         result.left_out += [] if plan.dry_run else _beside(source)
         return result

@@ -17,7 +17,7 @@ from kseg.indexes import INDEX_INTERVAL_BYTES, IndexBuilder
 from kseg.log_format import INT32_MAX
 from kseg.losses import Salvaged, Tell
 from kseg.read_back import ReadBackError
-from kseg.rewrite import DamagedError, index_paths, stage
+from kseg.rewrite import DamagedError, index_paths, stage, txn_index_path
 from kseg.safe_output import Staged, refuse_existing, sync_folder, writing
 from kseg.salvage import Salvage
 from kseg.storage import SegmentFile, base_offset_of, open_source
@@ -60,7 +60,7 @@ def repair_segment(
             _salvage(None, tally, plan, tell, ceiling, progress)
         return tally
     indexes = index_paths(target)
-    transactions = indexes[0].with_suffix(".txnindex")
+    transactions = txn_index_path(target)
     targets = [*(() if plan.indexes_only else (target,)), *indexes, *((transactions,) if txns is not None else ())]
     if not plan.force:
         refuse_existing(targets)
@@ -84,7 +84,8 @@ def repair_segment(
             if path != target:
                 staged[path].sync(modified)
         if plan.force:
-            for path in (*indexes, transactions):
+            # A log that stays as it is keeps the index of its aborted transactions.
+            for path in (*indexes, *(() if plan.indexes_only and txns is None else (transactions,))):
                 path.unlink(missing_ok=True)
         for path in staged:
             staged[path].publish(replace=plan.force)

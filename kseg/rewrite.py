@@ -87,6 +87,11 @@ def index_paths(log: Path) -> tuple[Path, Path]:
     return log.with_name(stem + ".index"), log.with_name(stem + ".timeindex")
 
 
+def txn_index_path(log: Path) -> Path:
+    """Where the index of a log's aborted transactions stands, if there are any."""
+    return index_paths(log)[0].with_suffix(".txnindex")
+
+
 def transcribe(
     source: Source, log: IO[bytes], proof: Proof, tally: Conversion, plan: Plan, report: Report, progress: Progress
 ) -> None:

@@ -116,19 +116,22 @@ def whole_folder(target: Path, *, replace: bool) -> Iterator[Path]:
         with writing(target):
             os.chmod(temporary, 0o777 & ~_umask())
             sync_folder(temporary)
-            if replace and target.exists():
+            if replace and os.path.lexists(target):
                 os.rename(target, aside)
-            elif target.exists():
+            elif os.path.lexists(target):
                 raise _exists(target)
             os.rename(temporary, target)
             sync_folder(target.parent)
-    except BaseException:
-        if aside.exists() and not target.exists():
+    except BaseException as error:
+        if os.path.lexists(aside) and not os.path.lexists(target):
             os.rename(aside, target)
         shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, KsegError):
+            # Nobody asked for the temporary name, and nothing is there any more.
+            error.args = (str(error).replace(str(temporary), str(target)),)
         raise
-    if aside.exists():
-        shutil.rmtree(aside) if aside.is_dir() else aside.unlink()
+    if os.path.lexists(aside):
+        shutil.rmtree(aside) if aside.is_dir() and not aside.is_symlink() else aside.unlink()
 
 
 @contextmanager

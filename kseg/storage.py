@@ -30,6 +30,8 @@ _SEGMENT_NAME = re.compile(r"(\d{20})\.log(?:\.deleted|\.cleaned|\.swap)?$")
 _FILE_NAME = re.compile(r"/\d{20}[^/]*$|\.log$")
 # What a broker appends to a folder that it is deleting, moving between disks, or doesn't know (LocalLog).
 _PARTITION_FOLDER = re.compile(r"(.+)-(\d{1,10})(?:\.[^.]+(-delete|-future|-stray))?")
+_OF_A_SEGMENT = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+_STEM = re.compile(r"(?:^|/)\d{20}$")
 _SNAPSHOT_NAME = re.compile(r"(\d{20})-\d{10}\.checkpoint$")
 
 
@@ -198,13 +200,36 @@ def local_size(path: str) -> int | None:
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
+def files_of_segment(path: str) -> tuple[str, ...]:
+    """A path and, where it is a segment's, what stands beside it by its name, whether it is there or not."""
+    stem, dot, suffix = path.rpartition(".")
+    if dot + suffix not in _OF_A_SEGMENT:
+        stem = path if _STEM.search(path) else ""
+    return (path, *(stem + each for each in _OF_A_SEGMENT)) if stem else (path,)
+
+
 def refuse_as_output(output: str | None, inputs: Iterable[str]) -> None:
-    """Raises UsageError when results would be written over one of the inputs, by whatever name."""
-    if output is None or not os.path.exists(output):
+    """Raises UsageError when results would be written over an input or what belongs to it, or into an input folder.
+
+    By whatever name: inputs are never changed, and nothing is created beside them under a name of theirs.
+    """
+    if output in (None, STDIN):
         return
+    assert output is not None
+    target = os.path.realpath(output)
+    present = os.stat(output) if os.path.exists(output) else None
     for path in inputs:
-        if os.path.exists(path) and os.path.samefile(path, output):
-            raise UsageError(f"{output} is an input: inputs are never changed")
+        if path == STDIN or is_url(path):
+            continue
+        own = os.path.realpath(path)
+        if target in files_of_segment(own) or (
+            present and os.path.exists(path) and os.path.samestat(os.stat(path), present)
+        ):
+            raise UsageError(f"{output} is an input, or belongs to one: inputs are never changed")
+        if os.path.commonpath([own, target]) == own and (
+            present is None or stat.S_IFMT(present.st_mode) in (stat.S_IFREG, stat.S_IFDIR)
+        ):
+            raise UsageError(f"{output} lies in {path}: inputs are never changed, and nothing is created beside them")
 
 
 @dataclass(frozen=True, slots=True)
