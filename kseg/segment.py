@@ -29,6 +29,7 @@ MAX_ENTRY_SIZE = 256 * 1024 * 1024
 DOUBTFUL_SIZE = 64 * 1024 * 1024
 WINDOW_SIZE = 4 * 1024 * 1024
 WINDOW_ROWS = 16 * 1024  # a window of entries that are smaller ends when there are no more rows for them
+FEWEST_ROWS = 1024  # entries are judged by their neighbours, as far as these are in the same window
 # Behind damage there may be more: framing a whole window for each bad entry would take quadratic time.
 REACH_BEHIND_DAMAGE = 4 * 1024
 # No producer's batch has more records than this.
@@ -73,7 +74,7 @@ class SegmentReader:
         # Short ranges are read by the thousand: behind damage, and where a conversion reads back what it wrote.
         room = WINDOW_SIZE if source.size is None else min(WINDOW_SIZE, max(source.size - source.start, 1024))
         self._tape = Tape(source, room, report)
-        self._batches = BatchColumns(room * WINDOW_ROWS // WINDOW_SIZE)
+        self._batches = BatchColumns(max(FEWEST_ROWS, room * WINDOW_ROWS // WINDOW_SIZE))
         self._next_offset: int | None = None
         self._found_any = False
         self._held: Outcome | None = None
