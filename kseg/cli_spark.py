@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import subprocess
@@ -68,6 +69,7 @@ def spark_session(master: str, paths: Sequence[str]) -> Iterator[SparkSession]:
             raise UsageError(f"Spark can't start on {master}: {_first_cause(error, log)}") from error
     if log:
         spark.sparkContext.setLogLevel("ERROR")
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it tells of Ctrl-C in a page
     try:
         yield spark
     finally:
@@ -174,13 +176,13 @@ def _aside() -> Iterator[IO[bytes] | None]:
 
 
 def _first_cause(error: Exception, log: IO[bytes] | None) -> str:
-    """One line: the innermost of Java's causes, or else the last that it printed."""
-    causes = [line.strip() for line in str(error).splitlines() if "Exception: " in line]
-    if causes:
-        return causes[-1].rpartition("Exception: ")[2]
+    """One line: the innermost of Java's causes in the error or, where there is none, in what Java has printed."""
+    printed = ""
     if log:
         log.seek(0)
-        printed = [line.strip() for line in log.read().decode(errors="replace").splitlines() if line.strip()]
-        if printed:
-            return printed[-1]
+        printed = log.read().decode(errors="replace")
+    for text in (str(error), printed):
+        causes = [line.strip() for line in text.splitlines() if "Exception: " in line]
+        if causes:
+            return causes[-1].rpartition("Exception: ")[2]
     return (str(error).splitlines() or [type(error).__name__])[0]

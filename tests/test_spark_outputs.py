@@ -81,11 +81,14 @@ def test_a_dump_goes_on_where_it_was(log_dir: Path, tmp_path: Path) -> None:
     names = [name for row in exported(out) for name in row["outputs"]]
     before, content = [(out / name).stat().st_ino for name in names], files_in(out)
     (out / names[0]).unlink()
+    left = out / "topic=plain" / ".killed.tmp"
+    left.touch()
     (log_dir / "mixed-1" / "00000000000000000000.log").touch()
     changed = {i for i, name in enumerate(names) if i == 0 or "topic=mixed/" in name}
     again = on_spark(*arguments)
     assert (again.exit_code, again.stderr) == (first.exit_code, first.stderr)
     after = [(out / name).stat().st_ino for name in names]
+    assert not left.exists()
     assert {i for i, inode in enumerate(after) if inode != before[i]} <= changed
     assert {name: files_in(out)[name] for name in names} == {name: content[name] for name in names}
     other = on_spark(*arguments, "--deep")

@@ -19,7 +19,7 @@ from kseg.dump import Beginning, Entry, Filter, Item, Run, dump_segment
 from kseg.errors import UsageError
 from kseg.output import DUMP_FORMATS, View, destination, writer
 from kseg.rewrite_jobs import KeptFindings
-from kseg.safe_output import whole_file, writing
+from kseg.safe_output import SUFFIX, whole_file, writing
 from kseg.spark import manifest
 from kseg.storage import topic_partition
 
@@ -60,6 +60,8 @@ def begin(export: Export) -> None:
         folder.mkdir(exist_ok=True)
     if not manifest.begin(folder / _KEPT, export.asked):
         raise UsageError(f"{folder} holds what was exported with other options: choose another, or remove it")
+    for left in folder.rglob(f".*{SUFFIX}"):
+        left.unlink()  # by a task that was killed
 
 
 def export_segment(source: str, export: Export) -> manifest.Entry:
