@@ -41,6 +41,11 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
         original = Path(sysconfig.get_path("purelib")) / name
         if original.exists():
             (Path(site) / name).symlink_to(original)
+    # Workers of a local-cluster leave their folders in Spark's own: this is one of links.
+    (folder / "spark").mkdir()
+    for part in Path(pyspark.__file__).parent.iterdir():
+        if part.name != "work":
+            (folder / "spark" / part.name).symlink_to(part)
     python = folder / "bin" / "python"
     has_kseg = subprocess.run([python, "-c", "import kseg"], cwd=folder, env={}, capture_output=True, check=False)
     assert b"No module named 'kseg'" in has_kseg.stderr
@@ -72,14 +77,14 @@ def environment(python: Path) -> dict[str, str]:
         **clean,
         "PYSPARK_PYTHON": str(python),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "SPARK_HOME": str(python.parents[1] / "spark"),
     }
 
 
 @contextmanager
 def standalone(folder: Path, python: Path) -> Iterator[str]:
     """A master and two workers, each a process of its own, on loopback."""
-    home = Path(pyspark.__file__).parent
+    home = python.parents[1] / "spark"
     started: list[subprocess.Popen[bytes]] = []
 
     def start(what: str, *arguments: str) -> Path:
