@@ -61,6 +61,8 @@ def spark_session(master: str, paths: Sequence[str]) -> Iterator[SparkSession]:
     except ImportError:
         before = None  # ``start`` says what to do
     with _aside() as log:
+        if log:
+            logging.disable(logging.ERROR)  # py4j tells of Ctrl-C in a page
         try:
             spark = start(master)
         except KsegError:
@@ -69,12 +71,12 @@ def spark_session(master: str, paths: Sequence[str]) -> Iterator[SparkSession]:
             raise UsageError(f"Spark can't start on {master}: {_first_cause(error, log)}") from error
     if log:
         spark.sparkContext.setLogLevel("ERROR")
-        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it tells of Ctrl-C in a page
     try:
         yield spark
     finally:
         if before is None:
             spark.stop()
+        logging.disable(logging.NOTSET)
 
 
 class Met(Protocol):
