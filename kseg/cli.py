@@ -127,6 +127,7 @@ def main() -> None:
               show_default=True, help="How keys and values are written.")  # fmt: skip
 @click.option("--follow", is_flag=True, help="Go on with what is appended, and with new segments, until Ctrl-C.")
 @cli_options.no_crc
+@cli_options.max_rate
 @cli_options.spark
 def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | None, **options: Any) -> int:
     """Show what is in segments: entries, or with --deep their records; and in the files beside them.

@@ -8,8 +8,10 @@ checks fits at the seams. Where one of these fails, the file is run through agai
 from __future__ import annotations
 
 import os
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
@@ -63,15 +65,34 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def process_pool(jobs: int) -> ProcessPoolExecutor:
-    """A pool of ``jobs`` processes."""
+@contextmanager
+def process_pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """A pool of ``jobs`` processes that only read, which have one limit for their pace together with this one.
+
+    When the block is left by an exception, as at Ctrl-C, what they do is given up at once.
+    """
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
     # fork where there is one: a fresh interpreter costs 0.1 s a process.
     method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
     context = multiprocessing.get_context(method)
-    return ProcessPoolExecutor(jobs, context, initializer=pace.limit, initargs=(pace.limited(),))
+    others = set(multiprocessing.active_children())
+    with pace.shared(jobs + 1):
+        executor = ProcessPoolExecutor(jobs, context, initializer=_begin, initargs=(pace.limited(),))
+        try:
+            yield executor
+        except BaseException:
+            executor.shutdown(wait=False, cancel_futures=True)
+            for child in set(multiprocessing.active_children()) - others:
+                child.kill()
+            raise
+        executor.shutdown()
+
+
+def _begin(rate: float | None) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
+    pace.limit(rate)
 
 
 class Pool(Protocol):
@@ -131,7 +152,7 @@ def _results(
         yield from _through(pool, listed, sizes, settings, progress)
         return
     if jobs > 1 and None not in sizes and _worth_processes(listed, [size or 0 for size in sizes], settings):
-        with pace.shared(jobs + 1), process_pool(jobs) as executor:
+        with process_pool(jobs) as executor:
             yield from _through(_Processes(executor, jobs), listed, sizes, settings, progress)
         return
     for file in listed:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from kseg import counting, pace
+from kseg import counting
 from kseg.chunk import Chunk
 from kseg.compression import codec_name
 from kseg.counting import FAR, Counts
@@ -124,7 +124,7 @@ def _stats_of(listed: list[SegmentFile], settings: Settings, jobs: int, progress
         for file in listed:
             yield segment_stats(file, settings, progress)
         return
-    with pace.shared(jobs + 1), process_pool(jobs) as pool:
+    with process_pool(jobs) as pool:
         waiting: deque[Future[SegmentStats]] = deque()
         for file in listed:
             waiting.append(pool.submit(segment_stats, file, settings))
