@@ -9,7 +9,7 @@ cdef long long BAD, CODEC, CONTROL_BIT, TRANSACTIONAL_BIT, RESERVED_V0, RESERVED
 
 cdef class History:
     cdef public bint begun, misnamed
-    cdef public long long end, last_offset, highest_offset, gaps, next_offset, leader_epoch, magic
+    cdef public long long end, last_offset, highest_offset, gaps, next_offset, leader_epoch, magic, base
     cdef public long long first_leader_epoch
     cdef public dict producers, first_producers
     cdef public set misplaced
@@ -20,8 +20,15 @@ cdef class History:
 )
 cpdef check_offsets(BatchColumns batches, limits, History history, report)
 
-@cython.locals(following=cython.Py_ssize_t)
-cdef bint _is_misplaced(BatchColumns batches, Py_ssize_t row, long long first, long long last, long long previous)
+@cython.locals(first=cython.longlong, last=cython.longlong, behind=cython.Py_ssize_t)
+cpdef bint is_misplaced(
+    BatchColumns batches, Py_ssize_t row, BatchColumns beyond, Py_ssize_t following, long long previous
+) except -1
+
+cdef bint _is_wrapper(BatchColumns batches, Py_ssize_t row) except -1
+
+@cython.locals(row=cython.Py_ssize_t)
+cpdef check_reach(BatchColumns batches, limits, History history, report)
 
 @cython.locals(row=cython.Py_ssize_t, name=cython.longlong, last=cython.longlong)
 cpdef check_file_name(BatchColumns batches, limits, History history, report)

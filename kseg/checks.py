@@ -17,6 +17,7 @@ from kseg.log_format import (
     CONTROL,
     DEFAULT_MAX_MESSAGE_BYTES,
     INT32_MAX,
+    INT64_MAX,
     TRANSACTIONAL,
     V0_RESERVED,
     V1_RESERVED,
@@ -68,6 +69,7 @@ class History:
         # Positions, in the window at hand, of entries whose base offset is known to be wrong.
         self.misplaced: set[int] = set()
         self.misnamed = False
+        self.base = -1  # what the offsets of the segment's indexes count from
         # As check_producers counts them: one loop runs ahead of the other by a window.
         self.gaps = 0
         self.next_offset = 0
@@ -86,6 +88,8 @@ def follows(before: History, after: History) -> bool:
     Offsets aside: the first entry of the later part is to be run through check_offsets by itself.
     """
     if 0 <= after.first_leader_epoch < before.leader_epoch:
+        return False
+    if after.base != before.base and after.highest_offset - INT32_MAX > before.base:
         return False
     for producer_id, (epoch, sequence) in after.first_producers.items():
         known = before.producers.get(producer_id)
@@ -123,10 +127,8 @@ def check_offsets(batches: BatchColumns, limits: Limits, history: History, repor
         if not history.begun:
             history.begun = True
         elif first != previous + 1:
-            if not wrapper and _is_misplaced(batches, row, first, last, previous):
-                note = "; the entries around it go on as if it were not, so its base offset is wrong"
-                facts = {"offset": batches.base_offset[row], "previous": previous, "note": note}
-                report(batch_finding("non-monotonic-offset", batches, row, **facts))
+            if is_misplaced(batches, row, batches, row + 1, previous):
+                report(misplaced_finding(batches, row, previous))
                 history.misplaced.add(batches.position[row])
                 last += previous + 1 - first
             elif first <= previous:
@@ -140,20 +142,39 @@ def check_offsets(batches: BatchColumns, limits: Limits, history: History, repor
         history.end = batches.position[row] + batches.size[row] if last >= first or batches.magic[row] < 2 else -1
 
 
-def _is_misplaced(batches: BatchColumns, row: int, first: int, last: int, previous: int) -> bool:
+def is_misplaced(batches: BatchColumns, row: int, beyond: BatchColumns, following: int, previous: int) -> bool:
     """Whether the neighbours prove an entry's base offset wrong, which no CRC covers.
 
-    They do if the next one goes on where this one would end, had it begun right behind the one before.
+    They do if the next one, row ``following`` of ``beyond``, goes on where this one would end, had it begun right
+    behind the one before, which ended with offset ``previous``; and the one behind goes on from that, if it is there.
     """
-    following = row + 1
-    if last < first or following == batches.count:
+    last = batches.last_offset[row]
+    first = last if batches.magic[row] < 2 else clamped(batches.base_offset[row])
+    if previous < 0 or first == previous + 1 or last < first or following >= beyond.count:
         return False
-    if batches.magic[following] < 2 and batches.attributes[following] & CODEC:
+    if _is_wrapper(batches, row) or _is_wrapper(beyond, following):
         return False
-    return (
-        batches.base_offset[following] == previous + 2 + last - first
-        and batches.position[following] == batches.position[row] + batches.size[row]
-    )
+    if beyond.base_offset[following] != previous + 2 + last - first:
+        return False
+    if beyond.position[following] != batches.position[row] + batches.size[row]:
+        return False
+    # Where many offsets are compacted away, a wrong one fits a gap by chance.
+    behind = following + 1
+    if behind == beyond.count or _is_wrapper(beyond, behind):
+        return True
+    return beyond.base_offset[behind] == beyond.last_offset[following] + 1
+
+
+def _is_wrapper(batches: BatchColumns, row: int) -> bool:
+    """Whether an entry's header does not say where it begins."""
+    return batches.magic[row] < 2 and batches.attributes[row] & CODEC != 0
+
+
+def misplaced_finding(batches: BatchColumns, row: int, previous: int) -> Finding:
+    """``non-monotonic-offset`` of an entry whose base offset its neighbours prove to be ``expected``."""
+    note = f"; the entries around it leave it the place from {previous + 1} on, so its base offset is wrong"
+    facts = {"offset": batches.base_offset[row], "previous": previous, "expected": previous + 1, "note": note}
+    return batch_finding("non-monotonic-offset", batches, row, **facts)
 
 
 def _gap(position: int, first: int, last: int) -> Finding:
@@ -161,12 +182,40 @@ def _gap(position: int, first: int, last: int) -> Finding:
     return Finding("offset-gap", position=position, end=position, offset=first, last_offset=last, facts=facts)
 
 
+def check_reach(batches: BatchColumns, limits: Limits, history: History, report: Report) -> None:
+    """``invalid-offset-range`` of entries that end behind what the segment's indexes can hold."""
+    for row in range(batches.count):
+        if batches.crc_state[row] == BAD:
+            continue
+        if history.base < 0:
+            history.base = base_by(batches, row, limits.name_offset)
+        if history.base < 0 or batches.last_offset[row] <= history.base + INT32_MAX:
+            continue
+        if batches.position[row] not in history.misplaced:
+            report(beyond_finding(batches, row, history.base + INT32_MAX + 1))
+
+
+def base_by(batches: BatchColumns, row: int, name: int | None) -> int:
+    """What offsets count from in a segment that begins with that entry: its name, unless that can't be right."""
+    first = clamped(batches.base_offset[row])
+    return name if name is not None and name <= first and batches.last_offset[row] - name <= INT32_MAX else first
+
+
+def beyond_finding(batches: BatchColumns, row: int, ceiling: int) -> Finding:
+    """``invalid-offset-range`` of an entry whose segment ends before offset ``ceiling``: its offsets are no witness."""
+    begin, last = batches.position[row], batches.last_offset[row]
+    delta = last - clamped(batches.base_offset[row]) if batches.magic[row] >= 2 else 0
+    facts = {"delta": delta, "why": f"it ends at offset {last}, and its segment before {ceiling}"}
+    return Finding("invalid-offset-range", begin, begin + batches.size[row], facts=facts)
+
+
 def check_file_name(batches: BatchColumns, limits: Limits, history: History, report: Report) -> None:
     """``file-name-mismatch``: the first entry whose offsets the indexes of a segment of that name can't hold."""
     if limits.name_offset is None or history.misnamed:
         return
     name = limits.name_offset
-    last = name + INT32_MAX
+    # Past the range of a name that fits the first entry it is the entry that is wrong: see check_reach.
+    last = INT64_MAX if history.base == name else name + INT32_MAX
     for row in range(batches.count):
         if batches.base_offset[row] >= name and batches.last_offset[row] <= last:
             continue
@@ -347,6 +396,7 @@ def _check_sequence(batches: BatchColumns, row: int, compacted: bool, history: H
 
 BATCH_CHECKS = (
     check_offsets,
+    check_reach,
     check_file_name,
     check_size,
     check_counts,

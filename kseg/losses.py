@@ -11,7 +11,7 @@ from kseg.findings import RULES, Finding, Policy, Severity, Verdict
 
 #: Errors of an entry that do not cost it: the right value is known, or of no consequence.
 PROVED = frozenset({"invalid-size", "unknown-magic"})
-MENDABLE = PROVED | {"max-timestamp-mismatch"}
+_MENDABLE = PROVED | {"max-timestamp-mismatch"}
 #: Faults in an entry's records that leave those before them as they were. What they are found in does not open whole.
 SALVAGEABLE = frozenset({"malformed-record", "record-count-mismatch", "truncated-wrapper"})
 
@@ -88,6 +88,15 @@ class Salvaged:
     first_lost_offset: int | None = None
 
 
+def _is_proved(finding: Finding) -> bool:
+    """Whether the right value was put into the entry when the finding was made."""
+    return finding.rule in PROVED or (finding.rule == "non-monotonic-offset" and "expected" in finding.facts)
+
+
+def _is_mendable(finding: Finding) -> bool:
+    return finding.rule in _MENDABLE or _is_proved(finding)
+
+
 class Findings:
     """Findings by the byte they are about, until the reading is past them. Raises UnreadableError for fatal ones."""
 
@@ -100,27 +109,23 @@ class Findings:
         severity = self.policy.severity(RULES[finding.rule])
         if severity is Severity.FATAL:
             raise UnreadableError(f"{self._file}: {Verdict(self._file, severity, finding).message}")
-        # A rule that was lowered spares its entry; a proved size or magic must be written right all the same.
-        if severity >= Severity.ERROR or finding.rule in PROVED or finding.rule == "zero-tail":
+        # A rule that was lowered spares its entry; a proved field must be written right all the same.
+        if severity >= Severity.ERROR or _is_proved(finding) or finding.rule == "zero-tail":
             self.at.setdefault(finding.position or 0, []).append(finding)
-
-    def rules(self, position: int) -> set[str]:
-        """The rules that speak of the entry at that byte."""
-        return {finding.rule for finding in self.at.get(position, ())}
 
     def cost(self, position: int) -> bool:
         """Whether the entry at that byte, which opened as far as need be, has an error that can't be mended."""
-        return not self.rules(position) <= MENDABLE | SALVAGEABLE
+        return not all(_is_mendable(finding) or finding.rule in SALVAGEABLE for finding in self.at.get(position, ()))
 
     def spares_some(self, position: int) -> bool:
         """Whether the entry at that byte has no other error than one that leaves the records before it."""
-        rules = self.rules(position)
-        return bool(rules & SALVAGEABLE) and rules <= PROVED | SALVAGEABLE
+        others = [finding for finding in self.at.get(position, ()) if not _is_proved(finding)]
+        return bool(others) and all(finding.rule in SALVAGEABLE for finding in others)
 
     def take(self, begin: int, end: int) -> list[Finding]:
         """The first finding of each place from byte ``begin`` to ``end``; they are forgotten."""
         taken = [self.at.pop(position) for position in sorted(self.at) if begin <= position < end]
-        return [next((f for f in found if f.rule not in MENDABLE), found[0]) for found in taken]
+        return [next((f for f in found if not _is_mendable(f)), found[0]) for found in taken]
 
 
 class Errors:

@@ -22,7 +22,7 @@ from kseg.indexes import IndexBuilder
 from kseg.kernel import BatchColumns
 from kseg.log_format import INT32_MAX
 from kseg.read_back import ReadBackError, compare
-from kseg.runs import sound_chunks
+from kseg.runs import Reach, sound_chunks
 from kseg.safe_output import Staged, refuse_existing, sync_folder, writing
 from kseg.segment import SegmentReader
 from kseg.storage import Source, base_offset_of, open_range, open_source
@@ -106,7 +106,7 @@ def transcribe(
     with SegmentReader(source, report=damage) as reader:
         transcoder = Transcoder(plan.sources, plan.target, plan.codec, plan.rebatch, write, tally)
         done = source.start
-        for chunk in sound_chunks(reader, damage):
+        for chunk in sound_chunks(reader, damage, Reach(base_offset_of(source.name), damage)):
             damage.check()
             transcoder.take(chunk)
             if plan.rebatch is None:
@@ -123,7 +123,7 @@ def transcribe(
         log.flush()
         unreadable = _unreadable(tally.source)
         with SegmentReader(open_source(tally.source), report=unreadable) as again:
-            proof.compare(sound_chunks(again, unreadable))
+            proof.compare(sound_chunks(again, unreadable, Reach(base_offset_of(tally.source), unreadable)))
 
 
 def refuse_size(tally: Conversion) -> None:

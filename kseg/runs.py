@@ -8,11 +8,12 @@ from itertools import chain
 from typing import Any
 
 from kseg import encoder, kernel, survey
+from kseg.checks import base_by, beyond_finding, is_misplaced, misplaced_finding
 from kseg.chunk import Chunk
 from kseg.deep_iteration import DeepIterator
 from kseg.findings import Finding, Report
-from kseg.kernel import BatchColumns
-from kseg.log_format import LOG_OVERHEAD
+from kseg.kernel import CRC_BAD, BatchColumns, clamped
+from kseg.log_format import INT32_MAX, LOG_OVERHEAD, SIZE_AT
 from kseg.segment import SegmentReader, Window
 
 Look = Callable[[BatchColumns], None]
@@ -29,16 +30,18 @@ def sound_chunks(
     opened: Callable[[Chunk], None] = _look_away,
     *,
     opener: DeepIterator | None = None,
+    mends: bool = False,
 ) -> Iterator[Chunk]:
     """The opened entries of a segment; those that are damaged or out of order are marked not intact.
 
     ``look`` sees each window's entries and ``opened`` each chunk's before their order is judged; they may mark some
-    themselves. ``opener`` is given where many short ranges are read: its columns and its room are made once.
+    themselves. With ``mends`` a base offset that is proved wrong is put right, in the window and its columns, and its
+    entry stays. ``opener`` is given where many short ranges are read: its columns and its room are made once.
     """
     opener = opener or DeepIterator(report)
     last_offset = -1
     faults: list[tuple[str, int, int, int]] = []
-    for window in _in_order(reader.windows(), report, look):
+    for window in _in_order(reader.windows(), report, look, mends):
         for chunk in opener.chunks(window):
             batches = chunk.batches
             opened(chunk)
@@ -49,8 +52,8 @@ def sound_chunks(
             yield chunk
 
 
-def _in_order(windows: Iterator[Window], report: Report, look: Look) -> Iterator[Window]:
-    """The windows, in which entries that are ahead of those behind them are marked not intact.
+def _in_order(windows: Iterator[Window], report: Report, look: Look, mends: bool) -> Iterator[Window]:
+    """The windows, in which entries that are ahead of those behind them, or misplaced, are marked not intact.
 
     Entries at a window's end, on which those of the next are to vote, wait for it in a window of their own.
     """
@@ -65,11 +68,11 @@ def _in_order(windows: Iterator[Window], report: Report, look: Look) -> Iterator
                 window, held = _copied((held, 0), (window, 0)), None
             else:
                 beyond = nothing if window is None else window.batches
-                _, last_offset = _mark_wrong(held.batches, last_offset, beyond, True, report)
+                _, last_offset = _mark_wrong(held, last_offset, beyond, True, report, mends)
                 yield held
                 held = None
         if window is not None:
-            stop, last_offset = _mark_wrong(window.batches, last_offset, nothing, False, report)
+            stop, last_offset = _mark_wrong(window, last_offset, nothing, False, report, mends)
             if stop < window.batches.count:
                 held = _copied((window, stop))
                 window.batches.count = stop
@@ -78,13 +81,61 @@ def _in_order(windows: Iterator[Window], report: Report, look: Look) -> Iterator
 
 
 def _mark_wrong(
-    batches: BatchColumns, last_offset: int, beyond: BatchColumns, final: bool, report: Report
+    window: Window, last_offset: int, beyond: BatchColumns, final: bool, report: Report, mends: bool
 ) -> tuple[int, int]:
-    wrong: list[tuple[int, int, int]] = []
+    batches = window.batches
+    wrong: list[tuple[int, int, int, bool]] = []
     stop, last_offset = survey.judge_order(batches, 0, last_offset, beyond, final, wrong)
-    for row, offset, previous in wrong:
-        report(_order_finding(batches, "ahead", row, offset, previous))
+    for row, offset, previous, proved in wrong:
+        if not proved:
+            report(_order_finding(batches, "ahead", row, offset, previous))
+            continue
+        report(misplaced_finding(batches, row, previous))
+        if mends:
+            _put_right(window, row, previous + 1)
+        else:
+            batches.intact[row] = 0
     return stop, last_offset
+
+
+def mark_beyond(batches: BatchColumns, ceiling: int, report: Report) -> int:
+    """Mark entries that reach that offset as not intact, but for those whose offsets are misplaced; returns how many."""
+    found = 0
+    for row in range(batches.count):
+        if batches.last_offset[row] < ceiling or batches.crc_state[row] == CRC_BAD:
+            continue
+        if row and is_misplaced(batches, row, batches, row + 1, batches.last_offset[row - 1]):
+            continue
+        batches.intact[row] = 0
+        found += 1
+        report(beyond_finding(batches, row, ceiling))
+    return found
+
+
+class Reach:
+    """A look at windows that marks what the indexes of a segment can't hold; ``name`` is the offset in its name."""
+
+    def __init__(self, name: int | None, report: Report) -> None:
+        self._name = name
+        self._report = report
+        self._base = -1
+
+    def __call__(self, batches: BatchColumns) -> None:
+        for row in range(batches.count):
+            if self._base >= 0:
+                break
+            if batches.crc_state[row] != CRC_BAD:
+                self._base = base_by(batches, row, self._name)
+        if self._base >= 0:
+            mark_beyond(batches, self._base + INT32_MAX + 1, self._report)
+
+
+def _put_right(window: Window, row: int, offset: int) -> None:
+    """Give an entry another base offset, as if it had been read so."""
+    batches, at = window.batches, window.batches.at[row]
+    window.view[at : at + SIZE_AT] = offset.to_bytes(SIZE_AT, "big")
+    batches.last_offset[row] += offset - clamped(batches.base_offset[row])
+    batches.base_offset[row] = offset
 
 
 def _copied(*parts: tuple[Window, int]) -> Window:

@@ -2,8 +2,8 @@
 
 An entry is kept when its CRC holds, it opens to its last record, its offsets are in order, and no check of
 ``kseg validate`` has an error to say of it. It is copied byte for byte. Mended is only what the file itself proves, or
-what no data hangs on: the size or magic that the CRC proves, the largest timestamp that the records prove, and leader
-epochs in disorder, which no CRC covers and which become -1, "unknown".
+what no data hangs on: the size or magic that the CRC proves, the base offset that the neighbours prove, the largest
+timestamp that the records prove, and leader epochs in disorder, which no CRC covers and which become -1, "unknown".
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kseg.log_format import (
 )
 from kseg.losses import SALVAGEABLE, Errors, Findings, Lost, Mended, Partial, Salvaged, Tell, message, offsets_of
 from kseg.record_checks import RECORD_CHECKS
-from kseg.runs import sound_chunks
+from kseg.runs import mark_beyond, sound_chunks
 from kseg.salvage_records import Fresh, fresh_entry, has_readable_records
 from kseg.segment import SegmentReader, Window
 from kseg.storage import Source
@@ -87,7 +87,7 @@ class Salvage:
 
     def _judged(self, reader: SegmentReader) -> Iterator[Window]:
         """The windows, in which what is not to be kept is marked as if its CRC were bad."""
-        for chunk in sound_chunks(reader, self.findings, self._mark_misfits, self._spare):
+        for chunk in sound_chunks(reader, self.findings, self._mark_misfits, self._spare, mends=True):
             self._judge_records(chunk)
             if chunk.stop == chunk.batches.count:
                 self._judge_batches(chunk.window)
@@ -124,16 +124,8 @@ class Salvage:
 
     def _mark_misfits(self, batches: BatchColumns) -> None:
         """Mark entries past the ceiling before the order of offsets is judged: those behind would seem to go back."""
-        if self._ceiling is None:
-            return
-        for row in range(batches.count):
-            if batches.last_offset[row] >= self._ceiling and batches.crc_state[row] != CRC_BAD:
-                batches.intact[row] = 0
-                self._tally.misfits += 1
-                begin, last = batches.position[row], batches.last_offset[row]
-                delta = last - kernel.clamped(batches.base_offset[row])
-                facts = {"delta": delta, "why": f"it ends at offset {last}, and its segment before {self._ceiling}"}
-                self.findings(Finding("invalid-offset-range", begin, begin + batches.size[row], facts=facts))
+        if self._ceiling is not None:
+            self._tally.misfits += mark_beyond(batches, self._ceiling, self.findings)
 
     def _judge_batches(self, window: Window) -> None:
         """The checks over entries, so far as they know errors, over what is still to be kept."""
@@ -252,7 +244,11 @@ class Salvage:
 
     def _salvaged(self, fresh: Fresh, batches: BatchColumns, row: int) -> bytes:
         position, tally = batches.position[row], self._tally
-        finding = next(one for one in self.findings.at.pop(position) if one.rule in SALVAGEABLE)
+        found = self.findings.at.pop(position)
+        finding = next(one for one in found if one.rule in SALVAGEABLE)
+        for mended in found:
+            if mended.rule not in SALVAGEABLE:
+                self._tell_mended(mended, batches, row)
         behind = fresh.last_offset + 1
         first, last = (behind, batches.last_offset[row]) if behind <= batches.last_offset[row] else (None, None)
         tally.salvaged += 1

@@ -2,6 +2,7 @@
 
 cimport cython
 
+from kseg.checks cimport is_misplaced
 from kseg.encoder cimport headers_end
 from kseg.kernel cimport BatchColumns, RecordColumns, clamped
 from kseg.stretch cimport same
@@ -23,7 +24,10 @@ cpdef (int, Py_ssize_t) run_from(
     BatchColumns batches, Py_ssize_t row, Py_ssize_t stop, long long target, bint copies
 ) except *
 
-@cython.locals(count=cython.Py_ssize_t, low=cython.longlong, high=cython.longlong, follows=cython.bint)
+@cython.locals(
+    count=cython.Py_ssize_t, low=cython.longlong, high=cython.longlong, follows=cython.bint, columns=BatchColumns,
+    following=cython.Py_ssize_t,
+)
 cpdef (Py_ssize_t, long long) judge_order(
     BatchColumns batches, Py_ssize_t row, long long last_offset, BatchColumns beyond, bint final, list wrong
 ) except *

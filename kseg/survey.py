@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from kseg import log_format
+from kseg.checks import is_misplaced
 from kseg.encoder import headers_end
 from kseg.kernel import CRC_BAD, BatchColumns, RecordColumns, clamped
 from kseg.stretch import same
@@ -74,27 +75,40 @@ def run_from(batches: BatchColumns, row: int, stop: int, target: int, copies: bo
 def judge_order(
     batches: BatchColumns, row: int, last_offset: int, beyond: BatchColumns, final: bool, wrong: list[Any]
 ) -> tuple[int, int]:
-    """Mark entries from ``row`` on that are ahead of those behind them as not intact, and put them on ``wrong``.
+    """Put entries from ``row`` on whose base offset is wrong on ``wrong``: (row, offset, previous offset, whether proved).
 
-    Against an entry with a base offset that is too high (it is outside the CRC) all behind it would seem to go back,
-    so the next AHEAD entries vote on each that leaves a gap or reaches into the next: those it would cost, against
-    those that go on from it. They stand in ``batches`` and then ``beyond``. Unless ``final``, it stops at the first
-    entry that has not that many behind it: returns its row, and the last offset before it.
+    Proved is what ``checks.is_misplaced`` says of it. What is not is marked as not intact: against an entry with a base
+    offset that is too high (it is outside the CRC) all behind it would seem to go back, so the next AHEAD entries vote
+    on each that leaves a gap or reaches into the next: those it would cost, against those that go on from it. They
+    stand in ``batches`` and then ``beyond``. Unless ``final``, it stops at the first entry that has not that many
+    behind it: returns its row, and the last offset before it.
     """
     count = batches.count
     while row < count:
         low = header_offset(batches, row)
         high = batches.last_offset[row]
-        if batches.crc_state[row] == BAD or not batches.intact[row] or low <= last_offset or high < low:
+        if batches.crc_state[row] == BAD or not batches.intact[row] or high < low:
             row += 1
             continue
         follows = low == last_offset + 1
+        if not follows:
+            if row + 1 == count and not final:
+                return row, last_offset
+            columns, following = (batches, row + 1) if row + 1 < count else (beyond, 0)
+            if is_misplaced(batches, row, columns, following, last_offset):
+                wrong.append((row, batches.base_offset[row], last_offset, True))
+                last_offset += 1 + high - low
+                row += 1
+                continue
+        if low <= last_offset:
+            row += 1
+            continue
         if not follows or row + 1 == count or header_offset(batches, row + 1) <= high:
             if not final and row + LOOK_AHEAD >= count:
                 return row, last_offset
             if cost_of(batches, row, last_offset, beyond) > (1 if follows else 0):
                 batches.intact[row] = 0
-                wrong.append((row, low, last_offset))
+                wrong.append((row, low, last_offset, False))
                 row += 1
                 continue
         last_offset = high

@@ -18,10 +18,10 @@ ORDER = """
     codec_libraries snappy_blocks lz4_frames zstd_frames compression
     findings settings pace storage safe_output folders
     checksums kernel records heads tape search resync segment
-    splitting stretch encoder survey chunk gather deep_iteration markers rows
+    splitting stretch encoder checks survey chunk gather deep_iteration markers rows
     side_reading indexes producer_snapshot txn_index index_files checkpoint_files metadata_files side_files file_stamps
     dump reading
-    checks record_checks kraft_snapshot segment_watch index_checks validate sweep_state parallel rule_docs
+    record_checks kraft_snapshot segment_watch index_checks validate sweep_state parallel rule_docs
     counting stats stats_levels
     batch_packer records_builder runs read_back transcode conversion_plan rewrite rewrite_jobs convert
     losses salvage_records epoch_repair salvage repair_segment repair
