@@ -69,6 +69,9 @@ class History:
         # Positions, in the window at hand, of entries whose base offset is known to be wrong.
         self.misplaced: set[int] = set()
         self.misnamed = False
+        # Of opened entries, the last offset so far, and the first of a wrapper that came first.
+        self.last_opened = -1
+        self.first_opened = -1
         self.base = -1  # what the offsets of the segment's indexes count from
         # As check_producers counts them: one loop runs ahead of the other by a window.
         self.gaps = 0
@@ -88,6 +91,8 @@ def follows(before: History, after: History) -> bool:
     Offsets aside: the first entry of the later part is to be run through check_offsets by itself.
     """
     if 0 <= after.first_leader_epoch < before.leader_epoch:
+        return False
+    if 0 <= after.first_opened <= before.last_opened:
         return False
     if after.base != before.base and after.highest_offset - INT32_MAX > before.base:
         return False

@@ -2,6 +2,7 @@
 
 cimport cython
 
+from kseg.checks cimport History
 from kseg.kernel cimport BatchColumns, clamped
 
 
@@ -22,3 +23,9 @@ cpdef check_control_records(chunk, limits, report)
 
 @cython.locals(batches=BatchColumns, row=cython.Py_ssize_t)
 cpdef check_header_keys(chunk, limits, report)
+
+@cython.locals(
+    batches=BatchColumns, offsets="long long[::1]", row=cython.Py_ssize_t, previous=cython.longlong,
+    last=cython.longlong, first=cython.longlong,
+)
+cpdef check_wrapper_order(chunk, History history, report)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kseg.checks import Limits, batch_finding
+from kseg.checks import History, Limits, batch_finding
 from kseg.chunk import Chunk
 from kseg.findings import Finding, Report
-from kseg.kernel import clamped
-from kseg.log_format import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
+from kseg.kernel import CRC_BAD, clamped
+from kseg.log_format import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
 
 
 def record_finding(rule: str, chunk: Chunk, i: int, **facts: Any) -> Finding:
@@ -58,6 +58,26 @@ def _report_disorder(chunk: Chunk, row: int, report: Report) -> None:
         if offsets[i] <= offsets[i - 1]:
             why = f"does not follow {offsets[i - 1]}"
             report(record_finding("record-offset-mismatch", chunk, i, why=why))
+
+
+def check_wrapper_order(chunk: Chunk, history: History, report: Report) -> None:
+    """``non-monotonic-offset`` of wrappers that begin before the entry in front of them ends: their headers don't say."""
+    batches, offsets = chunk.batches, chunk.records.offset
+    for row in range(chunk.first, chunk.stop):
+        if batches.crc_state[row] == CRC_BAD:
+            continue
+        previous, last = history.last_opened, batches.last_offset[row]
+        history.last_opened = last
+        if batches.magic[row] >= 2 or not batches.attributes[row] & CODEC_MASK:
+            continue
+        if not batches.record_total[row] or not batches.intact[row]:
+            continue
+        first = offsets[batches.first_record[row]]
+        if previous < 0:
+            history.first_opened = first
+        elif first <= previous < last:
+            note = ", of the first message in it"
+            report(batch_finding("non-monotonic-offset", batches, row, offset=first, previous=previous, note=note))
 
 
 def check_max_timestamps(chunk: Chunk, limits: Limits, report: Report) -> None:

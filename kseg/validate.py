@@ -16,7 +16,7 @@ from kseg.file_stamps import indexes_beside, stamps_of, unchanged
 from kseg.findings import RULES, Finding, Policy, Severity, Verdict
 from kseg.kraft_snapshot import SnapshotEnds
 from kseg.log_format import DEFAULT_MAX_MESSAGE_BYTES
-from kseg.record_checks import RECORD_CHECKS
+from kseg.record_checks import RECORD_CHECKS, check_wrapper_order
 from kseg.segment import SegmentReader, Window
 from kseg.segment_watch import SegmentFacts
 from kseg.storage import SegmentFile, Source, base_offset_of, is_snapshot, open_source
@@ -303,6 +303,7 @@ def run_checks(
                 summary.records += chunk.records.count
                 for record_check in RECORD_CHECKS:
                     record_check(chunk, limits, tally)
+                check_wrapper_order(chunk, history, tally)
                 if ends:
                     ends.take(chunk)
                 watch(chunk)

@@ -260,6 +260,20 @@ def test_a_base_offset_that_its_neighbours_prove_wrong(name: str, by: int, tmp_p
     assert {finding.position for finding in found} == {place.at}
 
 
+@pytest.mark.parametrize("by", [-1, 1, 2])
+def test_validate_blames_the_wrapper_that_repair_drops(by: int, tmp_path: Path) -> None:
+    """Where a wrapper begins its header does not say: two that overlap are found when they are opened."""
+    source = tmp_path / FIRST
+    data = (SEGMENTS / "2.8.2-v1-gzip" / FIRST).read_bytes()
+    place = entries(data)[2]
+    source.write_bytes(put(data, place.at, base_offset=get(data, place.at, "base_offset") + by))
+    told: list[Lost] = []
+    repair(str(source), None, Plan(dry_run=True), told.append)
+    found = errors_in(source)
+    assert [(finding.rule, finding.position) for finding in found] == [(what.rule, what.position) for what in told]
+    assert [finding.rule for finding in found] == ["non-monotonic-offset"]
+
+
 @pytest.mark.parametrize("rebatch", [None, 4096])
 @pytest.mark.parametrize("name", ["4.3.0-v2-none", "2.8.2-v1-none", "2.8.2-v1-gzip"])
 def test_a_last_entry_past_the_reach_of_the_indexes(name: str, rebatch: int | None, tmp_path: Path) -> None:
