@@ -85,7 +85,8 @@ class Place:
 
     @classmethod
     def of(cls, file: str) -> Place:
-        return cls(file, *topic_partition(file))
+        topic, partition = topic_partition(file)
+        return cls(_text(file), topic and _text(topic), partition)
 
 
 class RecordRows:
@@ -265,6 +266,11 @@ def from_rows(columns: Sequence[Column], found: Sequence[rows.Row]) -> pa.Record
     return pyarrow.RecordBatch.from_arrays(arrays, schema=schema(columns))
 
 
+def _text(text: str) -> str:
+    """Of a file name that is no UTF-8 what JSON Lines say, too: Arrow takes no surrogates."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
 def _value(column: Column, row: rows.Row) -> Any:
     if column.type == "timestamp":
         stored: int | None = row.get(column.name)
@@ -274,4 +280,6 @@ def _value(column: Column, row: rows.Row) -> Any:
     if column.name.endswith(_MILLISECONDS):
         return row.get(column.name.removesuffix(_MILLISECONDS))
     value = row.get(column.name)
+    if type(value) is str:
+        return _text(value)
     return to_json(value) if column.type == "object" and value is not None else value

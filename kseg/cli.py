@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
@@ -20,7 +21,7 @@ from kseg import cli_options, pace
 from kseg.cli_audit import audit
 from kseg.cli_convert import convert
 from kseg.cli_diff import diff
-from kseg.cli_messages import FAILED, FOUND, Notes, fail, note
+from kseg.cli_messages import FAILED, FOUND, Notes, fail, heard, note, silence
 from kseg.cli_recovery import recovery
 from kseg.cli_repair import repair
 from kseg.cli_stats import stats
@@ -43,21 +44,29 @@ _FAIL_ON = click.Choice(["error", "warning", "info", "never"])
 class Commands(click.Group):
     """Click ends with 1 where contract says 2, and shows tracebacks; here 1 means findings, and only that."""
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # The reader has what it wanted (head, less). Click would end with 1.
+            silence(sys.stdout)
+            return 0
+
     def main(self, *args: Any, **kwargs: Any) -> Any:
         kwargs["standalone_mode"] = False
+        if sys.stderr is None:
+            # Closed: the next file to be opened must not become it.
+            sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         try:
             code = super().main(*args, **kwargs)
         except click.exceptions.Exit as error:
             code = error.exit_code
         except click.ClickException as error:
-            error.show()
+            with heard():
+                error.show()
             code = FAILED
         except click.Abort:
             code = fail("interrupted")
-        except BrokenPipeError:
-            # The reader has what it wanted (head, less): the rest must not fail at exit either.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            code = 0
         except KsegError as error:
             code = fail(str(error))
         except (OSError, MemoryError) as error:
@@ -66,6 +75,11 @@ class Commands(click.Group):
             if os.environ.get("KSEG_DEBUG"):
                 raise
             code = fail(f"internal error, please report it: {type(error).__name__}: {error} (KSEG_DEBUG=1 shows more)")
+        try:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except OSError:
+            silence(sys.stdout)  # what it could not take was told: the interpreter would end with 120
         sys.exit(code)
 
 
@@ -88,13 +102,13 @@ def _time(context: click.Context, parameter: click.Parameter, text: str | None) 
     """ISO 8601 (without a zone: UTC) or epoch milliseconds, as epoch milliseconds."""
     if text is None:
         return None
-    if text.lstrip("-").isdigit():
+    if re.fullmatch(r"-?[0-9]{1,19}", text) and abs(int(text)) < 1 << 63:
         return int(text)
     from datetime import UTC, datetime
 
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise click.BadParameter("give ISO 8601, as 2024-05-01T12:00:00Z, or epoch milliseconds") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

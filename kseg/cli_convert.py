@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kseg import cli_options
-from kseg.cli_messages import FAILED, FOUND, Notes, fail, note
+from kseg.cli_messages import FAILED, FOUND, Notes, fail, note, telling
 
 if TYPE_CHECKING:
     from kseg.conversion import Conversion
@@ -58,7 +58,8 @@ def convert(
             from kseg.spark.conversions import convert_through
 
             result = convert_through(pool, source, target, plan, notes)
-    _SUMMARIES[format_name](result)
+    with telling():
+        _SUMMARIES[format_name](result)
     if result.left_out:
         more = len(result.left_out) - LISTED
         note(f"not copied: {', '.join(result.left_out[:LISTED])}{f' and {more} more' if more > 0 else ''}")

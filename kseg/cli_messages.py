@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, TextIO
 
 import click
+
+from kseg.errors import KsegError
 
 if TYPE_CHECKING:
     from kseg.findings import Finding
@@ -17,7 +23,38 @@ def note(line: str) -> None:
     """Print one line, ``kseg:`` before it."""
     from kseg.escapes import escape_controls
 
-    click.echo(f"kseg: {escape_controls(line)}", err=True)
+    with heard():
+        click.echo(f"kseg: {escape_controls(line)}", err=True)
+
+
+@contextmanager
+def heard() -> Iterator[None]:
+    """What is said on stderr may find nobody, a full disk or a pipe's end: that changes no outcome."""
+    try:
+        yield
+    except OSError:
+        silence(sys.stderr)
+
+
+@contextmanager
+def telling() -> Iterator[None]:
+    """Results on stdout of work that is done: it stays done where the reader has gone. Raises KsegError for a full disk."""
+    try:
+        yield
+    except BrokenPipeError:
+        silence(sys.stdout)
+    except OSError as error:
+        silence(sys.stdout)
+        raise KsegError(f"standard output: {error.strerror or error}; the work itself is done") from error
+
+
+def silence(stream: TextIO | None) -> None:
+    """Have a stream that can't be written to take whatever comes, or what it still holds would fail at the end."""
+    with suppress(OSError):
+        if stream is not None:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
 
 
 def fail(line: str) -> int:

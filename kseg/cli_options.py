@@ -7,7 +7,14 @@ from typing import Any
 
 import click
 
-paths = click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+
+def _once(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    if given.count("-") > 1:
+        raise click.BadParameter("standard input can be read once: give - once")
+    return given
+
+
+paths = click.argument("paths", metavar="PATH...", nargs=-1, required=True, callback=_once)
 output = click.option(
     "-o", "--output", metavar="FILE", help="Write there instead of stdout; it appears whole or not at all."
 )

@@ -39,19 +39,18 @@ def recovery(
     from kseg.storage import refuse_as_output
 
     refuse_as_output(output, paths)
-    failed = False
     total = Total()
 
     def plans() -> Iterator[LogDirPlan | PartitionPlan]:
-        nonlocal failed
         for path in paths:
             try:
                 yield from plan(path, Asked(clean, index_interval))
             except KsegError as error:
-                failed = bool(fail(str(error)))
+                fail(str(error))
+                total.unread += 1
 
     with destination(output) as out:
         writer(PLAN_FORMATS, format_name)(total.counted(plans()), total, out)
-    if failed:
+    if total.unread:
         return FAILED
     return FOUND if total.lost_bytes or total.failing else 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from kseg.cli_messages import FAILED, FOUND, fail, note
+from kseg.cli_messages import FAILED, FOUND, fail, note, telling
 
 if TYPE_CHECKING:
     from kseg.losses import Lost, Salvaged
@@ -48,9 +50,12 @@ def repair(source: str, target: str | None, format_name: str, output: str | None
     plan = Plan(**options, policy=policy)
     refuse_as_output(output, [source] if target is None else [source, target])
     with destination(output) as out, shown(total_size(find_segments(source))) as progress:
-        report = _REPORTS[format_name](out)
+        sink = _Sink(out)
+        report = _REPORTS[format_name](sink)
         result = run(source, target, plan, report.tell, progress)
         report.finish(result, plan)
+        with telling() if out is sys.stdout else nullcontext():
+            sink.finish()
     if result.left_out:
         note(f"not copied: {', '.join(result.left_out)}")
     for folder, producer_id, offset in result.open_transactions:
@@ -60,10 +65,31 @@ def repair(source: str, target: str | None, format_name: str, output: str | None
     return FAILED if result.failed else FOUND if result.lost else 0
 
 
+class _Sink:
+    """Takes the report while the work goes on, which is not to end with a full disk or a reader that goes."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._error: OSError | None = None
+
+    def write(self, text: str) -> None:
+        if self._error is None:
+            try:
+                self._out.write(text)
+            except OSError as error:
+                self._error = error
+
+    def finish(self) -> None:
+        """Raises OSError if not all of it could be written."""
+        if self._error is not None:
+            raise self._error
+        self._out.flush()
+
+
 class _Text:
     """A line for each stretch as it is met, and at the end one for each file and one for all."""
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: _Sink) -> None:
         self._out = out
 
     def tell(self, what: Lost) -> None:
@@ -75,7 +101,8 @@ class _Text:
             self._line(f"{one.source if plan.dry_run or not one.target else one.target}: {_counts(one, plan)}")
         if len(result.segments) > 1:
             self._line(f"in all: {_counts(_total(result), plan)}")
-        self._line(_verdict(_total(result)))
+        unread = f"; partitions that could not be read: {len(result.failed)}" if result.failed else ""
+        self._line((_verdict(_total(result)) if result.segments else "nothing was looked at") + unread)
 
     def _line(self, text: str) -> None:
         from kseg.escapes import escape_controls
@@ -118,7 +145,7 @@ def _total(result: Result) -> Salvaged:
 class _JsonLines:
     """``kind="lost"``, ``"mended"``, ``"salvaged"`` as they are met, a ``"segment"`` for each file, one ``"summary"``."""
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: _Sink) -> None:
         self._out = out
 
     def tell(self, what: Lost) -> None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO, cast
+from typing import Any, BinaryIO, NoReturn, TextIO, cast
 
 from kseg.errors import KsegError
 
@@ -95,7 +95,14 @@ def console(out: TextIO) -> Any:
     from rich.console import Console
 
     # A pipe has no width: lines are left whole there.
-    return Console(file=out, highlight=False, markup=False, emoji=False, width=None if out.isatty() else 400)
+    shown: Any = Console(file=out, highlight=False, markup=False, emoji=False, width=None if out.isatty() else 400)
+    shown.on_broken_pipe = _broken_pipe
+    return shown
+
+
+def _broken_pipe() -> NoReturn:
+    """rich would end the process with 1."""
+    raise BrokenPipeError
 
 
 def binary(out: TextIO) -> BinaryIO:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from kseg.broker_reading import Piece, RefusedError, last_entry, read_end
 from kseg.errors import UnreadableError
 from kseg.log_format import INT64_MAX
+from kseg.storage import base_offset_of
 
 #: Told of each step: its action, the file's name, and why.
 Tell = Callable[[str, str, str], None]
@@ -24,16 +25,24 @@ class Folder:
     """The names in a folder, changed as the broker would change them; the folder itself stays as it is.
 
     ``files`` has for each name the path where its bytes stand now, None for an index that is yet to be made.
+    ``no_files`` says what else has the name of a segment.
     """
 
     def __init__(self, path: str, tell: Tell) -> None:
         self._tell = tell
         self.files: dict[str, str | None] = {}
+        self.no_files: dict[str, str] = {}
         try:
             with os.scandir(path) as found:
-                self.files.update((entry.name, entry.path) for entry in found if entry.is_file())
+                for entry in found:
+                    if entry.is_file():
+                        self.files[entry.name] = entry.path
+                    elif base_offset_of(entry.name) is not None:
+                        self.no_files[entry.name] = "a folder" if entry.is_dir() else "a link that leads to no file"
         except OSError as error:
             raise UnreadableError(f"{path}: {error.strerror or error}") from error
+        for name, what in sorted(self.no_files.items()):
+            tell("pass-over", name, f"it is {what}")
 
     def offset(self, name: str) -> int:
         """The offset in a name that must have one. Raises RefusedError."""

@@ -136,7 +136,8 @@ class _Loading:
         """Without a topic id the log is taken for a stray of a topic that was never written to (KAFKA-16234)."""
         path = self._files.get(_TOPIC_ID)
         if path is None:
-            lost = sum((survey(piece.path, piece.begin, piece.end) for piece in self._pieces.values()), NOTHING_LOST)
+            pieces = [piece for piece in self._pieces.values() if piece.size]  # an empty one may only be planned
+            lost = sum((survey(piece.path, piece.begin, piece.end) for piece in pieces), NOTHING_LOST)
             self.tell("mark-stray", why=f"there is no {_TOPIC_ID}", lost=lost)
             return
         try:
@@ -286,9 +287,10 @@ class _Loading:
                 why = f"the log's end, {self._log_end}, is below its start, {log_start}"
                 self._delete_segments(list(self._pieces), why)
         if not self._pieces:
-            self.tell(
-                "create-segment", file_name(log_start), "no segment is left" if emptied else "there is no segment"
-            )
+            name = file_name(log_start)
+            if self._folder.no_files.get(name) == "a folder":
+                raise _OfflineError(name, "a folder stands where a segment is to begin")
+            self.tell("create-segment", name, "no segment is left" if emptied else "there is no segment")
             self._log_end = log_start
         self._log_start = max(log_start, next(iter(self._pieces), log_start))
         return emptied

@@ -17,7 +17,7 @@ Plans = Iterable[LogDirPlan | PartitionPlan]
 
 @dataclass(slots=True)
 class Total:
-    """Counts over all plans, complete once they are used up."""
+    """Counts over all plans, complete once they are used up; ``unread`` are PATHs that there is no plan for."""
 
     log_dirs: int = 0
     partitions: int = 0
@@ -25,6 +25,7 @@ class Total:
     failing: int = 0
     lost_bytes: int = 0
     lost_records: int = 0
+    unread: int = 0
 
     def counted(self, plans: Plans) -> Iterator[LogDirPlan | PartitionPlan]:
         for plan in plans:
@@ -140,6 +141,9 @@ def _lost_text(lost: Lost) -> str:
 def summary_line(total: Total) -> str:
     """One line for a person."""
     fails = f"; the broker can't take {total.failing}" if total.failing else ""
+    fails += f"; could not be read: {total.unread}" if total.unread else ""
+    if not total.partitions:
+        return f"no partition was looked at{fails}"
     if not total.lost_bytes:
         return f"nothing would be lost: {total.partitions} partitions{fails}"
     return (

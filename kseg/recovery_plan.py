@@ -17,6 +17,7 @@ ACTIONS: Mapping[str, str] = {
     "create-segment": "begin an empty segment",
     "hide-records": "take the log's end for lower than it is: records behind it are read by nobody",
     "keep-tail": "append behind bytes that are no entry: who reads on gets the two mixed, or stops",
+    "pass-over": "take no notice of it: it is no file, or a link that leads to none",
     "delete-file": "delete a file beside the log",
     "rename-swap": "give a .swap file its final name",
     "delete-snapshot": "delete a producer snapshot",

@@ -206,7 +206,8 @@ class _Pool:
         self._progress = progress
         self._done = context.Value("q", 0)
         self._told = 0
-        self._stop = context.Event()
+        # Without a lock: who ends while he holds one would keep the others from ending.
+        self._stop = context.RawValue("b", 0)
         self._executor = ProcessPoolExecutor(
             jobs, mp_context=context, initializer=_begin, initargs=(self._done, self._stop, os.getpid())
         )
@@ -216,7 +217,7 @@ class _Pool:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
-            self._stop.set()
+            self._stop.value = 1
         self._executor.shutdown(wait=True, cancel_futures=True)
 
     def submit(self, work: Callable[..., Any], *args: Any) -> Future[Any]:
@@ -243,26 +244,23 @@ class _Pool:
 
 # What a process of a pool has of its pool.
 _counter: Any = None
-_stopped: Any = None
 
 
 def _begin(counter: Any, stopped: Any, parent: int) -> None:
-    global _counter, _stopped
-    _counter, _stopped = counter, stopped
+    global _counter
+    _counter = counter
     # Ctrl-C reaches all of them, and the first one sees to it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=_end_with, args=(parent, stopped), daemon=True).start()
 
 
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.5)
+def _end_with(parent: int, stopped: Any) -> None:
+    """Whatever is half written lies in a folder that the parent removes."""
+    while os.getppid() == parent and not stopped.value:
+        time.sleep(0.1)
     os._exit(2)
 
 
 def _tell(count: int) -> None:
-    """Progress, and the occasion to stop."""
-    if _stopped.is_set():
-        raise KsegError("stopped")
     with _counter.get_lock():
         _counter.value += count

@@ -62,7 +62,7 @@ class Source:
         except (OSError, MemoryError):
             raise
         except Exception as error:  # of a URL's file system
-            raise OSError(_why(error)) from error
+            raise OSError(_reason(error, self.name)) from error
         self._position += count
         pace.pause_for(count)
         return count
@@ -90,7 +90,7 @@ class Source:
         return True
 
     def close(self) -> None:
-        if self._raw is not sys.stdin.buffer:
+        if self.name != STDIN:
             self._raw.close()
 
     def __enter__(self) -> Source:
@@ -111,6 +111,8 @@ def open_source(path: str | os.PathLike[str] | BinaryIO) -> Source:
         return Source(getattr(path, "name", "<stream>"), path, None)
     name = os.fspath(path)
     if name == STDIN:
+        if sys.stdin is None:
+            raise UnreadableError("standard input is closed")
         return Source(STDIN, sys.stdin.buffer, None)
     if _URL.match(name):
         return _open_url(name)
@@ -132,6 +134,15 @@ def _open_url(url: str) -> Source:
         return Source(url, filesystem.open(path, "rb"), size)
 
 
+def _reason(error: Exception, url: str) -> str:
+    """One line. Drivers raise what they like, and some say only the URL again: then its class and cause say more."""
+    text = " ".join((getattr(error, "strerror", None) or str(error)).split())
+    if text and text not in url:
+        return text
+    cause = error.__cause__ or error.__context__
+    return ": ".join([type(error).__name__, *([" ".join(str(cause).split()) or type(cause).__name__] if cause else [])])
+
+
 @contextmanager
 def _remote(url: str) -> Iterator[tuple[Any, str]]:
     """The file system of a URL, and the path on it. What either raises then becomes UnreadableError."""
@@ -144,11 +155,7 @@ def _remote(url: str) -> Iterator[tuple[Any, str]]:
     except (KsegError, MemoryError):
         raise
     except Exception as error:  # each file system has its own: NoCredentialsError, EndpointConnectionError, …
-        raise UnreadableError(f"{url}: {_why(error)}") from error
-
-
-def _why(error: Exception) -> str:
-    return getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+        raise UnreadableError(f"{url}: {_reason(error, url)}") from error
 
 
 def base_offset_of(name: str) -> int | None:

@@ -89,7 +89,7 @@ def test_every_action_is_met(tmp_path: Path) -> None:
         plan = plan_partition(str(folder), scene.start())
         shutil.rmtree(folder)
         done |= {step.action for step in plan.steps}
-    assert set(ACTIONS) - done == {"offline", "delete-folder"}
+    assert set(ACTIONS) - done == {"offline", "delete-folder", "pass-over"}
 
 
 def test_a_damaged_segment_costs_all_behind_it(tmp_path: Path) -> None:
