@@ -282,15 +282,27 @@ def is_folder(path: str) -> bool:
 
 
 def walk_folders(path: str) -> Iterator[tuple[Path, list[str]]]:
-    """A folder and all below it, by name, each with the names of its files, sorted. Raises UnreadableError."""
+    """A folder and all below it, by name, each with the names of its files, sorted. Raises UnreadableError.
+
+    Links are followed, as a broker follows them, but no folder is walked twice.
+    """
+    root = os.path.join(os.path.realpath(path), "")
+    seen = {root}
+
+    def is_new(folder: str) -> bool:
+        real = os.path.join(os.path.realpath(folder), "")
+        # What lies below the root is walked by its own name; what is above holds the root.
+        again = real in seen or (os.path.islink(folder) and (real.startswith(root) or root.startswith(real)))
+        seen.add(real)
+        return not again
 
     def failed(error: OSError) -> None:
         # A topic may be deleted meanwhile: its folders are renamed.
         if not isinstance(error, FileNotFoundError) or error.filename == path:
             raise UnreadableError(f"{error.filename}: {error.strerror or error}") from error
 
-    for folder, folders, names in os.walk(path, onerror=failed):
-        folders.sort()
+    for folder, folders, names in os.walk(path, onerror=failed, followlinks=True):
+        folders[:] = [name for name in sorted(folders) if is_new(os.path.join(folder, name))]
         yield Path(folder), sorted(names)
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from kseg.storage import find_segments
+
 ROOT = Path(__file__).parents[1]
 SEGMENTS = ROOT / "fixtures" / "segments"
 DAMAGED = ROOT / "fixtures" / "findings" / "crc-mismatch"
@@ -28,6 +30,17 @@ def kseg(*arguments: object, cwd: Path | None = None, stdin: bytes = b"") -> sub
 
 def rows(*arguments: object) -> list[dict[str, Any]]:
     return [json.loads(line) for line in kseg("dump", "--format", "jsonl", *arguments).stdout.split("\n") if line]
+
+
+def test_links_are_followed_once(tmp_path: Path) -> None:
+    """A broker follows a linked partition, and so do all verbs; a loop of links ends."""
+    partition, log_dir = tmp_path / "disk" / "orders-0", tmp_path / "logs"
+    shutil.copytree(SEGMENTS / "4.3.0-v2-none", partition)
+    log_dir.mkdir()
+    (log_dir / "orders-0").symlink_to(partition)
+    (log_dir / "itself").symlink_to(log_dir)
+    (partition / "up").symlink_to("..")
+    assert [file.path for file in find_segments(str(log_dir))] == [str(log_dir / "orders-0" / f"{0:020}.log")]
 
 
 def test_a_sound_segment_is_0_and_a_damaged_one_1() -> None:
