@@ -102,7 +102,9 @@ class _Text:
         if len(result.segments) > 1:
             self._line(f"in all: {_counts(_total(result), plan)}")
         unread = f"; partitions that could not be read: {len(result.failed)}" if result.failed else ""
-        self._line((_verdict(_total(result)) if result.segments else "nothing was looked at") + unread)
+        self._line(
+            (_verdict(_total(result), len(result.missing)) if result.segments else "nothing was looked at") + unread
+        )
 
     def _line(self, text: str) -> None:
         from kseg.escapes import escape_controls
@@ -127,9 +129,11 @@ def _counts(one: Salvaged, plan: Plan) -> str:
     )
 
 
-def _verdict(one: Salvaged) -> str:
+def _verdict(one: Salvaged, missing: int) -> str:
     some = one.lost_ranges or one.salvaged
-    lost = f"stretches lost: {one.lost_ranges} ({one.lost_bytes} bytes)" if some else "nothing is lost"
+    nothing = "nothing is lost of the segments that are there" if missing else "nothing is lost"
+    lost = f"stretches lost: {one.lost_ranges} ({one.lost_bytes} bytes)" if some else nothing
+    lost += f"; offsets are missing between segments: {missing}" if missing else ""
     salvaged = f"; salvaged in part: {one.salvaged}" if one.salvaged else ""
     return f"{lost}; entries mended: {one.mended}{salvaged}"
 
@@ -143,7 +147,7 @@ def _total(result: Result) -> Salvaged:
 
 
 class _JsonLines:
-    """``kind="lost"``, ``"mended"``, ``"salvaged"`` as they are met, a ``"segment"`` for each file, one ``"summary"``."""
+    """Of ``kind`` "lost", "mended", "salvaged", "missing" as they are met, a "segment" for each file, one "summary"."""
 
     def __init__(self, out: _Sink) -> None:
         self._out = out
@@ -161,7 +165,7 @@ class _JsonLines:
             self._object({**row, "target": None} if plan.dry_run else row)
         counts = _total(result)
         totals = {name: getattr(counts, name) for name in _TOTALS}
-        self._object({"kind": "summary", "files": len(result.segments), **totals})
+        self._object({"kind": "summary", "files": len(result.segments), **totals, "missing": len(result.missing)})
 
     def _object(self, row: dict[str, Any]) -> None:
         from kseg.record_lines import to_json

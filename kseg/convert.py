@@ -33,6 +33,7 @@ from kseg.folders import (
 from kseg.rewrite import DamagedError, Report, index_paths, txn_index_path
 from kseg.rewrite_jobs import Pair, convert_segments
 from kseg.safe_output import refuse_existing, whole_folder
+from kseg.side_files import refuse_side_file
 from kseg.storage import STDIN
 from kseg.transcode import WrongVersionError
 from kseg.validate import Progress, no_progress
@@ -91,6 +92,7 @@ def convert_by(work: Work, source: str, target: str, plan: Plan) -> Result:
     goal = Path(os.path.abspath(target))
     refuse_overlap(source, goal)
     if not os.path.isdir(source):
+        refuse_side_file(source)
         refuse_folder(goal, source)
         refuse_own_files(source, (goal, *index_paths(goal), txn_index_path(goal)))
         return _convert_alone(work, source, goal, plan)

@@ -71,7 +71,8 @@ class _Whole:
             self._enter(folder)
             if self._checks and base_offset_of(name) is not None:
                 self._newest = result
-                self._checks.take(name, result.facts, grown=file.active and self._moved_on(result))
+                grown = file.active and self._moved_on(result)
+                self._checks.take(name, result.facts, grown=grown, zeros="zero-tail" in result.summary.rules)
                 if result.facts is not None:
                     result = replace(result, verdicts=tuple(_explained(result, result.facts, self._checks)))
             elif self._checks:

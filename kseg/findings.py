@@ -57,7 +57,7 @@ _TABLE = (
     # K1: framing
     Rule("K101", "truncated-tail", _E, "the last entry is cut short: {why}",
          "Ends the log here in silence; recovery truncates the rest."),
-    Rule("K102", "zero-tail", _I, "{bytes} bytes of zeros at the end: preallocated, never written",
+    Rule("K102", "zero-tail", _I, "{bytes} bytes of zeros at the end, as preallocation leaves them",
          "Ends the log here in silence; recovery or a clean stop cuts them off."),
     Rule("K103", "invalid-size", _E, "the size field says {size}: {why}", _TRUNCATES),
     Rule("K104", "unknown-magic", _E, "magic {magic}: {why}",

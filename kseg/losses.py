@@ -55,6 +55,13 @@ class Partial(Lost):
     last_kept_offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class Missing(Lost):
+    """Offsets between a segment of a partition and the next one; nothing of the source was left out for it."""
+
+    kind: ClassVar[str] = "missing"
+
+
 #: Told of each lost or mended stretch, in the order of the file (a leader epoch may be told one entry late).
 Tell = Callable[[Lost], None]
 
@@ -67,7 +74,8 @@ class Salvaged:
 
     ``first_lost_offset`` is the offset from which on the log is no longer what it was, None if nothing was lost.
     ``first_offset`` and ``last_offset`` are those of the kept entries. ``zeros`` are bytes of a preallocated tail,
-    ``misfits`` entries whose offsets lie past the segment's end.
+    ``lost_to`` is the source's byte behind the last lost stretch, ``misfits`` are entries whose offsets lie past the
+    segment's end.
     """
 
     source: str
@@ -82,6 +90,7 @@ class Salvaged:
     lost_bytes: int = 0
     lost_ranges: int = 0
     zeros: int = 0
+    lost_to: int = 0
     misfits: int = 0
     first_offset: int | None = None
     last_offset: int | None = None
@@ -102,6 +111,8 @@ class Findings:
 
     def __init__(self, file: str, policy: Policy) -> None:
         self.at: dict[int, list[Finding]] = {}
+        # What the policy calls less than an error: an entry that can't be read is left out all the same.
+        self._spared: dict[int, Finding] = {}
         self._file = file
         self.policy = policy
 
@@ -112,6 +123,8 @@ class Findings:
         # A rule that was lowered spares its entry; a proved field must be written right all the same.
         if severity >= Severity.ERROR or _is_proved(finding) or finding.rule == "zero-tail":
             self.at.setdefault(finding.position or 0, []).append(finding)
+        elif RULES[finding.rule].severity >= Severity.ERROR:
+            self._spared.setdefault(finding.position or 0, finding)
 
     def cost(self, position: int) -> bool:
         """Whether the entry at that byte, which opened as far as need be, has an error that can't be mended."""
@@ -124,8 +137,17 @@ class Findings:
 
     def take(self, begin: int, end: int) -> list[Finding]:
         """The first finding of each place from byte ``begin`` to ``end``; they are forgotten."""
-        taken = [self.at.pop(position) for position in sorted(self.at) if begin <= position < end]
-        return [next((f for f in found if not _is_mendable(f)), found[0]) for found in taken]
+        taken = {position: self.at.pop(position) for position in list(self.at) if begin <= position < end}
+        for position, finding in self._spared.items():
+            if begin <= position < end:
+                taken.setdefault(position, [finding])
+        self.forget(end)
+        return [next((f for f in taken[at] if not _is_mendable(f)), taken[at][0]) for at in sorted(taken)]
+
+    def forget(self, end: int) -> None:
+        """Reading is past that byte: what was spared up to it is of no more use."""
+        while self._spared and (first := next(iter(self._spared))) < end:
+            del self._spared[first]
 
 
 class Errors:

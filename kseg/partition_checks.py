@@ -45,6 +45,7 @@ class _History:
     start: int | None = None
     end: int | None = None
     name: str = ""
+    zeros: bool = False
     holes: bool = False
     thinned: bool = False
     epochs: list[EpochRun] = field(default_factory=list)
@@ -101,8 +102,8 @@ class PartitionChecks:
         """The log's, once all segments are taken; None where there is none."""
         return Extent(self._bases[0], self._history.end) if self._bases else None
 
-    def take(self, name: str, facts: SegmentFacts | None, *, grown: bool) -> None:
-        """The next segment. ``facts`` is None where it could not be read; ``grown``: it has since."""
+    def take(self, name: str, facts: SegmentFacts | None, *, grown: bool, zeros: bool) -> None:
+        """The next segment. ``facts`` is None where it could not be read; ``grown``: it has since; ``zeros`` end it."""
         base = base_offset_of(name) or 0
         history = self._history
         report = self._tell(name)
@@ -119,6 +120,7 @@ class PartitionChecks:
         else:
             history.end = base if facts.last_offset is None else max(base, facts.last_offset + 1)
         history.name = name
+        history.zeros = zeros
         if facts is not None:
             history.add(facts)
 
@@ -137,8 +139,9 @@ class PartitionChecks:
             report(Finding("segment-overlap", 0, None, begin, end - 1, overlap))
         elif base > end:
             holes = self._is_compacted(facts) or history.holes or facts.holes
-            rule = "offset-gap" if holes else "segment-gap"
-            why = self.why_missing(base - 1, facts)
+            rule = "offset-gap" if holes and not history.zeros else "segment-gap"
+            zeros = "lost, most likely: the zeros at its end stand where batches were"
+            why = zeros if history.zeros else self.why_missing(base - 1, facts)
             report(
                 Finding(rule, 0, 0, end, base - 1, {"first": end, "last": base - 1, "other": history.name, "why": why})
             )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kseg.errors import NotASegmentError, UnreadableError, UsageError
+from kseg.findings import Finding
 from kseg.folders import (
     LOG_NAME,
     PartitionFolder,
@@ -24,10 +25,11 @@ from kseg.folders import (
     refuse_own_files,
     refuse_replacing,
 )
-from kseg.losses import Lost, Salvaged, Tell
+from kseg.losses import Lost, Missing, Salvaged, Tell, message
 from kseg.repair_segment import Plan, repair_segment
 from kseg.rewrite import DamagedError, index_paths, txn_index_path
 from kseg.safe_output import refuse_existing, whole_folder
+from kseg.side_files import refuse_side_file
 from kseg.storage import STDIN, base_offset_of
 from kseg.txn_index import Transactions
 from kseg.validate import Progress, no_progress
@@ -47,13 +49,14 @@ class Result:
 
     ``left_out`` are files of a folder that are not in its copy. ``open_transactions`` are (partition folder, producer
     id, first offset) of those that have no end. ``failed`` says, a line each, which partitions of a log dir could not
-    be read; there is nothing of these.
+    be read; there is nothing of these. ``missing`` are offsets between segments, which nothing was left out for.
     """
 
     segments: list[Salvaged] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     open_transactions: list[tuple[str, int, int]] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
 
     @property
     def lost(self) -> bool:
@@ -112,10 +115,30 @@ class _Run:
                 segment = _all_lost(source, str(error), ceiling, self.tell)
             segment.target = str(target / name)
             segments.append(segment)
+            if ceiling is not None:
+                self._see_hole(partition, name, segment, ceiling)
         self.result.segments += segments
         if not self.plan.dry_run:
             self.result.open_transactions += [(target.name, *entry) for entry in txns.open.items()]
         return segments
+
+    def _see_hole(self, partition: PartitionFolder, name: str, segment: Salvaged, following: int) -> None:
+        """Tell of offsets from a segment's end to the next one, unless a loss at its end explains them."""
+        end = (base_offset_of(name) or 0) if segment.last_offset is None else segment.last_offset + 1
+        size = segment.bytes_before
+        if end >= following or (segment.lost_to == size > 0):
+            return
+        deleted = f"{end:020}.log.deleted"
+        why = (
+            f"{deleted} is there"
+            if deleted in partition.names
+            else "compacted away, deleted or lost, nothing tells which"
+        )
+        facts = {"first": end, "last": following - 1, "other": name, "why": why}
+        text = message(Finding("segment-gap", facts=facts))
+        missing = Missing(segment.source, size, size, end, following - 1, "segment-gap", text)
+        self.tell(missing)
+        self.result.missing.append(missing)
 
 
 def repair(
@@ -139,6 +162,7 @@ def repair(
         refuse_overlap(source, goal)
     result = Result()
     if not os.path.isdir(source):
+        refuse_side_file(source)
         if target is not None:
             refuse_folder(goal, source)
             refuse_own_files(source, (goal, *index_paths(goal), txn_index_path(goal)))
@@ -179,7 +203,9 @@ def _all_lost(source: Path, why: str, ceiling: int | None, tell: Tell) -> Salvag
     size = source.stat().st_size
     last = None if ceiling is None else ceiling - 1
     tell(Lost(str(source), 0, size, base_offset, last, "lost-bytes", why))
-    return Salvaged(str(source), "", bytes_before=size, lost_bytes=size, lost_ranges=1, first_lost_offset=base_offset)
+    return Salvaged(
+        str(source), "", bytes_before=size, lost_bytes=size, lost_ranges=1, lost_to=size, first_lost_offset=base_offset
+    )
 
 
 def _still_true(name: str, segments: list[Salvaged]) -> bool:

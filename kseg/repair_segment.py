@@ -102,11 +102,14 @@ def _salvage(
     log: Staged | None, tally: Salvaged, plan: Plan, tell: Tell, ceiling: int | None, progress: Progress
 ) -> None:
     limits = limits_of(tally.source, Settings(policy=plan.policy))
+    following = ceiling
     if ceiling is None:
         named = _named_offset(tally)
         ceiling = None if named is None else named + INT32_MAX + 1
     out = None if log is None else log.file
-    salvage = Salvage(out, tally, limits, plan.policy, ceiling, tell, salvage_records=plan.salvage_records)
+    salvage = Salvage(
+        out, tally, limits, plan.policy, ceiling, tell, salvage_records=plan.salvage_records, following=following
+    )
     with open_source(tally.source) as source:
         salvage.run(source, progress)
     if tally.misfits > tally.kept:

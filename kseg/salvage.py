@@ -45,8 +45,8 @@ class Salvage:
     """Reads one segment and writes its sound entries to ``out``, which must be seekable (None: only look).
 
     ``ceiling`` is where the next segment begins, an offset that no entry may reach. Where there is none, it is what a
-    32-bit relative offset can't hold. With ``salvage_records`` an entry with a fault behind its CRC is not dropped but
-    written anew, with the records before the fault.
+    32-bit relative offset can't hold; ``following`` is given only in the first case. With ``salvage_records`` an entry
+    with a fault behind its CRC is not dropped but written anew, with the records before the fault.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class Salvage:
         tell: Tell,
         *,
         salvage_records: bool = False,
+        following: int | None = None,
     ) -> None:
         self.findings = Findings(tally.source, policy)
         self._out = out
@@ -66,6 +67,7 @@ class Salvage:
         self._limits = limits
         self._salvage_records = salvage_records
         self._ceiling = ceiling
+        self._following = following
         self._tell = tell
         self._history = History()
         self._covered = 0  # the source's byte behind the last kept entry
@@ -226,6 +228,7 @@ class Salvage:
         tally.kept += stop - row
         tally.last_offset = batches.last_offset[stop - 1]
         self._covered = end
+        self.findings.forget(end)
         if self._epochs is not None:
             self._epochs.take(batches, row, stop, written)
 
@@ -289,16 +292,21 @@ class Salvage:
     def _lose(self, finding: Finding, next_offset: int | None, *, alone: bool) -> None:
         tally = self._tally
         begin, end = finding.position or 0, finding.end or 0
-        if finding.rule == "zero-tail":
-            tally.zeros += end - begin
-            return
         low = self._limits.name_offset or 0 if tally.last_offset is None else tally.last_offset + 1
+        why = message(finding)
         first, last = offsets_of(finding, low, None if next_offset is None else next_offset - 1, alone)
+        if finding.rule == "zero-tail":
+            if self._following is None or self._following <= low:
+                tally.zeros += end - begin
+                return
+            first, last = low, self._following - 1
+            why += f"; but the next segment begins at offset {self._following}: they stand where batches were"
+        tally.lost_to = end
         tally.lost_ranges += 1
         tally.lost_bytes += end - begin
         if tally.first_lost_offset is None:
             tally.first_lost_offset = low
-        self._tell(Lost(tally.source, begin, end, first, last, finding.rule, message(finding)))
+        self._tell(Lost(tally.source, begin, end, first, last, finding.rule, why))
 
 
 def _copy(history: History) -> History:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kseg import checkpoint_files, index_files, metadata_files, producer_snapshot
-from kseg.errors import UnreadableError
+from kseg.errors import NotASegmentError, UnreadableError
 from kseg.findings import Report
 from kseg.indexes import OffsetEntry, TimeEntry
 from kseg.kernel import increment_sequence
@@ -230,6 +230,13 @@ def recognise(path: str) -> Recognised | None:
             base_offset = int(match[1]) if match.groups() else 0
             return Recognised(side, base_offset, fate or _fate_of_folder(os.path.basename(folder)))
     return None
+
+
+def refuse_side_file(path: str) -> None:
+    """Raises NotASegmentError for a file that by its name is none, whatever its bytes look like."""
+    known = recognise(path)
+    if known:
+        raise NotASegmentError(f"{path}: no Kafka log segment: by its name, {known.side.title}")
 
 
 def _without_suffix(name: str) -> tuple[str, str | None]:

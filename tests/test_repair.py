@@ -571,6 +571,55 @@ def test_a_damaged_folder(partition: Path, tmp_path: Path) -> None:
     assert rows[-1]["lost_bytes"] == place.size + 200
 
 
+@pytest.fixture
+def segments(tmp_path: Path) -> Path:
+    """A partition of several segments that go on from each other."""
+    return Path(shutil.copytree(SEGMENTS / "4.3.0-v2-none-segments", tmp_path / "orders-0"))
+
+
+def test_zeros_in_front_of_a_later_segment_are_a_loss(segments: Path) -> None:
+    """Nothing tells a page that was lost from one that was never written, but the offsets that the next segment lacks."""
+    log = segments / FIRST
+    data = log.read_bytes()
+    log.write_bytes(damage.zero(data, entries(data)[1].at, len(data)))
+    told: list[Lost] = []
+    assert repair(str(segments), None, Plan(dry_run=True), told.append).lost
+    assert [(what.kind, what.rule, what.position, what.offset, what.last_offset) for what in told] == [
+        ("lost", "zero-tail", 357, 8, 23)]  # fmt: skip
+    seen = CliRunner().invoke(main, ["validate", "--fail-on", "warning", "--format", "jsonl", str(segments)])
+    assert seen.exit_code == 1
+    (gap,) = [row for row in map(json.loads, seen.stdout.splitlines()) if row.get("rule") == "segment-gap"]
+    assert (gap["offset"], gap["last_offset"]) == (8, 23)
+    assert "zeros" in gap["message"]
+
+
+def test_a_missing_segment_is_told_and_is_no_damage(segments: Path) -> None:
+    """Retention or compaction may explain it; but that nothing is lost can't be said of the partition."""
+    (segments / f"{24:020}.log").rename(segments / f"{24:020}.log.deleted")
+    told = run(segments, "--dry-run", "--format", "jsonl")
+    assert told.exit_code == 0
+    first, *_, summary = map(json.loads, told.stdout.splitlines())
+    assert (first["kind"], first["offset"], first["last_offset"]) == ("missing", 24, 47)
+    assert summary["missing"] == 1
+    assert "nothing is lost of the segments that are there" in run(segments, "--dry-run").stdout
+
+
+def test_a_spared_fault_is_told_where_the_entry_goes_all_the_same() -> None:
+    """That no entry begins there would be a lie."""
+    told: list[Lost] = []
+    policy = Policy.parse(["crc-mismatch=ignore"])
+    repair(str(FINDINGS / "crc-mismatch" / FIRST), None, Plan(dry_run=True, policy=policy), told.append)
+    assert [what.rule for what in told] == ["crc-mismatch"]
+
+
+def test_side_files_are_no_logs_whatever_their_bytes(tmp_path: Path) -> None:
+    index = SEGMENTS / "2.8.2-v1-none" / f"{0:020}.index"
+    for verb in (["repair"], ["convert", "any-to-v2"]):
+        result = CliRunner().invoke(main, [*verb, str(index), str(tmp_path / "x.log")])
+        assert result.exit_code == 2
+        assert "offset index" in result.stderr
+
+
 def test_an_entry_in_the_next_segments_range_goes(tmp_path: Path) -> None:
     """The wrong one is that, and not all of the next segment."""
     source = tmp_path / "in-0"
