@@ -39,9 +39,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
 def log_from(first: int, count: int, value: bytes = VALUE) -> bytes:
-    """A log of ``count`` batches with one damaged byte."""
+    """A log of ``count`` batches, one of them with a damaged record."""
     data = b"".join(build_batch([PlainRecord(n, b"k", value)]) for n in range(first, first + count))
-    return damage.flip(data, len(data) // 2)
+    return damage.flip(data, len(data) // 2 + 100)
 
 
 @pytest.fixture
