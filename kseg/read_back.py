@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from typing import Any
 
 from kseg import survey
@@ -31,7 +32,11 @@ class _Records:
         """Have at least one record at hand; False at the end."""
         return self.at < self.end or next(self._runs, False)
 
-    def _all_runs(self, chunks: Iterator[Chunk], target: int) -> Iterator[bool]:
+    def close(self) -> None:
+        """Let go of the chunks: a generator that was left half-way and this hold each other, until they are collected."""
+        self._runs.close()
+
+    def _all_runs(self, chunks: Iterator[Chunk], target: int) -> Generator[bool, None, None]:
         for chunk in chunks:
             self.records, self.batches = chunk.records, chunk.batches
             for run in runs_of(chunk, target, copies=False):
@@ -46,7 +51,11 @@ def compare(source: Iterator[Chunk], result: Iterator[Chunk], target: int, expec
 
     Offset, timestamp and its type, key, value and headers are compared, as far as version ``target`` can hold them.
     """
-    left, right = _Records(source, target), _Records(result, target)
+    with closing(_Records(source, target)) as left, closing(_Records(result, target)) as right:
+        _compare(left, right, target, expected)
+
+
+def _compare(left: _Records, right: _Records, target: int, expected: int) -> None:
     done = 0
     while right.more():
         if not left.more():
