@@ -18,7 +18,7 @@ class ReadBackError(KsegError):
 
 
 class _Records:
-    """The sound records of a segment as runs that share a payload; ``run`` is the rest of the one at hand."""
+    """The sound records of a segment, run by run: of the one at hand ``records`` from ``at`` to ``end`` are left."""
 
     def __init__(self, chunks: Iterator[Chunk], target: int) -> None:
         self._runs = self._all_runs(chunks, target)
