@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := pyproject.toml setup.py $(wildcard kseg/*.py kseg/*.pxd kseg/spark/*.py)
+SOURCES := pyproject.toml setup.py $(wildcard kseg/*.py kseg/*/*.py kseg/*/*.pxd)
 
 .PHONY: demo test check interop fixtures findings peers docs bench bench-spark dist clean
 
@@ -48,7 +48,7 @@ dist: $(VENV)/.tested
 	$(BIN)/python -m build
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info kseg/*.so
+	rm -rf $(VENV) build dist *.egg-info kseg/*/*.so
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 
 from bench.measure import BenchError
-from kseg.log_format import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, RECORD_COUNT_AT
+from kseg.format.log_format import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, RECORD_COUNT_AT
 from tests.lab import maven
 
 KAFKA = "4.3.0"

@@ -1,3 +1,5 @@
-from kseg.cli import main
+"""``python -m kseg``."""
+
+from kseg.cli.main import main
 
 main(prog_name="kseg")

@@ -15,18 +15,19 @@ from types import ModuleType
 
 #: Plain Python modules that setup.py compiles, each with a .pxd of C types beside it where types help.
 COMPILED_MODULES = (
-    "kseg.checksums",
-    "kseg.kernel",
-    "kseg.splitting",
-    "kseg.checks",
-    "kseg.record_checks",
-    "kseg.segment_watch",
-    "kseg.stretch",
-    "kseg.encoder",
-    "kseg.survey",
-    "kseg.counting",
-    "kseg.gather",
-    "kseg.line_writer",
+    "kseg.format.checksums",
+    "kseg.format.kernel",
+    "kseg.format.neighbours",
+    "kseg.format.splitting",
+    "kseg.validation.checks",
+    "kseg.validation.record_checks",
+    "kseg.validation.segment_watch",
+    "kseg.format.stretch",
+    "kseg.format.encoder",
+    "kseg.format.survey",
+    "kseg.stats.counting",
+    "kseg.output.gather",
+    "kseg.dumping.line_writer",
 )
 
 
@@ -37,7 +38,8 @@ class _PlainSources:
     def find_spec(name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name not in COMPILED_MODULES:
             return None
-        return spec_from_file_location(name, Path(__file__).with_name(f"{name.rpartition('.')[2]}.py"))
+        module = Path(__file__).parent.joinpath(*name.split(".")[1:])
+        return spec_from_file_location(name, module.with_suffix(".py"))
 
 
 def choose() -> None:

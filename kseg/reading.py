@@ -6,14 +6,14 @@ import os
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from kseg.chunk import Chunk
-from kseg.deep_iteration import DECOMPRESSION_LIMIT, DeepIterator
+from kseg.beside.side_files import recognise
 from kseg.errors import UnreadableError, UsageError
+from kseg.files.storage import open_source
 from kseg.findings import Report, ignore
-from kseg.records import Record, RecordBatch, record_batch
-from kseg.segment import SegmentReader, Window
-from kseg.side_files import recognise
-from kseg.storage import open_source
+from kseg.log.chunk import Chunk
+from kseg.log.deep_iteration import DECOMPRESSION_LIMIT, DeepIterator
+from kseg.log.records import Record, RecordBatch, record_batch
+from kseg.log.segment import SegmentReader, Window
 
 
 class Segment:

@@ -18,7 +18,7 @@ from kseg.spark import session
 
 
 def _where(_: Iterable[int]) -> Iterable[str]:
-    from kseg import kernel
+    from kseg.format import kernel
 
     yield str(kernel.__file__)
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
-from kseg import compression, log_format
+from kseg.codecs import compression
+from kseg.format import log_format
 
 # Fields by name: (byte in the entry, struct code).
 _ALL = {

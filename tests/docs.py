@@ -12,10 +12,11 @@ from typing import Any
 
 import click
 
-from kseg import rows, rule_docs
-from kseg.cli import main
-from kseg.side_files import SIDE_FILES
-from tests.test_layers import ORDER
+from kseg.beside.side_files import SIDE_FILES
+from kseg.cli.main import main
+from kseg.log import rows
+from kseg.output import rule_docs
+from tests.test_layers import ENTRIES, HOUSE
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -46,17 +47,23 @@ def row_tables() -> str:
 
 
 def modules() -> str:
-    """Every module in its layer's order, with the first sentence of its docstring."""
+    """Every room from the ground up, and in it every module in its order: the first line of each docstring."""
     lines = ["| module | |", "|---|---|"]
-    for name in ORDER[:-2]:
-        docstring = (
-            ast.get_docstring(
-                ast.parse((ROOT / "kseg").joinpath(*name.split(".")).with_suffix(".py").read_text(encoding="utf-8"))
-            )
-            or ""
-        )
-        lines.append(f"| `{name}` | {docstring.splitlines()[0] if docstring else ''} |")
+    for room, names in HOUSE.items():
+        folder = ROOT / "kseg" / room
+        if room:
+            lines.append(f"| **`{room}/`** | **{_first_line(folder / '__init__.py')}** |")
+        lines += [
+            f"| `{name}` | {_first_line(folder / f'{name}.py')} |" for name in names.split() if name != "__init__"
+        ]
+    lines.append("| **front doors** | |")
+    lines += [f"| `{name}` | {_first_line(ROOT / 'kseg' / f'{name}.py')} |" for name in ENTRIES]
     return "\n".join(lines)
+
+
+def _first_line(source: Path) -> str:
+    docstring = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
+    return docstring.partition("\n")[0]
 
 
 def peers() -> str:

@@ -19,13 +19,13 @@ from typing import Any
 
 from crc32c import crc32c
 
-from kseg import rows
-from kseg.cross_checks import judged_together
+from kseg.beside.side_files import find_files
+from kseg.files.storage import SegmentFile
 from kseg.findings import RULES, Policy
-from kseg.parallel import validate_files
-from kseg.side_files import find_files
-from kseg.storage import SegmentFile
-from kseg.validate import Settings, Summary
+from kseg.log import rows
+from kseg.validation.cross_checks import judged_together
+from kseg.validation.parallel import validate_files
+from kseg.validation.validate import Settings, Summary
 from tests import damage
 from tests.damage import alter, entries, fix_crc, get, inflated, put, stored, with_inflated, with_payload
 

@@ -83,7 +83,7 @@ def test_a_file_without_permission(tmp_path: Path, command: str) -> None:
     path = tmp_path / FIRST
     path.write_bytes(SEGMENT.read_bytes())
     path.chmod(0)
-    program = "import os, sys; from kseg.cli import main\n"
+    program = "import os, sys; from kseg.cli.main import main\n"
     if os.geteuid() == 0:
         # Nobody may not even read this Python: one run before loads all that the next one needs.
         program += f"try: main(['{command}', '--format', 'jsonl', '-o', '{tmp_path / 'out'}', '{SEGMENT}'])\n"
@@ -95,7 +95,7 @@ def test_a_file_without_permission(tmp_path: Path, command: str) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_url_without_fsspec(command: str) -> None:
-    program = "import sys; sys.modules['fsspec'] = None; from kseg.cli import main; main()"
+    program = "import sys; sys.modules['fsspec'] = None; from kseg.cli.main import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", program, command, "s3://bucket/topic-0/00000000000000000000.log"],
         capture_output=True, text=True, timeout=60, check=False,

@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from kseg import checksums
+from kseg.format import checksums
 
 DATA = bytes(i * i * 7 + i >> 3 & 255 for i in range(700))
 LENGTHS = (*range(40), 63, 64, 65, 511, 512, 513, 600)
@@ -30,11 +30,11 @@ def test_the_table_gives_what_the_libraries_give(length: int) -> None:
 def test_crc32c_is_the_librarys_own_and_comes_without_its_package() -> None:
     """The package's import is a fifth of a short command's time; that the module's place may change is provided for."""
     check = "assert checksums.crc32c(b'123456789') == 0xE3069283"
-    program = f"import sys; from kseg import checksums; {check}; assert 'importlib.metadata' not in sys.modules"
+    program = f"import sys; from kseg.format import checksums; {check}; assert 'importlib.metadata' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
     elsewhere = (
         "import crc32c; from importlib.machinery import PathFinder; find = PathFinder.find_spec;"
         "PathFinder.find_spec = lambda name, *rest: None if name == 'crc32c._crc32c' else find(name, *rest);"
-        f"from kseg import checksums; {check}; assert checksums.crc32c is crc32c.crc32c"
+        f"from kseg.format import checksums; {check}; assert checksums.crc32c is crc32c.crc32c"
     )
     subprocess.run([sys.executable, "-c", elsewhere], check=True, timeout=60)

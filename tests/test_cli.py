@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kseg.storage import find_segments
+from kseg.files.storage import find_segments
 
 ROOT = Path(__file__).parents[1]
 SEGMENTS = ROOT / "fixtures" / "segments"
@@ -168,7 +168,7 @@ def test_standard_input_reads_as_a_file_does() -> None:
 
 def test_what_a_key_holds_can_not_steer_a_terminal(tmp_path: Path) -> None:
     """A record's value with escape sequences, bidi marks and C1 controls comes out as text in every format."""
-    from kseg.records_builder import PlainRecord, build_batch
+    from kseg.rewriting.records_builder import PlainRecord, build_batch
 
     evil = "\x1b]0;owned\x07 \x9b31m \u202e [red]x[/red]".encode()
     path = tmp_path / "00000000000000000000.log"

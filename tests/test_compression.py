@@ -17,9 +17,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kseg import compression
-from kseg.codec_libraries import Buffer, CodecError, DecompressionLimit, libraries
-from kseg.compression import CODECS, codec_name, compress
+from kseg.codecs import compression
+from kseg.codecs.compression import CODECS, codec_name, compress
+from kseg.codecs.libraries import Buffer, CodecError, DecompressionLimit, libraries
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 COMPRESSED = (GZIP, SNAPPY, LZ4, ZSTD)
@@ -396,7 +396,7 @@ BOMBS = {
 }
 MEASURE = """
 import re, resource, struct, time, zlib, cramjam, lz4.frame
-from kseg.compression import CodecError, compress, decompress
+from kseg.codecs.compression import CodecError, compress, decompress
 def chunk(block): return struct.pack(">i", len(block)) + block
 def peak(): return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 XERIAL, fromhex = b"\\x82SNAPPY\\0" + struct.pack(">ii", 1, 1), bytes.fromhex
@@ -481,11 +481,10 @@ def test_errors_survive_a_worker_process() -> None:
     assert (error.limit, str(error)) == (7, str(DecompressionLimit(7)))
 
 
-def testlibraries_are_imported_on_first_use() -> None:
+def test_libraries_are_imported_on_first_use() -> None:
     """They cost 34 ms, and `kseg --help` meets no batch."""
-    program = (
-        "import sys, kseg.compression; print(sorted({'lz4', 'cramjam', 'snappy', 'zstandard'} & sys.modules.keys()))"
-    )
+    found = "print(sorted({'lz4', 'cramjam', 'snappy', 'zstandard'} & sys.modules.keys()))"
+    program = f"import sys, kseg.codecs.compression; {found}"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert run.stdout.strip() == "[]"
 

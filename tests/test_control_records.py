@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kseg.control_records import ControlRecord, MalformedControlRecord, decode
+from kseg.format.control_records import ControlRecord, MalformedControlRecord, decode
 
 # name: (type id, hex of the value, what the message's JsonConverter writes)
 CASES = {

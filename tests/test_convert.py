@@ -14,22 +14,22 @@ from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kseg import records_builder
-from kseg.chunk import Chunk
-from kseg.cli import main
-from kseg.cli_convert import convert as command
-from kseg.conversion import Conversion
-from kseg.conversion_plan import Plan
-from kseg.convert import convert
+from kseg.beside.indexes import read_offset_index, read_time_index
+from kseg.cli.convert import convert as command
+from kseg.cli.main import main
 from kseg.errors import KsegError, UnreadableError, UsageError
-from kseg.indexes import read_offset_index, read_time_index
-from kseg.log_format import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
-from kseg.records import Header, Record
-from kseg.records_builder import PlainRecord, build_batch, build_message, build_wrapper
-from kseg.rewrite import DamagedError, index_paths, refuse_size
-from kseg.storage import SegmentFile
-from kseg.transcode import WrongVersionError
-from kseg.validate import Settings, validate_segment
+from kseg.files.storage import SegmentFile
+from kseg.format.log_format import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
+from kseg.log.chunk import Chunk
+from kseg.log.records import Header, Record
+from kseg.rewriting import records_builder
+from kseg.rewriting.conversion import Conversion
+from kseg.rewriting.conversion_plan import Plan
+from kseg.rewriting.convert import convert
+from kseg.rewriting.records_builder import PlainRecord, build_batch, build_message, build_wrapper
+from kseg.rewriting.rewrite import DamagedError, index_paths, refuse_size
+from kseg.rewriting.transcode import WrongVersionError
+from kseg.validation.validate import Settings, validate_segment
 from tests.lab import maven
 from tests.test_fixtures import FOLDERS, expected
 from tests.test_records_builder import LEGACY_CODECS, NOW, plain, read, record_lists

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from kseg import parallel
-from kseg.conversion import Conversion
-from kseg.conversion_plan import Plan
-from kseg.convert import convert
 from kseg.errors import KsegError
 from kseg.findings import Finding
-from kseg.records_builder import PlainRecord, build_message, build_wrapper
+from kseg.rewriting.conversion import Conversion
+from kseg.rewriting.conversion_plan import Plan
+from kseg.rewriting.convert import convert
+from kseg.rewriting.records_builder import PlainRecord, build_message, build_wrapper
+from kseg.validation import parallel
 from tests.test_convert_safety import PROGRAM, digest, write_log
 from tests.test_records_builder import NOW
 

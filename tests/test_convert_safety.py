@@ -18,26 +18,26 @@ from typing import Any
 
 import pytest
 
-from kseg.conversion_plan import Plan
-from kseg.convert import convert
 from kseg.errors import KsegError, UnreadableError
-from kseg.records_builder import PlainRecord, build_message
-from kseg.rewrite import index_paths
-from kseg.storage import SegmentFile
-from kseg.validate import Settings, validate_segment
+from kseg.files.storage import SegmentFile
+from kseg.rewriting.conversion_plan import Plan
+from kseg.rewriting.convert import convert
+from kseg.rewriting.records_builder import PlainRecord, build_message
+from kseg.rewriting.rewrite import index_paths
+from kseg.validation.validate import Settings, validate_segment
 
 NAME = "00000000000000000000.log"
 PROGRAM = """
 import sys
-from kseg.cli import main
-from kseg.cli_convert import convert
+from kseg.cli.main import main
+from kseg.cli.convert import convert
 main.add_command(convert)
 main(["convert", *sys.argv[1:]])
 """
 MAX_RSS = """
 import resource
-from kseg.conversion_plan import Plan
-from kseg.convert import convert
+from kseg.rewriting.conversion_plan import Plan
+from kseg.rewriting.convert import convert
 import sys
 convert(sys.argv[1], sys.argv[2], Plan.of("v0-to-v2"))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from kseg.conversion_plan import Plan
-from kseg.convert import convert
-from kseg.records_builder import PlainRecord, build_message, build_wrapper
+from kseg.rewriting.conversion_plan import Plan
+from kseg.rewriting.convert import convert
+from kseg.rewriting.records_builder import PlainRecord, build_message, build_wrapper
 from tests.lab import maven
 from tests.lab.oracle import Row
 from tests.test_fixtures import SEGMENTS, expected

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from kseg import parallel
-from kseg.cross_checks import judged_together
+from kseg.beside.side_files import find_files
 from kseg.findings import Severity
-from kseg.side_files import find_files
-from kseg.validate import FileResult, Settings
+from kseg.validation import parallel
+from kseg.validation.cross_checks import judged_together
+from kseg.validation.validate import FileResult, Settings
 from tests import damage
 
 SEGMENTS = Path(__file__).parents[1] / "fixtures" / "segments"

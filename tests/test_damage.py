@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from kseg.deep_iteration import DeepIterator
+from kseg.files.storage import SegmentFile, open_source
 from kseg.findings import Finding
-from kseg.log_format import LOG_OVERHEAD
-from kseg.segment import SegmentReader
-from kseg.storage import SegmentFile, open_source
-from kseg.validate import Settings, validate_segment
+from kseg.format.log_format import LOG_OVERHEAD
+from kseg.log.deep_iteration import DeepIterator
+from kseg.log.segment import SegmentReader
+from kseg.validation.validate import Settings, validate_segment
 from tests import damage
 from tests.damage import Place, entries, get, put
 
@@ -494,8 +494,8 @@ def test_a_wrong_name_does_not_hide_what_is_behind_damage(bench: Workbench) -> N
 
 MEASURED = """
 import json, resource, sys
-from kseg.storage import SegmentFile
-from kseg.validate import Settings, validate_segment
+from kseg.files.storage import SegmentFile
+from kseg.validation.validate import Settings, validate_segment
 summary = validate_segment(SegmentFile(sys.argv[1]), Settings()).summary
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 print(json.dumps([peak, summary.lost_bytes, summary.records, dict(summary.rules)]))

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kseg.checkpoint_files import LeaderEpoch
-from kseg.conversion_plan import Plan
-from kseg.convert import convert
-from kseg.differences import Difference
+from kseg.beside.checkpoint_files import LeaderEpoch
 from kseg.findings import Finding
-from kseg.leader_epochs import Lineage, truncation_offset
-from kseg.records_builder import PlainRecord, build_batch
-from kseg.replica import Replica
-from kseg.replica_diff import compare
+from kseg.replicas.differences import Difference
+from kseg.replicas.leader_epochs import Lineage, truncation_offset
+from kseg.replicas.replica import Replica
+from kseg.replicas.replica_diff import compare
+from kseg.rewriting.conversion_plan import Plan
+from kseg.rewriting.convert import convert
+from kseg.rewriting.records_builder import PlainRecord, build_batch
 from tests import damage
 from tests.test_cli import PLAIN, SEGMENTS, kseg
 from tests.test_stats import WITH_LOGS

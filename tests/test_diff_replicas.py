@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kseg.diff_output import JsonLinesWriter
-from kseg.replica import Replica
-from kseg.replica_diff import compare
+from kseg.output.diff import JsonLinesWriter
+from kseg.replicas.replica import Replica
+from kseg.replicas.replica_diff import compare
 from tests.lab import maven
 
 if TYPE_CHECKING:

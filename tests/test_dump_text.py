@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from kseg import control_records, dump_text
-from kseg.records import Header, Record, RecordBatch
+from kseg.dumping import dump_text
+from kseg.format import control_records
+from kseg.log.records import Header, Record, RecordBatch
 
 BATCH = RecordBatch(
     position=123,

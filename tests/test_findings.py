@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from kseg.files.storage import Source
 from kseg.findings import RULES, Finding
-from kseg.segment import SegmentReader
-from kseg.storage import Source
+from kseg.log.segment import SegmentReader
 from tests import make_findings
 from tests.make_findings import CASES, FINDINGS, SEGMENTS, WITHOUT_FILE
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from kseg.dump import dump_segment
-from kseg.dump_output import Rows, write_jsonl
+from kseg.dumping.dump import dump_segment
+from kseg.files.storage import SegmentFile
 from kseg.findings import Finding
-from kseg.output import View
-from kseg.storage import SegmentFile
-from kseg.validate import Settings, validate_segment
+from kseg.output.dump import Rows, write_jsonl
+from kseg.output.formats import View
+from kseg.validation.validate import Settings, validate_segment
 
 SEGMENTS = Path(__file__).parents[1] / "fixtures" / "segments"
 FOLDERS = sorted(path.parent for path in SEGMENTS.glob("**/expect.jsonl"))

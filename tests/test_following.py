@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from kseg.following import Follower
+from kseg.dumping.following import Follower
 from tests.test_cli import kseg
 from tests.test_fixtures import SEGMENTS
 from tests.writer import Writer

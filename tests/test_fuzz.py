@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kseg.checks import BATCH_CHECKS, History, Limits
-from kseg.deep_iteration import DeepIterator
 from kseg.errors import NotASegmentError
+from kseg.files.storage import Source
 from kseg.findings import RULES, Finding
-from kseg.record_checks import RECORD_CHECKS
-from kseg.records import record_batch
-from kseg.segment import SegmentReader
-from kseg.storage import Source
+from kseg.log.deep_iteration import DeepIterator
+from kseg.log.records import record_batch
+from kseg.log.segment import SegmentReader
+from kseg.validation.checks import BATCH_CHECKS, History, Limits
+from kseg.validation.record_checks import RECORD_CHECKS
 from tests import damage
 
 SEGMENTS = Path(__file__).parents[1] / "fixtures" / "segments"

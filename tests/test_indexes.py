@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from kseg.beside.indexes import IndexBuilder, read_offset_index, read_time_index
 from kseg.errors import KsegError
-from kseg.indexes import IndexBuilder, read_offset_index, read_time_index
-from kseg.kernel import BatchColumns
-from kseg.storage import base_offset_of
+from kseg.files.storage import base_offset_of
+from kseg.format.kernel import BatchColumns
 from tests.test_fixtures import FOLDERS
 from tests.test_records_builder import read
 

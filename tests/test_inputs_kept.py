@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from kseg.cli import main
+from kseg.cli.main import main
 from tests.test_cli import SEGMENTS
 from tests.test_repair import FIRST, SOUND, digests
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kseg import side_output
-from kseg.dump import dump_segment, dump_side_file
-from kseg.dump_output import write_text
-from kseg.output import View
-from kseg.side_files import recognise
+from kseg.beside.side_files import recognise
+from kseg.dumping.dump import dump_segment, dump_side_file
+from kseg.output import side as side_output
+from kseg.output.dump import write_text
+from kseg.output.formats import View
 from tests.lab import maven
 from tests.test_fixtures import FOLDERS
 

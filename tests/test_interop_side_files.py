@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kseg.side_files import recognise
+from kseg.beside.side_files import recognise
 from tests import damage
 from tests.lab import maven
 from tests.test_side_files import REAL, SMALL, walked

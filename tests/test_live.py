@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kseg import parallel
-from kseg.cli import main
+from kseg.cli.main import main
+from kseg.validation import parallel
 from tests.lab import maven
 
 pytestmark = [

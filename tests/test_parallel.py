@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kseg import parallel
-from kseg.records_builder import PlainRecord, build_batch
-from kseg.storage import SegmentFile
-from kseg.validate import FileResult, Settings
+from kseg.files.storage import SegmentFile
+from kseg.rewriting.records_builder import PlainRecord, build_batch
+from kseg.validation import parallel
+from kseg.validation.validate import FileResult, Settings
 
 BATCHES = 400
 

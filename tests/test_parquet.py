@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from kseg import arrow_rows, rows
-from kseg.dump import Filter, dump_segment
-from kseg.log_format import LAST_MILLISECOND
-from kseg.output import View
+from kseg.dumping.dump import Filter, dump_segment
+from kseg.format.log_format import LAST_MILLISECOND
+from kseg.log import rows
+from kseg.log.records import Header
+from kseg.output import arrow_rows
+from kseg.output.formats import View
 from kseg.reading import open_segment
-from kseg.records import Header
-from kseg.records_builder import PlainRecord, build_batch
+from kseg.rewriting.records_builder import PlainRecord, build_batch
 from tests.test_cli import kseg
 from tests.test_fixtures import FOLDERS, SEGMENTS, dumped, expected
 
@@ -52,7 +53,7 @@ def _text(value: bytes | None) -> str | None:
 def written(path: Path, deep: bool, keep: Filter | None = None) -> Any:
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw)
-    from kseg.parquet_output import write_parquet
+    from kseg.output.parquet import write_parquet
 
     write_parquet(dump_segment(str(path), deep=deep, keep=keep), out, View(deep, "auto", terminal=False))
     out.detach()

@@ -13,11 +13,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from kseg import dump_text, rows
-from kseg.dump import Run, dump_segment
-from kseg.escapes import escape_controls
-from kseg.line_writer import ENCODINGS, STEERING_END, Layout, LineBuffer, write_lines
-from kseg.record_lines import (
+from kseg.dumping import dump_text
+from kseg.dumping.dump import Run, dump_segment
+from kseg.dumping.line_writer import ENCODINGS, STEERING_END, Layout, LineBuffer, write_lines
+from kseg.dumping.record_lines import (
     encoded,
     json_layout,
     text_layout,
@@ -26,8 +25,10 @@ from kseg.record_lines import (
     write_json,
     write_text,
 )
-from kseg.records import Header, timestamp_type
-from kseg.records_builder import PlainRecord, build_batch, build_wrapper
+from kseg.escapes import escape_controls
+from kseg.log import rows
+from kseg.log.records import Header, timestamp_type
+from kseg.rewriting.records_builder import PlainRecord, build_batch, build_wrapper
 
 # What JSON or a terminal needs escaped, what no decoder may take, and the borders of what one must.
 PIECES = [

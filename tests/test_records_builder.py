@@ -10,14 +10,15 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from kseg import deep_iteration, log_format, rows
-from kseg.codec_libraries import CodecError
+from kseg.codecs.libraries import CodecError
 from kseg.errors import UsageError
+from kseg.files.storage import open_source
 from kseg.findings import Finding
-from kseg.records import Header, Record, RecordBatch, record_batch
-from kseg.records_builder import PlainRecord, build_batch, build_message, build_wrapper
-from kseg.segment import SegmentReader
-from kseg.storage import open_source
+from kseg.format import log_format
+from kseg.log import deep_iteration, rows
+from kseg.log.records import Header, Record, RecordBatch, record_batch
+from kseg.log.segment import SegmentReader
+from kseg.rewriting.records_builder import PlainRecord, build_batch, build_message, build_wrapper
 from tests.lab import maven
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

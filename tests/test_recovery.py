@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from kseg.cli import main
-from kseg.recovery import Start, plan_partition
-from kseg.recovery_plan import ACTIONS, FAILURES, PartitionPlan
+from kseg.cli.main import main
+from kseg.restart.plan import ACTIONS, FAILURES, PartitionPlan
+from kseg.restart.recovery import Start, plan_partition
 from tests import damage
 from tests.lab import maven
 from tests.lab.recovery_scenes import INDEX_INTERVAL, OFFLINE, REFUSED, SCENES, SOUND, TRANSACTIONS, Scene, log

@@ -15,25 +15,25 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from kseg import conversion_plan
-from kseg.cli import main
-from kseg.compression import codec_name
-from kseg.convert import convert
-from kseg.deep_iteration import CHUNK_ROWS
+from kseg.beside.indexes import read_offset_index
+from kseg.beside.txn_index import ABORTED_TXN, AbortedTxn, Transactions, read_txn_index
+from kseg.cli.main import main
+from kseg.codecs.compression import codec_name
 from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError
+from kseg.files.storage import SegmentFile
 from kseg.findings import RULES, Finding, Policy, Severity
-from kseg.indexes import read_offset_index
-from kseg.log_format import CODEC_MASK, LOG_OVERHEAD
-from kseg.losses import Lost, Mended
-from kseg.records import Header
-from kseg.records_builder import PlainRecord, build_batch, build_message
-from kseg.repair import repair
-from kseg.repair_segment import Plan
-from kseg.rewrite import DamagedError, index_paths
-from kseg.segment import WINDOW_SIZE
-from kseg.storage import SegmentFile
-from kseg.txn_index import ABORTED_TXN, AbortedTxn, Transactions, read_txn_index
-from kseg.validate import Settings, validate_segment
+from kseg.format.log_format import CODEC_MASK, LOG_OVERHEAD
+from kseg.log.deep_iteration import CHUNK_ROWS
+from kseg.log.records import Header
+from kseg.log.segment import WINDOW_SIZE
+from kseg.rewriting import conversion_plan
+from kseg.rewriting.convert import convert
+from kseg.rewriting.losses import Lost, Mended
+from kseg.rewriting.records_builder import PlainRecord, build_batch, build_message
+from kseg.rewriting.repair import repair
+from kseg.rewriting.repair_segment import Plan
+from kseg.rewriting.rewrite import DamagedError, index_paths
+from kseg.validation.validate import Settings, validate_segment
 from tests import damage
 from tests.damage import entries, get, put
 from tests.lab import maven

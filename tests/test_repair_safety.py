@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from kseg.errors import UnreadableError
-from kseg.records_builder import PlainRecord, build_batch
-from kseg.repair import repair
-from kseg.repair_segment import Plan
+from kseg.rewriting.records_builder import PlainRecord, build_batch
+from kseg.rewriting.repair import repair
+from kseg.rewriting.repair_segment import Plan
 from tests import damage
 from tests.test_convert_safety import failing_disk, small_disk
 from tests.test_repair import FIRST, digests
@@ -31,8 +31,8 @@ SECOND = "00000000000000002000.log"
 VALUE = damage.noise(200) * 10
 MAX_RSS = """
 import resource, sys
-from kseg.repair import repair
-from kseg.repair_segment import Plan
+from kseg.rewriting.repair import repair
+from kseg.rewriting.repair_segment import Plan
 repair(sys.argv[1], sys.argv[2], Plan())
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
@@ -155,7 +155,9 @@ def test_progress_is_shown_on_a_terminal(tmp_path: Path) -> None:
     log.write_bytes(b"".join(log_from(n * 100, 100) for n in range(200)))
     primary, secondary = pty.openpty()
     # How long a second's work is depends on the machine: here all work lasts.
-    at_once = "import sys, kseg.progress; kseg.progress.DELAY = 0; from kseg.cli import main; main(sys.argv[1:])"
+    at_once = (
+        "import sys, kseg.cli.progress; kseg.cli.progress.DELAY = 0; from kseg.cli.main import main; main(sys.argv[1:])"
+    )
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
     process = subprocess.Popen(
         [sys.executable, "-c", at_once, "repair", log, tmp_path / FIRST],

@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kseg import report_html, reports
 from kseg.findings import RULES, Finding, Policy, Rule, Severity, Verdict
-from kseg.validate import MAX_PER_RULE, FileResult, Summary, Tally
+from kseg.output import report_html, reports
+from kseg.validation.validate import MAX_PER_RULE, FileResult, Summary, Tally
 
 Writer = Callable[[Iterable[FileResult], Summary, TextIO], None]
 
@@ -427,7 +427,7 @@ def test_no_results_are_a_report_too(writer: Writer) -> None:
 
 def test_reports_are_imported_only_when_asked_for() -> None:
     """XML, HTML and hashing cost start-up time that a dump doesn't owe."""
-    code = "import sys, kseg, kseg.validate; print([m for m in sys.modules if m.startswith('kseg.report')])"
+    code = "import sys, kseg, kseg.validation.validate; print([m for m in sys.modules if m.startswith('kseg.report')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kseg.errors import KsegError, UsageError
-from kseg.safe_output import Staged, whole_file, whole_folder
+from kseg.files.safe_output import Staged, whole_file, whole_folder
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:

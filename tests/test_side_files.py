@@ -14,17 +14,17 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kseg.checkpoint_files import walk_leader_epochs, walk_offset_checkpoint
-from kseg.cli import main
+from kseg.beside.checkpoint_files import walk_leader_epochs, walk_offset_checkpoint
+from kseg.beside.index_files import walk_offset_index, walk_time_index
+from kseg.beside.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, TimeEntry
+from kseg.beside.metadata_files import properties
+from kseg.beside.producer_snapshot import ENTRY, HEADER, read_snapshot
+from kseg.beside.side_files import SIDE_FILES, SideFile, recognise, side_row
+from kseg.cli.main import main
 from kseg.errors import UnreadableError
+from kseg.files.storage import Source
 from kseg.findings import RULES, Finding
-from kseg.index_files import walk_offset_index, walk_time_index
-from kseg.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, TimeEntry
-from kseg.metadata_files import properties
-from kseg.producer_snapshot import ENTRY, HEADER, read_snapshot
 from kseg.reading import side_entries
-from kseg.side_files import SIDE_FILES, SideFile, recognise, side_row
-from kseg.storage import Source
 from tests import damage
 from tests.test_cli import kseg
 from tests.test_fixtures import FOLDERS

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from kseg import rows
+from kseg.log import rows
 from tests.test_cli import kseg
 from tests.test_fixtures import FOLDERS, SEGMENTS, dumped, expected
 from tests.test_parquet import as_json

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kseg.records_builder import PlainRecord, build_batch
+from kseg.rewriting.records_builder import PlainRecord, build_batch
 from tests.test_cli import MIXED, SEGMENTS, kseg
 from tests.test_spark_fleet import run
 

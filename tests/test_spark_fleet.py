@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from kseg.cli import main
+from kseg.cli.main import main
 from tests.test_cli import ROOT, SEGMENTS, kseg
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
@@ -60,8 +60,8 @@ def test_validate_weighs_and_fails_the_same(tmp_path: Path) -> None:
 
 def test_a_big_segment_is_split_where_there_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lone segment does not leave a cluster idle; its ranges are joined as those of processes are."""
-    from kseg import parallel
-    from kseg.records_builder import PlainRecord, build_batch
+    from kseg.rewriting.records_builder import PlainRecord, build_batch
+    from kseg.validation import parallel
 
     monkeypatch.setattr(parallel, "RANGE_SIZE", 4096)
     log = tmp_path / "00000000000000000000.log"

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kseg.conversion_plan import Plan
 from kseg.errors import KsegError
+from kseg.rewriting.conversion_plan import Plan
 from tests.test_cli import SEGMENTS
 from tests.test_spark_fleet import FINDINGS, on_spark, run
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from kseg.beside.indexes import IndexBuilder
 from kseg.errors import KsegError, UsageError
-from kseg.indexes import IndexBuilder
-from kseg.records_builder import PlainRecord, build_batch
-from kseg.segment import SegmentReader
-from kseg.storage import open_source
-from kseg.transactions import committed
+from kseg.files.storage import open_source
+from kseg.log.segment import SegmentReader
+from kseg.rewriting.records_builder import PlainRecord, build_batch
+from kseg.transactions.aborted import committed
 from tests.test_fixtures import SEGMENTS, dumped, expected
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from kseg import stats as stats_module
-from kseg.dump import dump_segment
-from kseg.records_builder import PlainRecord, build_batch
-from kseg.stats_levels import in_folder_order, levels, stats_of
-from kseg.stats_output import stats_row
-from kseg.storage import find_segments
-from kseg.validate import Settings
+from kseg.dumping.dump import dump_segment
+from kseg.files.storage import find_segments
+from kseg.output.stats import stats_row
+from kseg.rewriting.records_builder import PlainRecord, build_batch
+from kseg.stats import totals as stats_module
+from kseg.stats.levels import in_folder_order, levels, stats_of
+from kseg.validation.validate import Settings
 from tests.test_cli import DAMAGED, MIXED, PLAIN, SEGMENTS, kseg
 from tests.test_fixtures import FOLDERS, json_rows
 

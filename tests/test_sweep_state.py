@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from kseg import pace
-from kseg.cli import main
+from kseg.beside.side_files import find_files
+from kseg.cli.main import main
+from kseg.files import pace
 from kseg.findings import Policy, Severity
-from kseg.parallel import validate_files
-from kseg.records_builder import PlainRecord, build_batch
-from kseg.side_files import find_files
-from kseg.sweep_state import SweepState
-from kseg.validate import Settings
+from kseg.rewriting.records_builder import PlainRecord, build_batch
+from kseg.validation.parallel import validate_files
+from kseg.validation.sweep_state import SweepState
+from kseg.validation.validate import Settings
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 LONG_AGO = 1_700_000_000
@@ -165,7 +165,7 @@ def test_an_interrupted_sweep_goes_on(tmp_path: Path, by: signal.Signals) -> Non
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_the_rate_holds_for_all_processes_together(tmp_path: Path, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kseg import parallel
+    from kseg.validation import parallel
 
     monkeypatch.setattr(parallel, "RANGE_SIZE", 1000)
     monkeypatch.setattr(parallel, "PLAIN_SHARE", 1)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kseg.producer_snapshot import read_snapshot
-from kseg.txn_index import read_txn_index
+from kseg.beside.producer_snapshot import read_snapshot
+from kseg.beside.txn_index import read_txn_index
 from tests import damage
 
 SEGMENTS = Path(__file__).parents[1] / "fixtures" / "segments"

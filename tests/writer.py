@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kseg.records_builder import PlainRecord, build_batch
+from kseg.rewriting.records_builder import PlainRecord, build_batch
 
 
 class Writer:

@@ -4,8 +4,8 @@ import json
 import sys
 import time
 
-from kseg.deep_iteration import DeepIterator
 from kseg.findings import Finding
+from kseg.log.deep_iteration import DeepIterator
 from kseg.reading import open_segment
 
 

@@ -10,13 +10,13 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from kseg.dumping.growth import Mark, sound_end
 from kseg.errors import KsegError, UsageError
-from kseg.growth import Mark, sound_end
-from kseg.log_format import INT64_MAX
+from kseg.files.storage import is_snapshot, local_size, partition_of
+from kseg.format.log_format import INT64_MAX
 from kseg.spark.options import Options
 from kseg.spark.planning import Piece, Segment, Split, folders, isolated, packed, pieces_of
-from kseg.storage import is_snapshot, local_size, partition_of
-from kseg.transactions import Committed, committed
+from kseg.transactions.aborted import Committed, committed
 
 #: By partition, as ``orders-3``: the first offset that was not read. Of files that stand elsewhere the folder's path.
 Offsets = Mapping[str, int]

@@ -18,10 +18,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.window import Window
 
 from kseg.errors import KsegError
-from kseg.replica import Replica
-from kseg.replica_diff import compare, truncations
+from kseg.files.storage import find_segments, topic_partition
+from kseg.replicas.replica import Replica
+from kseg.replicas.replica_diff import compare, truncations
 from kseg.spark.pool import SparkPool
-from kseg.storage import find_segments, topic_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,24 +13,24 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kseg.conversion import Conversion
-from kseg.conversion_plan import Plan
-from kseg.convert import EXCUSED, Result, convert_by
-from kseg.folders import LOG_NAME
-from kseg.parallel import Pool
-from kseg.rewrite import Report, convert_segment, index_paths
-from kseg.rewrite_jobs import KeptFindings, Pair
-from kseg.safe_output import refuse_existing, sync_folder
+from kseg.files.folders import LOG_NAME
+from kseg.files.safe_output import refuse_existing, sync_folder
+from kseg.files.storage import find_segments, is_folder
+from kseg.rewriting.conversion import Conversion
+from kseg.rewriting.conversion_plan import Plan
+from kseg.rewriting.convert import EXCUSED, Result, convert_by
+from kseg.rewriting.rewrite import Report, convert_segment, index_paths
+from kseg.rewriting.rewrite_jobs import KeptFindings, Pair
 from kseg.spark import manifest
-from kseg.storage import find_segments, is_folder
-from kseg.validate import no_progress
+from kseg.validation.parallel import Pool
+from kseg.validation.validate import no_progress
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
 
 def convert_through(pool: Pool, source: str, target: str, plan: Plan, report: Report) -> Result:
-    """As ``kseg.convert.convert``, by a pool; a log dir's partitions appear once all segments are done."""
+    """As ``kseg.rewriting.convert.convert``, by a pool; a log dir's partitions appear once all segments are done."""
     staging = _Staging(pool, source, Path(os.path.abspath(target)), plan, report)
     try:
         result = convert_by(staging.take, source, target, plan)

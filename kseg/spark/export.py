@@ -15,13 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kseg.dump import Beginning, Entry, Filter, Item, Run, dump_segment
+from kseg.dumping.dump import Beginning, Entry, Filter, Item, Run, dump_segment
 from kseg.errors import UsageError
-from kseg.output import DUMP_FORMATS, View, destination, writer
-from kseg.rewrite_jobs import KeptFindings
-from kseg.safe_output import SUFFIX, whole_file, writing
+from kseg.files.safe_output import SUFFIX, whole_file, writing
+from kseg.files.storage import topic_partition
+from kseg.output.formats import DUMP_FORMATS, View, destination, writer
+from kseg.rewriting.rewrite_jobs import KeptFindings
 from kseg.spark import manifest
-from kseg.storage import topic_partition
 
 #: The formats that a segment can have a file in, with what the file's name ends in.
 SUFFIXES = {"jsonl": ".jsonl", "csv": ".csv", "text": ".txt", "hex": ".hex", "parquet": ".parquet"}
@@ -107,7 +107,7 @@ def output_name(source: str, suffix: str) -> str:
 
 def finish(export: Export, entries: Iterable[manifest.Entry]) -> None:
     """List what there is, in the order of the sources: ``_kseg/manifest.jsonl``."""
-    from kseg.record_lines import to_json
+    from kseg.dumping.record_lines import to_json
 
     with whole_file(Path(export.folder) / _KEPT / "manifest.jsonl") as out:
         for entry in entries:

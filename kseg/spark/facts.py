@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kseg.chunk import Chunk
-from kseg.compression import codec_name
-from kseg.kernel import CRC_BAD, BatchColumns
-from kseg.log_format import CODEC_MASK, DELETE_HORIZON, NO_TIMESTAMP
-from kseg.rows import Row
-from kseg.storage import SegmentFile
-from kseg.validate import FileResult, Settings, validate_segment
+from kseg.codecs.compression import codec_name
+from kseg.files.storage import SegmentFile
+from kseg.format.kernel import CRC_BAD, BatchColumns
+from kseg.format.log_format import CODEC_MASK, DELETE_HORIZON, NO_TIMESTAMP
+from kseg.log.chunk import Chunk
+from kseg.log.rows import Row
+from kseg.validation.validate import FileResult, Settings, validate_segment
 
 
 @dataclass(slots=True)

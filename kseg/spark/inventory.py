@@ -8,15 +8,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kseg import rows
-from kseg.arrow_rows import BATCH_ROWS, from_rows, schema
-from kseg.cross_checks import judged_together
-from kseg.parallel import Pool
-from kseg.safe_output import whole_file
+from kseg.files.safe_output import whole_file
+from kseg.files.storage import SegmentFile, local_size
+from kseg.log import rows
+from kseg.output.arrow_rows import BATCH_ROWS, from_rows, schema
 from kseg.spark.facts import result_and_row
 from kseg.spark.views import VIEWS
-from kseg.storage import SegmentFile, local_size
-from kseg.validate import FileResult, Settings
+from kseg.validation.cross_checks import judged_together
+from kseg.validation.parallel import Pool
+from kseg.validation.validate import FileResult, Settings
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from kseg.errors import UsageError
+from kseg.files.safe_output import whole_file, writing
 from kseg.findings import Finding
-from kseg.safe_output import whole_file, writing
 
 _ASKED = "asked.json"
 

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 )
 
 from kseg.errors import UsageError
-from kseg.rows import Column
+from kseg.log.rows import Column
 from kseg.spark.views import VIEWS, columns_of
 
 #: A split's bytes, about: a task costs 10 to 60 ms, and its records stay well within an executor's memory.

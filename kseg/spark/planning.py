@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise, zip_longest
 
-from kseg import ranges
+from kseg.dumping import ranges
 from kseg.errors import UsageError
-from kseg.spark.options import Limits, Options
-from kseg.storage import (
+from kseg.files.storage import (
     STDIN,
     SegmentFile,
     base_offset_of,
@@ -21,7 +20,8 @@ from kseg.storage import (
     open_source,
     topic_partition,
 )
-from kseg.transactions import Committed, committed
+from kseg.spark.options import Limits, Options
+from kseg.transactions.aborted import Committed, committed
 
 #: What opening one more file costs, in bytes of reading: a split of tiny files does not become one of thousands.
 FILE_COST = 256 * 1024

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from kseg.errors import KsegError
-from kseg.validate import Progress, no_progress
+from kseg.validation.validate import Progress, no_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,20 +6,21 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kseg import kernel, rows
-from kseg.arrow_rows import BATCH_ROWS, Place, RecordRows, from_rows, payload_runs
-from kseg.deep_iteration import DeepIterator
-from kseg.dump import Filter
+from kseg.dumping.dump import Filter
 from kseg.errors import KsegError
+from kseg.files.storage import open_range, open_source
 from kseg.findings import RULES, Finding, Severity, Verdict
-from kseg.records import record_batch
-from kseg.segment import SegmentReader, Window
+from kseg.format import kernel
+from kseg.log import rows
+from kseg.log.deep_iteration import DeepIterator
+from kseg.log.records import record_batch
+from kseg.log.segment import SegmentReader, Window
+from kseg.output.arrow_rows import BATCH_ROWS, Place, RecordRows, from_rows, payload_runs
 from kseg.spark.facts import segment_row
 from kseg.spark.options import Limits, Options
 from kseg.spark.planning import Piece, Split
 from kseg.spark.views import VIEWS
-from kseg.storage import open_range, open_source
-from kseg.validate import Settings, policy_for, validate_segment
+from kseg.validation.validate import Settings, policy_for, validate_segment
 
 if TYPE_CHECKING:
     import pyarrow as pa

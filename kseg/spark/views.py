@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 
-from kseg import rows
-from kseg.arrow_rows import widened
 from kseg.errors import UsageError
-from kseg.rows import Column
+from kseg.log import rows
+from kseg.log.rows import Column
+from kseg.output.arrow_rows import widened
 
 #: Null in the row of a record; in permissive mode damage has a row of its own.
 _DAMAGE = Column("damage", "text", "what is wrong at this position; null for a record")

@@ -22,17 +22,17 @@ from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from kseg.beside.indexes import IndexBuilder
 from kseg.errors import KsegError, UsageError
+from kseg.files.safe_output import refuse_existing, sync_folder, writing
+from kseg.files.storage import open_source
 from kseg.findings import RULES, Finding, Severity, Verdict
-from kseg.indexes import IndexBuilder
-from kseg.log_format import INT32_MAX, NO_TIMESTAMP
-from kseg.records import Header
-from kseg.records_builder import PlainRecord, build_batch, codec_id
-from kseg.rewrite import index_paths
-from kseg.safe_output import refuse_existing, sync_folder, writing
-from kseg.segment import SegmentReader
+from kseg.format.log_format import INT32_MAX, NO_TIMESTAMP
+from kseg.log.records import Header
+from kseg.log.segment import SegmentReader
+from kseg.rewriting.records_builder import PlainRecord, build_batch, codec_id
+from kseg.rewriting.rewrite import index_paths
 from kseg.spark.pool import told
-from kseg.storage import open_source
 
 if TYPE_CHECKING:
     import pyarrow as pa

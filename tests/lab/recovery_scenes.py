@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kseg.indexes import OFFSET_ENTRY
-from kseg.recovery import Start
+from kseg.beside.indexes import OFFSET_ENTRY
+from kseg.restart.recovery import Start
 from tests import damage
 
 SOUND = Path(__file__).parents[2] / "fixtures" / "segments" / "4.3.0-v2-none-segments"

@@ -1,0 +1,101 @@
+"""Reading files beside the log in constant memory: entries of one size, lines of text, and small files whole."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+from typing import TypeVar
+
+from kseg.files.storage import Source, open_source
+from kseg.findings import Finding, Report, Severity, Verdict
+from kseg.log.tape import Tape
+
+_Entry = TypeVar("_Entry")
+
+_BLOCK = 1 << 16
+#: The longest line that is looked at: a topic's name has at most 249 characters, the numbers behind it 32.
+MAX_LINE = 1024
+#: What a file of JSON or properties may have; real ones stay below a kilobyte, or have a line for each voter.
+MAX_WHOLE = 1 << 20
+
+
+def new_tape(source: Source, report: Report) -> Tape:
+    """A tape for a file that is read in small blocks."""
+    return Tape(source, _BLOCK, report)
+
+
+def blocks(tape: Tape, size: int) -> Iterator[tuple[int, memoryview]]:
+    """(byte, bytes) of runs of whole entries of ``size``; what is left over at the end stays in the tape."""
+    while tape.fill(_BLOCK) or tape.available >= size:
+        stop = tape.start + tape.available - tape.available % size
+        yield tape.position, tape.view[tape.start : stop]
+        tape.start = stop
+
+
+def fixed_entries(
+    source: Source, layout: struct.Struct, report: Report, *, preallocated: bool = False
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """(byte, fields) of each entry; what is left over behind the last is reported as ``index-size``.
+
+    A ``preallocated`` file may end in zeros, which are no entries. Zeros that others follow are.
+    """
+    tape = new_tape(source, report)
+    size = layout.size
+    zeros = 0
+    for begin, block in blocks(tape, size):
+        # Only at a block's end need zeros be told from entries: what others follow is yielded in any case.
+        used = -(-len(bytes(block).rstrip(b"\0")) // size) if preallocated else len(block) // size
+        if used:
+            for behind in range(zeros, 0, -1):
+                yield begin - behind * size, (0,) * len(layout.unpack(bytes(size)))
+            zeros = 0
+            yield from zip(count(begin, size), layout.iter_unpack(block[: used * size]), strict=False)
+        zeros += len(block) // size - used
+    if tape.available and not tape.failed:
+        facts = {"bytes": tape.available, "size": size}
+        report(Finding("index-size", position=tape.position, end=tape.position + tape.available, facts=facts))
+
+
+def lines(source: Source, report: Report) -> Iterator[tuple[int, bytes]]:
+    """(byte, line) of each line, without what ends it: \\n, or \\r\\n. One longer than MAX_LINE is cut, and the last."""
+    tape = new_tape(source, report)
+    while tape.fill(MAX_LINE + 2) or tape.available:
+        end = tape.data.find(b"\n", tape.start, tape.end)
+        if end < 0 or end - tape.start > MAX_LINE:
+            if tape.available > MAX_LINE:
+                yield tape.position, bytes(tape.view[tape.start : tape.start + MAX_LINE])
+                return
+            end = tape.end
+        yield tape.position, bytes(tape.view[tape.start : end]).removesuffix(b"\r")
+        tape.start = min(end + 1, tape.end)
+
+
+def whole(source: Source, report: Report, limit: int = MAX_WHOLE) -> bytes | None:
+    """All bytes of a small file; None where there are more than ``limit``."""
+    tape = new_tape(source, report)
+    tape.fill(limit + 1)
+    return None if tape.available > limit else bytes(tape.view[tape.start : tape.end])
+
+
+#: From a source and a report to (byte, entry) of each entry.
+Walk = Callable[[Source, Report], Iterable[tuple[int, _Entry]]]
+
+
+def entries_of(path: str, walk: Walk[_Entry], passes: tuple[str, ...] = ()) -> list[_Entry]:
+    """The entries of a file that a broker reads whole or not at all. Raises ValueError with why it would not.
+
+    Findings of the rules ``passes`` don't hinder a broker. Raises UnreadableError.
+    """
+    return [entry for _, entry in positioned_entries_of(path, walk, passes)]
+
+
+def positioned_entries_of(path: str, walk: Walk[_Entry], passes: tuple[str, ...] = ()) -> list[tuple[int, _Entry]]:
+    """As entries_of, each with the byte where it begins."""
+    found: list[Finding] = []
+    with open_source(path) as source:
+        entries = list(walk(source, found.append))
+    for finding in found:
+        if finding.rule not in passes:
+            raise ValueError(Verdict(path, Severity.ERROR, finding).message)
+    return entries

@@ -1,0 +1,1 @@
+"""The command line: options, messages and exit codes only."""

@@ -1,0 +1,125 @@
+"""``kseg convert``: options, the summary, exit codes. 1 is damage that was skipped; whatever leaves no DST is 2."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kseg.cli import common
+from kseg.cli.messages import FAILED, FOUND, Notes, fail, note, telling
+
+if TYPE_CHECKING:
+    from kseg.rewriting.conversion import Conversion
+    from kseg.rewriting.convert import Result
+
+#: Names that are shown of files that are not in a copy.
+LISTED = 20
+
+
+@click.command()
+@click.argument("direction", metavar="A-to-B")
+@click.argument("source", metavar="SRC")
+@click.argument("target", metavar="DST")
+@click.option("--compression", type=click.Choice(["keep", "none", "gzip", "snappy", "lz4", "zstd"]), default="keep",
+              show_default=True, help="The codec of converted entries.")  # fmt: skip
+@click.option("--rebatch", type=click.IntRange(min=1), metavar="BYTES",
+              help="Pack old entries into batches of that size before compression (else each is one).")  # fmt: skip
+@click.option("--lossy", is_flag=True, help="Convert downwards, and list what the older version can't hold.")
+@click.option("--skip-damaged", is_flag=True, help="Leave out what is damaged instead of stopping (exit code 1).")
+@click.option("--force", is_flag=True, help="Replace DST and its indexes.")
+@common.jobs
+@common.spark
+@click.option("--format", "format_name", type=click.Choice(["text", "jsonl"]), default="text", show_default=True,
+              help="How the summary is written.")  # fmt: skip
+def convert(
+    direction: str, source: str, target: str, jobs: int | None, spark: str | None, format_name: str, **options: Any
+) -> int:
+    """Rewrite a segment, a partition folder or a log dir in another record version.
+
+    A-to-B is any-to-v2, or v0-to-v2 and its like between any two of v0, v1 and v2. Entries that are of version B
+    already are copied byte for byte. DST appears whole, with its indexes, or not at all; it is read back and compared
+    with SRC first.
+    """
+    from kseg.cli.progress import shown
+    from kseg.cli.spark import spark_pool
+    from kseg.files.storage import find_segments, total_size
+    from kseg.rewriting.conversion_plan import Plan
+    from kseg.rewriting.convert import convert as run
+    from kseg.validation.parallel import cores
+
+    notes, plan = Notes(), Plan.of(direction, **options)
+    files = list(find_segments(source))
+    with shown(total_size(files)) as progress, spark_pool(spark, files, progress) as pool:
+        if pool is None:
+            result = run(source, target, plan, notes, progress, jobs or cores())
+        else:
+            from kseg.spark.conversions import convert_through
+
+            result = convert_through(pool, source, target, plan, notes)
+    with telling():
+        _SUMMARIES[format_name](result)
+    if result.left_out:
+        more = len(result.left_out) - LISTED
+        note(f"not copied: {', '.join(result.left_out[:LISTED])}{f' and {more} more' if more > 0 else ''}")
+    for conversion in result.segments:
+        _note_size(conversion)
+    for line in result.failed:
+        fail(line)
+    return FAILED if result.failed else FOUND if notes.errors else 0
+
+
+def _note_size(conversion: Conversion) -> None:
+    from kseg.format.log_format import DEFAULT_MAX_MESSAGE_BYTES
+
+    if conversion.largest_after > max(DEFAULT_MAX_MESSAGE_BYTES, conversion.largest_before):
+        note(
+            f"{conversion.target}: the largest entry has {conversion.largest_after} bytes now: "
+            "see that max.message.bytes of the topic allows it"
+        )
+
+
+def _write_text(result: Result) -> None:
+    from kseg.rewriting.conversion import Conversion
+
+    for one in result.segments:
+        _write_lines(one)
+    if len(result.segments) > 1:
+        total = Conversion("", f"in all, {len(result.segments)} segments")
+        for one in result.segments:
+            total.absorb(one)
+        _write_lines(total)
+
+
+def _write_lines(one: Conversion) -> None:
+    from kseg.escapes import escape_controls
+    from kseg.rewriting.conversion import LOSSES
+
+    lines = [
+        one.target,
+        f"  entries  {one.entries_before} -> {one.entries_after}, {one.copied} of them copied as they were",
+        f"  records  {one.records}, read back and compared",
+        f"  bytes    {one.bytes_before} -> {one.bytes_after}",
+        f"  codecs   {_counts(one.codecs_before)} -> {_counts(one.codecs_after)}",
+    ]
+    if one.skipped or one.lost_bytes:
+        lines.append(f"  skipped  {one.skipped} damaged entries; {one.lost_bytes} bytes are lost in all")
+    for kind, loss in one.lost.items():
+        offsets = f"offsets {loss.first_offset} to {loss.last_offset}"
+        lines.append(f"  lost     {kind}: {loss.count} {LOSSES[kind]}, {offsets}")
+    click.echo("\n".join(map(escape_controls, lines)))
+
+
+def _counts(codecs: Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(codecs.items())) or "none there"
+
+
+def _write_jsonl(result: Result) -> None:
+    from kseg.dumping.record_lines import to_json
+
+    for conversion in result.segments:
+        click.echo(to_json({"kind": "conversion", **conversion.as_row()}))
+
+
+_SUMMARIES = {"text": _write_text, "jsonl": _write_jsonl}

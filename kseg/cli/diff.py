@@ -1,0 +1,65 @@
+"""``kseg diff``: options and exit codes. 0 is the same content, 1 is not, 2 is that it could not be done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kseg.cli import common
+from kseg.cli.messages import FOUND, Notes
+from kseg.output.formats import DIFF_FORMATS, destination, writer
+
+if TYPE_CHECKING:
+    from kseg.replicas.differences import Difference
+
+_ALLOWED = ("starts-later", "ends-earlier", "missing")
+
+
+@click.command()
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@click.option("--deep/--shallow", default=True,
+              help="Open what differs and compare the records (the default), or go by headers and CRCs.")  # fmt: skip
+@common.output_format(DIFF_FORMATS)
+@common.output
+@click.option("--allow", multiple=True, type=click.Choice(_ALLOWED),
+              help="Expected, as by retention, a follower's lag, compaction: no reason for exit code 1.")  # fmt: skip
+@click.option("--limit", type=click.IntRange(min=0), default=16, show_default=True, metavar="N",
+              help="Differences shown of each kind; all are counted.")  # fmt: skip
+def diff(a: str, b: str, deep: bool, format_name: str, output: str | None, limit: int, **options: Any) -> int:
+    """Compare two replicas of a partition, offline: partition folders, or single segments.
+
+    They are merged by offset, wherever their segments and batches begin. Other batches with the same records are
+    the same content. Where replicas diverge it says the first offset, the leader epochs there, the last common offset,
+    and where a follower would truncate. Exit codes: 0 the same content, 1 not the same, 2 it could not be done.
+    """
+    from kseg.cli.progress import shown
+    from kseg.errors import UsageError
+    from kseg.files.storage import STDIN, local_size, refuse_as_output
+    from kseg.replicas.differences import SAME_CONTENT
+    from kseg.replicas.replica import Replica
+    from kseg.replicas.replica_diff import compare
+
+    if a == b == STDIN:
+        raise UsageError("standard input can be one of the replicas, not both")
+    told: Counter[str] = Counter()
+
+    def tell(difference: Difference) -> None:
+        told[difference.kind] += 1
+        if told[difference.kind] <= limit:
+            report.tell(difference)
+
+    notes = Notes()
+    left, right = Replica(a, notes), Replica(b, notes)
+    files = [file.path for file in (*left.files, *right.files)]
+    refuse_as_output(output, [a, b, *files])
+    sizes = [local_size(path) for path in files]
+    known = None if None in sizes else sum(size or 0 for size in sizes)
+    with destination(output) as out, shown(known) as progress:
+        report = writer(DIFF_FORMATS, format_name)(out)
+        result = compare(left, right, tell, shallow=not deep, progress=progress)
+        report.finish(result, left, right)
+    expected = SAME_CONTENT | set(options["allow"])
+    return 0 if set(result.counts) <= expected and not result.damage and result.verdict != "disjoint" else FOUND

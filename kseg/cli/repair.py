@@ -1,0 +1,179 @@
+"""``kseg repair``: options, the report, exit codes. 1 is that something was lost; whatever leaves no DST is 2."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from kseg.cli.messages import FAILED, FOUND, fail, note, telling
+
+if TYPE_CHECKING:
+    from kseg.rewriting.losses import Lost, Salvaged
+    from kseg.rewriting.repair import Result
+    from kseg.rewriting.repair_segment import Plan
+
+
+@click.command()
+@click.argument("source", metavar="SRC")
+@click.argument("target", metavar="[DST]", required=False)
+@click.option("--dry-run", is_flag=True, help="Write nothing but the report; DST may be left out.")
+@click.option("--salvage-records", is_flag=True, help="Of an entry with a fault behind a good CRC keep the records "
+              "before it, packed anew, instead of none.")  # fmt: skip
+@click.option("--indexes-only", is_flag=True, help="Build only the indexes of DST, for a log that is sound as it is.")
+@click.option("--index-interval", type=click.IntRange(min=0), default=4096, show_default=True, metavar="BYTES",
+              help="The topic's index.interval.bytes.")  # fmt: skip
+@click.option("--rule", multiple=True, metavar="NAME=SEVERITY",
+              help="error, warning, info or ignore for that rule: an entry is dropped for errors.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace DST and its indexes.")
+@click.option("--format", "format_name", type=click.Choice(["text", "jsonl"]), default="text", show_default=True,
+              help="How the report is written.")  # fmt: skip
+@click.option("-o", "--output", metavar="FILE",
+              help="Write the report there instead of stdout; it appears whole or not at all.")  # fmt: skip
+def repair(source: str, target: str | None, format_name: str, output: str | None, **options: Any) -> int:
+    """Copy what is sound of a segment, a partition folder or a log dir, with new indexes, and list what is not.
+
+    An entry is kept byte for byte if its CRC holds, it opens to its last record, its offsets are in order and validate
+    finds no error in it. Wrong sizes and magic bytes that the CRC proves are mended. SRC is never changed; DST appears
+    whole, or not at all. Exit codes: 0 nothing was lost, 1 something was, 2 it could not be done.
+    """
+    from kseg.cli.progress import shown
+    from kseg.files.storage import find_segments, refuse_as_output, total_size
+    from kseg.findings import Policy
+    from kseg.output.formats import destination
+    from kseg.rewriting.repair import repair as run
+    from kseg.rewriting.repair_segment import Plan
+
+    policy = Policy.parse(options.pop("rule"))
+    plan = Plan(**options, policy=policy)
+    refuse_as_output(output, [source] if target is None else [source, target])
+    with destination(output) as out, shown(total_size(find_segments(source))) as progress:
+        sink = _Sink(out)
+        report = _REPORTS[format_name](sink)
+        result = run(source, target, plan, report.tell, progress)
+        report.finish(result, plan)
+        with telling() if out is sys.stdout else nullcontext():
+            sink.finish()
+    if result.left_out:
+        note(f"not copied: {', '.join(result.left_out)}")
+    for folder, producer_id, offset in result.open_transactions:
+        note(f"{folder}: the transaction of producer {producer_id} from offset {offset} on has no end in this log")
+    for line in result.failed:
+        fail(line)
+    return FAILED if result.failed else FOUND if result.lost else 0
+
+
+class _Sink:
+    """Takes the report while the work goes on, which is not to end with a full disk or a reader that goes."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._error: OSError | None = None
+
+    def write(self, text: str) -> None:
+        if self._error is None:
+            try:
+                self._out.write(text)
+            except OSError as error:
+                self._error = error
+
+    def finish(self) -> None:
+        """Raises OSError if not all of it could be written."""
+        if self._error is not None:
+            raise self._error
+        self._out.flush()
+
+
+class _Text:
+    """A line for each stretch as it is met, and at the end one for each file and one for all."""
+
+    def __init__(self, out: _Sink) -> None:
+        self._out = out
+
+    def tell(self, what: Lost) -> None:
+        place = f"{what.kind:8} {what.file}: bytes {what.position}..{what.end}, offsets {_offsets(what)}"
+        self._line(f"{place}: {what.rule}: {what.why}")
+
+    def finish(self, result: Result, plan: Plan) -> None:
+        for one in result.segments:
+            self._line(f"{one.source if plan.dry_run or not one.target else one.target}: {_counts(one, plan)}")
+        if len(result.segments) > 1:
+            self._line(f"in all: {_counts(_total(result), plan)}")
+        unread = f"; partitions that could not be read: {len(result.failed)}" if result.failed else ""
+        self._line(
+            (_verdict(_total(result), len(result.missing)) if result.segments else "nothing was looked at") + unread
+        )
+
+    def _line(self, text: str) -> None:
+        from kseg.escapes import escape_controls
+
+        self._out.write(escape_controls(text) + "\n")
+
+
+def _offsets(what: Lost) -> str:
+    from kseg.rewriting.losses import Partial
+
+    text = "-" if what.last_offset is None else f"{'?' if what.offset is None else what.offset}..{what.last_offset}"
+    return f"{text}, kept {what.kept_offset}..{what.last_kept_offset}" if isinstance(what, Partial) else text
+
+
+def _counts(one: Salvaged, plan: Plan) -> str:
+    if plan.indexes_only:
+        return f"entries indexed {one.kept}; records {one.records}; bytes {one.bytes_before}"
+    zeros = f", {one.zeros} bytes of zeros at its end cut off" if one.zeros else ""
+    return (
+        f"entries kept {one.kept}, dropped {one.dropped}; records {one.records}; "
+        f"bytes {one.bytes_before} -> {one.bytes_after}, {one.lost_bytes} of them lost{zeros}"
+    )
+
+
+def _verdict(one: Salvaged, missing: int) -> str:
+    some = one.lost_ranges or one.salvaged
+    nothing = "nothing is lost of the segments that are there" if missing else "nothing is lost"
+    lost = f"stretches lost: {one.lost_ranges} ({one.lost_bytes} bytes)" if some else nothing
+    lost += f"; offsets are missing between segments: {missing}" if missing else ""
+    salvaged = f"; salvaged in part: {one.salvaged}" if one.salvaged else ""
+    return f"{lost}; entries mended: {one.mended}{salvaged}"
+
+
+def _total(result: Result) -> Salvaged:
+    """The counts of all segments."""
+    from kseg.rewriting.losses import Salvaged
+
+    counts = {name: sum(getattr(one, name) for one in result.segments) for name in _TOTALS}
+    return Salvaged("", "", **counts)
+
+
+class _JsonLines:
+    """Of ``kind`` "lost", "mended", "salvaged", "missing" as they are met, a "segment" for each file, one "summary"."""
+
+    def __init__(self, out: _Sink) -> None:
+        self._out = out
+
+    def tell(self, what: Lost) -> None:
+        from dataclasses import asdict
+
+        self._object({"kind": what.kind, **asdict(what)})
+
+    def finish(self, result: Result, plan: Plan) -> None:
+        from dataclasses import asdict
+
+        for one in result.segments:
+            row = {"kind": "segment", **asdict(one)}
+            self._object({**row, "target": None} if plan.dry_run else row)
+        counts = _total(result)
+        totals = {name: getattr(counts, name) for name in _TOTALS}
+        self._object({"kind": "summary", "files": len(result.segments), **totals, "missing": len(result.missing)})
+
+    def _object(self, row: dict[str, Any]) -> None:
+        from kseg.dumping.record_lines import to_json
+
+        self._out.write(to_json(row) + "\n")
+
+
+_TOTALS = (
+    "kept", "dropped", "records", "mended", "salvaged", "bytes_before", "bytes_after", "lost_bytes", "lost_ranges", "zeros",
+)  # fmt: skip
+_REPORTS: dict[str, type[_Text] | type[_JsonLines]] = {"text": _Text, "jsonl": _JsonLines}

@@ -1,0 +1,190 @@
+"""``--spark MASTER``: a session for as long as a command runs, and what must be so before there is one."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+from kseg.errors import KsegError, UsageError
+from kseg.files.storage import STDIN, SegmentFile, is_url, total_size
+from kseg.validation.validate import Progress
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from pyspark.sql import SparkSession
+
+    from kseg.findings import Finding
+    from kseg.spark.pool import SparkPool
+
+_REACH = 5.0
+_STDERR = 2
+
+
+@contextmanager
+def spark_pool(master: str | None, files: Sequence[SegmentFile], progress: Progress) -> Iterator[SparkPool | None]:
+    """A pool of that master's executors for a call on each of the files; None without a master. Raises UsageError."""
+    if master is None:
+        yield None
+        return
+    with spark_session(master, [file.path for file in files]) as spark:
+        from kseg.spark.pool import SparkPool
+
+        yield SparkPool(spark, progress, total_size(files) or 0, len(files))
+
+
+@contextmanager
+def spark_session(master: str, paths: Sequence[str]) -> Iterator[SparkSession]:
+    """A session that ends with the command, unless it was there before.
+
+    What Spark and its Java print is not this command's: KSEG_DEBUG=1 shows it. Raises UsageError for a path, a Java
+    or a master that won't do.
+    """
+    for path in paths:
+        _check_path(path, master)
+    _check_master(master)
+    _check_python(master)
+    from kseg.spark.launch import start
+
+    try:
+        from pyspark.sql import SparkSession
+
+        before = SparkSession.getActiveSession()
+    except ImportError:
+        before = None  # ``start`` says what to do
+    with _aside() as log:
+        if log:
+            logging.disable(logging.ERROR)  # py4j tells of Ctrl-C in a page
+        try:
+            spark = start(master)
+        except KsegError:
+            raise
+        except Exception as error:  # py4j's, pyspark's, and whatever a Java that can't start makes of them
+            raise UsageError(f"Spark can't start on {master}: {_first_cause(error, log)}") from error
+    if log:
+        spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield spark
+    finally:
+        if before is None:
+            spark.stop()
+        logging.disable(logging.NOTSET)
+
+
+class Met(Protocol):
+    """What a dump meets on its way; ``rows`` is whether any were written."""
+
+    file: str
+    rows: bool
+
+    def __call__(self, finding: Finding) -> None: ...
+    def attempt(self, rows: Iterator[Any]) -> Iterator[Any]: ...
+    def exit_code(self) -> int: ...
+
+
+def export_segments(master: str, files: Sequence[SegmentFile], asked: tuple[Any, ...], met: Met) -> int:
+    """Dump segments by Spark, as ``asked`` for: the fields of an Export. Returns the exit code."""
+    from kseg.cli.progress import shown
+    from kseg.files.folders import refuse_overlap
+
+    folder, format_name, *others = asked
+    if folder in (None, STDIN) or format_name == "table":
+        raise UsageError("--spark writes a file a segment: give -o DIR, and --format jsonl, csv, text, hex or parquet")
+    for file in files:
+        refuse_overlap(file.path, Path(folder).absolute())
+    with shown(total_size(files)) as progress, spark_pool(master, files, progress) as pool:
+        assert pool is not None
+        from kseg.spark.export import Export, begin, export_segment, finish
+        from kseg.spark.manifest import refuse_elsewhere
+
+        export = Export(os.path.abspath(folder), format_name, *others)
+        begin(export)
+        waiting = [(file, pool.submit(export_segment, file.path, export)) for file in files]
+        done = []
+        for file, future in waiting:
+            met.file = file.path
+            for entry in met.attempt(_result(future)):
+                refuse_elsewhere(Path(export.folder), entry)
+                met.rows |= entry.result["rows"] > 0
+                for finding in entry.findings:
+                    met(finding)
+                done.append(entry)
+        finish(export, done)
+    return met.exit_code()
+
+
+def _result(future: Future[Any]) -> Iterator[Any]:
+    yield future.result()
+
+
+def _check_path(path: str, master: str) -> None:
+    if path == STDIN:
+        raise UsageError("standard input can't be read by Spark: give files, folders or URLs")
+    if not master.startswith("local") and not os.path.isabs(path) and not is_url(path):
+        raise UsageError(f"{path}: executors have other working folders: give whole paths")
+
+
+def _check_master(master: str) -> None:
+    """Raises UsageError for a standalone master that doesn't answer: Spark itself tries for a minute."""
+    if not master.startswith("spark://"):
+        return
+    places = master.removeprefix("spark://").split(",")
+    for place in places:
+        host, _, port = place.rpartition(":")
+        with suppress(OSError, ValueError), socket.create_connection((host, int(port)), timeout=_REACH):
+            return
+    raise UsageError(f"{master}: no Spark master answers there")
+
+
+def _check_python(master: str) -> None:
+    """Raises UsageError where tasks on this machine would run under a Python that can't do this one's work."""
+    python = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    if not master.startswith("local") or python == sys.executable:
+        return
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    code = "import kseg, sys; print('%d.%d' % sys.version_info[:2])"
+    try:
+        done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    except OSError as error:
+        raise UsageError(f"PYSPARK_PYTHON is {python}, which can't be run: {error.strerror or error}") from error
+    if done.returncode or done.stdout.strip() != own:
+        found = "has no kseg" if done.returncode else f"is Python {done.stdout.strip() or 'of no version'}"
+        raise UsageError(f"PYSPARK_PYTHON is {python}, which {found}: tasks need kseg under Python {own}")
+
+
+@contextmanager
+def _aside() -> Iterator[IO[bytes] | None]:
+    """Has processes that are started write their stderr to a file that is gone with them; None under KSEG_DEBUG."""
+    if os.environ.get("KSEG_DEBUG"):
+        yield None
+        return
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as log:
+        kept = os.dup(_STDERR)
+        os.dup2(log.fileno(), _STDERR)
+        try:
+            yield log
+        finally:
+            os.dup2(kept, _STDERR)
+            os.close(kept)
+
+
+def _first_cause(error: Exception, log: IO[bytes] | None) -> str:
+    """One line: the innermost of Java's causes in the error or, where there is none, in what Java has printed."""
+    printed = ""
+    if log:
+        log.seek(0)
+        printed = log.read().decode(errors="replace")
+    for text in (str(error), printed):
+        causes = [line.strip() for line in text.splitlines() if "Exception: " in line]
+        if causes:
+            return causes[-1].rpartition("Exception: ")[2]
+    return (str(error).splitlines() or [type(error).__name__])[0]

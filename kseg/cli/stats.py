@@ -1,0 +1,86 @@
+"""``kseg stats``: options and exit codes. 1 is that damage was met, 2 that something could not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kseg.cli import common
+from kseg.cli.messages import FAILED, FOUND, Notes, fail
+from kseg.errors import KsegError
+from kseg.output.formats import STATS_FORMATS, destination, writer
+
+if TYPE_CHECKING:
+    from kseg.files.storage import SegmentFile
+    from kseg.stats.levels import SegmentStats
+
+
+@click.command()
+@common.paths
+@click.option("--shallow/--deep", default=True,
+              help="Headers only (the default), or open every entry: keys, tombstones, ratios.")  # fmt: skip
+@common.output_format(STATS_FORMATS)
+@common.output
+@click.option("--top", type=click.IntRange(min=0), default=10, show_default=True, metavar="N",
+              help="Producers named of each segment, partition and log dir: the largest by bytes.")  # fmt: skip
+@common.no_crc
+@common.jobs
+@common.max_rate
+def stats(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | None, **options: Any) -> int:
+    """Count what segments hold: by segment, partition and log dir.
+
+    Batches, records, bytes, versions, codecs, sizes, timestamps and the batch that retention waits for, keys,
+    tombstones, producers, leader epochs, transactions. Damage is passed over, and noted on stderr.
+    """
+    from kseg.cli.progress import shown
+    from kseg.files.storage import find_segments, refuse_as_output, total_size
+    from kseg.stats.levels import in_folder_order, levels, stats_of
+    from kseg.validation.parallel import cores
+    from kseg.validation.validate import Settings
+
+    settings = Settings(deep=not shallow, verify_crc=not options["no_crc"])
+    met = _Met()
+    files: list[SegmentFile] = []
+    for path in paths:
+        try:
+            files += find_segments(path)
+        except KsegError as error:
+            met.unread(str(error))
+    refuse_as_output(output, [*paths, *(file.path for file in files)])
+    with destination(output) as out, shown(total_size(files)) as progress:
+        counted = stats_of(in_folder_order(files), settings, options["jobs"] or cores(), progress)
+        writer(STATS_FORMATS, format_name)(levels(met.noted(counted), settings.deep), out, options["top"])
+        if met.failed and not met.read:
+            raise click.exceptions.Exit(FAILED)  # within, so that an older result stays in its place
+    return met.exit_code()
+
+
+class _Met:
+    """What counting meets on its way: findings on stderr, and the exit code at the end."""
+
+    def __init__(self) -> None:
+        self.failed = False
+        self.read = 0
+        self._errors = 0
+        self._notes = Notes()
+
+    def unread(self, why: str) -> None:
+        fail(why)
+        self.failed = True
+
+    def noted(self, counted: Iterator[SegmentStats]) -> Iterator[SegmentStats]:
+        """The same, its findings told."""
+        for one in counted:
+            for verdict in one.result.verdicts:
+                self._notes(verdict.file, verdict.finding)
+            self._errors += one.result.summary.errors
+            if one.result.unread:
+                self.unread(one.result.unread)
+            else:
+                self.read += 1
+            yield one
+
+    def exit_code(self) -> int:
+        return FAILED if self.failed else FOUND if self._errors else 0

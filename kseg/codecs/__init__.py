@@ -1,0 +1,1 @@
+"""The codecs of record batches as Kafka has them, under limits."""

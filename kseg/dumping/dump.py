@@ -1,0 +1,246 @@
+"""``kseg dump`` as a library: the rows of segments, shallow (an entry each) or deep (a record each), filtered.
+
+And those of the files beside them, an entry each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from kseg.beside.side_files import Recognised, SideFile
+from kseg.errors import UsageError
+from kseg.files.storage import open_range, open_source
+from kseg.findings import Report, ignore
+from kseg.format import kernel
+from kseg.format.kernel import BatchColumns
+from kseg.format.log_format import CODEC_MASK, CONTROL, LOG_APPEND_TIME
+from kseg.log.chunk import Chunk
+from kseg.log.deep_iteration import DeepIterator
+from kseg.log.records import Record, RecordBatch, record_batch
+from kseg.log.segment import SegmentReader, Window
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which rows to keep. Ranges are half-open, as ``begin`` <= x < ``end``; None is no bound.
+
+    Timestamps are epoch milliseconds; rows without one fail a time filter. ``control`` True keeps only control
+    rows, False none of them.
+    """
+
+    first_offset: int | None = None
+    end_offset: int | None = None
+    since: int | None = None
+    until: int | None = None
+    key: bytes | None = None
+    producer_id: int | None = None
+    control: bool | None = None
+
+    def takes_batch(self, batches: BatchColumns, row: int) -> bool:
+        """Whether the entry can hold a row that passes: what the header shows decides, a wrapper's base is unknown."""
+        first = self.first_offset
+        if first is not None and batches.last_offset[row] < first and batches.crc_state[row] != kernel.CRC_BAD:
+            return False
+        wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
+        if self.end_offset is not None and not wrapper and batches.base_offset[row] >= self.end_offset:
+            return False
+        if self.since is not None and batches.max_timestamp[row] < self.since:
+            return False
+        if self.until is not None and not self._may_be_before(batches, row, self.until):
+            return False
+        if self.producer_id is not None and not self._is_from(batches, row):
+            return False
+        if self.control is not None:
+            control = batches.magic[row] >= 2 and bool(batches.attributes[row] & CONTROL)
+            return control is self.control
+        return True
+
+    def kept(self, chunk: Chunk, row: int) -> Sequence[int]:
+        """The record rows of an entry that passed which do so themselves."""
+        kept: Sequence[int] = chunk.rows(row)
+        if not self.looks_into_records:
+            return kept  # without a look at the columns, which costs a list of each
+        offset, timestamp = chunk.lists.offset, chunk.lists.timestamp
+        if (first := self.first_offset) is not None:
+            kept = [i for i in kept if offset[i] >= first]
+        if (end := self.end_offset) is not None:
+            kept = [i for i in kept if offset[i] < end]
+        if (since := self.since) is not None:
+            kept = [i for i in kept if timestamp[i] != -1 and timestamp[i] >= since]
+        if (until := self.until) is not None:
+            kept = [i for i in kept if timestamp[i] != -1 and timestamp[i] < until]
+        if self.key is not None:
+            kept = [i for i in kept if chunk.key(i) == self.key]
+        return kept
+
+    @property
+    def looks_into_records(self) -> bool:
+        """Whether records of an entry that passed may fail."""
+        bounds = (self.first_offset, self.end_offset, self.since, self.until)
+        return self.key is not None or bounds != (None, None, None, None)
+
+    def _is_from(self, batches: BatchColumns, row: int) -> bool:
+        return batches.magic[row] >= 2 and batches.producer_id[row] == self.producer_id
+
+    @staticmethod
+    def _may_be_before(batches: BatchColumns, row: int, until: int) -> bool:
+        """An entry's own smallest timestamp is known only where all are equal, or where it is a single message."""
+        single = batches.magic[row] == 1 and not batches.attributes[row] & CODEC_MASK
+        if single or batches.attributes[row] & LOG_APPEND_TIME:
+            return batches.max_timestamp[row] < until
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of the log: a row of a shallow dump, or (``heading``) what stands before its records in a deep one.
+
+    ``stored`` are its bytes in the file.
+    """
+
+    file: str
+    batch: RecordBatch
+    stored: memoryview
+    heading: bool = False
+    side: ClassVar[None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The records of an entry that passed the filter, ``kept`` rows of the chunk. Valid until the next is asked for."""
+
+    file: str
+    chunk: Chunk
+    row: int
+    kept: Sequence[int]
+    side: ClassVar[None] = None
+
+    @property
+    def batch(self) -> RecordBatch:
+        return record_batch(self.chunk.batches, self.row)
+
+    def records(self) -> Iterator[Record]:
+        """The records as objects."""
+        return map(self.chunk.record, self.kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Comes before a file's rows. ``first_offset`` is the one in a segment's name, None for other names."""
+
+    file: str
+    first_offset: int | None
+    side: SideFile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SideEntry:
+    """An entry of a file beside the log, which begins at byte ``position`` of it."""
+
+    file: str
+    side: SideFile
+    position: int
+    entry: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoEntries:
+    """Stands where a file beside the log has not one."""
+
+    file: str
+    side: SideFile
+
+
+def dump_segment(
+    path: str,
+    *,
+    deep: bool = False,
+    headings: bool = False,
+    keep: Filter | None = None,
+    verify_crc: bool = True,
+    report: Report = ignore,
+    start: int = 0,
+    end: int | None = None,
+) -> Iterator[Beginning | Entry | Run]:
+    """The rows of one file, or of its bytes ``start`` to ``end``, a Beginning first.
+
+    Raises UnreadableError and NotASegmentError.
+
+    Entries with a bad CRC are rows when shallow; their records are not shown, unless CRCs are not verified at all.
+    With ``headings`` a deep dump has each entry before its records, too.
+    """
+    wanted = keep or Filter()
+    if wanted.key is not None and not deep:
+        raise UsageError("--key looks into records: it needs --deep")
+    source = open_source(path) if end is None else open_range(path, start, end)
+    with SegmentReader(source, report=report, verify_crc=verify_crc) as reader:
+        yield Beginning(path, reader.name_offset)
+        opener = DeepIterator(report)
+        for window in reader.windows():
+            if not deep:
+                yield from _shallow(path, window, wanted)
+                continue
+            for chunk in opener.chunks(window):
+                yield from _deep(path, chunk, wanted, headings)
+
+
+def dump_side_file(
+    path: str, known: Recognised, report: Report = ignore
+) -> Iterator[Beginning | SideEntry | NoEntries]:
+    """The entries of a file beside the log, a Beginning first. Raises UnreadableError."""
+    side = known.side
+    with open_source(path) as source:
+        yield Beginning(path, None, side)
+        empty = True
+        for position, entry in side.walk(source, known.base_offset, report):
+            empty = False
+            yield SideEntry(path, side, position, entry)
+        if empty:
+            yield NoEntries(path, side)
+
+
+def _shallow(path: str, window: Window, wanted: Filter) -> Iterator[Entry]:
+    for row in range(window.batches.count):
+        if wanted.takes_batch(window.batches, row):
+            yield _entry(path, window, row, False)
+
+
+def _entry(path: str, window: Window, row: int, heading: bool) -> Entry:
+    batches = window.batches
+    at = batches.at[row]
+    return Entry(path, record_batch(batches, row), window.view[at : at + batches.size[row]], heading)
+
+
+def _deep(path: str, chunk: Chunk, wanted: Filter, headings: bool) -> Iterator[Entry | Run]:
+    for row in range(chunk.first, chunk.stop):
+        if not wanted.takes_batch(chunk.batches, row):
+            continue
+        if headings:
+            yield _entry(path, chunk.window, row, True)
+        kept = wanted.kept(chunk, row) if chunk.batches.record_total[row] else ()
+        if kept:
+            yield Run(path, chunk, row, kept)
+
+
+Item = Beginning | Entry | Run | SideEntry | NoEntries
+
+
+def limited(rows: Iterable[Item], limit: int | None) -> Iterator[Item]:
+    """The rows up to ``limit`` of them; beginnings and headings don't count."""
+    if limit is None:
+        yield from rows
+        return
+    left = limit
+    if not left:
+        return
+    for row in rows:
+        if isinstance(row, Run):
+            row = replace(row, kept=row.kept[:left])
+            left -= len(row.kept)
+        elif isinstance(row, SideEntry) or (isinstance(row, Entry) and not row.heading):
+            left -= 1
+        yield row
+        if not left:
+            return

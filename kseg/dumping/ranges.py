@@ -1,0 +1,144 @@
+"""Byte ranges of a segment: where by its indexes records of given offsets or times can be, and where to split it.
+
+An index is believed where the log agrees: at the byte it names an entry must stand whose CRC holds and that can have
+the offset it names. Where there is none, or it is wrong, the log is walked.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+from kseg.beside.indexes import OffsetEntry, TimeEntry, read_offset_index, read_time_index
+from kseg.errors import KsegError
+from kseg.files.storage import base_offset_of, open_range
+from kseg.format import kernel
+from kseg.format.log_format import CODEC_MASK, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, MAGIC_AT, NO_TIMESTAMP, SIZE_AT
+from kseg.log.segment import MAX_ENTRY_SIZE, SegmentReader
+
+
+def byte_range(path: str, size: int, first_offset: int | None, end_offset: int | None) -> tuple[int, int]:
+    """The bytes of a local segment that by its offset index hold all of ``first_offset <= offset < end_offset``.
+
+    The whole file where there is no index, or none that holds. Both ends are bytes at which entries begin (or the
+    file ends).
+    """
+    entries = offset_entries(path, size)
+    start, end = 0, size
+    if first_offset is not None:
+        # Kafka's look-up: the last entry at or before the offset names where to begin looking (OffsetIndex.lookup).
+        before = [entry for entry in entries if entry.offset <= first_offset]
+        if before and holds(path, size, before[-1]):
+            start = before[-1].log_position
+    if end_offset is not None:
+        # An entry's batch can hold smaller offsets than the one it names; the next one's can't.
+        for entry, behind in pairwise(entries):
+            if entry.offset >= end_offset - 1:
+                end = behind.log_position if holds(path, size, behind) else size
+                break
+    return start, max(start, end)
+
+
+def first_offset_since(path: str, since: int) -> int | None:
+    """By the time index: an offset before which all records of a local segment are older than ``since`` (epoch ms)."""
+    older = [entry for entry in time_entries(path) if entry.timestamp < since]
+    return older[-1].offset + 1 if older else None
+
+
+def newest_timestamp(path: str) -> int | None:
+    """The largest timestamp (epoch ms) of a sealed segment by its time index, to which a broker adds it at the end."""
+    entries = time_entries(path)
+    return entries[-1].timestamp if entries else None
+
+
+def boundaries(path: str, start: int, end: int, size: int, step: int) -> list[int]:
+    """Bytes of ``start`` to ``end``, the first of them ``start``, at which to split: about ``step`` apart, at entries."""
+    found = [start]
+    entries = offset_entries(path, size)
+    for entry in entries:
+        if found[-1] + step <= entry.log_position <= end - step // 2:
+            if not holds(path, size, entry):
+                return _walked(path, start, end, size, step)
+            found.append(entry.log_position)
+    return found if entries else _walked(path, start, end, size, step)
+
+
+def _walked(path: str, start: int, end: int, size: int, step: int) -> list[int]:
+    """As boundaries, by framing the log: a byte that only looks like an entry can't be told from one otherwise."""
+    found = [start]
+    try:
+        with SegmentReader(open_range(path, start, end), verify_crc=False) as reader:
+            for window in reader.windows():
+                batches = window.batches
+                if batches.position[batches.count - 1] < found[-1] + step:
+                    continue
+                for row in range(batches.count):
+                    position = batches.position[row]
+                    if found[-1] + step <= position <= end - step // 2 and _entry_at(path, position, size):
+                        found.append(position)
+    except KsegError:
+        return [start]
+    return found
+
+
+def offset_entries(path: str, size: int) -> list[OffsetEntry]:
+    """The offset index beside a local segment as far as it makes sense: preallocated ones end in zeros."""
+    found: list[OffsetEntry] = []
+    for entry in read_offset_index(_beside(path, ".index"), base_offset_of(path) or 0):
+        if entry.log_position >= size or (
+            found and (entry.log_position <= found[-1].log_position or entry.offset <= found[-1].offset)
+        ):
+            break
+        found.append(entry)
+    return found
+
+
+def time_entries(path: str) -> list[TimeEntry]:
+    """The time index beside a local segment as far as it makes sense."""
+    found: list[TimeEntry] = []
+    for entry in read_time_index(_beside(path, ".timeindex"), base_offset_of(path) or 0):
+        if not entry.timestamp or entry.timestamp <= (found[-1].timestamp if found else NO_TIMESTAMP):
+            break
+        found.append(entry)
+    return found
+
+
+def _beside(path: str, suffix: str) -> bytes:
+    try:
+        return Path(path).with_suffix(suffix).read_bytes() if base_offset_of(path) is not None else b""
+    except OSError:
+        return b""
+
+
+def holds(path: str, size: int, entry: OffsetEntry) -> bool:
+    """Whether the log has a sound entry at that byte that can hold that offset."""
+    batches = _entry_at(path, entry.log_position, size)
+    if batches is None:
+        return False
+    wrapper = batches.magic[0] < 2 and batches.attributes[0] & CODEC_MASK
+    first = 0 if wrapper else batches.base_offset[0]  # a wrapper tells its last offset only
+    return bool(first <= entry.offset <= batches.last_offset[0])
+
+
+def _entry_at(path: str, position: int, size: int) -> kernel.BatchColumns | None:
+    """The entry at that byte of the log, None where there is none whose CRC holds."""
+    batches = kernel.BatchColumns(1)
+    try:
+        head = _read(path, position, min(size, position + HEADER_SIZE_UP_TO_MAGIC))
+        if len(head) < HEADER_SIZE_UP_TO_MAGIC:
+            return None
+        length = kernel.read_int32(head, SIZE_AT)
+        if not kernel.smallest(head[MAGIC_AT]) <= length <= min(MAX_ENTRY_SIZE, size - position - LOG_OVERHEAD):
+            return None
+        data = _read(path, position, position + LOG_OVERHEAD + length)
+    except (KsegError, OSError):
+        return None
+    whole = kernel.frame(data, 0, len(data), position, MAX_ENTRY_SIZE, batches) and batches.count
+    return batches if whole and kernel.check_crcs(memoryview(data), batches) else None
+
+
+def _read(path: str, start: int, end: int) -> bytearray:
+    """Bytes ``start`` to ``end`` of a file, fewer where it ends before."""
+    data = bytearray(end - start)
+    with open_range(path, start, end) as source:
+        return data[: source.readinto(memoryview(data))]

@@ -1,0 +1,416 @@
+"""The hot loops over payloads: split them into records, rows of ``kernel.RecordColumns``.
+
+Like ``kernel``: plain Python that runs as it is, compiled with the ``.pxd`` beside it, bounds checked. Nothing here
+reports or raises for what the bytes say: anomalies go as tuples (rule, entry's row, index of the record, detail) onto
+``faults``, for ``deep_iteration`` to put into words.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kseg.format import log_format
+from kseg.format.checksums import crc32_of
+from kseg.format.kernel import CRC_BAD, BatchColumns, RecordColumns, clamped, read_int32, read_int64, read_uint32
+
+COMPILED = not __file__.endswith(".py")
+
+# C globals when compiled (see the .pxd).
+BAD = CRC_BAD
+SIZE_AT = log_format.SIZE_AT
+LOG_OVERHEAD = log_format.LOG_OVERHEAD
+MAGIC_AT = log_format.MAGIC_AT
+HEADER_SIZE_UP_TO_MAGIC = log_format.HEADER_SIZE_UP_TO_MAGIC
+LEGACY_CRC_AT = log_format.LEGACY_CRC_AT
+LEGACY_ATTRIBUTES_AT = log_format.LEGACY_ATTRIBUTES_AT
+V1_TIMESTAMP_AT = log_format.V1_TIMESTAMP_AT
+V0_KEY_AT = log_format.V0_KEY_AT
+V1_KEY_AT = log_format.V1_KEY_AT
+V0_MIN_SIZE = log_format.V0_MIN_SIZE
+RECORD_BATCH_OVERHEAD = log_format.RECORD_BATCH_OVERHEAD
+CODEC_MASK = log_format.CODEC_MASK
+LOG_APPEND_TIME = log_format.LOG_APPEND_TIME
+MIN_RECORD_SIZE = log_format.MIN_RECORD_SIZE
+
+SUM_LIMIT = log_format.SUM_LIMIT
+MIN_INT64 = -(1 << 63)
+
+
+def finish_varint(data: Any, at: int, end: int, first: int, last_shift: int) -> tuple[int, int]:
+    """The rest of a zig-zag varint whose first byte has its high bit set: (raw value, next byte), next -1 if broken.
+
+    ``last_shift`` is 28 for an int32 (five bytes at most) and 63 for an int64.
+    """
+    raw = first - 128
+    shift = 7
+    while at < end and shift <= last_shift:
+        byte = data[at]
+        at += 1
+        if shift == 63 and byte > 1:
+            return 0, -1
+        if byte < 128:
+            return raw | byte << shift, at
+        raw |= (byte - 128) << shift
+        shift += 7
+    return 0, -1
+
+
+def split_plain(
+    data: Any, batches: BatchColumns, row: int, room: int, records: RecordColumns, faults: list[Any]
+) -> int:
+    """Split the uncompressed entries from ``row`` on, until one is compressed or has a bad CRC.
+
+    Stops too once ``records`` holds ``room`` rows. Returns the row it stopped at.
+    """
+    while row < batches.count and records.count < room:
+        if batches.attributes[row] & CODEC_MASK or batches.crc_state[row] == BAD:
+            return row
+        at = batches.at[row]
+        if batches.magic[row] < 2:
+            open_entry(batches, row, records)
+            split_message(data, at, at + batches.size[row], batches.magic[row], -1, batches, row, records, faults)
+            row += 1
+        else:
+            at += RECORD_BATCH_OVERHEAD
+            row = split_records(data, at, batches.at[row] + batches.size[row], batches, row, room, records, faults)
+    return row
+
+
+def open_entry(batches: BatchColumns, row: int, records: RecordColumns) -> None:
+    """Begin the facts of an entry whose records follow."""
+    batches.first_record[row] = records.count
+    batches.record_total[row] = 0
+    batches.attribute_bits[row] = 0
+    batches.largest_timestamp[row] = -1
+    batches.disorder[row] = -1
+    batches.null_keys[row] = 0
+    batches.header_total[row] = 0
+
+
+def split_records(
+    data: Any, at: int, end: int, batches: BatchColumns, row: int, room: int, records: RecordColumns, faults: list[Any]
+) -> int:
+    """Split the v2 payload ``data[at:end]`` of batch ``row`` into rows of ``records``; returns the row behind it.
+
+    While ``records`` holds fewer than ``room`` rows it goes on with the uncompressed batches that follow in ``data``:
+    a run of small ones takes one call. Of a batch that does not hold together the records before the fault are kept.
+    """
+    # Locals: an attribute look-up a field is what plain Python spends its time on.
+    batch, offsets, timestamps, attributes = records.batch, records.offset, records.timestamp, records.attributes
+    key_ats, key_sizes, value_ats = records.key_at, records.key_size, records.value_at
+    value_sizes, headers_ats, header_counts = records.value_size, records.headers_at, records.header_count
+    capacity = records.capacity
+    while True:
+        count = batches.record_count[row]
+        base_offset = clamped(batches.base_offset[row])
+        base_timestamp = clamped(batches.base_timestamp[row])
+        append_time = batches.attributes[row] & LOG_APPEND_TIME
+        max_timestamp = batches.max_timestamp[row]
+        first = records.count
+        index = 0
+        why = ""
+        bits = 0
+        largest = MIN_INT64
+        previous = MIN_INT64
+        disorder = -1
+        null_keys = 0
+        header_total = 0
+        while index < count:
+            if at >= end:
+                faults.append(("record-count-mismatch", row, index, index))
+                break
+            byte = data[at]
+            at += 1
+            # Two bytes are what most long varints have: here and below a call less for these is a quarter of the time.
+            if byte >= 128:
+                if at < end and data[at] < 128:
+                    byte += (data[at] << 7) - 128
+                    at += 1
+                else:
+                    byte, at = finish_varint(data, at, end, byte, 28)
+            length = (byte >> 1) ^ -(byte & 1)
+            if at < 0 or length < MIN_RECORD_SIZE - 1 or length > end - at:
+                why = "its length passes the end of the batch"
+                break
+            stop = at + length
+            i = first + index
+            if i == capacity:
+                records.count = i
+                records.grow()
+                batch, offsets, timestamps, attributes = (
+                    records.batch,
+                    records.offset,
+                    records.timestamp,
+                    records.attributes,
+                )
+                key_ats, key_sizes, value_ats = records.key_at, records.key_size, records.value_at
+                value_sizes, headers_ats, header_counts = records.value_size, records.headers_at, records.header_count
+                capacity = records.capacity
+            attributes[i] = data[at]
+            bits |= data[at]
+            at += 1
+
+            byte = data[at]
+            at += 1
+            if byte >= 128:
+                if at < stop and data[at] < 128:
+                    byte += (data[at] << 7) - 128
+                    at += 1
+                else:
+                    byte, at = finish_varint(data, at, stop, byte, 63)
+            delta = (byte >> 1) ^ -(byte & 1)
+            if at < 0 or at >= stop or delta > SUM_LIMIT or delta < -SUM_LIMIT:
+                why = "its timestamp delta is broken"
+                break
+            timestamp = max_timestamp if append_time else base_timestamp + delta
+            timestamps[i] = timestamp
+            if timestamp > largest:
+                largest = timestamp
+
+            byte = data[at]
+            at += 1
+            if byte >= 128:
+                byte, at = finish_varint(data, at, stop, byte, 28)
+            if at < 0 or at >= stop:
+                why = "its offset delta is broken"
+                break
+            offset = base_offset + ((byte >> 1) ^ -(byte & 1))
+            offsets[i] = offset
+            if offset <= previous and disorder < 0:
+                disorder = i
+            previous = offset
+
+            byte = data[at]
+            at += 1
+            if byte >= 128:
+                byte, at = finish_varint(data, at, stop, byte, 28)
+            length = (byte >> 1) ^ -(byte & 1)
+            if at < 0 or length < -1 or length >= stop - at:
+                why = "its key passes the end of the record"
+                break
+            key_ats[i] = at
+            key_sizes[i] = length
+            if length > 0:
+                at += length
+            elif length < 0:
+                null_keys += 1
+
+            byte = data[at]
+            at += 1
+            if byte >= 128:
+                if at < stop and data[at] < 128:
+                    byte += (data[at] << 7) - 128
+                    at += 1
+                else:
+                    byte, at = finish_varint(data, at, stop, byte, 28)
+            length = (byte >> 1) ^ -(byte & 1)
+            if at < 0 or length < -1 or length >= stop - at:
+                why = "its value passes the end of the record"
+                break
+            value_ats[i] = at
+            value_sizes[i] = length
+            if length > 0:
+                at += length
+
+            byte = data[at]
+            at += 1
+            if byte:
+                if byte >= 128:
+                    byte, at = finish_varint(data, at, stop, byte, 28)
+                length = (byte >> 1) ^ -(byte & 1)
+                # A header takes two bytes at least: a count that lies can't make the walk long.
+                if at < 0 or length < 0 or length > (stop - at) // 2:
+                    why = "its header count does not fit the record"
+                    break
+                headers_ats[i] = at
+                header_counts[i] = length
+                header_total += length
+                at = skip_headers(data, at, stop, length)
+                if at < 0:
+                    why = "its headers do not fit the record"
+                    break
+            else:
+                header_counts[i] = 0
+            if at != stop:
+                why = "it does not use its declared length"
+                break
+            batch[i] = row
+            index += 1
+        records.count = first + index
+        batches.first_record[row] = first
+        batches.record_total[row] = index
+        batches.attribute_bits[row] = bits
+        batches.largest_timestamp[row] = largest
+        batches.disorder[row] = disorder
+        batches.null_keys[row] = null_keys
+        batches.header_total[row] = header_total
+        if why:
+            faults.append(("malformed-record", row, index, why))
+        elif index == count and at != end:
+            rest = count_records(data, at, end)
+            if rest > 0:
+                faults.append(("record-count-mismatch", row, index, index + rest))
+            else:
+                faults.append(("malformed-record", row, index, "bytes are left over behind the last record"))
+        row += 1
+        if row >= batches.count or records.count >= room or batches.magic[row] < 2:
+            return row
+        if batches.attributes[row] & CODEC_MASK or batches.crc_state[row] == BAD:
+            return row
+        at = batches.at[row] + RECORD_BATCH_OVERHEAD
+        end = batches.at[row] + batches.size[row]
+
+
+def skip_headers(data: Any, at: int, stop: int, count: int) -> int:
+    """The byte behind ``count`` headers, or -1 when they don't fit or a key is null."""
+    for _ in range(count):
+        key_size, key_at = header_field(data, at, stop)
+        if key_size < 0 or key_at < 0:
+            return -1
+        value_size, value_at = header_field(data, key_at + key_size, stop)
+        if value_at < 0:
+            return -1
+        at = value_at + (value_size if value_size > 0 else 0)
+    return at
+
+
+def header_field(data: Any, at: int, stop: int) -> tuple[int, int]:
+    """(size, first byte) of a header's key or value at ``data[at]``; size -1 is null, first byte -1 is broken."""
+    if at >= stop:
+        return 0, -1
+    byte = data[at]
+    at += 1
+    if byte >= 128:
+        byte, at = finish_varint(data, at, stop, byte, 28)
+    size = (byte >> 1) ^ -(byte & 1)
+    if at < 0 or size < -1 or size > stop - at:
+        return 0, -1
+    return size, at
+
+
+def count_records(data: Any, at: int, end: int) -> int:
+    """How many records ``data[at:end]`` holds going by their lengths alone; 0 when those don't end at ``end``."""
+    count = 0
+    while at < end:
+        byte = data[at]
+        at += 1
+        if byte >= 128:
+            byte, at = finish_varint(data, at, end, byte, 28)
+        length = (byte >> 1) ^ -(byte & 1)
+        if at < 0 or length < MIN_RECORD_SIZE - 1 or length > end - at:
+            return 0
+        at += length
+        count += 1
+    return count
+
+
+def split_message(
+    data: Any,
+    at: int,
+    end: int,
+    magic: int,
+    index: int,
+    batches: BatchColumns,
+    row: int,
+    records: RecordColumns,
+    faults: list[Any],
+) -> bool:
+    """Take the v0 or v1 message ``data[at:end]`` into ``records`` with its offset as stored; False if it is malformed.
+
+    ``index`` counts inner messages of a wrapper; -1 is an entry of the log itself.
+    """
+    key_at = at + V1_KEY_AT if magic == 1 else at + V0_KEY_AT
+    if end - key_at < 8:
+        faults.append(("malformed-record", row, index, "it is too small for its version"))
+        return False
+    key_size = read_int32(data, key_at)
+    if key_size < -1 or key_size > end - key_at - 8:
+        faults.append(("malformed-record", row, index, "its key passes the end of the message"))
+        return False
+    value_at = key_at + 4 + (key_size if key_size > 0 else 0)
+    value_size = read_int32(data, value_at)
+    if value_size < -1 or value_size > end - value_at - 4:
+        faults.append(("malformed-record", row, index, "its value passes the end of the message"))
+        return False
+    if value_at + 4 + (value_size if value_size > 0 else 0) != end:
+        faults.append(("malformed-record", row, index, "it does not use its declared length"))
+        return False
+    if records.count == records.capacity:
+        records.grow()
+    i = records.count
+    records.batch[i] = row
+    records.offset[i] = clamped(read_int64(data, at))
+    records.attributes[i] = data[at + LEGACY_ATTRIBUTES_AT]
+    if magic == 0:
+        records.timestamp[i] = -1
+    elif index >= 0 and batches.attributes[row] & LOG_APPEND_TIME:
+        records.timestamp[i] = batches.max_timestamp[row]  # KIP-32: the wrapper's replaces every inner one
+    else:
+        records.timestamp[i] = read_int64(data, at + V1_TIMESTAMP_AT)
+    records.key_at[i] = key_at + 4
+    records.key_size[i] = key_size
+    records.value_at[i] = value_at + 4
+    records.value_size[i] = value_size
+    records.headers_at[i] = 0
+    records.header_count[i] = 0
+    records.count = i + 1
+    batches.record_total[row] += 1
+    if key_size < 0:
+        batches.null_keys[row] += 1
+    if records.timestamp[i] > batches.largest_timestamp[row]:
+        batches.largest_timestamp[row] = records.timestamp[i]
+    if index > 0 and records.offset[i] <= records.offset[i - 1] and batches.disorder[row] < 0:
+        batches.disorder[row] = i
+    return True
+
+
+def split_wrapper(
+    data: Any, view: memoryview, batches: BatchColumns, row: int, records: RecordColumns, faults: list[Any]
+) -> int:
+    """Split the inflated value of wrapper ``row`` into its inner messages, offsets made absolute (KIP-31).
+
+    ``data`` and ``view`` are the same bytes. Returns how many there are.
+    """
+    at = 0
+    end = len(view)
+    index = 0
+    first = records.count
+    open_entry(batches, row, records)
+    while at < end:
+        if end - at < HEADER_SIZE_UP_TO_MAGIC:
+            faults.append(("truncated-wrapper", row, index, end - at))
+            break
+        size = read_int32(data, at + SIZE_AT)
+        magic = data[at + MAGIC_AT]
+        if size < V0_MIN_SIZE or magic > 1:
+            why = "its size can't hold a message" if size < V0_MIN_SIZE else "its magic is neither 0 nor 1"
+            faults.append(("malformed-record", row, index, why))
+            break
+        if size > end - at - LOG_OVERHEAD:
+            faults.append(("truncated-wrapper", row, index, end - at))
+            break
+        stop = at + LOG_OVERHEAD + size
+        stored = read_uint32(data, at + LEGACY_CRC_AT)
+        computed = crc32_of(view, at + MAGIC_AT, stop)
+        if stored != computed:
+            faults.append(("inner-crc-mismatch", row, index, (stored, computed)))
+        if data[at + LEGACY_ATTRIBUTES_AT] & CODEC_MASK:
+            faults.append(("nested-compression", row, index, data[at + LEGACY_ATTRIBUTES_AT] & CODEC_MASK))
+        if magic != batches.magic[row]:
+            faults.append(("malformed-record", row, index, "its magic is not its wrapper's"))
+        if not split_message(data, at, stop, magic, index, batches, row, records, faults):
+            break
+        index += 1
+        at = stop
+    if index and batches.magic[row] == 1:
+        wrapper_offset = clamped(batches.last_offset[row])
+        last_inner = records.offset[records.count - 1]
+        # librdkafka once left 0 in the wrapper, and Kafka takes that as base 0.
+        shift = wrapper_offset - last_inner if wrapper_offset else 0
+        for i in range(first, records.count):
+            records.offset[i] = clamped(records.offset[i]) + clamped(shift)
+        if wrapper_offset and shift < 0:
+            faults.append(("wrapper-offset-mismatch", row, index, last_inner))
+    elif index and records.offset[records.count - 1] != batches.last_offset[row]:
+        faults.append(("wrapper-offset-mismatch", row, index, records.offset[records.count - 1]))
+    return index

@@ -1,0 +1,127 @@
+"""A run of opened entries: their records in columns, and as objects for what is shown."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from kseg.format import log_format
+from kseg.format.kernel import BatchColumns, RecordColumns, increment_sequence
+from kseg.format.splitting import header_field
+from kseg.log.segment import Window
+
+if TYPE_CHECKING:
+    from kseg.format.control_records import ControlRecord
+    from kseg.log.records import Header, Record
+
+
+class Lists(NamedTuple):
+    """The record columns as Python lists: many times faster to index from Python than typed buffers are."""
+
+    offset: list[int]
+    timestamp: list[int]
+    key_at: list[int]
+    key_size: list[int]
+    value_at: list[int]
+    value_size: list[int]
+    header_count: list[int]
+
+
+class Chunk:
+    """The records of the window's entries ``first`` to ``stop`` (rows of ``batches``, stop exclusive).
+
+    ``payload(row)`` is the buffer that a record's ``key_at`` and its like are bytes of. Valid until the next chunk
+    is asked for.
+    """
+
+    def __init__(self, window: Window, records: RecordColumns) -> None:
+        self.window = window
+        self.batches: BatchColumns = window.batches
+        self.records = records
+        self.first = 0
+        self.stop = 0
+        self.payloads: dict[int, memoryview] = {}
+
+    @cached_property
+    def lists(self) -> Lists:
+        """The columns that making rows needs; asked for only once the chunk is filled."""
+        count = self.records.count
+        return Lists(*(memoryview(getattr(self.records, name))[:count].tolist() for name in Lists._fields))
+
+    def rows(self, row: int) -> range:
+        """The record rows of one entry."""
+        first = self.batches.first_record[row]
+        return range(first, first + self.batches.record_total[row])
+
+    def payload(self, row: int) -> memoryview:
+        """The inflated payload of a compressed entry, the window's buffer for others."""
+        payload: memoryview = self.payloads.get(row, self.window.view)
+        return payload
+
+    def key(self, i: int) -> bytes | None:
+        """The key of record ``i``, None where it is null."""
+        return self._bytes(self.records.batch[i], self.lists.key_at[i], self.lists.key_size[i])
+
+    def value(self, i: int) -> bytes | None:
+        """The value of record ``i``, None where it is null."""
+        return self._bytes(self.records.batch[i], self.lists.value_at[i], self.lists.value_size[i])
+
+    def headers(self, i: int) -> tuple[Header, ...]:
+        """The headers of record ``i`` in their order."""
+        count = self.lists.header_count[i]
+        if not count:
+            return ()
+        payload = self.payload(self.records.batch[i])
+        at = self.records.headers_at[i]
+        from kseg.log.records import Header
+
+        found = []
+        for _ in range(count):
+            # The kernel walked these before: sizes and ends hold.
+            size, at = header_field(payload, at, len(payload))
+            key = str(payload[at : at + size], "utf-8", "surrogateescape")
+            size, at = header_field(payload, at + size, len(payload))
+            found.append(Header(key, None if size < 0 else bytes(payload[at : at + size])))
+            at += max(size, 0)
+        return tuple(found)
+
+    def control(self, i: int) -> ControlRecord | None:
+        """The decoded marker of record ``i``, None for data. One that can't be decoded is a finding elsewhere."""
+        row = self.records.batch[i]
+        if self.batches.magic[row] < 2 or not self.batches.attributes[row] & log_format.CONTROL:
+            return None
+        from kseg.format.control_records import ControlRecord, MalformedControlRecord, decode
+
+        try:
+            return decode(self.key(i), self.value(i))
+        except MalformedControlRecord as error:
+            return ControlRecord("MALFORMED", -1, -1, {"error": str(error)})
+
+    def record(self, i: int) -> Record:
+        """Record ``i`` as an object."""
+        # Their classes take 10 ms to make: who only checks the columns does without them.
+        from kseg.log.records import Record, timestamp_or_none, timestamp_type
+
+        batches = self.batches
+        row = self.records.batch[i]
+        return Record(
+            position=batches.position[row],
+            offset=self.lists.offset[i],
+            timestamp=timestamp_or_none(self.lists.timestamp[i]),
+            timestamp_type=timestamp_type(batches.magic[row], batches.attributes[row]),
+            sequence=self.sequence(i, row),
+            key=self.key(i),
+            value=self.value(i),
+            headers=self.headers(i),
+            control=self.control(i),
+        )
+
+    def sequence(self, i: int, row: int) -> int | None:
+        """The sequence of record ``i`` of entry ``row``; -1 without an idempotent producer, None before v2."""
+        if self.batches.magic[row] < 2:
+            return None
+        base = self.batches.base_sequence[row]
+        return base if base < 0 else increment_sequence(base, self.lists.offset[i] - self.batches.base_offset[row])
+
+    def _bytes(self, row: int, at: int, size: int) -> bytes | None:
+        return None if size < 0 else bytes(self.payload(row)[at : at + size])

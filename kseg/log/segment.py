@@ -1,0 +1,227 @@
+"""Stream a log segment: frame its entries, check their CRCs, and go on behind damage.
+
+The reader knows nothing of what entries mean; it yields windows of framed entries and reports what is not an entry.
+``FileLogInputStream.nextBatch`` and ``LogSegment.recover`` stop at the first break. This doesn't: it looks for the
+next real entry, and where the next header proves that only a length was wrong, it reads on with the right one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from kseg.errors import NotASegmentError
+from kseg.files.sniff import what_it_is
+from kseg.files.storage import Source, base_offset_of
+from kseg.findings import Report, ignore
+from kseg.format import kernel, log_format
+from kseg.format.kernel import BatchColumns
+from kseg.log.tape import Tape
+
+if TYPE_CHECKING:
+    from kseg.log.resync import Outcome
+    from kseg.log.search import Effort
+
+#: Entries larger than this are taken for a size that lies. Kafka's default limit is 1 MiB, and few raise it past 100.
+MAX_ENTRY_SIZE = 256 * 1024 * 1024
+#: An entry that claims more than this is looked into before it is read: no honest one was ever seen.
+DOUBTFUL_SIZE = 64 * 1024 * 1024
+WINDOW_SIZE = 4 * 1024 * 1024
+WINDOW_ROWS = 16 * 1024  # a window of entries that are smaller ends when there are no more rows for them
+FEWEST_ROWS = 1024  # entries are judged by their neighbours, as far as these are in the same window
+# Behind damage there may be more: framing a whole window for each bad entry would take quadratic time.
+REACH_BEHIND_DAMAGE = 4 * 1024
+# No producer's batch has more records than this.
+LIKELY_STEP = 1_000_000
+# A stream without an end (/dev/zero) is given up when its first bytes hold no entry.
+MAX_UNKNOWN_STREAM = 256 * 1024 * 1024
+
+
+class Window:
+    """A run of framed entries, rows of ``batches``, and the buffer they lie in. Valid until the next is asked for."""
+
+    __slots__ = ("batches", "data", "view")
+
+    def __init__(self, data: bytearray, view: memoryview, batches: BatchColumns) -> None:
+        self.data = data
+        self.view = view
+        self.batches = batches
+
+
+class SegmentReader:
+    """Reads one segment front to back in constant memory.
+
+    ``report`` is called with what is wrong as it is met. With ``verify_crc=False`` CRCs are not computed, as a
+    consumer with check.crcs=false does; entries found behind damage are still verified.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        report: Report = ignore,
+        verify_crc: bool = True,
+        max_entry_size: int = MAX_ENTRY_SIZE,
+    ) -> None:
+        self.source = source
+        self.name = source.name
+        self.name_offset = base_offset_of(source.name)
+        self.lost_bytes = 0
+        self._report = report
+        self._verify_crc = verify_crc
+        self._max_size = max_entry_size - log_format.LOG_OVERHEAD
+        # Short ranges are read by the thousand: behind damage, and where a conversion reads back what it wrote.
+        room = WINDOW_SIZE if source.size is None else min(WINDOW_SIZE, max(source.size - source.start, 1024))
+        self._tape = Tape(source, room, report)
+        self._batches = BatchColumns(max(FEWEST_ROWS, room * WINDOW_ROWS // WINDOW_SIZE))
+        self._next_offset: int | None = None
+        self._found_any = False
+        self._held: Outcome | None = None
+
+    @property
+    def position(self) -> int:
+        """The byte of the file that reading has come to."""
+        return self._tape.position
+
+    def windows(self) -> Iterator[Window]:
+        """Every entry in order. Entries with a bad CRC, where the framing holds, come too, marked CRC_BAD.
+
+        Raises NotASegmentError when the file holds no entry at all.
+        """
+        tape = self._tape
+        batches = self._batches
+        reach = len(tape.data)
+        tape.fill(1)
+        while tape.available:
+            end = min(tape.end, tape.start + reach)
+            stop = kernel.frame(tape.data, tape.start, end, tape.shift, self._max_size, batches)
+            framed = batches.count
+            sound = kernel.check_crcs(tape.view, batches) if self._verify_crc else framed
+            if sound:
+                self._tell_held()
+                batches.count = sound
+                yield self._emit()
+            if sound < framed:
+                tape.start = batches.at[sound]
+                yield from self._mend()
+                reach = REACH_BEHIND_DAMAGE
+                continue
+            tape.start = stop
+            if framed == batches.capacity:
+                continue
+            if end < tape.end:
+                reach = 2 * reach if framed else len(tape.data)
+                continue
+            reach = len(tape.data)
+            wanted = self._wanted()
+            torn = wanted > WINDOW_SIZE and tape.lacks(wanted)
+            if wanted > DOUBTFUL_SIZE and not torn:
+                from kseg.log.resync import doubt
+
+                outcome = doubt(tape, self._max_size, self._expected(), self._effort)
+                if outcome:
+                    yield from self._apply(outcome)
+                    continue
+            if torn or tape.available >= wanted or not tape.fill(wanted):
+                if not tape.available:
+                    break
+                yield from self._mend()
+        self._tell_held()
+
+    @cached_property
+    def _effort(self) -> Effort:
+        from kseg.log.search import Effort  # what damage needs is loaded where damage is
+
+        return Effort()
+
+    def close(self) -> None:
+        self.source.close()
+
+    def __enter__(self) -> SegmentReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _wanted(self) -> int:
+        """Bytes that the entry at the tape's start needs to be whole, as far as its header is there."""
+        tape = self._tape
+        if tape.available < log_format.HEADER_SIZE_UP_TO_MAGIC:
+            return log_format.HEADER_SIZE_UP_TO_MAGIC
+        size = kernel.read_int32(tape.data, tape.start + log_format.SIZE_AT)
+        magic = tape.data[tape.start + log_format.MAGIC_AT]
+        likely = kernel.smallest(magic) <= size <= self._max_size
+        return log_format.LOG_OVERHEAD + size if likely else 0
+
+    def _emit(self) -> Window:
+        batches = self._batches
+        self._found_any = True
+        row = batches.count - 1
+        last, expected = batches.last_offset[row], self._expected()
+        # The header of an entry with a bad CRC is believed as far as it is likely.
+        if batches.crc_state[row] != kernel.CRC_BAD or (expected is not None and 0 <= last - expected < LIKELY_STEP):
+            self._next_offset = last + 1
+        return Window(self._tape.data, self._tape.view, batches)
+
+    def _emit_one(self, size: int, magic: int, crc_state: int) -> Window:
+        """The entry at the tape's start, as a window of one row; ``size`` is the whole entry's."""
+        tape, batches = self._tape, self._batches
+        if crc_state == kernel.CRC_GOOD:
+            # What the CRC proved goes into this copy of the entry, so that whoever copies it on copies it right.
+            tape.view[tape.start + log_format.SIZE_AT : tape.start + log_format.LOG_OVERHEAD] = (
+                size - log_format.LOG_OVERHEAD
+            ).to_bytes(4, "big")
+            tape.data[tape.start + log_format.MAGIC_AT] = magic
+        kernel.read_header(tape.data, tape.start, size - log_format.LOG_OVERHEAD, magic, batches, 0)
+        batches.position[0] = tape.position
+        batches.crc_state[0] = crc_state
+        batches.count = 1
+        return self._emit()
+
+    def _expected(self) -> int | None:
+        return self._next_offset if self._next_offset is not None else self.name_offset
+
+    def _mend(self) -> Iterator[Window]:
+        """The entry at the tape's start does not hold: say what is wrong, yield what can be had, move on."""
+        from kseg.log.resync import resynchronise
+
+        tape = self._tape
+        reach = MAX_UNKNOWN_STREAM if not self._found_any and self.source.size is None else None
+        began = tape.position
+        outcome = resynchronise(tape, self._max_size, self._expected(), self._effort, reach)
+        if outcome.torn and tape.failed:
+            # The read error has been told, and is why the file ends here.
+            self.lost_bytes += tape.shift + tape.end - began
+            tape.skip_to(tape.shift + tape.end)
+            return
+        if tape.position == began and tape.renewed(torn=outcome.torn):
+            return
+        if outcome.torn and tape.outrun():
+            tape.skip_to(tape.shift + tape.end)
+            return
+        recognised = outcome.recognised or (outcome.torn and self.name_offset is not None and not tape.fill(17))
+        if outcome.gave_up or not (self._found_any or recognised):
+            raise NotASegmentError(f"{self.name}: no Kafka log segment: {what_it_is(self.name, tape.first_bytes)}")
+        yield from self._apply(outcome)
+
+    def _apply(self, outcome: Outcome) -> Iterator[Window]:
+        self._tell_held(zeros_follow=[finding.rule for finding in outcome.findings] == ["zero-tail"])
+        if outcome.if_last:
+            self._held = outcome
+        else:
+            for finding in outcome.findings:
+                self._report(finding)
+        self.lost_bytes += outcome.lost
+        if outcome.entry_size is not None:
+            yield self._emit_one(outcome.entry_size, outcome.magic, outcome.crc_state)
+        self._tape.skip_to(outcome.resume)
+        self._tape.fill(1)
+
+    def _tell_held(self, *, zeros_follow: bool = False) -> None:
+        """Report what waited for what comes behind it."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        for finding in (held.if_last,) if held.if_last and zeros_follow else held.findings:
+            self._report(finding)

@@ -1,0 +1,46 @@
+"""What ``kseg audit`` writes: a table for people, JSON Lines and CSV for programs; the columns are the audit's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TextIO
+
+from kseg.dumping.record_lines import to_json
+from kseg.log import rows
+from kseg.output.dump import cell, csv_cell
+from kseg.output.formats import View, console
+
+Found = Iterable[Mapping[str, Any]]
+
+
+def write_jsonl(columns: Sequence[str], found: Found, out: TextIO) -> None:
+    for row in found:
+        out.write(to_json(_plain(row)) + "\n")
+
+
+def write_csv(columns: Sequence[str], found: Found, out: TextIO) -> None:
+    view = View(deep=False, encoding="auto", terminal=out.isatty())
+    out.write(",".join(columns) + "\n")
+    for row in map(_plain, found):
+        out.write(",".join(csv_cell(row[name], view) for name in columns) + "\n")
+
+
+def write_table(columns: Sequence[str], found: Found, out: TextIO) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    for row in map(_plain, found):
+        table.add_row(*(Text(cell(row[name])) for name in columns))
+    console(out).print(table)
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Bytes as text; what is no UTF-8 as base64."""
+    encode = rows.ENCODERS["auto"]
+    return {
+        name: encode(bytes(value))[0] if isinstance(value, (bytes, bytearray)) else value for name, value in row.items()
+    }

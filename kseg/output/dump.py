@@ -1,0 +1,153 @@
+"""What ``kseg dump`` writes: a writer for each format, over entries and runs of records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import groupby, islice
+from typing import Any, TextIO
+
+from kseg.dumping import dump_text, hexdump, record_lines
+from kseg.dumping.dump import Beginning, Entry, Run
+from kseg.dumping.line_writer import LineBuffer
+from kseg.dumping.record_lines import encoded, to_json
+from kseg.escapes import escape_controls
+from kseg.log import rows
+from kseg.output.formats import View, binary, console
+
+Rows = Iterable[Beginning | Entry | Run]
+
+_TABLE_PAGE = 500
+_CSV_SPECIAL = re.compile(r'[",\r\n]')
+
+
+def write_jsonl(dumped: Rows, out: TextIO, view: View) -> None:
+    lines = LineBuffer(binary(out))
+    for item in dumped:
+        if isinstance(item, Run):
+            record_lines.write_json(item, view.encoding, lines)
+        elif isinstance(item, Entry):
+            lines.put(encoded(to_json(rows.batch_row(item.file, item.batch)) + "\n"))
+        lines.flush()
+
+
+def _plain_rows(dumped: Rows, view: View) -> Iterator[rows.Row]:
+    """Everything as rows, for formats that aren't made for millions of them."""
+    encode = rows.ENCODERS[view.encoding]
+    for item in dumped:
+        if isinstance(item, Run):
+            for record in item.records():
+                yield rows.record_row(item.file, record, encode)
+        elif isinstance(item, Entry):
+            yield rows.batch_row(item.file, item.batch)
+
+
+def write_csv(dumped: Rows, out: TextIO, view: View) -> None:
+    columns = [column.name for column in (rows.RECORD_COLUMNS if view.deep else rows.BATCH_COLUMNS)]
+    if view.deep:
+        columns[columns.index("headers") : columns.index("headers")] = ["key_encoding", "value_encoding"]
+    if not view.continued:
+        out.write(",".join(columns) + "\n")
+    for row in _plain_rows(dumped, view):
+        out.write(",".join(csv_cell(row.get(name), view) for name in columns) + "\n")
+
+
+def csv_cell(value: Any, view: View) -> str:
+    """A null is nothing, an empty text is "": the csv module of Python 3.11 can't tell them apart."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = to_json(value) if isinstance(value, (dict, list)) else str(value)
+    if view.terminal:
+        text = escape_controls(text)
+    if isinstance(value, int) or (text and not _CSV_SPECIAL.search(text)):
+        return text
+    return '"' + text.replace('"', '""') + '"'
+
+
+def write_text(dumped: Rows, out: TextIO, view: View) -> None:
+    lines = LineBuffer(binary(out))
+    for item in dumped:
+        if isinstance(item, Run) and not view.terminal:
+            record_lines.write_text(item, lines)
+            lines.flush()
+            continue
+        if isinstance(item, Beginning):
+            found = [line + "\n" for line in dump_text.header_lines(item.file, item.first_offset)]
+        elif isinstance(item, Run):
+            found = record_lines.text_lines(item, item.kept)
+        else:
+            found = [dump_text.batch_line(item.batch) + "\n"]
+        if view.terminal:
+            found = [escape_controls(line[:-1]) + "\n" for line in found]
+        lines.put(encoded("".join(found)))
+
+
+def write_hex(dumped: Rows, out: TextIO, view: View) -> None:
+    for item in dumped:
+        if isinstance(item, Beginning):
+            out.write(f"file {escape_controls(item.file)}\n")
+            continue
+        for line in hexdump.run_lines(item) if isinstance(item, Run) else hexdump.entry_lines(item):
+            out.write(line + "\n")
+
+
+def write_table(dumped: Rows, out: TextIO, view: View) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    shown_on = console(out)
+    columns = _RECORD_TABLE if view.deep else _BATCH_TABLE
+    if view.terminal and shown_on.width < _WIDE:
+        columns = _RECORD_TABLE_NARROW if view.deep else _BATCH_TABLE_NARROW
+    for page in pages(_plain_rows(dumped, view)):
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=Text(cell(page[0]["file"])), title_justify="left")
+        for name, align in columns:
+            table.add_column(name, justify=align, overflow="ellipsis", no_wrap=align == "right")
+        for row in page:
+            table.add_row(*(Text(cell(_flags(row) if name == "flags" else row.get(name))) for name, _ in columns))
+        shown_on.print(table)
+
+
+_RECORD_TABLE: tuple[tuple[str, Any], ...] = (
+    ("offset", "right"), ("timestamp", "right"), ("sequence", "right"), ("key", "left"), ("value", "left"),
+    ("headers", "left"), ("control", "left"),
+)  # fmt: skip
+_BATCH_TABLE: tuple[tuple[str, Any], ...] = (
+    ("position", "right"), ("size", "right"), ("magic", "right"), ("base_offset", "right"), ("last_offset", "right"),
+    ("record_count", "right"), ("compression", "left"), ("max_timestamp", "right"), ("producer_id", "right"),
+    ("base_sequence", "right"), ("partition_leader_epoch", "right"), ("crc_valid", "left"), ("flags", "left"),
+)  # fmt: skip
+
+
+# What fits 80 columns: narrower than this, the wide tables would lose the ends of their numbers.
+_WIDE = 150
+_RECORD_TABLE_NARROW = tuple(column for column in _RECORD_TABLE if column[0] in ("offset", "timestamp", "key", "value"))
+_BATCH_TABLE_NARROW = tuple(
+    column
+    for column in _BATCH_TABLE
+    if column[0] in ("position", "size", "base_offset", "last_offset", "compression", "crc_valid")
+)
+
+
+def pages(found: Iterator[rows.Row]) -> Iterator[list[rows.Row]]:
+    """Rows for a table each: of one file, and not too many to be laid out at once."""
+    for _, of_file in groupby(found, key=lambda row: row["file"]):
+        while page := list(islice(of_file, _TABLE_PAGE)):
+            yield page
+
+
+def _flags(row: rows.Row) -> str | None:
+    names = ("transactional", "control", "delete_horizon")
+    return " ".join(name for name in names if row[name]) or None
+
+
+def cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "NO"
+    text = to_json(value) if isinstance(value, (dict, list)) else str(value)
+    return escape_controls(text)

@@ -1,0 +1,83 @@
+"""``kseg dump --format parquet``: the rows of JSON Lines, typed, in columns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TextIO
+
+from kseg.dumping.dump import Beginning, Entry, Run
+from kseg.errors import UsageError
+from kseg.log import rows
+from kseg.output import arrow_rows
+from kseg.output.formats import View
+from kseg.rewriting.runs import payload_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: A row group: its rows at most, and the bytes of keys, values and headers at which it ends before.
+GROUP_ROWS = 128 * 1024
+GROUP_BYTES = 64 * 1024 * 1024
+#: Columns with few values; for others a dictionary takes time and gives nothing.
+FEW_VALUES = ("topic", "partition", "file", "timestamp_type", "compression", "producer_id", "producer_epoch")
+
+
+def write_parquet(
+    dumped: Iterable[Beginning | Entry | Run], out: TextIO, view: View, without: Collection[str] = ()
+) -> None:
+    """Writes to the binary stream under ``out``, all columns or ``without`` some. Raises UsageError for a terminal, and
+    where pyarrow is missing.
+    """
+    if view.terminal:
+        raise UsageError("parquet is no text: give -o FILE, or send stdout to a file or a pipe")
+    arrow_rows.arrow()
+    from pyarrow.parquet import ParquetWriter
+
+    columns = arrow_rows.widened(rows.RECORD_TABLE if view.deep else rows.BATCH_TABLE)
+    columns = tuple(column for column in columns if column.name not in without)
+    few = [column.name for column in columns if column.name in FEW_VALUES]
+    batches = _record_batches(dumped, columns) if view.deep else _entry_batches(dumped, columns)
+    raw: Any = out.buffer
+    with ParquetWriter(raw, arrow_rows.schema(columns), use_dictionary=few) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    raw.flush()
+
+
+def _record_batches(
+    dumped: Iterable[Beginning | Entry | Run], columns: Sequence[rows.Column]
+) -> Iterator[pa.RecordBatch]:
+    gathered = arrow_rows.RecordRows(columns, GROUP_ROWS, GROUP_BYTES)
+    place = arrow_rows.Place("", None, None)
+    for item in dumped:
+        if not isinstance(item, Run):
+            continue
+        if place.file != item.file:
+            place = arrow_rows.Place.of(item.file)
+        data = payload_of(item.chunk, item.row)
+        for first, stop in _stretches(item.kept):
+            yield from gathered.add(place, item.chunk, data, first, stop)
+    yield from gathered.finish()
+
+
+def _stretches(kept: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Ascending numbers as runs: (first, one behind the last)."""
+    first = stop = kept[0]
+    if kept[-1] - first + 1 == len(kept):
+        yield first, kept[-1] + 1
+        return
+    for i in kept:
+        if i != stop:
+            yield first, stop
+            first = i
+        stop = i + 1
+    yield first, stop
+
+
+def _entry_batches(
+    dumped: Iterable[Beginning | Entry | Run], columns: Sequence[rows.Column]
+) -> Iterator[pa.RecordBatch]:
+    entries = (rows.batch_row(item.file, item.batch) for item in dumped if isinstance(item, Entry))
+    while group := list(islice(entries, arrow_rows.BATCH_ROWS)):
+        yield arrow_rows.from_rows(columns, group)

@@ -1,0 +1,152 @@
+"""What ``kseg recovery`` writes: a table for people, JSON Lines for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any, TextIO
+
+from kseg.dumping.record_lines import to_json
+from kseg.escapes import escape_controls
+from kseg.output.formats import console
+from kseg.restart.plan import FAILURES, NOTHING_LOST, LogDirPlan, Lost, PartitionPlan, Step
+
+Plans = Iterable[LogDirPlan | PartitionPlan]
+
+
+@dataclass(slots=True)
+class Total:
+    """Counts over all plans, complete once they are used up; ``unread`` are PATHs that there is no plan for."""
+
+    log_dirs: int = 0
+    partitions: int = 0
+    losing: int = 0
+    failing: int = 0
+    lost_bytes: int = 0
+    lost_records: int = 0
+    unread: int = 0
+
+    def counted(self, plans: Plans) -> Iterator[LogDirPlan | PartitionPlan]:
+        for plan in plans:
+            lost = plan.lost if isinstance(plan, PartitionPlan) else NOTHING_LOST
+            self.log_dirs += isinstance(plan, LogDirPlan)
+            self.partitions += isinstance(plan, PartitionPlan)
+            self.losing += lost.bytes > 0
+            self.failing += plan.fails
+            self.lost_bytes += lost.bytes
+            self.lost_records += lost.records
+            yield plan
+
+
+def write_jsonl(plans: Plans, total: Total, out: TextIO) -> None:
+    """``kind="step"`` for each, ``kind="partition"`` or ``kind="log_dir"`` behind its steps, one ``kind="summary"``."""
+    for plan in plans:
+        for step in plan.steps:
+            out.write(to_json({"kind": "step", **_whose(plan), **_step(step)}) + "\n")
+        row: dict[str, Any] = {"kind": "log_dir", "folder": plan.folder}
+        if isinstance(plan, PartitionPlan):
+            row = {"kind": "partition", **_whose(plan), "log_start": plan.log_start, "log_end": plan.log_end}
+            row |= _lost(plan.lost)
+        else:
+            row |= {"clean": plan.clean, "partitions": plan.partitions}
+        out.write(to_json({**row, "fails": plan.fails}) + "\n")
+    out.write(to_json({"kind": "summary", **asdict(total)}) + "\n")
+
+
+def _whose(plan: LogDirPlan | PartitionPlan) -> dict[str, Any]:
+    partition = plan if isinstance(plan, PartitionPlan) else None
+    return {
+        "folder": plan.folder,
+        "topic": partition and partition.topic,
+        "partition": partition.partition if partition else None,
+    }
+
+
+def _step(step: Step) -> dict[str, Any]:
+    own = {name: getattr(step, name) for name in ("action", "file", "why", "position", "offset")}
+    return own | _lost(step.lost)
+
+
+def _lost(lost: Lost) -> dict[str, Any]:
+    return {
+        "lost_bytes": lost.bytes,
+        "lost_records": lost.records,
+        "first_lost_offset": lost.first_offset,
+        "last_lost_offset": lost.last_offset,
+    }
+
+
+def write_table(plans: Plans, total: Total, out: TextIO) -> None:
+    """A table for each partition that is not taken as it stands, a line for each that is, and one for all."""
+    for plan in plans:
+        head = f"{escape_controls(plan.folder)}: {_head(plan)}"
+        if any(step.action != "nothing" for step in plan.steps):
+            _write_steps(head, plan.steps, out)
+        else:
+            out.write(head + "\n")
+    out.write(summary_line(total) + "\n")
+
+
+def _head(plan: LogDirPlan | PartitionPlan) -> str:
+    if isinstance(plan, LogDirPlan):
+        stop = "clean" if plan.clean else "unclean"
+        return f"{plan.partitions} partitions, the last stop counts as {stop}"
+    if plan.fails:
+        return "the broker can't take it"
+    log = "" if plan.log_end is None else f"; log start {plan.log_start}, end {plan.log_end}"
+    return f"loses {_lost_text(plan.lost)}{log} afterwards" if plan.lost.bytes else f"nothing is lost{log}"
+
+
+def _write_steps(head: str, steps: Iterable[Step], out: TextIO) -> None:
+    # rich costs more than planning for a small partition: it is loaded only once there is something to lay out.
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = console(out)
+    table = Table(box=box.SIMPLE_HEAD, title=Text(head), title_justify="left", pad_edge=False)
+    for name in ("action", "file", "from byte", "offset", "lost", "why"):
+        table.add_column(name, no_wrap=name != "why", overflow="fold")
+    for step, more in _runs(steps):
+        style = "red" if step.lost.bytes or step.action in FAILURES else ""
+        file = escape_controls(step.file or "") + (f" and {more} more" if more else "")
+        table.add_row(
+            Text(step.action, style),
+            Text(file),
+            Text("" if step.position is None else str(step.position)),
+            Text("" if step.offset is None or more else str(step.offset)),
+            Text(_lost_text(step.lost) if step.lost.bytes else ""),
+            Text(escape_controls(step.why)),
+        )
+    shown.print(table)
+
+
+def _runs(steps: Iterable[Step]) -> Iterator[tuple[Step, int]]:
+    """Steps of one action in a row that lose nothing are one line: hundreds of segments are recovered alike."""
+    for (_, lossless), run in groupby(steps, key=lambda step: (step.action, not step.lost.bytes)):
+        first, *others = run
+        if lossless:
+            yield first, len(others)
+        else:
+            yield first, 0
+            yield from ((step, 0) for step in others)
+
+
+def _lost_text(lost: Lost) -> str:
+    offsets = "" if lost.first_offset is None else f", offsets {lost.first_offset}..{lost.last_offset}"
+    return f"{lost.bytes} bytes, {lost.records} records{offsets}"
+
+
+def summary_line(total: Total) -> str:
+    """One line for a person."""
+    fails = f"; the broker can't take {total.failing}" if total.failing else ""
+    fails += f"; could not be read: {total.unread}" if total.unread else ""
+    if not total.partitions:
+        return f"no partition was looked at{fails}"
+    if not total.lost_bytes:
+        return f"nothing would be lost: {total.partitions} partitions{fails}"
+    return (
+        f"lost in {total.losing} of {total.partitions} partitions: {total.lost_bytes} bytes, "
+        f"{total.lost_records} records that can be read now{fails}"
+    )

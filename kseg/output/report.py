@@ -1,0 +1,103 @@
+"""What ``kseg validate`` writes for people and programs: a table, JSON Lines. ``reports`` has other tools' formats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TextIO
+
+from kseg.escapes import escape_controls
+from kseg.findings import Severity
+from kseg.output.formats import console
+from kseg.validation.validate import COUNTS, FileResult, Summary
+
+
+def summary_row(total: Summary) -> dict[str, Any]:
+    """The last line of a validation in JSON Lines."""
+    row: dict[str, Any] = {
+        "kind": "summary",
+        **{name: getattr(total, name) for name in COUNTS},
+        "verdict": total.verdict,
+    }
+    if total.shallow:
+        row["records"] = None
+    # All of each rule, also those past --max-per-rule.
+    row["rules"] = dict(sorted(total.rules.items()))
+    return row
+
+
+def write_jsonl(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
+    from kseg.dumping.record_lines import to_json
+    from kseg.log.rows import finding_row
+
+    for result in results:
+        for verdict in result.verdicts:
+            out.write(to_json(finding_row(verdict)) + "\n")
+    out.write(to_json(summary_row(total)) + "\n")
+
+
+_STYLES = {Severity.INFO: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "red", Severity.FATAL: "bold red"}
+
+
+def write_table(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
+    """A table for each file with findings; a line for each sound segment, and one for all."""
+    for result in results:
+        if result.verdicts:
+            _write_findings(result, out)
+        elif result.summary.files and not result.unread:
+            empty = "" if result.summary.bytes else " (empty: no batch yet)"
+            out.write(f"{escape_controls(result.file)}: sound{empty}\n")
+    out.write(summary_line(total) + "\n")
+
+
+def _write_findings(result: FileResult, out: TextIO) -> None:
+    # rich costs more than reading a small file: it is loaded only once there is something to lay out.
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = console(out)
+    title = Text(escape_controls(result.file))
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    for name in ("severity", "rule", "bytes", "offsets", "message"):
+        table.add_column(name, no_wrap=name in ("severity", "rule", "bytes"))
+    for verdict in result.verdicts:
+        finding = verdict.finding
+        table.add_row(
+            Text(verdict.severity.label, _STYLES[verdict.severity]),
+            Text(f"{verdict.rule.code} {finding.rule}"),
+            Text(_span(finding.position, finding.end)),
+            Text(_span(finding.offset, finding.last_offset)),
+            Text(escape_controls(verdict.message)),
+        )
+    shown.print(table)
+    _print_advice(result, shown)
+
+
+def _print_advice(result: FileResult, shown: Any) -> None:
+    from rich.text import Text
+
+    told = {verdict.rule.name: verdict for verdict in result.verdicts if verdict.severity >= Severity.WARNING}
+    for name, verdict in told.items():
+        more = result.summary.rules[name] - sum(verdict.rule.name == name for verdict in result.verdicts)
+        shown.print(
+            Text(f"  {name}{f' ({more} more)' if more else ''}, what a broker does: {verdict.rule.broker}", "dim")
+        )
+
+
+def summary_line(total: Summary) -> str:
+    """One line for a person."""
+    beside = f" {total.side_files} beside them," if total.side_files else ""
+    unread = f" {total.unread} unread," if total.unread else ""
+    records = "records not counted" if total.shallow else f"{total.records} records"
+    crcs = "; CRCs were not checked" if total.unchecked else ""
+    return (
+        f"{total.verdict}: {total.files} files,{beside}{unread} {total.batches} batches, {records}, "
+        f"{total.bytes} bytes; {total.errors} errors, {total.warnings} warnings, {total.infos} notes; "
+        f"{total.lost_bytes} bytes lost{crcs}"
+    )
+
+
+def _span(first: int | None, last: int | None) -> str:
+    if first is None and last is None:
+        return "-"
+    return f"{'?' if first is None else first}..{'?' if last is None else last}"

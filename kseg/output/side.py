@@ -1,0 +1,111 @@
+"""What ``kseg dump`` writes of files beside the log: a writer for each format, over the entries of files of one kind.
+
+The text is kafka-dump-log's for the files that it knows; of the others it is the file's own, or a value a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import TextIO
+
+from kseg.beside.side_files import COMMON, SideFile, recognise, side_row
+from kseg.dumping.dump import Beginning, Item, NoEntries, SideEntry
+from kseg.dumping.dump_text import header_lines
+from kseg.dumping.record_lines import to_json
+from kseg.errors import UsageError
+from kseg.escapes import escape_controls
+from kseg.log.rows import Column, Row
+from kseg.output.dump import cell, csv_cell, pages
+from kseg.output.formats import DUMP_FORMATS, SIDE_FORMATS, View, console, writer
+
+Items = Iterable[Beginning | SideEntry | NoEntries]
+
+
+def write_mixed(name: str, dumped: Iterable[Item], out: TextIO, view: View) -> None:
+    """Segments and files beside them in the format of that name, those of a kind together as they come."""
+    for side, items in groupby(dumped, key=lambda item: item.side):
+        writer(SIDE_FORMATS if side else DUMP_FORMATS, name)(items, out, view)
+
+
+def refuse_for_side_files(paths: Iterable[str], name: str, *, filtered: bool) -> None:
+    """Raises UsageError where what is asked can't be had of these files, of which some stand beside a log."""
+    kinds = {known.side if (known := recognise(path)) else None for path in paths}
+    titles = ", ".join(sorted(side.title for side in kinds if side))
+    if filtered:
+        raise UsageError(f"--offsets and its like choose from segments; {titles}: give it without")
+    if name not in SIDE_FORMATS:
+        raise UsageError(f"--format {name} is for segments, not for a file beside one ({titles})")
+    if name == "csv" and len(kinds) > 1:
+        raise UsageError("--format csv has one heading: give files of one kind")
+
+
+def write_jsonl(dumped: Items, out: TextIO, view: View) -> None:
+    # What the entries of a file share is put together once: an index has a million of them.
+    template = ""
+    for item in dumped:
+        if isinstance(item, SideEntry):
+            values = (value if type(value) is int else to_json(value) for value in item.entry)
+            out.write(template % (item.position, *values))
+        elif isinstance(item, Beginning) and item.side:
+            shared = to_json({"kind": item.side.kind, "file": item.file})[1:-1].replace("%", "%%")
+            own = (f'"{column.name}":%s' for column in (COMMON[2], *item.side.columns))
+            template = "{" + ",".join((shared, *own)) + "}\n"
+
+
+def write_csv(dumped: Items, out: TextIO, view: View) -> None:
+    names: list[str] = []
+    for item in dumped:
+        if not names:
+            names = [column.name for column in _columns(item.side)]
+            out.write(",".join(names) + "\n")
+        for row in _rows([item]):
+            out.write(",".join(csv_cell(row[name], view) for name in names) + "\n")
+
+
+def write_text(dumped: Items, out: TextIO, view: View) -> None:
+    for item in dumped:
+        for line in _text_lines(item):
+            out.write((escape_controls(line) if view.terminal else line) + "\n")
+
+
+def write_table(dumped: Items, out: TextIO, view: View) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    shown_on = console(out)
+    for page in pages(_rows(dumped)):
+        known = recognise(page[0]["file"])
+        assert known
+        title = f"{cell(page[0]['file'])}: {known.side.title}" + (f", {known.fate}" if known.fate else "")
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        columns = (COMMON[2], *known.side.columns)
+        for column in columns:
+            table.add_column(column.name, justify="right" if column.type in _NUMBERS else "left")
+        for row in page:
+            table.add_row(*(Text(cell(row[column.name])) for column in columns))
+        shown_on.print(Text(title), table)  # as a title it would be folded to the width of the table
+
+
+_NUMBERS = ("int", "int32", "ms")
+
+
+def _columns(side: SideFile | None) -> tuple[Column, ...]:
+    return (*COMMON, *(side.columns if side else ()))
+
+
+def _rows(dumped: Items) -> Iterator[Row]:
+    for item in dumped:
+        if isinstance(item, SideEntry):
+            yield side_row(item.file, item.side, item.position, item.entry)
+
+
+def _text_lines(item: Beginning | SideEntry | NoEntries) -> Iterator[str]:
+    if isinstance(item, Beginning):
+        yield from header_lines(item.file, None)
+    elif isinstance(item, SideEntry):
+        line = item.side.line
+        yield line(item.entry) if line else " ".join("-" if value is None else str(value) for value in item.entry)
+    elif item.side.tells_emptiness:
+        yield f"{item.file} is empty."

@@ -1,0 +1,225 @@
+"""One replica of a partition as a stream: its entries from segment to segment, and the records of those that are opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from kseg.beside.checkpoint_files import LeaderEpoch
+from kseg.errors import UnreadableError
+from kseg.files.storage import SegmentFile, base_offset_of, is_folder, is_snapshot, open_source, segments_in
+from kseg.findings import RULES, Finding, Report, Severity
+from kseg.format import kernel
+from kseg.format.kernel import BatchColumns, RecordColumns
+from kseg.format.log_format import CODEC_MASK, LOG_OVERHEAD
+from kseg.log.chunk import Chunk
+from kseg.log.deep_iteration import DeepIterator
+from kseg.log.segment import SegmentReader, Window
+from kseg.replicas.leader_epochs import Lineage, read_checkpoint
+from kseg.rewriting.runs import payload_of
+from kseg.validation.validate import Progress, no_progress
+
+# Entries opened at once: one where replicas differ here and there, many where they differ all along.
+MAX_AHEAD = 1024
+
+
+def files_of(path: str) -> list[SegmentFile]:
+    """The segments of a partition folder by offset, or the one that the path is. Raises UnreadableError."""
+    if not is_folder(path):
+        return [SegmentFile(path)]
+    try:
+        names = sorted(os.listdir(path))
+    except OSError as error:
+        raise UnreadableError(f"{path}: {error.strerror or error}") from error
+    found = [file for file in segments_in(Path(path), names) if not is_snapshot(file.path)]
+    if not found:
+        raise UnreadableError(f"{path}: no segment in it: give a partition folder, or a segment")
+    return found
+
+
+class Replica:
+    """A cursor over a replica's entries; those with a bad CRC are passed over.
+
+    Once ``more`` said True, ``row`` of ``batches`` is the entry at hand. ``open`` opens it: its records are then rows
+    ``i`` to ``end`` of ``records``, their bytes in ``data``. ``report`` is called with (file, finding).
+    ``damage`` counts places that can't be read; ``torn`` is whether one lies right before the entry at hand, ``broken``
+    whether its own records are not all to be had.
+    """
+
+    def __init__(self, path: str, report: Callable[[str, Finding], None]) -> None:
+        self.path = path
+        self.files = files_of(path)
+        self.file = self.files[0].path
+        self.batches = BatchColumns(1)
+        self.row = 0
+        self.window: Window | None = None
+        self.first_offset: int | None = None
+        self.last_offset: int | None = None
+        self.batch_count = 0
+        self.damage = 0
+        self.torn = False
+        self.broken = False
+        self.finished = False
+        self.opened = False
+        self.i = 0
+        self.end = 0
+        self.records = RecordColumns(1)
+        self.data: Any = b""
+        self._active = False
+        self._report = report
+        self.progress: Progress = no_progress
+        self._windows = self._all_windows()
+        self._opener = _Opener(lambda finding: report(self.file, finding))
+        self._from_batches: list[LeaderEpoch] = []
+        self._checkpoint = read_checkpoint(path, lambda finding: report(path, finding)) if is_folder(path) else []
+
+    def more(self) -> bool:
+        """Have an entry at hand; False at the end of the last segment."""
+        while True:
+            while self.row < self.batches.count:
+                if self.batches.crc_state[self.row] != kernel.CRC_BAD:
+                    return True
+                self.row += 1
+            window = next(self._windows, None)
+            if window is None:
+                self.finished = True
+                return False
+            self.window, self.batches, self.row = window, window.batches, 0
+            self._note_epochs()
+
+    @property
+    def low(self) -> int:
+        """The least that the first offset of the entry at hand can be; a wrapper's is known once it is opened."""
+        wrapper = self.batches.magic[self.row] < 2 and self.batches.attributes[self.row] & CODEC_MASK
+        if not wrapper:
+            return self.batches.base_offset[self.row]
+        return 0 if self.last_offset is None else min(self.last_offset + 1, self.high)
+
+    @property
+    def high(self) -> int:
+        """The last offset of the entry at hand."""
+        return self.batches.last_offset[self.row]
+
+    @property
+    def offset(self) -> int:
+        """The offset of the record at hand."""
+        return self.records.offset[self.i]
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record would get; of a newest segment without a batch it is in the name."""
+        end = 0 if self.last_offset is None else self.last_offset + 1
+        return max(end, base_offset_of(self.files[-1].path) or 0)
+
+    @property
+    def lineage(self) -> Lineage:
+        """The leader epochs by the checkpoint beside the log, or else by its batches, as far as they were read."""
+        return Lineage(self._checkpoint or self._from_batches, self.end_offset)
+
+    def starts_behind(self, offset: int) -> bool:
+        """Whether the log begins behind that offset: by its first file's name, or without one by its first entry."""
+        begin = base_offset_of(self.files[0].path)
+        if begin is None and self.last_offset is None:
+            begin = self.low if self.first_offset is None and not self.finished else self.first_offset
+        return begin is not None and offset < begin
+
+    def advance(self, count: int = 1) -> None:
+        """Go past entries, the one at hand the first."""
+        if self.first_offset is None:
+            self.first_offset = self.low
+        high = self.batches.last_offset[self.row + count - 1]
+        self.last_offset = high if self.last_offset is None else max(high, self.last_offset)
+        self.batch_count += count
+        self.row += count
+        self.torn, self.broken = self.broken, False
+        self.opened = False
+
+    def open(self) -> None:
+        """Open the entry at hand. What of it can't be read is reported, and taken for damage."""
+        assert self.window is not None
+        chunk, row = self._opener.entry(self.window, self.row)
+        self.records, self.data = chunk.records, payload_of(chunk, row)
+        self.opened = True
+        self.i = self.end = 0
+        if chunk.batches.record_total[row]:
+            self.i = chunk.batches.first_record[row]
+            self.end = self.i + chunk.batches.record_total[row]
+            if self.first_offset is None:
+                self.first_offset = self.records.offset[self.i]
+        if not chunk.batches.intact[row]:
+            self.damage += 1
+            self.broken = True
+
+    @property
+    def opened_batches(self) -> BatchColumns:
+        """The entries that ``records`` are of."""
+        return self._opener.batches
+
+    def _all_windows(self) -> Iterator[Window]:
+        for file in self.files:
+            self.file, self._active = file.path, file.active
+            with SegmentReader(open_source(file.path), report=self._met) as reader:
+                done = 0
+                for window in reader.windows():
+                    yield window
+                    self.progress(reader.position - done)
+                    done = reader.position
+                self.progress(reader.position - done)
+
+    def _met(self, finding: Finding) -> None:
+        self._report(self.file, finding)
+        # Where a broker may be writing a torn tail is no damage.
+        live = self._active and finding.rule == "truncated-tail"
+        if RULES[finding.rule].severity >= Severity.ERROR and not live:
+            self.damage += 1
+            self.torn = True
+
+    def _note_epochs(self) -> None:
+        """Leader epochs as a broker takes them from batches at recovery: only ever larger ones."""
+        batches = self.batches
+        latest = self._from_batches[-1].epoch if self._from_batches else -1
+        if batches.partition_leader_epoch[0] == latest == batches.partition_leader_epoch[batches.count - 1]:
+            return
+        for row in range(batches.count):
+            epoch = batches.partition_leader_epoch[row]
+            if epoch > latest and batches.crc_state[row] != kernel.CRC_BAD:
+                self._from_batches.append(LeaderEpoch(epoch, batches.base_offset[row]))
+                latest = epoch
+
+
+class _Opener:
+    """Opens entries of windows, twice as many at a time as long as they are asked for one after the other."""
+
+    def __init__(self, report: Report) -> None:
+        self.batches = BatchColumns(1)
+        self._iterator = DeepIterator(report)
+        self._window: Window | None = None
+        self._chunks: Iterator[Chunk] = iter(())
+        self._chunk: Chunk | None = None
+        self._first = 0
+        self._stop = 0
+
+    def entry(self, window: Window, row: int) -> tuple[Chunk, int]:
+        """The chunk that holds entry ``row`` of the window, and its row there."""
+        if window is not self._window or not self._first <= row < self._stop:
+            goes_on = row == 0 if window is not self._window else row == self._stop
+            ahead = 2 * (self._stop - self._first) if goes_on else 1
+            self._open(window, row, min(max(ahead, 1), MAX_AHEAD, window.batches.count - row))
+        while self._chunk is None or self._chunk.stop <= row - self._first:
+            self._chunk = next(self._chunks)
+        return self._chunk, row - self._first
+
+    def _open(self, window: Window, first: int, count: int) -> None:
+        """Entries of the window in columns of their own."""
+        old, batches = window.batches, BatchColumns(count)
+        for n in range(count):
+            row = first + n
+            kernel.read_header(window.data, old.at[row], old.size[row] - LOG_OVERHEAD, old.magic[row], batches, n)
+            batches.position[n] = old.position[row]
+            batches.crc_state[n] = old.crc_state[row]
+        batches.count = count
+        self.batches = batches
+        self._window, self._first, self._stop = window, first, first + count
+        self._chunk, self._chunks = None, self._iterator.chunks(Window(window.data, window.view, batches))

@@ -1,0 +1,306 @@
+"""``kseg diff`` as a library: two replicas of a partition side by side, merged by offset in constant memory.
+
+Where headers and bytes agree nothing is opened. Where they don't, the records decide: the same records in other
+batches are the same content; an offset that both have with other records is divergence; what only one has is told
+apart by where it is: before the other begins, behind its end, where it is damaged, or in its midst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from kseg.codecs.compression import codec_name
+from kseg.format import stretch, survey
+from kseg.format.kernel import BatchColumns
+from kseg.format.log_format import CODEC_MASK
+from kseg.replicas.differences import SAME_CONTENT, Comparison, Difference, Place
+from kseg.replicas.leader_epochs import truncation_offset
+from kseg.replicas.replica import Replica
+from kseg.validation.validate import Progress, no_progress
+
+#: Called with each difference, in the order of offsets.
+Tell = Callable[[Difference], None]
+
+
+def compare(
+    a: Replica, b: Replica, tell: Tell, *, shallow: bool = False, progress: Progress = no_progress
+) -> Comparison:
+    """Compare two replicas to their ends; with ``shallow`` by headers and CRCs only. Raises UnreadableError and its like."""
+    a.progress = b.progress = progress
+    merge = _Merge(a, b, tell)
+    while a.more() & b.more():
+        if merge.same_entries(compare_bytes=not shallow) or merge.one_only():
+            continue
+        if shallow:
+            merge.unopened()
+        else:
+            merge.open_group()
+    while a.more() or b.more():
+        merge.tail()
+    merge.flush()
+    merge.result.damage = a.damage + b.damage
+    return merge.result
+
+
+def truncations(a: Replica, b: Replica) -> dict[str, int | None]:
+    """The offset each replica would truncate to if the other led, None where leader epochs don't tell."""
+    return {"a": truncation_offset(a.lineage, b.lineage), "b": truncation_offset(b.lineage, a.lineage)}
+
+
+class _Merge:
+    """The state of a comparison: two cursors, and the difference that may still grow."""
+
+    def __init__(self, a: Replica, b: Replica, tell: Tell) -> None:
+        self.a = a
+        self.b = b
+        self.result = Comparison()
+        self._tell = tell
+        self._growing: Difference | None = None
+        self._last = 0
+        self._count = 0
+
+    def same_entries(self, *, compare_bytes: bool) -> bool:
+        """Go past the entries at hand that are the same but for their leader epochs; False where there are none."""
+        a, b = self.a, self.b
+        count = survey.count_same_headers(a.batches, a.row, b.batches, b.row, True)
+        if count and compare_bytes:
+            count = self._same_bytes(count)
+        if count:
+            self.flush()
+            self._reach(a.batches.last_offset[a.row + count - 1])
+        else:
+            count = survey.count_same_headers(a.batches, a.row, b.batches, b.row, False)
+            if not count or a.batches.partition_leader_epoch[a.row] == b.batches.partition_leader_epoch[b.row]:
+                return False
+            count = self._other_epochs(count)
+        a.advance(count)
+        b.advance(count)
+        return True
+
+    def _same_bytes(self, count: int) -> int:
+        """Entries alike to the byte; in a window they stand one behind the other. CRCs that agree are proof enough but
+        for a chance of one in four billion an entry."""
+        a, b = self.a, self.b
+        assert a.window is not None
+        assert b.window is not None
+        left, right = a.batches.at[a.row], b.batches.at[b.row]
+        last = a.row + count - 1
+        size = a.batches.at[last] + a.batches.size[last] - left
+        if stretch.same(a.window.data, left, b.window.data, right, size):
+            return count
+        return 0 if count == 1 else self._same_bytes(count // 2)
+
+    def _other_epochs(self, count: int) -> int:
+        """A run of entries whose leader epochs, and only these, differ in one way; returns how many they are."""
+        a, b = self.a, self.b
+        left, right = a.batches.partition_leader_epoch, b.batches.partition_leader_epoch
+        pair = left[a.row], right[b.row]
+        run = 1
+        while run < count and (left[a.row + run], right[b.row + run]) == pair:
+            run += 1
+        last = a.batches.last_offset[a.row + run - 1]
+        self._difference("leader-epoch", a.low, last, run, detail=f"{pair[0]} and {pair[1]}")
+        self._reach(last)
+        return run
+
+    def one_only(self) -> bool:
+        """Go past the entries of the replica that has some before the other's next; False if they overlap."""
+        a, b = self.a, self.b
+        if a.high < b.low:
+            self._entry_only(a, b)
+        elif b.high < a.low:
+            self._entry_only(b, a)
+        else:
+            return False
+        return True
+
+    def tail(self) -> None:
+        """Go past an entry that comes when the other replica has come to its end."""
+        a, b = self.a, self.b
+        self._entry_only(*((b, a) if a.finished else (a, b)))
+
+    def _entry_only(self, here: Replica, there: Replica) -> None:
+        row = here.row
+        empty = here.batches.magic[row] >= 2 and not here.batches.record_count[row]
+        records = 1 if here.batches.magic[row] < 2 else here.batches.record_count[row]
+        if empty and there.first_offset is not None and not there.finished:
+            # Compaction keeps an empty batch for its producer's sake: no record is missing.
+            self._difference("batching", here.low, here.high, 1, detail="an empty batch")
+        else:
+            self._only(here, there, here.low, here.high, records)
+        here.advance()
+
+    def _only(self, here: Replica, there: Replica, first: int, last: int, count: int) -> None:
+        if there.torn or there.broken:
+            kind = "damaged"
+        elif there.starts_behind(last):
+            kind = "starts-later"
+        else:
+            kind = "ends-earlier" if there.finished and not there.opened else "missing"
+        self._difference(kind, first, last, count, lacking="b" if here is self.a else "a")
+
+    def unopened(self) -> None:
+        """Go past two entries that overlap and differ, and what they overlap with, without looking into them."""
+        a, b = self.a, self.b
+        first, last = min(a.low, b.low), max(a.high, b.high)
+        self._difference("unopened", first, last, 1, detail=_how_they_differ(a.batches, a.row, b.batches, b.row))
+        for replica in (a, b):
+            while replica.more() and replica.low <= last:
+                replica.advance()
+
+    def open_group(self) -> None:
+        """Compare the records of entries that overlap, until both replicas are between entries again."""
+        a, b = self.a, self.b
+        low = min(a.low, b.low)
+        how = _how_they_differ(a.batches, a.row, b.batches, b.row)
+        before = dict(self.result.counts)
+        first_of_a, first_of_b = a.batch_count, b.batch_count
+        places = _place(a), _place(b)
+        a.open()
+        b.open()
+        while a.opened or b.opened:
+            for replica in (a, b):
+                if replica.opened and replica.i == replica.end:
+                    replica.advance()
+            if a.opened and b.opened:
+                self._compare_records()
+            elif a.opened:
+                self._catch_up(a, b)
+            elif b.opened:
+                self._catch_up(b, a)
+        if before == self.result.counts:
+            high = max(a.last_offset or 0, b.last_offset or 0)
+            of_a, of_b = a.batch_count - first_of_a, b.batch_count - first_of_b
+            detail = how if of_a == of_b == 1 else "other bounds"
+            self._difference("batching", low, high, of_a, detail=detail, places=places)
+            self._reach(high)
+
+    def _catch_up(self, here: Replica, there: Replica) -> None:
+        """``here`` has records at hand, ``there`` is between entries: open its next if it overlaps, or go past them."""
+        if there.more() and there.low <= here.records.offset[here.end - 1]:
+            there.open()
+        else:
+            self._records_only(here, there, None)
+
+    def _compare_records(self) -> None:
+        a, b = self.a, self.b
+        if a.offset < b.offset:
+            self._records_only(a, b, b.offset)
+        elif b.offset < a.offset:
+            self._records_only(b, a, a.offset)
+        else:
+            count = min(a.end - a.i, b.end - b.i)
+            magic = min(a.batches.magic[a.row], b.batches.magic[b.row])
+            sides = (a.data, a.records, a.opened_batches, a.i, b.data, b.records, b.opened_batches, b.i, count, magic)
+            alike = survey.count_same(*sides)
+            if alike:
+                self._common_records(a.records.offset[a.i + alike - 1])
+            else:
+                other = survey.count_other(*sides)
+                last = a.records.offset[a.i + other - 1]
+                self._difference("content", a.offset, last, other, detail=_fields(a, b, magic))
+            a.i += alike or other
+            b.i += alike or other
+
+    def _records_only(self, here: Replica, there: Replica, end: int | None) -> None:
+        """Go past the records before offset ``end``, or all of the entry."""
+        first = here.i
+        offsets = here.records.offset
+        i = here.end
+        if end is not None:
+            i = first + 1
+            while i < here.end and offsets[i] < end:
+                i += 1
+        self._only(here, there, offsets[first], offsets[i - 1], i - first)
+        here.i = i
+
+    def _common_records(self, offset: int) -> None:
+        """Both have records up to that offset alike; a run of other batches with the same records goes on."""
+        if self._growing is not None and self._growing.kind not in SAME_CONTENT:
+            self.flush()
+        self._reach(offset)
+
+    def _reach(self, offset: int) -> None:
+        if "content" not in self.result.counts:
+            self.result.last_common_offset = offset
+
+    def _difference(
+        self,
+        kind: str,
+        first: int,
+        last: int,
+        count: int,
+        *,
+        lacking: str | None = None,
+        detail: str = "",
+        places: tuple[Place | None, Place | None] | None = None,
+    ) -> None:
+        """Note a difference; one that goes on from the one before makes that longer."""
+        result, growing = self.result, self._growing
+        result.counts[kind] = result.counts.get(kind, 0) + count
+        alike = growing is not None and (growing.kind, growing.lacking) == (kind, lacking)
+        if growing is not None and alike and (kind == "content" or growing.detail == detail):
+            self._last = last
+            self._count += count
+            return
+        self.flush()
+        here = places or (
+            None if lacking == "a" else _place(self.a),
+            None if lacking == "b" else _place(self.b),
+        )
+        result.stretches[kind] = result.stretches.get(kind, 0) + 1
+        self._growing = Difference(kind, first, last, lacking, count, *here, detail)
+        self._last, self._count = last, count
+        if kind == "content" and result.first_difference is None:
+            result.first_difference = self._growing
+
+    def flush(self) -> None:
+        """Tell of the difference that does not grow any more."""
+        growing, self._growing = self._growing, None
+        if growing is not None:
+            self._tell(replace(growing, last_offset=self._last, count=self._count))
+
+
+def _place(replica: Replica) -> Place | None:
+    """Where the entry at hand stands."""
+    if replica.row >= replica.batches.count:
+        return None
+    batches, row = replica.batches, replica.row
+    epoch = batches.partition_leader_epoch[row] if batches.magic[row] >= 2 else None
+    return Place(replica.file, batches.position[row], epoch)
+
+
+def _how_they_differ(left: BatchColumns, i: int, right: BatchColumns, j: int) -> str:
+    """In words, what of two entries' headers is not the same; the codec and the version say the rest."""
+    if (left.base_offset[i], left.last_offset[i]) != (right.base_offset[j], right.last_offset[j]):
+        return "other bounds"
+    found = []
+    if left.magic[i] != right.magic[j]:
+        found.append(f"v{left.magic[i]} and v{right.magic[j]}")
+    codecs = left.attributes[i] & CODEC_MASK, right.attributes[j] & CODEC_MASK
+    if codecs[0] != codecs[1]:
+        found.append(" and ".join(map(codec_name, codecs)))
+    found += [name for name in _HEADER if getattr(left, name)[i] != getattr(right, name)[j]]
+    return ", ".join(found) or "other bytes"
+
+
+_HEADER = (
+    "record_count", "base_timestamp", "max_timestamp", "producer_id", "producer_epoch", "base_sequence",
+    "partition_leader_epoch",
+)  # fmt: skip
+
+
+def _fields(a: Replica, b: Replica, magic: int) -> str:
+    """Which fields of the records at hand differ, as far as that version knows them."""
+    found = [name for name in ("key", "value") if _part(a, name) != _part(b, name)]
+    left, right = a.records, b.records
+    if magic and left.timestamp[a.i] != right.timestamp[b.i]:
+        found.append("timestamp")
+    return ", ".join(found) or "headers or timestamp type"
+
+
+def _part(replica: Replica, name: str) -> bytes | None:
+    size = getattr(replica.records, f"{name}_size")[replica.i]
+    at = getattr(replica.records, f"{name}_at")[replica.i]
+    return None if size < 0 else bytes(replica.data[at : at + size])

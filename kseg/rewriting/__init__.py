@@ -1,0 +1,1 @@
+"""Writing logs: conversion between record versions, and repair."""

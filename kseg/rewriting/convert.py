@@ -1,0 +1,150 @@
+"""``kseg convert`` as a library: segments, partition folders and log dirs from one record version to another.
+
+    plan = Plan.of("v0-to-v2", compression="zstd")
+    result = convert("old/00000000000000000000.log", "new/00000000000000000000.log", plan)
+
+The source is only read; what was written is read back and compared with it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kseg.beside.side_files import refuse_side_file
+from kseg.errors import NotASegmentError, UnreadableError, UsageError
+from kseg.files.folders import (
+    PartitionFolder,
+    copy_file,
+    copying,
+    each_partition,
+    refuse_folder,
+    refuse_foreign,
+    refuse_overlap,
+    refuse_own_files,
+    refuse_replacing,
+)
+from kseg.files.safe_output import refuse_existing, whole_folder
+from kseg.files.storage import STDIN
+from kseg.findings import Finding
+from kseg.rewriting.conversion import Conversion
+from kseg.rewriting.conversion_plan import Plan
+from kseg.rewriting.rewrite import DamagedError, Report, index_paths, txn_index_path
+from kseg.rewriting.rewrite_jobs import Pair, convert_segments
+from kseg.rewriting.transcode import WrongVersionError
+from kseg.validation.validate import Progress, no_progress
+
+# What stays true of a partition when its entries change their version upwards, since it speaks of offsets only. On
+# the way down producers, transactions and epochs are lost, and these would contradict the log.
+_KEPT = re.compile(r"partition\.metadata")
+_KEPT_UPWARDS = re.compile(r"partition\.metadata|leader-epoch-checkpoint|\d{20}\.(snapshot|txnindex)")
+_REBUILT = re.compile(r"\d{20}\.(log|index|timeindex)")
+
+# What is wrong with one partition of a log dir, and with none of the others.
+EXCUSED = (DamagedError, WrongVersionError, UnreadableError, NotASegmentError)
+
+#: Converts segments of one folder, results in their order.
+Work = Callable[[Sequence[Pair]], Iterable[Conversion]]
+
+
+@dataclass(slots=True)
+class Result:
+    """What was written.
+
+    ``left_out`` are files of a folder that are not in its copy. ``failed`` says, a line each, which partitions of a log
+    dir could not be converted; there is nothing of these.
+    """
+
+    segments: list[Conversion] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+
+def _silence(path: str, finding: Finding) -> None:
+    """A report that keeps nothing."""
+
+
+def convert(
+    source: str,
+    target: str,
+    plan: Plan,
+    report: Report = _silence,
+    progress: Progress = no_progress,
+    jobs: int = 1,
+) -> Result:
+    """Convert a segment (a path or a URL), a partition folder or a log dir, with the indexes built anew.
+
+    ``target`` appears whole or not at all, of a log dir each partition folder in it. ``jobs`` is the number of processes
+    to use at most; what is written and reported is the same for any. Raises DamagedError, WrongVersionError,
+    ReadBackError, UsageError, UnreadableError and NotASegmentError; then there is no target.
+    """
+    return convert_by(lambda pairs: convert_segments(pairs, plan, report, progress, jobs), source, target, plan)
+
+
+def convert_by(work: Work, source: str, target: str, plan: Plan) -> Result:
+    """As ``convert``, the segments of a folder by ``work``, which raises as that does."""
+    if source == STDIN:
+        raise UsageError("convert takes a file or a folder, not standard input")
+    goal = Path(os.path.abspath(target))
+    refuse_overlap(source, goal)
+    if not os.path.isdir(source):
+        refuse_side_file(source)
+        refuse_folder(goal, source)
+        refuse_own_files(source, (goal, *index_paths(goal), txn_index_path(goal)))
+        return _convert_alone(work, source, goal, plan)
+    folder = PartitionFolder(Path(source))
+    result = Result()
+    run = _Run(folder.path, plan, work, result)
+    if not folder.logs:
+        result.failed, others = each_partition(folder, goal, run.convert_partition, EXCUSED, force=plan.force)
+        result.left_out += others
+        return result
+    run.convert_partition(folder, goal)
+    return result
+
+
+def _convert_alone(work: Work, source: str, target: Path, plan: Plan) -> Result:
+    """One segment. What stays true of it goes along: without its aborted transactions these would be read as data."""
+    own, copy = txn_index_path(Path(source)), txn_index_path(target)
+    beside = [name for name in (own, own.with_suffix(".snapshot")) if name.exists()]
+    goes_along = own in beside and not plan.downwards
+    if not plan.force:
+        refuse_existing([target, copy])
+    with copying(own, copy, replace=plan.force) if goes_along else nullcontext():
+        result = Result(list(work([(source, target)])))
+        if not goes_along:
+            copy.unlink(missing_ok=True)
+    result.left_out += [path.name for path in beside if not (goes_along and path == own)]
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What all partitions of one call have in common."""
+
+    root: Path
+    plan: Plan
+    work: Work
+    result: Result
+
+    def convert_partition(self, partition: PartitionFolder, target: Path) -> None:
+        plan, result = self.plan, self.result
+        if not plan.force:
+            refuse_existing([target])
+        refuse_replacing([partition], [target])
+        refuse_foreign(target)
+        kept = _KEPT if plan.downwards else _KEPT_UPWARDS
+        with whole_folder(target, replace=plan.force) as folder:
+            pairs = [(str(partition.path / name), folder / name) for name in partition.logs]
+            segments = list(self.work(pairs))
+            for name in filter(kept.fullmatch, partition.names):
+                copy_file(partition.path / name, folder / name)
+        for segment, name in zip(segments, partition.logs, strict=True):
+            segment.target = str(target / name)
+        result.segments += segments
+        left_out = [name for name in partition.names if not kept.fullmatch(name) and not _REBUILT.fullmatch(name)]
+        result.left_out += [str((partition.path / name).relative_to(self.root)) for name in left_out]

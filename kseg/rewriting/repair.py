@@ -1,0 +1,217 @@
+"""``kseg repair`` as a library: a copy of a segment, a partition folder or a log dir that holds what is sound in it.
+
+    result = repair("damaged/00000000000000000000.log", "good/00000000000000000000.log", Plan(), print)
+
+The source is only read. The result is validated before it gets its name, and its indexes are built anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kseg.beside.side_files import refuse_side_file
+from kseg.beside.txn_index import Transactions
+from kseg.errors import NotASegmentError, UnreadableError, UsageError
+from kseg.files.folders import (
+    LOG_NAME,
+    PartitionFolder,
+    copy_file,
+    each_partition,
+    refuse_folder,
+    refuse_foreign,
+    refuse_overlap,
+    refuse_own_files,
+    refuse_replacing,
+)
+from kseg.files.safe_output import refuse_existing, whole_folder
+from kseg.files.storage import STDIN, base_offset_of
+from kseg.findings import Finding
+from kseg.rewriting.losses import Lost, Missing, Salvaged, Tell, message
+from kseg.rewriting.repair_segment import Plan, repair_segment
+from kseg.rewriting.rewrite import DamagedError, index_paths, txn_index_path
+from kseg.validation.validate import Progress, no_progress
+
+# They speak of offsets and producers, and stay true of the log as far as it is the same; KRaft's are whole in themselves.
+_KEPT = re.compile(r"partition\.metadata|leader-epoch-checkpoint|quorum-state|\d{20}-\d{10}\.checkpoint")
+_SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
+_REBUILT = re.compile(r"\d{20}\.(index|timeindex|txnindex)")
+
+# What is wrong with one partition of a log dir, and with none of the others.
+_EXCUSED = (UnreadableError, NotASegmentError, DamagedError)
+
+
+@dataclass(slots=True)
+class Result:
+    """What was done.
+
+    ``left_out`` are files of a folder that are not in its copy. ``open_transactions`` are (partition folder, producer
+    id, first offset) of those that have no end. ``failed`` says, a line each, which partitions of a log dir could not
+    be read; there is nothing of these. ``missing`` are offsets between segments, which nothing was left out for.
+    """
+
+    segments: list[Salvaged] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    open_transactions: list[tuple[str, int, int]] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
+
+    @property
+    def lost(self) -> bool:
+        return any(segment.lost_ranges or segment.salvaged for segment in self.segments)
+
+
+def _silence(what: Lost) -> None:
+    """Tells nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What all partitions of one call have in common."""
+
+    root: Path
+    plan: Plan
+    tell: Tell
+    progress: Progress
+    result: Result
+
+    def repair_partition(self, partition: PartitionFolder, target: Path) -> None:
+        plan = self.plan
+        if plan.dry_run:
+            self._repair_logs(partition, target, target)
+            return
+        if not plan.force:
+            refuse_existing([target])
+        refuse_replacing([partition], [target])
+        refuse_foreign(target)
+        if plan.indexes_only and target.is_dir() and PartitionFolder(target).logs:
+            raise UsageError(f"{target} holds segments, and would hold only indexes: build them in a new folder")
+        with whole_folder(target, replace=plan.force) as folder:
+            segments = self._repair_logs(partition, folder, target)
+            for name in partition.names:
+                if LOG_NAME.fullmatch(name) or _REBUILT.fullmatch(name):
+                    continue
+                if _still_true(name, segments) and not plan.indexes_only:
+                    copy_file(partition.path / name, folder / name)
+                else:
+                    self.result.left_out.append(str((partition.path / name).relative_to(self.root)))
+
+    def _repair_logs(self, partition: PartitionFolder, folder: Path, target: Path) -> list[Salvaged]:
+        txns = Transactions()
+        _seed(txns, partition.path / (partition.logs[0].removesuffix(".log") + ".snapshot"))
+        segments = []
+        for name, following in zip(partition.logs, [*partition.logs[1:], None], strict=True):
+            ceiling = None if following is None else base_offset_of(following)
+            source = partition.path / name
+            try:
+                segment = repair_segment(
+                    str(source), folder / name, self.plan, self.tell, self.progress, txns=txns, ceiling=ceiling
+                )
+            except NotASegmentError as error:
+                if self.plan.indexes_only:
+                    raise
+                segment = _all_lost(source, str(error), ceiling, self.tell)
+            segment.target = str(target / name)
+            segments.append(segment)
+            if ceiling is not None:
+                self._see_hole(partition, name, segment, ceiling)
+        self.result.segments += segments
+        if not self.plan.dry_run:
+            self.result.open_transactions += [(target.name, *entry) for entry in txns.open.items()]
+        return segments
+
+    def _see_hole(self, partition: PartitionFolder, name: str, segment: Salvaged, following: int) -> None:
+        """Tell of offsets from a segment's end to the next one, unless a loss at its end explains them."""
+        end = (base_offset_of(name) or 0) if segment.last_offset is None else segment.last_offset + 1
+        size = segment.bytes_before
+        if end >= following or (segment.lost_to == size > 0):
+            return
+        deleted = f"{end:020}.log.deleted"
+        why = (
+            f"{deleted} is there"
+            if deleted in partition.names
+            else "compacted away, deleted or lost, nothing tells which"
+        )
+        facts = {"first": end, "last": following - 1, "other": name, "why": why}
+        text = message(Finding("segment-gap", facts=facts))
+        missing = Missing(segment.source, size, size, end, following - 1, "segment-gap", text)
+        self.tell(missing)
+        self.result.missing.append(missing)
+
+
+def repair(
+    source: str, target: str | None, plan: Plan, tell: Tell = _silence, progress: Progress = no_progress
+) -> Result:
+    """Copy what is sound of a segment (a path or a URL), a partition folder or a log dir, and build the indexes anew.
+
+    ``target`` appears whole or not at all, of a log dir each partition folder in it; it may be None for a dry run.
+    ``tell`` hears of each lost and each mended stretch, ``progress`` of source bytes done. Raises UsageError,
+    UnreadableError, NotASegmentError, ReadBackError and other KsegError; then there is no target. With
+    ``indexes_only`` raises DamagedError for a log that has to be repaired itself.
+    """
+    if source == STDIN:
+        raise UsageError("repair needs a source with a name: it can't be standard input")
+    if plan.salvage_records and plan.indexes_only:
+        raise UsageError("indexes are built over a log as it is: there are no records to salvage")
+    if target is None and not plan.dry_run:
+        raise UsageError("say where to write: SRC DST; a source is never changed in place")
+    goal = Path(os.path.abspath(source if target is None else target))
+    if target is not None:
+        refuse_overlap(source, goal)
+    result = Result()
+    if not os.path.isdir(source):
+        refuse_side_file(source)
+        if target is not None:
+            refuse_folder(goal, source)
+            refuse_own_files(source, (goal, *index_paths(goal), txn_index_path(goal)))
+        result.segments.append(repair_segment(source, goal, plan, tell, progress))
+        result.left_out += [] if plan.dry_run else _beside(source)
+        return result
+    folder = PartitionFolder(Path(source))
+    run = _Run(folder.path, plan, tell, progress, result)
+    if folder.logs:
+        run.repair_partition(folder, goal)
+        return result
+    write = not plan.dry_run
+    result.failed, others = each_partition(folder, goal, run.repair_partition, _EXCUSED, write=write, force=plan.force)
+    result.left_out += others if write else []
+    return result
+
+
+def _beside(source: str) -> list[str]:
+    """Side files of a lone segment that only its whole partition could tell how to write."""
+    stem, folder = os.path.basename(source).removesuffix(".log"), os.path.dirname(source)
+    names = (stem + suffix for suffix in (".txnindex", ".snapshot"))
+    return [name for name in names if os.path.exists(os.path.join(folder, name))]
+
+
+def _seed(txns: Transactions, snapshot: Path) -> None:
+    """What was open where the folder begins: the batches that began it may be gone with older segments."""
+    try:
+        txns.seed(snapshot.read_bytes())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UnreadableError(f"{snapshot}: {error.strerror or error}") from error
+
+
+def _all_lost(source: Path, why: str, ceiling: int | None, tell: Tell) -> Salvaged:
+    """A segment without a single entry: the folder goes on without it."""
+    base_offset = base_offset_of(source.name)
+    size = source.stat().st_size
+    last = None if ceiling is None else ceiling - 1
+    tell(Lost(str(source), 0, size, base_offset, last, "lost-bytes", why))
+    return Salvaged(
+        str(source), "", bytes_before=size, lost_bytes=size, lost_ranges=1, lost_to=size, first_lost_offset=base_offset
+    )
+
+
+def _still_true(name: str, segments: list[Salvaged]) -> bool:
+    """Whether a side file can go along. A producer snapshot tells of all before its offset, lost batches too."""
+    snapshot = _SNAPSHOT.fullmatch(name)
+    if not snapshot:
+        return _KEPT.fullmatch(name) is not None
+    lost = [segment.first_lost_offset for segment in segments if segment.first_lost_offset is not None]
+    return all(int(snapshot[1]) <= offset for offset in lost)

@@ -1,0 +1,212 @@
+"""One segment's repair: its sound entries copied, the copy checked, its indexes built, and all of it named at the end."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from kseg.beside.indexes import INDEX_INTERVAL_BYTES, IndexBuilder
+from kseg.beside.txn_index import Transactions
+from kseg.errors import KsegError
+from kseg.files.safe_output import Staged, refuse_existing, sync_folder, writing
+from kseg.files.storage import SegmentFile, base_offset_of, open_source
+from kseg.findings import Policy, Severity
+from kseg.format.log_format import INT32_MAX
+from kseg.log.chunk import Chunk
+from kseg.rewriting.losses import Salvaged, Tell
+from kseg.rewriting.read_back import ReadBackError
+from kseg.rewriting.rewrite import DamagedError, index_paths, stage, txn_index_path
+from kseg.rewriting.salvage import Salvage
+from kseg.validation.validate import Progress, Settings, Summary, limits_of, new_tally, no_progress, run_checks
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do. ``policy`` weighs findings: what it calls an error costs an entry its place."""
+
+    salvage_records: bool = False
+    indexes_only: bool = False
+    dry_run: bool = False
+    force: bool = False
+    policy: Policy = field(default_factory=Policy)
+    index_interval: int = INDEX_INTERVAL_BYTES
+
+
+def repair_segment(
+    source: str,
+    target: Path,
+    plan: Plan,
+    tell: Tell,
+    progress: Progress = no_progress,
+    *,
+    txns: Transactions | None = None,
+    ceiling: int | None = None,
+) -> Salvaged:
+    """Repair a segment, a path or a URL; ``target`` and its indexes appear whole or not at all.
+
+    ``txns`` are the transactions that its partition's earlier segments left open, ``ceiling`` is the offset that the
+    next one begins with. Raises UsageError, UnreadableError, NotASegmentError, ReadBackError and other KsegError.
+    """
+    tally = Salvaged(source, str(target))
+    if plan.dry_run:
+        if plan.indexes_only:
+            _check_source(tally, _Indexes(tally, io.BytesIO(), io.BytesIO(), plan.index_interval), plan, progress)
+        else:
+            _salvage(None, tally, plan, tell, ceiling, progress)
+        return tally
+    indexes = index_paths(target)
+    transactions = txn_index_path(target)
+    targets = [*(() if plan.indexes_only else (target,)), *indexes, *((transactions,) if txns is not None else ())]
+    if not plan.force:
+        refuse_existing(targets)
+    with ExitStack() as stack, writing(target):
+        staged = {path: stage(stack, path) for path in targets}
+        modified = os.stat(source).st_mtime_ns if os.path.exists(source) else None
+        builder = _Indexes(tally, staged[indexes[0]].file, staged[indexes[1]].file, plan.index_interval)
+        if txns is not None:
+            builder.follow(txns, staged[transactions].file)
+        if plan.indexes_only:
+            _check_source(tally, builder, plan, progress)
+        else:
+            half = _halved(progress)
+            _salvage(staged[target], tally, plan, tell, ceiling, half)
+            staged[target].sync(modified)
+            _read_back(staged[target].path, tally, builder, plan, half)
+        if txns is not None and not staged[transactions].file.tell():
+            # The broker creates it with its first entry.
+            staged.pop(transactions).discard()
+        for path in staged:
+            if path != target:
+                staged[path].sync(modified)
+        if plan.force:
+            # A log that stays as it is keeps the index of its aborted transactions.
+            for path in (*indexes, *(() if plan.indexes_only and txns is None else (transactions,))):
+                path.unlink(missing_ok=True)
+        for path in staged:
+            staged[path].publish(replace=plan.force)
+        sync_folder(target.parent)
+    return tally
+
+
+def _halved(progress: Progress) -> Progress:
+    """For two passes over the same bytes."""
+    return lambda count: progress(count // 2)
+
+
+def _salvage(
+    log: Staged | None, tally: Salvaged, plan: Plan, tell: Tell, ceiling: int | None, progress: Progress
+) -> None:
+    limits = limits_of(tally.source, Settings(policy=plan.policy))
+    following = ceiling
+    if ceiling is None:
+        named = _named_offset(tally)
+        ceiling = None if named is None else named + INT32_MAX + 1
+    out = None if log is None else log.file
+    salvage = Salvage(
+        out, tally, limits, plan.policy, ceiling, tell, salvage_records=plan.salvage_records, following=following
+    )
+    with open_source(tally.source) as source:
+        salvage.run(source, progress)
+    if tally.misfits > tally.kept:
+        raise KsegError(
+            f"{tally.source}: the offsets of {tally.misfits} entries, against {tally.kept}, do not fit a segment of that "
+            "name: give DST the right one"
+        )
+
+
+class _Indexes:
+    """Builds a log's indexes from its entries as they are read, and takes down its offsets."""
+
+    def __init__(self, tally: Salvaged, offsets: IO[bytes], times: IO[bytes], interval: int) -> None:
+        self._tally = tally
+        self._files = offsets, times
+        self._interval = interval
+        self._builder: IndexBuilder | None = None
+        self._txns: Transactions | None = None
+        self._aborted: IO[bytes] = io.BytesIO()
+
+    def follow(self, txns: Transactions, aborted: IO[bytes]) -> None:
+        """Build the index of aborted transactions, too."""
+        self._txns, self._aborted = txns, aborted
+
+    def take(self, chunk: Chunk) -> None:
+        """The next entries. Raises KsegError where an index can't hold them."""
+        batches, tally = chunk.batches, self._tally
+        if self._builder is None:
+            if tally.first_offset is None:
+                tally.first_offset = (
+                    chunk.records.offset[0] if chunk.records.count else batches.base_offset[chunk.first]
+                )
+            named = _named_offset(tally)
+            self._builder = IndexBuilder(tally.first_offset if named is None else named, *self._files, self._interval)
+        tally.last_offset = batches.last_offset[chunk.stop - 1]
+        with self._fitting():
+            self._builder.add(batches, chunk.first, chunk.stop)
+        if self._txns is not None:
+            for txn in self._txns.take(chunk):
+                self._aborted.write(txn.pack())
+
+    def finish(self) -> None:
+        """All entries have been taken."""
+        if self._builder is not None:
+            with self._fitting():
+                self._builder.finish()
+
+    @contextmanager
+    def _fitting(self) -> Iterator[None]:
+        try:
+            yield
+        except KsegError as error:
+            offsets = f"offsets {self._tally.first_offset} to {self._tally.last_offset}"
+            raise KsegError(
+                f"{self._tally.target}: {offsets} have no place in a segment of that name: {error}"
+            ) from error
+
+
+def _read_back(path: Path, tally: Salvaged, indexes: _Indexes, plan: Plan, progress: Progress) -> None:
+    """Validate what was written, and index it. Raises ReadBackError for any error, and where the counts differ."""
+    # By its final name: what a file's name says is checked, too.
+    found, error = _check(str(path), tally.target, indexes, plan, progress)
+    if error:
+        raise ReadBackError(f"{tally.target}: read back, {error}")
+    if (found.batches, found.records, found.bytes) != (tally.kept, tally.records, tally.bytes_after):
+        raise ReadBackError(
+            f"{tally.target}: read back, {found.batches} entries, {found.records} records, {found.bytes} bytes of "
+            f"{tally.kept}, {tally.records}, {tally.bytes_after}"
+        )
+
+
+def _check_source(tally: Salvaged, indexes: _Indexes, plan: Plan, progress: Progress) -> None:
+    """Index a log as it is. Raises DamagedError unless it is sound."""
+    found, error = _check(tally.source, tally.source, indexes, plan, progress)
+    if error:
+        raise DamagedError(f"{tally.source}: {error} (indexes need a sound log: repair without --indexes-only)")
+    tally.kept, tally.records = found.batches, found.records
+    tally.bytes_before = tally.bytes_after = found.bytes
+
+
+def _check(path: str, name: str, indexes: _Indexes, plan: Plan, progress: Progress) -> tuple[Summary, str]:
+    """Run every check over a log that goes by ``name``; returns what was counted, and the first error in words."""
+    settings = Settings(policy=plan.policy)
+    checks = new_tally(SegmentFile(name), settings)
+    with open_source(path) as source:
+        source.name = name
+        run_checks(source, settings, checks, progress, indexes.take)
+    indexes.finish()
+    for verdict in checks.result().verdicts:
+        if verdict.severity >= Severity.ERROR:
+            return checks.summary, f"{verdict.rule.name} at byte {verdict.finding.position}: {verdict.message}"
+    return checks.summary, ""
+
+
+def _named_offset(tally: Salvaged) -> int | None:
+    for name in (tally.target, tally.source):
+        base_offset = base_offset_of(name)
+        if base_offset is not None:
+            return base_offset
+    return None

@@ -1,0 +1,254 @@
+"""One segment rewritten: converted chunk by chunk, and each chunk read back from the file and compared.
+
+The source is read once: what was written is compared with the records while they are at hand. Where batches are packed
+anew one may hold records of many chunks, and then the source is read a second time instead.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO
+
+from kseg.beside.indexes import IndexBuilder
+from kseg.errors import KsegError, UnreadableError
+from kseg.files.safe_output import Staged, refuse_existing, sync_folder, writing
+from kseg.files.storage import Source, base_offset_of, open_range, open_source
+from kseg.findings import RULES, Finding, Severity, Verdict
+from kseg.format.kernel import BatchColumns
+from kseg.format.log_format import INT32_MAX
+from kseg.log.chunk import Chunk
+from kseg.log.deep_iteration import DeepIterator
+from kseg.log.segment import SegmentReader
+from kseg.rewriting.conversion import Conversion
+from kseg.rewriting.conversion_plan import Plan
+from kseg.rewriting.read_back import ReadBackError, compare
+from kseg.rewriting.runs import Reach, sound_chunks
+from kseg.rewriting.transcode import Transcoder
+from kseg.validation.validate import Progress
+
+#: Told of what is wrong with a source: its path and a finding.
+Report = Callable[[str, Finding], None]
+#: A log and its two indexes, on their way.
+Files = tuple[Staged, Staged, Staged]
+#: What fills them: from a source, for a target, by a plan. Raises as ``convert`` does.
+Fill = Callable[[str, Path, Files, Plan, Report, Progress], Conversion]
+
+
+class DamagedError(KsegError):
+    """The source is damaged, and ``skip_damaged`` was not asked for."""
+
+
+def rewrite(source: str, target: Path, files: Files, plan: Plan, report: Report, progress: Progress) -> Conversion:
+    """Fill the files from front to back."""
+    log, offsets, times = files
+    tally = Conversion(source, str(target))
+    proof = Proof(log.path, (offsets.file, times.file), tally, plan)
+    transcribe(open_source(source), log.file, proof, tally, plan, report, progress)
+    proof.finish()
+    return tally
+
+
+def convert_segment(
+    source: str, target: Path, plan: Plan, report: Report, progress: Progress, fill: Fill = rewrite
+) -> Conversion:
+    """Convert one segment and build its indexes beside the target. Raises as ``convert`` does."""
+    targets = target, *index_paths(target)
+    if not plan.force:
+        refuse_existing(targets)
+    with ExitStack() as stack, writing(target):
+        log, offsets, times = (stage(stack, path) for path in targets)
+        tally = fill(source, target, (log, offsets, times), plan, report, progress)
+        # Retention goes by the log's modification time where there are no timestamps, and the cleaner keeps it.
+        modified = os.stat(source).st_mtime_ns if os.path.exists(source) else None
+        for staged in (log, offsets, times):
+            staged.sync(modified)
+        if plan.force:
+            # A broker builds an index that is missing; one that belongs to another log it would believe.
+            for path in targets[1:]:
+                path.unlink(missing_ok=True)
+        for staged in (log, offsets, times):
+            staged.publish(replace=plan.force)
+        sync_folder(target.parent)
+    return tally
+
+
+def stage(stack: ExitStack, path: Path) -> Staged:
+    staged = Staged(path)
+    stack.callback(staged.discard)
+    return staged
+
+
+def index_paths(log: Path) -> tuple[Path, Path]:
+    """Where the offset and the time index of a log stand."""
+    stem = log.name.removesuffix(".log")
+    return log.with_name(stem + ".index"), log.with_name(stem + ".timeindex")
+
+
+def txn_index_path(log: Path) -> Path:
+    """Where the index of a log's aborted transactions stands, if there are any."""
+    return index_paths(log)[0].with_suffix(".txnindex")
+
+
+def transcribe(
+    source: Source, log: IO[bytes], proof: Proof, tally: Conversion, plan: Plan, report: Report, progress: Progress
+) -> None:
+    """Write a source's entries to ``log`` in the version that was planned, and have each chunk proved."""
+    damage = _Damage(tally.source, plan, report)
+
+    def write(data: memoryview) -> None:
+        log.write(data)
+        tally.bytes_after += len(data)
+        refuse_size(tally)
+
+    with SegmentReader(source, report=damage) as reader:
+        transcoder = Transcoder(plan.sources, plan.target, plan.codec, plan.rebatch, write, tally)
+        done = source.start
+        for chunk in sound_chunks(reader, damage, Reach(base_offset_of(source.name), damage)):
+            damage.check()
+            transcoder.take(chunk)
+            if plan.rebatch is None:
+                log.flush()
+                proof.compare(iter([chunk]))
+            progress(reader.position - done)
+            done = reader.position
+        progress(reader.position - done)
+        damage.check()
+        transcoder.finish()
+        tally.bytes_before = reader.position - source.start
+        tally.lost_bytes += reader.lost_bytes
+    if plan.rebatch is not None:
+        log.flush()
+        unreadable = _unreadable(tally.source)
+        with SegmentReader(open_source(tally.source), report=unreadable) as again:
+            proof.compare(sound_chunks(again, unreadable, Reach(base_offset_of(tally.source), unreadable)))
+
+
+def refuse_size(tally: Conversion) -> None:
+    """Raise KsegError for a target that no index could point into."""
+    if tally.bytes_after > INT32_MAX:
+        raise KsegError(f"{tally.target}: it would pass 2 GiB, and positions in a segment are 32-bit")
+
+
+class _Damage:
+    """Passes findings on, and keeps the one that forbids to go on."""
+
+    def __init__(self, source: str, plan: Plan, report: Report) -> None:
+        self._source = source
+        self._allowed = plan.skip_damaged
+        self._report = report
+        self._stop: KsegError | None = None
+
+    def __call__(self, finding: Finding) -> None:
+        if self._stop:
+            return
+        rule = RULES[finding.rule]
+        message = Verdict(self._source, rule.severity, finding).message
+        if rule.severity is Severity.FATAL:
+            self._stop = UnreadableError(f"{self._source}: {message}")
+        elif rule.severity >= Severity.ERROR and not self._allowed:
+            where = f"{self._source}: {rule.name} at byte {finding.position}: {message}"
+            self._stop = DamagedError(f"{where} (--skip-damaged leaves out what is damaged)")
+        else:
+            self._report(self._source, finding)
+
+    def check(self) -> None:
+        """Raise what was met, if it forbids to go on."""
+        if self._stop:
+            raise self._stop
+
+
+def _unreadable(source: str) -> Callable[[Finding], None]:
+    def report(finding: Finding) -> None:
+        if RULES[finding.rule].severity is Severity.FATAL:
+            raise UnreadableError(f"{source}: {finding.facts['why']}")
+
+    return report
+
+
+class Proof:
+    """Reads back what has been written to the log at ``path``, and builds the two ``indexes`` from it.
+
+    ``first_offset`` and ``last_offset`` are the least and the greatest last offset of the entries that were read.
+    """
+
+    def __init__(self, path: Path, indexes: tuple[IO[bytes], IO[bytes]], tally: Conversion, plan: Plan) -> None:
+        self.first_offset: int | None = None
+        self.last_offset = -1
+        self._path = path
+        self._indexes = indexes
+        self._tally = tally
+        self._plan = plan
+        self._opener = DeepIterator(self._wrong)
+        self._builder: IndexBuilder | None = None
+        self._start = 0
+        self._position = 0
+        self._records = 0
+
+    def compare(self, source: Iterator[Chunk]) -> None:
+        """What was written since the last call are the records of ``source``. Raises ReadBackError."""
+        expected = self._tally.records - self._records
+        with self._reader() as result:
+            written = self._indexed(sound_chunks(result, self._wrong, opener=self._opener))
+            compare(source, written, self._plan.target, expected)
+            self._whole(result)
+
+    def frame(self) -> None:
+        """What was written since the last call, and compared elsewhere, is whole. Raises ReadBackError."""
+        with self._reader() as result:
+            for window in result.windows():
+                # Its first record's offset is wanted only where no name says it, and a v2 entry's header has it.
+                self._add(window.batches, 0, window.batches.count, window.batches.base_offset[0])
+            self._whole(result)
+
+    def finish(self) -> None:
+        """The ends of the indexes."""
+        if self._builder is not None:
+            self._builder.finish()
+
+    def _reader(self) -> SegmentReader:
+        return SegmentReader(open_range(str(self._path), self._position, self._tally.bytes_after), report=self._wrong)
+
+    def _whole(self, result: SegmentReader) -> None:
+        tally = self._tally
+        if result.position != tally.bytes_after:
+            raise ReadBackError(f"{tally.target}: read back to byte {result.position} of {tally.bytes_after}")
+        self._position, self._records = tally.bytes_after, tally.records
+
+    def _wrong(self, finding: Finding) -> None:
+        rule = RULES[finding.rule]
+        if rule.severity >= Severity.ERROR:
+            message = Verdict(self._tally.target, rule.severity, finding).message
+            where = f"{self._tally.target}: read back, {rule.name} at byte {finding.position}"
+            raise ReadBackError(f"{where}: {message}")
+
+    def _indexed(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        for chunk in chunks:
+            batches, records = chunk.batches, chunk.records
+            first_offset = records.offset[0] if records.count else batches.base_offset[chunk.first]
+            self._add(batches, chunk.first, chunk.stop, first_offset)
+            yield chunk
+
+    def _add(self, batches: BatchColumns, first: int, stop: int, first_offset: int) -> None:
+        """Entries ``first`` to ``stop``, whose first record has that offset."""
+        if self._builder is None:
+            self._start = self._named_offset(first_offset)
+            self._builder = IndexBuilder(self._start, *self._indexes, self._plan.index_interval)
+        if self.first_offset is None:
+            self.first_offset = batches.last_offset[first]
+        self.last_offset = batches.last_offset[stop - 1]
+        for offset in (batches.last_offset[first], self.last_offset):
+            if not 0 <= offset - self._start <= INT32_MAX:
+                # LogSegmentOffsetOverflowException, however few index entries there would be.
+                where = f"{self._tally.target}: offset {offset} has no place in a segment that begins at {self._start}"
+                raise KsegError(f"{where}: it would have to be split")
+        self._builder.add(batches, first, stop)
+
+    def _named_offset(self, otherwise: int) -> int:
+        for name in (self._tally.target, self._tally.source):
+            named = base_offset_of(name)
+            if named is not None:
+                return named
+        return otherwise

@@ -1,0 +1,266 @@
+"""Conversion on several cores: a segment a process, and a big segment by ranges of whole entries.
+
+Ranges are converted and compared side by side into files of their own, and these are joined. Where anything is amiss,
+with the source or at the seams, the segment is converted again from front to back: slower, and what is said and written
+is the same for any number of processes.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kseg.errors import KsegError
+from kseg.files.safe_output import scratch_folder, writing
+from kseg.files.storage import local_size, open_range
+from kseg.findings import RULES, Finding, Severity
+from kseg.rewriting.conversion import Conversion
+from kseg.rewriting.conversion_plan import Plan
+from kseg.rewriting.rewrite import Files, Proof, Report, convert_segment, refuse_size, rewrite, transcribe
+from kseg.validation import parallel
+from kseg.validation.validate import MAX_PER_RULE, Progress
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+#: A segment: its source and its target.
+Pair = tuple[str, Path]
+
+
+def convert_segments(
+    pairs: Sequence[Pair], plan: Plan, report: Report, progress: Progress, jobs: int
+) -> Iterator[Conversion]:
+    """Convert segments, results and findings in their order. ``jobs`` is the number of processes to use at most."""
+    sizes = [local_size(source) or 0 for source, _ in pairs]
+    if jobs < 2 or sum(sizes) < 2 * parallel.RANGE_SIZE:
+        for source, target in pairs:
+            yield convert_segment(source, target, plan, report, progress)
+    elif len(pairs) == 1:
+        (source, target), ranges = pairs[0], _Ranges(jobs)
+        yield convert_segment(source, target, plan, report, progress, ranges.fill)
+    else:
+        with _Pool(min(jobs, len(pairs)), progress) as pool:
+            futures = [pool.submit(_convert, *pair, plan) for pair in pairs]
+            for (source, _), future in zip(pairs, futures, strict=True):
+                done = pool.result(future)
+                for finding in done.findings:
+                    report(source, finding)
+                yield done.tally()
+
+
+class KeptFindings:
+    """What was reported in another process: of each rule no more than will be shown."""
+
+    def __init__(self) -> None:
+        self.kept: list[Finding] = []
+        self._told: Counter[str] = Counter()
+
+    def __call__(self, path: str, finding: Finding) -> None:
+        self._told[finding.rule] += 1
+        if self._told[finding.rule] <= MAX_PER_RULE:
+            self.kept.append(finding)
+
+
+@dataclass(slots=True)
+class _Done:
+    """What became of a segment in another process."""
+
+    findings: list[Finding]
+    conversion: Conversion | None = None
+    error: KsegError | None = None
+
+    def tally(self) -> Conversion:
+        if self.conversion is None:
+            raise self.error or KsegError("nothing came of it")
+        return self.conversion
+
+
+def _convert(source: str, target: Path, plan: Plan) -> _Done:
+    findings = KeptFindings()
+    done = _Done(findings.kept)
+    try:
+        done.conversion = convert_segment(source, target, plan, findings, _tell)
+    except KsegError as error:
+        done.error = error
+    return done
+
+
+# --- ranges ---
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A range that was converted: its entries' first and last of the last offsets; None where there are none."""
+
+    conversion: Conversion
+    findings: list[Finding]
+    first_offset: int | None
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranges:
+    """Fills a log from so many processes."""
+
+    jobs: int
+
+    def fill(
+        self, source: str, target: Path, files: Files, plan: Plan, report: Report, progress: Progress
+    ) -> Conversion:
+        """As ``rewrite`` does. Batches that are packed anew know no ranges: their bounds would follow the jobs."""
+        starts = [0] if plan.rebatch else parallel.range_starts(source, local_size(source) or 0, self.jobs)
+        if len(starts) > 1:
+            done = 0
+
+            def told(count: int) -> None:
+                nonlocal done
+                done += count
+                progress(count)
+
+            findings: list[Finding] = []
+            try:
+                bounds = [*starts, local_size(source) or 0]
+                tally = self._join(source, bounds, target, files, plan, findings, told)
+            except KsegError:
+                progress(-done)
+                for staged in files:
+                    staged.restart()
+            else:
+                for finding in findings:
+                    report(source, finding)
+                return tally
+        return rewrite(source, target, files, plan, report, progress)
+
+    def _join(
+        self, source: str, bounds: list[int], target: Path, files: Files, plan: Plan, findings: list[Finding],
+        progress: Progress,
+    ) -> Conversion:  # fmt: skip
+        log, offsets, times = files
+        tally = Conversion(source, str(target))
+        proof = Proof(log.path, (offsets.file, times.file), tally, plan)
+        with scratch_folder(target) as folder, _Pool(self.jobs, progress) as pool:
+            parts = [
+                (
+                    folder / str(start),
+                    pool.submit(_convert_range, source, start, end, folder / str(start), target, plan),
+                )
+                for start, end in pairwise(bounds)
+            ]
+            for path, future in parts:
+                part = pool.result(future)
+                if part.first_offset is not None and part.first_offset <= proof.last_offset:
+                    raise KsegError(f"{source}: the order of its offsets does not hold")
+                with path.open("rb") as converted:
+                    shutil.copyfileobj(converted, log.file, 1 << 20)
+                log.file.flush()
+                path.unlink()
+                tally.absorb(part.conversion)
+                findings += part.findings
+                refuse_size(tally)
+                proof.frame()
+        proof.finish()
+        return tally
+
+
+def _convert_range(source: str, start: int, end: int, path: Path, target: Path, plan: Plan) -> _Part:
+    """Convert a range into the file at ``path``. Raises KsegError for damage, skipped or not."""
+    findings = KeptFindings()
+
+    def sound(path: str, finding: Finding) -> None:
+        if RULES[finding.rule].severity >= Severity.ERROR:
+            raise KsegError(f"{path}: {finding.rule}")
+        findings(path, finding)
+
+    tally = Conversion(source, str(target))
+    proof = Proof(path, (io.BytesIO(), io.BytesIO()), tally, plan)
+    with writing(target), path.open("wb", buffering=1 << 20) as log:
+        transcribe(open_range(source, start, end), log, proof, tally, plan, sound, _tell)
+    if tally.bytes_before != end - start:
+        raise KsegError(f"{source}: no entry ends at byte {end}")
+    return _Part(tally, findings.kept, proof.first_offset, proof.last_offset)
+
+
+# --- processes ---
+
+
+class _Pool:
+    """Processes that end when this one fails, or is gone; ``progress`` is told what they are done with."""
+
+    def __init__(self, jobs: int, progress: Progress) -> None:
+        import multiprocessing
+        from concurrent.futures import ProcessPoolExecutor
+
+        # fork where there is one: a fresh interpreter costs 0.1 s a process.
+        method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
+        context = multiprocessing.get_context(method)
+        self._progress = progress
+        self._done = context.Value("q", 0)
+        self._told = 0
+        # Without a lock: who ends while he holds one would keep the others from ending.
+        self._stop = context.RawValue("b", 0)
+        self._executor = ProcessPoolExecutor(
+            jobs, mp_context=context, initializer=_begin, initargs=(self._done, self._stop, os.getpid())
+        )
+
+    def __enter__(self) -> _Pool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._stop.value = 1
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+    def submit(self, work: Callable[..., Any], *args: Any) -> Future[Any]:
+        return self._executor.submit(work, *args)
+
+    def result(self, future: Future[Any]) -> Any:
+        """What became of it. Raises what it raised, KsegError where its process was killed."""
+        from concurrent.futures import wait
+        from concurrent.futures.process import BrokenProcessPool
+
+        while not wait([future], timeout=0.2).done:
+            self._tell()
+        self._tell()
+        try:
+            return future.result()
+        except BrokenProcessPool:
+            raise KsegError("one of the processes was killed; is there memory for --jobs?") from None
+
+    def _tell(self) -> None:
+        done = self._done.value
+        self._progress(done - self._told)
+        self._told = done
+
+
+# What a process of a pool has of its pool.
+_counter: Any = None
+
+
+def _begin(counter: Any, stopped: Any, parent: int) -> None:
+    global _counter
+    _counter = counter
+    # Ctrl-C reaches all of them, and the first one sees to it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(parent, stopped), daemon=True).start()
+
+
+def _end_with(parent: int, stopped: Any) -> None:
+    """Whatever is half written lies in a folder that the parent removes."""
+    while os.getppid() == parent and not stopped.value:
+        time.sleep(0.1)
+    os._exit(2)
+
+
+def _tell(count: int) -> None:
+    with _counter.get_lock():
+        _counter.value += count

@@ -1,0 +1,238 @@
+"""A segment's entries as a conversion walks them: opened, judged, and in runs that are treated alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from kseg.findings import Finding, Report
+from kseg.format import encoder, kernel, survey
+from kseg.format.kernel import CRC_BAD, BatchColumns, clamped
+from kseg.format.log_format import INT32_MAX, LOG_OVERHEAD, SIZE_AT
+from kseg.format.neighbours import is_misplaced
+from kseg.log.chunk import Chunk
+from kseg.log.deep_iteration import DeepIterator
+from kseg.log.segment import SegmentReader, Window
+from kseg.validation.checks import base_by, beyond_finding, misplaced_finding
+
+Look = Callable[[BatchColumns], None]
+
+
+def _look_away(what: BatchColumns | Chunk) -> None:
+    """Marks nothing."""
+
+
+def sound_chunks(
+    reader: SegmentReader,
+    report: Report,
+    look: Look = _look_away,
+    opened: Callable[[Chunk], None] = _look_away,
+    *,
+    opener: DeepIterator | None = None,
+    mends: bool = False,
+) -> Iterator[Chunk]:
+    """The opened entries of a segment; those that are damaged or out of order are marked not intact.
+
+    ``look`` sees each window's entries and ``opened`` each chunk's before their order is judged; they may mark some
+    themselves. With ``mends`` a base offset that is proved wrong is put right, in the window and its columns, and its
+    entry stays. ``opener`` is given where many short ranges are read: its columns and its room are made once.
+    """
+    opener = opener or DeepIterator(report)
+    last_offset = -1
+    faults: list[tuple[str, int, int, int]] = []
+    for window in _in_order(reader.windows(), report, look, mends):
+        for chunk in opener.chunks(window):
+            batches = chunk.batches
+            opened(chunk)
+            last_offset = survey.judge_offsets(batches, chunk.records, chunk.first, chunk.stop, last_offset, faults)
+            for fault in faults:
+                report(_order_finding(batches, *fault))
+            faults.clear()
+            yield chunk
+
+
+def _in_order(windows: Iterator[Window], report: Report, look: Look, mends: bool) -> Iterator[Window]:
+    """The windows, in which entries that are ahead of those behind them, or misplaced, are marked not intact.
+
+    Entries at a window's end, on which those of the next are to vote, wait for it in a window of their own.
+    """
+    last_offset = -1
+    nothing = BatchColumns(1)
+    held: Window | None = None
+    for window in chain(windows, (None,)):
+        if window is not None:
+            look(window.batches)
+        if held is not None:
+            if window is not None and window.batches.count < survey.AHEAD:
+                window, held = _copied((held, 0), (window, 0)), None
+            else:
+                beyond = nothing if window is None else window.batches
+                _, last_offset = _mark_wrong(held, last_offset, beyond, True, report, mends)
+                yield held
+                held = None
+        if window is not None:
+            stop, last_offset = _mark_wrong(window, last_offset, nothing, False, report, mends)
+            if stop < window.batches.count:
+                held = _copied((window, stop))
+                window.batches.count = stop
+            if stop:
+                yield window
+
+
+def _mark_wrong(
+    window: Window, last_offset: int, beyond: BatchColumns, final: bool, report: Report, mends: bool
+) -> tuple[int, int]:
+    batches = window.batches
+    wrong: list[tuple[int, int, int, bool]] = []
+    stop, last_offset = survey.judge_order(batches, 0, last_offset, beyond, final, wrong)
+    for row, offset, previous, proved in wrong:
+        if not proved:
+            report(_order_finding(batches, "ahead", row, offset, previous))
+            continue
+        report(misplaced_finding(batches, row, previous))
+        if mends:
+            _put_right(window, row, previous + 1)
+        else:
+            batches.intact[row] = 0
+    return stop, last_offset
+
+
+def mark_beyond(batches: BatchColumns, ceiling: int, report: Report) -> int:
+    """Mark entries that reach that offset as not intact, but for those whose offsets are misplaced; returns how many."""
+    found = 0
+    for row in range(batches.count):
+        if batches.last_offset[row] < ceiling or batches.crc_state[row] == CRC_BAD:
+            continue
+        if row and is_misplaced(batches, row, batches, row + 1, batches.last_offset[row - 1]):
+            continue
+        batches.intact[row] = 0
+        found += 1
+        report(beyond_finding(batches, row, ceiling))
+    return found
+
+
+class Reach:
+    """A look at windows that marks what the indexes of a segment can't hold; ``name`` is the offset in its name."""
+
+    def __init__(self, name: int | None, report: Report) -> None:
+        self._name = name
+        self._report = report
+        self._base = -1
+
+    def __call__(self, batches: BatchColumns) -> None:
+        for row in range(batches.count):
+            if self._base >= 0:
+                break
+            if batches.crc_state[row] != CRC_BAD:
+                self._base = base_by(batches, row, self._name)
+        if self._base >= 0:
+            mark_beyond(batches, self._base + INT32_MAX + 1, self._report)
+
+
+def _put_right(window: Window, row: int, offset: int) -> None:
+    """Give an entry another base offset, as if it had been read so."""
+    batches, at = window.batches, window.batches.at[row]
+    window.view[at : at + SIZE_AT] = offset.to_bytes(SIZE_AT, "big")
+    batches.last_offset[row] += offset - clamped(batches.base_offset[row])
+    batches.base_offset[row] = offset
+
+
+def _copied(*parts: tuple[Window, int]) -> Window:
+    """The entries of windows, each from a row on, in a window of their own."""
+    data = bytearray()
+    batches = BatchColumns(sum(window.batches.count - first for window, first in parts))
+    row = 0
+    for window, first in parts:
+        old = window.batches
+        shift = len(data) - old.at[first]
+        data += window.view[old.at[first] : old.at[old.count - 1] + old.size[old.count - 1]]
+        for n in range(first, old.count):
+            kernel.read_header(data, old.at[n] + shift, old.size[n] - LOG_OVERHEAD, old.magic[n], batches, row)
+            batches.position[row] = old.position[n]
+            batches.crc_state[row] = old.crc_state[n]
+            batches.intact[row] = old.intact[n]
+            row += 1
+    batches.count = row
+    return Window(data, memoryview(data), batches)
+
+
+def _ahead(offset: int, previous: int) -> dict[str, Any]:
+    return {"offset": offset, "previous": previous, "note": "; the entries behind it go on from before it"}
+
+
+# What survey's faults say: a rule, and the facts of it.
+_ORDER: dict[str, tuple[str, Callable[[int, int], dict[str, Any]]]] = {
+    "ahead": ("non-monotonic-offset", _ahead),
+    "behind": ("non-monotonic-offset", lambda offset, previous: {"offset": offset, "previous": previous, "note": ""}),
+    "span": ("invalid-offset-range", lambda offset, delta: {"delta": delta, "why": "no entry can span that"}),
+    "record": (
+        "record-offset-mismatch",
+        lambda offset, index: {"index": index, "offset": offset, "why": "is out of order"},
+    ),
+}
+
+
+def _order_finding(batches: BatchColumns, fault: str, row: int, offset: int, detail: int) -> Finding:
+    rule, facts = _ORDER[fault]
+    position = batches.position[row]
+    return Finding(rule, position=position, end=position + batches.size[row], offset=offset,
+                   facts=facts(offset, detail))  # fmt: skip
+
+
+def payload_of(chunk: Chunk, row: int) -> Any:
+    """What the record columns of entry ``row`` point into, as the bytes or bytearray it is: their slices are fast."""
+    view = chunk.payload(row)
+    whole = view.obj
+    return whole if isinstance(whole, (bytes, bytearray)) and len(whole) == len(view) else view
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Entries ``row`` to ``stop`` of one kind and version, their records ``i`` to ``end``; ends are exclusive."""
+
+    chunk: Chunk
+    kind: int
+    row: int
+    stop: int
+    i: int
+    end: int
+
+    @property
+    def magic(self) -> int:
+        return self.chunk.batches.magic[self.row]
+
+    @property
+    def room(self) -> int:
+        """The most bytes that the records can take in any version."""
+        size = len(self.chunk.payload(self.row)) if self.kind == survey.PACKED else self.stored_size
+        return size + (self.end - self.i + 1) * encoder.ROOM_PER_RECORD
+
+    @property
+    def stored_size(self) -> int:
+        return self._behind - self.chunk.batches.at[self.row]
+
+    @property
+    def stored(self) -> memoryview:
+        """The entries' bytes: within a window they stand one behind the other."""
+        return self.chunk.window.view[self.chunk.batches.at[self.row] : self._behind]
+
+    @property
+    def _behind(self) -> int:
+        return self.chunk.batches.at[self.stop - 1] + self.chunk.batches.size[self.stop - 1]
+
+
+def runs_of(chunk: Chunk, target: int, *, copies: bool) -> Iterator[Run]:
+    """The chunk's entries in runs that are treated alike; see ``survey.kind_of``."""
+    batches = chunk.batches
+    row = chunk.first
+    while row < chunk.stop:
+        kind, stop = survey.run_from(batches, row, chunk.stop, target, copies)
+        # Of an entry that could not be opened there are no records, and these columns say nothing.
+        i = end = 0
+        if kind != survey.SKIP:
+            i = batches.first_record[row]
+            end = batches.first_record[stop - 1] + batches.record_total[stop - 1]
+        yield Run(chunk, kind, row, stop, i, end)
+        row = stop

@@ -1,0 +1,328 @@
+"""Tell a segment's sound entries from the rest: what ``kseg repair`` keeps, mends and drops.
+
+An entry is kept when its CRC holds, it opens to its last record, its offsets are in order, and no check of
+``kseg validate`` has an error to say of it. It is copied byte for byte. Mended is only what the file itself proves, or
+what no data hangs on: the size or magic that the CRC proves, the base offset that the neighbours prove, the largest
+timestamp that the records prove, and leader epochs in disorder, which no CRC covers and which become -1, "unknown".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import IO, Any
+
+from kseg.files.storage import Source
+from kseg.findings import RULES, Finding, Policy, Severity
+from kseg.format import kernel
+from kseg.format.kernel import CRC_BAD, BatchColumns
+from kseg.format.log_format import (
+    CODEC_MASK,
+    CRC_AT,
+    INT32_MAX,
+    LEGACY_CRC_AT,
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    MAX_TIMESTAMP_AT,
+    SIZE_AT,
+    V1_TIMESTAMP_AT,
+)
+from kseg.log.chunk import Chunk
+from kseg.log.segment import SegmentReader, Window
+from kseg.rewriting.epoch_repair import LeaderEpochs
+from kseg.rewriting.losses import (
+    SALVAGEABLE,
+    Errors,
+    Findings,
+    Lost,
+    Mended,
+    Partial,
+    Salvaged,
+    Tell,
+    message,
+    offsets_of,
+)
+from kseg.rewriting.runs import mark_beyond, sound_chunks
+from kseg.rewriting.salvage_records import Fresh, fresh_entry, has_readable_records
+from kseg.validation.checks import History, Limits, check_producers, check_timestamps
+from kseg.validation.record_checks import RECORD_CHECKS
+from kseg.validation.validate import Progress, no_progress
+
+# Findings that wait for the next sound entry, which tells what offsets were lost: more are told without it.
+TOLD_AT_ONCE = 1000
+
+
+class Salvage:
+    """Reads one segment and writes its sound entries to ``out``, which must be seekable (None: only look).
+
+    ``ceiling`` is where the next segment begins, an offset that no entry may reach. Where there is none, it is what a
+    32-bit relative offset can't hold; ``following`` is given only in the first case. With ``salvage_records`` an entry
+    with a fault behind its CRC is not dropped but written anew, with the records before the fault.
+    """
+
+    def __init__(
+        self,
+        out: IO[bytes] | None,
+        tally: Salvaged,
+        limits: Limits,
+        policy: Policy,
+        ceiling: int | None,
+        tell: Tell,
+        *,
+        salvage_records: bool = False,
+        following: int | None = None,
+    ) -> None:
+        self.findings = Findings(tally.source, policy)
+        self._out = out
+        self._tally = tally
+        self._limits = limits
+        self._salvage_records = salvage_records
+        self._ceiling = ceiling
+        self._following = following
+        self._tell = tell
+        self._history = History()
+        self._covered = 0  # the source's byte behind the last kept entry
+        epochs_matter = policy.severity(RULES["leader-epoch-regression"]) >= Severity.ERROR
+        self._epochs = LeaderEpochs(out, tally, tell) if epochs_matter else None
+        self._fresh: dict[int, Fresh] = {}  # by position: what is written in place of an entry
+
+    def run(self, source: Source, progress: Progress = no_progress) -> None:
+        """Go through the segment. Raises KsegError as reading does, and OSError as writing does."""
+        done = source.start
+        reader = SegmentReader(source, report=self.findings)
+        for window in self._judged(reader):
+            self._write(window)
+            progress(reader.position - done)
+            done = reader.position
+        progress(reader.position - done)
+        self._leave_out(reader.position, None)
+        self._tally.bytes_before = reader.position
+
+    def _judged(self, reader: SegmentReader) -> Iterator[Window]:
+        """The windows, in which what is not to be kept is marked as if its CRC were bad."""
+        for chunk in sound_chunks(reader, self.findings, self._mark_misfits, self._spare, mends=True):
+            self._judge_records(chunk)
+            if chunk.stop == chunk.batches.count:
+                self._judge_batches(chunk.window)
+                yield chunk.window
+
+    def _spare(self, chunk: Chunk) -> None:
+        """Have entries judged by their records before a fault, if these are to be salvaged."""
+        batches = chunk.batches
+        for row in range(chunk.first, chunk.stop if self._salvage_records else chunk.first):
+            if batches.crc_state[row] == CRC_BAD or batches.intact[row]:
+                continue
+            if has_readable_records(batches, row) and self.findings.spares_some(batches.position[row]):
+                batches.intact[row] = 1
+
+    def _judge_records(self, chunk: Chunk) -> None:
+        for check in RECORD_CHECKS:
+            check(chunk, self._limits, self.findings)
+        batches = chunk.batches
+        for row in range(chunk.first, chunk.stop):
+            if batches.crc_state[row] == CRC_BAD:
+                continue
+            if not batches.intact[row] or (self.findings.at and self.findings.cost(batches.position[row])):
+                batches.crc_state[row] = CRC_BAD
+                continue
+            self._tally.records += batches.record_total[row]
+            if self.findings.at and self.findings.spares_some(batches.position[row]):
+                self._fresh[batches.position[row]] = fresh_entry(chunk, row)
+            if self._tally.first_offset is None:
+                legacy = batches.magic[row] < 2  # whose wrappers do not say where they begin
+                records = chunk.records.offset
+                self._tally.first_offset = records[batches.first_record[row]] if legacy else batches.base_offset[row]
+                if self._ceiling is None:
+                    self._ceiling = self._tally.first_offset + INT32_MAX + 1
+
+    def _mark_misfits(self, batches: BatchColumns) -> None:
+        """Mark entries past the ceiling before the order of offsets is judged: those behind would seem to go back."""
+        if self._ceiling is not None:
+            self._tally.misfits += mark_beyond(batches, self._ceiling, self.findings)
+
+    def _judge_batches(self, window: Window) -> None:
+        """The checks over entries, so far as they know errors, over what is still to be kept."""
+        batches = window.batches
+        errors = Errors(self.findings)
+        check_timestamps(batches, self._limits, self._history, errors)
+        self._drop(batches, errors)
+        before = _copy(self._history)
+        errors = Errors(self.findings)
+        check_producers(batches, self._limits, self._history, errors)
+        if errors.found:
+            # A dropped entry must not count against those behind it.
+            self._history = before
+            self._judge_producers_singly(window)
+
+    def _judge_producers_singly(self, window: Window) -> None:
+        batches, history = window.batches, self._history
+        one = BatchColumns(1)
+        one.count = 1
+        for row in range(batches.count):
+            if batches.crc_state[row] == CRC_BAD:
+                continue
+            kernel.read_header(
+                window.data, batches.at[row], batches.size[row] - LOG_OVERHEAD, batches.magic[row], one, 0
+            )
+            one.position[0] = batches.position[row]
+            known, gaps, next_offset = history.producers.get(one.producer_id[0]), history.gaps, history.next_offset
+            errors = Errors(self.findings)
+            check_producers(one, self._limits, history, errors)
+            if errors.found:
+                self._drop(batches, errors, row)
+                history.gaps, history.next_offset = gaps, next_offset
+                if known is not None:
+                    history.producers[one.producer_id[0]] = known
+
+    def _drop(self, batches: BatchColumns, errors: Errors, first: int = 0) -> None:
+        """Mark the entries that the errors are about, from row ``first`` on."""
+        if not errors.found:
+            return
+        about = {finding.position: finding for finding in errors.found}
+        for row in range(first, batches.count):
+            finding = about.pop(batches.position[row], None)
+            if finding is not None:
+                batches.crc_state[row] = CRC_BAD
+                self._tally.records -= batches.record_total[row]
+                self.findings(finding)
+            if not about:
+                return
+
+    # --- writing ---
+
+    def _write(self, window: Window) -> None:
+        batches = window.batches
+        row = 0
+        while row < batches.count:
+            if batches.crc_state[row] == CRC_BAD:
+                self._tally.dropped += 1
+                self._fresh.pop(batches.position[row], None)
+                row += 1
+                continue
+            stop = self._end_of_run(batches, row)
+            self._write_run(window, row, stop)
+            row = stop
+        if len(self.findings.at) > TOLD_AT_ONCE:
+            # All but the last entry, of which the reader may have more to say.
+            self._leave_out(batches.position[batches.count - 1], None)
+
+    def _end_of_run(self, batches: BatchColumns, row: int) -> int:
+        """The end of the kept entries from ``row`` on that can be written in one piece; a mended one is alone."""
+        found = self.findings.at
+        alone = batches.position[row] in found
+        row += 1
+        while (
+            not alone
+            and row < batches.count
+            and batches.crc_state[row] != CRC_BAD
+            and not (found and batches.position[row] in found)
+            and batches.position[row] == batches.position[row - 1] + batches.size[row - 1]
+        ):
+            row += 1
+        return row
+
+    def _write_run(self, window: Window, row: int, stop: int) -> None:
+        batches, tally = window.batches, self._tally
+        begin, end = batches.position[row], batches.position[stop - 1] + batches.size[stop - 1]
+        if begin > self._covered:
+            wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
+            self._leave_out(begin, None if wrapper else batches.base_offset[row])
+        data: Any = window.view[batches.at[row] : batches.at[row] + end - begin]
+        if begin in self._fresh:
+            data = self._salvaged(self._fresh.pop(begin), batches, row)
+        elif begin in self.findings.at:
+            data = self._mended(bytearray(data), batches, row)
+        written = tally.bytes_after
+        if self._out is not None:
+            self._out.write(data)
+        tally.bytes_after += len(data)
+        tally.kept += stop - row
+        tally.last_offset = batches.last_offset[stop - 1]
+        self._covered = end
+        self.findings.forget(end)
+        if self._epochs is not None:
+            self._epochs.take(batches, row, stop, written)
+
+    def _mended(self, entry: bytearray, batches: BatchColumns, row: int) -> bytearray:
+        magic, position = batches.magic[row], batches.position[row]
+        entry[SIZE_AT : SIZE_AT + 4] = (len(entry) - LOG_OVERHEAD).to_bytes(4, "big")
+        entry[MAGIC_AT] = magic
+        for finding in self.findings.at.pop(position):
+            if finding.rule == "max-timestamp-mismatch":
+                at, crc_at = (MAX_TIMESTAMP_AT, CRC_AT) if magic >= 2 else (V1_TIMESTAMP_AT, LEGACY_CRC_AT)
+                entry[at : at + 8] = finding.facts["actual"].to_bytes(8, "big", signed=True)
+                crc = kernel.entry_crc(memoryview(entry), 0, len(entry), magic)
+                entry[crc_at : crc_at + 4] = crc.to_bytes(4, "big")
+            self._tell_mended(finding, batches, row)
+        return entry
+
+    def _salvaged(self, fresh: Fresh, batches: BatchColumns, row: int) -> bytes:
+        position, tally = batches.position[row], self._tally
+        found = self.findings.at.pop(position)
+        finding = next(one for one in found if one.rule in SALVAGEABLE)
+        for mended in found:
+            if mended.rule not in SALVAGEABLE:
+                self._tell_mended(mended, batches, row)
+        behind = fresh.last_offset + 1
+        first, last = (behind, batches.last_offset[row]) if behind <= batches.last_offset[row] else (None, None)
+        tally.salvaged += 1
+        if tally.first_lost_offset is None:
+            tally.first_lost_offset = behind
+        self._tell(
+            Partial(tally.source, position, position + batches.size[row], first, last, finding.rule, message(finding),
+                    fresh.records, fresh.offset, fresh.last_offset)
+        )  # fmt: skip
+        return fresh.data
+
+    def _tell_mended(self, finding: Finding, batches: BatchColumns, row: int) -> None:
+        wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
+        first = None if wrapper else batches.base_offset[row]
+        begin, end = batches.position[row], batches.position[row] + batches.size[row]
+        why = message(finding)
+        self._tally.mended += 1
+        self._tell(Mended(self._tally.source, begin, end, first, batches.last_offset[row], finding.rule, why))
+
+    # --- what is lost ---
+
+    def _leave_out(self, end: int, next_offset: int | None) -> None:
+        """Tell of the bytes from the last kept entry to ``end``, where one begins with ``next_offset`` or the file ends."""
+        begin = self._covered
+        if begin >= end:
+            return
+        self._covered = end
+        unknown = Finding("lost-bytes", begin, end, facts={"bytes": end - begin, "why": "no entry begins there"})
+        findings = self.findings.take(begin, end)
+        if not findings or (findings[0].position or 0) > begin:
+            findings.insert(0, unknown)
+        for i, finding in enumerate(findings):
+            stop = end if i + 1 == len(findings) else findings[i + 1].position or 0
+            start = max(begin, finding.position or 0)
+            if stop > start:
+                self._lose(replace(finding, position=start, end=stop), next_offset, alone=len(findings) == 1)
+
+    def _lose(self, finding: Finding, next_offset: int | None, *, alone: bool) -> None:
+        tally = self._tally
+        begin, end = finding.position or 0, finding.end or 0
+        low = self._limits.name_offset or 0 if tally.last_offset is None else tally.last_offset + 1
+        why = message(finding)
+        first, last = offsets_of(finding, low, None if next_offset is None else next_offset - 1, alone)
+        if finding.rule == "zero-tail":
+            if self._following is None or self._following <= low:
+                tally.zeros += end - begin
+                return
+            first, last = low, self._following - 1
+            why += f"; but the next segment begins at offset {self._following}: they stand where batches were"
+        tally.lost_to = end
+        tally.lost_ranges += 1
+        tally.lost_bytes += end - begin
+        if tally.first_lost_offset is None:
+            tally.first_lost_offset = low
+        self._tell(Lost(tally.source, begin, end, first, last, finding.rule, why))
+
+
+def _copy(history: History) -> History:
+    """As far as check_producers goes by it."""
+    copied = History()
+    copied.producers = dict(history.producers)
+    copied.gaps, copied.next_offset = history.gaps, history.next_offset
+    return copied

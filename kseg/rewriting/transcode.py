@@ -1,0 +1,195 @@
+"""From opened entries of any version to entries of one version: what ``kseg convert`` writes.
+
+To v2 as Kafka's cleaner does it: a wrapper becomes one batch, a message a batch of its own (FORMATS: converting to
+v2), unless they are packed anew. To v0 and v1 as brokers did it for old consumers (``RecordsUtil.downConvert``), but
+what gets lost is counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from kseg.codecs.compression import CODECS, codec_name
+from kseg.errors import KsegError, UsageError
+from kseg.format import encoder, log_format, survey
+from kseg.format.kernel import CRC_BAD, BatchColumns
+from kseg.format.log_format import CODEC_MASK, LOG_APPEND_TIME
+from kseg.log.chunk import Chunk
+from kseg.rewriting.batch_packer import BatchPacker, Buffer
+from kseg.rewriting.conversion import COUNTED_BY_RECORD, Conversion
+from kseg.rewriting.records_builder import wrap
+from kseg.rewriting.runs import Run, payload_of, runs_of
+
+
+def _add(codecs: Counter[str], counts: list[int]) -> None:
+    codecs.update({codec_name(codec): count for codec, count in enumerate(counts) if count})
+
+
+class WrongVersionError(KsegError):
+    """An entry of a version that the conversion does not take."""
+
+
+class Transcoder:
+    """Takes opened entries and writes them as entries of version ``target``.
+
+    ``sources`` are the versions it takes, ``codec`` the codec to write (None keeps each entry's own), ``rebatch`` the
+    bytes before compression to pack v2 batches to (None keeps the entries' bounds).
+    """
+
+    def __init__(
+        self,
+        sources: frozenset[int],
+        target: int,
+        codec: int | None,
+        rebatch: int | None,
+        write: Callable[[memoryview], None],
+        tally: Conversion,
+    ) -> None:
+        self._sources = sources
+        self._target = target
+        self._codec = codec
+        self._rebatch = rebatch
+        self._write = write
+        self._tally = tally
+        self._buffer = Buffer()
+        self._packer = BatchPacker(rebatch, self._wrote)
+
+    def take(self, chunk: Chunk) -> None:
+        """Write the chunk's entries. Raises WrongVersionError, KsegError, and OSError as writing does."""
+        for run in runs_of(chunk, self._target, copies=True):
+            counts = [0] * 8
+            largest = survey.count_codecs(chunk.batches, run.row, run.stop, counts)
+            self._tally.entries_before += run.stop - run.row
+            self._tally.largest_before = max(self._tally.largest_before, largest)
+            if run.kind == survey.SKIP:
+                self._skip(run)
+                continue
+            _add(self._tally.codecs_before, counts)
+            if run.kind == survey.COPY:
+                self._copy(run, counts, largest)
+                continue
+            self._check_version(run)
+            codec = chunk.batches.attributes[run.row] & CODEC_MASK if self._codec is None else self._codec
+            if run.kind == survey.DROP:
+                self._drop(run)
+            elif self._target >= 2:
+                self._to_batches(run, codec)
+            else:
+                self._to_messages(run, codec)
+
+    def finish(self) -> None:
+        """Write what is still being packed."""
+        self._packer.flush()
+
+    def _check_version(self, run: Run) -> None:
+        if run.magic not in self._sources:
+            position = run.chunk.batches.position[run.row]
+            taken = ", ".join(f"v{magic}" for magic in sorted({*self._sources, self._target}))
+            where = f"{self._tally.source}: the entry at byte {position}"
+            raise WrongVersionError(f"{where} is v{run.magic}; this conversion takes {taken}")
+
+    def _wrote(self, entry: memoryview, codec: int) -> None:
+        """One entry of the target's version is ready."""
+        self._write(entry)
+        self._count(1, codec, len(entry))
+
+    def _count(self, entries: int, codec: int, largest: int) -> None:
+        tally = self._tally
+        tally.entries_after += entries
+        tally.codecs_after[codec_name(codec)] += entries
+        tally.largest_after = max(tally.largest_after, largest)
+
+    def _skip(self, run: Run) -> None:
+        batches = run.chunk.batches
+        for row in range(run.row, run.stop):
+            self._tally.skipped += 1
+            # The reader counts those whose CRC is bad.
+            self._tally.lost_bytes += batches.size[row] if batches.crc_state[row] != CRC_BAD else 0
+
+    def _copy(self, run: Run, counts: list[int], largest: int) -> None:
+        self._packer.flush()
+        self._write(run.stored)
+        tally = self._tally
+        tally.copied += run.stop - run.row
+        tally.entries_after += run.stop - run.row
+        tally.records += run.end - run.i
+        tally.largest_after = max(tally.largest_after, largest)
+        _add(tally.codecs_after, counts)
+
+    # --- to v2 ---
+
+    def _to_batches(self, run: Run, codec: int) -> None:
+        self._tally.records += run.end - run.i
+        records, batches = run.chunk.records, run.chunk.batches
+        data = payload_of(run.chunk, run.row)
+        append_time = batches.attributes[run.row] & LOG_APPEND_TIME if run.magic else 0
+        if run.kind == survey.PACKED:
+            self._packer.add_entry(data, records, run.i, run.end, codec, append_time)
+        elif self._rebatch or codec:
+            self._packer.add_messages(data, records, run.i, run.end, batches, codec)
+        else:
+            out = self._buffer.reserve(run.room)
+            end, largest = encoder.encode_single_batches(data, records, run.i, run.end, batches, out, 0)
+            self._write(self._buffer.view[:end])
+            self._count(run.end - run.i, codec, largest)
+
+    # --- to v0 and v1 ---
+
+    def _to_messages(self, run: Run, codec: int) -> None:
+        if run.magic < 2 and run.kind == survey.PLAIN:
+            if codec:
+                for i in range(run.i, run.end):
+                    self._message_set(run, run.row + i - run.i, i, i + 1, codec)
+            else:
+                self._message_set(run, run.row, run.i, run.end, codec)
+            return
+        batches = run.chunk.batches
+        for row in range(run.row, run.stop):
+            first, total = batches.first_record[row], batches.record_total[row]
+            if run.magic >= 2:
+                self._count_losses(batches, row)
+            if total:
+                self._message_set(run, row, first, first + total, codec)
+
+    def _message_set(self, run: Run, row: int, first: int, stop: int, codec: int) -> None:
+        """Records ``first`` to ``stop`` as messages, compressed into one wrapper if there is a codec."""
+        known = CODECS.get(codec)
+        if known is not None and known.first_magic > self._target:
+            where = f"{self._tally.source}: the entry at byte {run.chunk.batches.position[row]}"
+            raise UsageError(f"{where} is {known.name}, which v{self._target} can't hold: choose a --compression")
+        chunk, target = run.chunk, self._target
+        records, batches = chunk.records, chunk.batches
+        if not target:
+            timed = survey.count_timed(records, first, stop)
+            self._tally.lose("timestamps", timed, records.offset[first], records.offset[stop - 1])
+        attributes = batches.attributes[row] & LOG_APPEND_TIME if batches.magic[row] and target else 0
+        out = self._buffer.reserve(run.room)
+        shift = records.offset[first] if codec and target else 0
+        end = encoder.encode_messages(payload_of(chunk, row), records, first, stop, target, shift, attributes, out, 0)
+        self._tally.records += stop - first
+        if not codec:
+            self._write(self._buffer.view[:end])
+            self._count(stop - first, codec, end if stop - first == 1 else 0)
+            return
+        timestamp = survey.largest_timestamp(records, first, stop) if target else log_format.NO_TIMESTAMP
+        offset = records.offset[stop - 1]
+        self._wrote(memoryview(wrap(self._buffer.view[:end], target, codec, attributes, offset, timestamp)), codec)
+
+    def _drop(self, run: Run) -> None:
+        for row in range(run.row, run.stop):
+            self._count_losses(run.chunk.batches, row)
+
+    def _count_losses(self, batches: BatchColumns, row: int) -> None:
+        first, last, attributes = batches.base_offset[row], batches.last_offset[row], batches.attributes[row]
+        control = attributes & log_format.CONTROL
+        for kind, count in (
+            ("headers", batches.header_total[row]),
+            ("transactions", attributes & log_format.TRANSACTIONAL and not control),
+            ("sequences", batches.producer_id[row] >= 0 and batches.base_sequence[row] >= 0),
+            ("leader-epochs", batches.partition_leader_epoch[row] >= 0),
+            ("delete-horizons", attributes & log_format.DELETE_HORIZON),
+            ("control-records", batches.record_count[row] if control else 0),
+            ("empty-batches", not batches.record_count[row]),
+        ):
+            self._tally.lose(kind, count if kind in COUNTED_BY_RECORD else int(bool(count)), first, last)

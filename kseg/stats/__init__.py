@@ -1,0 +1,1 @@
+"""What segments hold, in numbers that add up."""

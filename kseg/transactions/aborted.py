@@ -1,0 +1,109 @@
+"""Transactions of a partition for readers: which batches were aborted, and up to where all is decided.
+
+What Kafka's consumer does with isolation.level=read_committed (KIP-98): records of aborted transactions are left out,
+and nothing is given from the last stable offset on, where the first transaction begins that has not ended.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+
+from kseg.beside.producer_snapshot import read_snapshot
+from kseg.beside.txn_index import AbortedTxn, Transactions, has_markers, read_txn_index
+from kseg.errors import KsegError
+from kseg.files.storage import base_offset_of, open_source
+from kseg.format import kernel
+from kseg.format.kernel import BatchColumns
+from kseg.format.log_format import CONTROL, INT64_MAX, TRANSACTIONAL
+from kseg.log.deep_iteration import DeepIterator
+from kseg.log.segment import SegmentReader
+
+#: First and last offset of a transaction, both of them its own.
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """``aborted`` transactions by producer id, ascending, and the last stable offset: None when all have ended."""
+
+    aborted: Mapping[int, Sequence[Span]] = field(default_factory=dict)
+    stable_offset: int | None = None
+
+    def within(self, first: int, end: int | None) -> Committed:
+        """What concerns the offsets from ``first`` to ``end``, which is exclusive (None: no end)."""
+        near = {
+            producer: [span for span in spans if span[1] >= first and (end is None or span[0] < end)]
+            for producer, spans in self.aborted.items()
+        }
+        return Committed({producer: spans for producer, spans in near.items() if spans}, self.stable_offset)
+
+    def takes(self, batches: BatchColumns, row: int) -> bool:
+        """Whether a consumer is given the entry's records: neither control records, nor aborted, nor undecided."""
+        offset, attributes = batches.base_offset[row], batches.attributes[row]
+        if self.stable_offset is not None and offset >= self.stable_offset:
+            return False
+        if batches.magic[row] < 2 or not attributes & (CONTROL | TRANSACTIONAL):
+            return True
+        # A producer has one transaction at a time: its spans do not overlap.
+        spans = self.aborted.get(batches.producer_id[row], ())
+        i = bisect_right(spans, (offset, INT64_MAX))
+        return not attributes & CONTROL and not (i and offset <= spans[i - 1][1])
+
+
+def committed(paths: Sequence[str]) -> Committed:
+    """The transactions of one partition's local segments, in their order. One that can't be read says nothing here.
+
+    A broker's own files spare reading: of segments before the newest producer snapshot the ``.txnindex`` tells who
+    aborted, and the snapshot which transactions were open then. Without these all markers are looked at.
+    """
+    transactions = Transactions()
+    begin = _seeded(paths, transactions)
+    spans: dict[int, list[Span]] = defaultdict(list)
+    indexes = (_bytes(Path(path).with_suffix(".txnindex")) for path in paths[:begin])
+    found = chain(
+        chain.from_iterable(map(read_txn_index, indexes)), *(_ended_in(path, transactions) for path in paths[begin:])
+    )
+    for txn in found:
+        spans[txn.producer_id].append((txn.first_offset, txn.last_offset))
+    aborted = {producer: sorted(of_producer) for producer, of_producer in spans.items()}
+    return Committed(aborted, min(transactions.open.values(), default=None))
+
+
+def _seeded(paths: Sequence[str], transactions: Transactions) -> int:
+    """Begin at the newest segment that a producer snapshot stands before; returns its place among the paths."""
+    for i in range(len(paths) - 1, -1, -1):
+        base = base_offset_of(paths[i])
+        snapshot = _bytes(Path(paths[i]).with_name(f"{base:020d}.snapshot")) if base is not None else b""
+        if read_snapshot(snapshot) is not None:
+            transactions.seed(snapshot)
+            return i
+    return 0
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""  # an index without entries is deleted
+
+
+def _ended_in(path: str, transactions: Transactions) -> Iterator[AbortedTxn]:
+    opener = DeepIterator()
+    with suppress(KsegError), SegmentReader(open_source(path)) as reader:
+        for window in reader.windows():
+            batches = window.batches
+            if not has_markers(batches):
+                continue
+            for row in range(batches.count):
+                if batches.crc_state[row] == kernel.CRC_BAD:
+                    batches.attributes[row] = 0  # what is damaged opens no transaction
+                elif not batches.attributes[row] & CONTROL:
+                    batches.crc_state[row] = kernel.CRC_BAD  # passed over: only markers need to be opened
+            for chunk in opener.chunks(window):
+                yield from transactions.take(chunk)

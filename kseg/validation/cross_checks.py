@@ -1,0 +1,180 @@
+"""Validation across files: results as they come, each with what the files beside it say of it.
+
+Results of a log dir's checkpoints come last, since they speak of all its partitions.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from kseg.beside.checkpoint_files import HARMLESS, walk_offset_checkpoint
+from kseg.beside.side_reading import entries_of, positioned_entries_of
+from kseg.errors import KsegError
+from kseg.files.storage import SegmentFile, base_offset_of, partition_of
+from kseg.findings import Finding, Report, Verdict
+from kseg.restart.broker_reading import RefusedError
+from kseg.restart.dirs import CLEANER_OFFSETS, LOG_STARTS
+from kseg.restart.partition_folder import Folder
+from kseg.validation.partition_checks import BEHIND_THE_END, Extent, PartitionChecks
+from kseg.validation.segment_watch import SegmentFacts
+from kseg.validation.validate import FileResult, Settings, new_tally
+
+# Seconds: renaming a few files takes milliseconds.
+_SWAPPING = 0.1
+
+
+def judged_together(
+    files: Sequence[SegmentFile], settings: Settings, results: Iterable[FileResult]
+) -> Iterator[FileResult]:
+    """The results of files, in their order, with what is found where files of a folder are held against each other."""
+    yield from _Whole(files, settings).judged(results)
+
+
+class _Whole:
+    """All folders of a run, one after the other."""
+
+    def __init__(self, files: Sequence[SegmentFile], settings: Settings) -> None:
+        self._files = {file.path: file for file in files}
+        self._settings = settings
+        self._told: dict[str, list[Finding]] = defaultdict(list)
+        self._began = time.time()
+        self._extents: dict[tuple[str, str, int], tuple[Extent, FileResult]] = {}
+        self._newest: FileResult | None = None
+        self._folder: str | None = None
+        self._checks: PartitionChecks | None = None
+        # What checkpoints say of partitions, by their paths: that of the log dir at hand is asked of each of them.
+        self._checkpoints: dict[str, dict[tuple[str, int], int]] = {}
+        self._names: dict[str, set[str]] = defaultdict(set)
+        for file in files:
+            if file.beside is not None:
+                folder, name = os.path.split(file.path)
+                self._names[folder].add(name)
+
+    def judged(self, results: Iterable[FileResult]) -> Iterator[FileResult]:
+        held: list[FileResult] = []
+        for result in results:
+            folder, name = os.path.split(result.file)
+            file = self._files.get(result.file)
+            if file is None:  # an index, behind its segment
+                yield self._with_findings(SegmentFile(result.file), result)
+                continue
+            if file.beside is None:
+                yield result
+                continue
+            if name in BEHIND_THE_END:
+                held.append(result)
+                continue
+            self._enter(folder)
+            if self._checks and base_offset_of(name) is not None:
+                self._newest = result
+                grown = file.active and self._moved_on(result)
+                self._checks.take(name, result.facts, grown=grown, zeros="zero-tail" in result.summary.rules)
+                if result.facts is not None:
+                    result = replace(result, verdicts=tuple(_explained(result, result.facts, self._checks)))
+            elif self._checks:
+                self._checks.judge(name)
+            yield self._with_findings(file, replace(result, facts=None))
+        self._enter(None)
+        for result in held:
+            self._judge_checkpoint(result.file)
+            yield self._with_findings(self._files[result.file], result)
+
+    def _with_findings(self, file: SegmentFile, result: FileResult) -> FileResult:
+        found = self._told.pop(file.path, None)
+        return new_tally(file, self._settings).resumed(result, found) if found else result
+
+    def _tell(self, path: str) -> Report:
+        return lambda finding: self._told[path].append(finding)
+
+    def _enter(self, folder: str | None) -> None:
+        if folder == self._folder:
+            return
+        if self._checks and self._folder is not None and (extent := self._checks.extent):
+            partition = partition_of(os.path.basename(os.path.abspath(self._folder)))
+            if partition and partition.state is None:
+                log_dir = os.path.dirname(os.path.abspath(self._folder))
+                if self._newest:
+                    self._extents[log_dir, partition.topic, partition.partition] = extent, self._newest
+        self._folder, self._checks, self._newest = folder, None, None
+        if folder is not None:
+            self._checks = PartitionChecks(
+                folder,
+                self._names.pop(folder, set()),
+                lambda name: self._tell(os.path.join(folder, name)),
+                self._known(folder),
+                compacted=self._settings.compacted,
+            )
+            self._judge_swaps(folder)
+
+    def _known(self, folder: str) -> dict[str, int]:
+        """What the log dir's checkpoints say of the partition, by their names."""
+        log_dir, name = os.path.split(os.path.abspath(folder))
+        partition = partition_of(name)
+        known = ((name, self._checkpoint(os.path.join(log_dir, name))) for name in (CLEANER_OFFSETS, LOG_STARTS))
+        return {name: offsets[partition[:2]] for name, offsets in known if partition and partition[:2] in offsets}
+
+    def _checkpoint(self, path: str) -> dict[tuple[str, int], int]:
+        if path not in self._checkpoints:
+            try:
+                entries = entries_of(path, walk_offset_checkpoint, HARMLESS)
+            except (KsegError, ValueError):
+                entries = []  # said of it by itself
+            self._checkpoints[path] = {(entry.topic, entry.partition): entry.offset for entry in entries}
+        return self._checkpoints[path]
+
+    def _judge_swaps(self, folder: str) -> None:
+        """Segments that a broker would replace at its start."""
+        try:
+            if not any(name.endswith(".swap") for name in os.listdir(folder)):
+                return
+            time.sleep(_SWAPPING)  # a broker at work is done with it by then
+            steps: list[tuple[str, str, str]] = []
+            found = Folder(folder, lambda *step: steps.append(step))
+            found.delete_temporary()
+            steps.clear()
+            found.swap_in()
+        except (KsegError, RefusedError, OSError):
+            return
+        for action, name, why in steps:
+            if action == "delete-segment":
+                self._told[os.path.join(folder, name)].append(Finding("swap-pending", 0, facts={"why": why}))
+
+    def _moved_on(self, newest: FileResult) -> bool:
+        """Whether a broker has written to a log since its newest segment was read."""
+        folder, name = os.path.split(newest.file)
+        try:
+            status = os.stat(newest.file)
+            # Preallocated segments are written to without growing.
+            written = status.st_size != newest.summary.bytes or status.st_mtime > self._began
+            return written or any(base_offset_of(other) is not None and other > name for other in os.listdir(folder))
+        except OSError:
+            return True
+
+    def _judge_checkpoint(self, path: str) -> None:
+        folder, name = os.path.split(os.path.abspath(path))
+        rule, what = BEHIND_THE_END[name]
+        try:
+            entries = positioned_entries_of(path, walk_offset_checkpoint, HARMLESS)
+        except (KsegError, ValueError):
+            return  # said of it by itself
+        for at, (topic, partition, offset) in entries:
+            extent, newest = self._extents.get((folder, topic, partition), (None, None))
+            if not (extent and newest) or extent.end is None or offset <= extent.end:
+                continue
+            if not self._moved_on(newest):
+                facts = {"what": what, "offset": offset, "topic": topic, "partition": partition, "end": extent.end}
+                self._told[path].append(Finding(rule, at, offset=offset, facts=facts))
+
+
+def _explained(result: FileResult, facts: SegmentFacts, checks: PartitionChecks) -> Iterator[Verdict]:
+    """Gaps within a segment, with what is known of the whole log."""
+    for verdict in result.verdicts:
+        finding = verdict.finding
+        if finding.rule == "offset-gap" and finding.last_offset is not None:
+            told = {**finding.facts, "why": checks.why_missing(finding.last_offset, facts)}
+            verdict = replace(verdict, finding=replace(finding, facts=told))
+        yield verdict

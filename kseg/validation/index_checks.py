@@ -1,0 +1,284 @@
+"""The indexes of a segment against its log, each walked once and in step with it.
+
+What is asked of an entry is what Kafka's look-ups need and no more, since brokers before 2025 wrote a follower's
+entry for a whole append, with its last offset: no batch before ``log_position`` may reach the entry's offset
+(``OffsetIndex.lookup``), none before the offset may be later than its timestamp (``LogSegment.findOffsetByTimestamp``),
+and consumers that read committed must meet each aborted record (``TransactionIndex.collectAbortedTxns``).
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, islice
+from typing import Generic, TypeVar
+
+from kseg.beside.index_files import walk_offset_index, walk_time_index, walk_txn_index
+from kseg.beside.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, TimeEntry
+from kseg.beside.txn_index import ABORTED_TXN, AbortedTxn
+from kseg.errors import UnreadableError
+from kseg.files.storage import SegmentFile, Source, base_offset_of, local_size, open_source
+from kseg.findings import Finding, Report, ignore
+from kseg.format.log_format import INT64_MAX
+from kseg.log.deep_iteration import DeepIterator
+from kseg.log.markers import transactional
+from kseg.log.segment import Window
+from kseg.validation.segment_watch import SegmentFacts, SegmentWatch
+
+#: Entries that are compared at a time.
+RUN = 4096
+
+_Entry = TypeVar("_Entry", OffsetEntry, TimeEntry, AbortedTxn)
+_Walk = Callable[[Source, int, Report], Iterator[tuple[int, _Entry]]]
+
+
+class _Columns(Generic[_Entry]):
+    """The entries of an index, a run of them at hand as two columns, for a compiled loop to compare with the log's."""
+
+    def __init__(self, walk: _Walk[_Entry], source: Source | None, base_offset: int, report: Report) -> None:
+        self._report = report
+        # The bytes of entries of which something was said already: one fault gives one finding.
+        self._told: set[int | None] = set()
+        self._entries: Iterator[tuple[int, _Entry]] = walk(source, base_offset, self._tell) if source else iter(())
+        self._rows: list[tuple[int, _Entry]] = []
+        self._last: tuple[int, _Entry] | None = None
+
+    def _tell(self, finding: Finding) -> None:
+        self._told.add(finding.position)
+        self._report(finding)
+
+    def more(self) -> tuple[array[int], array[int]] | None:
+        """The two columns of the next run, None behind the last. The run before is done with."""
+        if self._rows:
+            self._last = self._rows[-1]
+            if len(self._told) > RUN:
+                self._told = self._told & {self._last[0]}
+        self._rows = list(islice(self._entries, RUN))
+        if not self._rows:
+            return None
+        return array("q", [entry[0] for _, entry in self._rows]), array("q", [entry[1] for _, entry in self._rows])
+
+    def _at(self, row: int) -> tuple[int, _Entry, bool]:
+        at, entry = self._rows[row]
+        return at, entry, at in self._told
+
+    def _before(self, row: int) -> tuple[int, _Entry] | None:
+        """The entry before that row, unless something was said of it."""
+        found = self._rows[row - 1] if row else self._last
+        return None if found is None or found[0] in self._told else found
+
+    def _rest(self, row: int) -> Iterator[tuple[int, _Entry]]:
+        """What is left, from that row on, but for what something was said of."""
+        for at, entry in chain(self._rows[row:], self._entries):
+            if at in self._told:
+                self._told.remove(at)
+            else:
+                yield at, entry
+
+
+class OffsetsInStep(_Columns[OffsetEntry]):
+    """An offset index beside its log; its columns are offsets, and bytes of the log."""
+
+    def judge(self, row: int, position: int, end: int, highest: int) -> None:
+        """An entry that leads to a byte before ``end`` of the log, of which an entry begins at ``position``.
+
+        ``highest`` is the largest offset before that. What leads into bytes that are no entry is passed over: that
+        the log is damaged there is said of the log.
+        """
+        at, entry, told = self._at(row)
+        if told:
+            return
+        if entry.log_position > position:
+            self._mismatch(at, entry, f"no batch begins there, one has the bytes {position} to {end - 1}")
+        elif entry.log_position == position and highest >= entry.offset:
+            self._mismatch(at, entry, f"the batches before go up to offset {highest}")
+
+    def finish(self, row: int, size: int, highest: int | None, *, whole: bool) -> None:
+        """The log ends at byte ``size``, ``highest`` is its largest offset; ``whole`` if no bytes were lost in it.
+
+        ``row`` is the entry that would have come next.
+        """
+        last = self._before(row)
+        left = past = False
+        for at, entry in self._rest(row):
+            left = True
+            if entry.log_position >= size and not past:
+                self._mismatch(at, entry, f"the log ends at byte {size}")
+                past = True
+        if whole and not left and last and highest is not None and last[1].offset > highest:
+            self._mismatch(*last, f"the log ends at offset {highest}")
+
+    def _mismatch(self, at: int, entry: OffsetEntry, why: str) -> None:
+        facts = {**entry._asdict(), "why": why}
+        self._tell(Finding("index-mismatch", at, at + OFFSET_ENTRY.size, entry.offset, None, facts))
+
+
+class TimesInStep(_Columns[TimeEntry]):
+    """A time index beside its log; its columns are timestamps, and offsets."""
+
+    def judge(self, row: int, before: int, latest: int) -> None:
+        """An entry: ``before`` is the latest timestamp before the batch of its offset, ``latest`` reckons that in."""
+        at, entry, told = self._at(row)
+        if told:
+            return
+        if before > entry.timestamp:
+            self._mismatch(at, entry, f"there is {before} before it")
+        elif latest < entry.timestamp:
+            self._mismatch(at, entry, f"the latest up to there is {latest}")
+
+    def finish(self, row: int, highest: int | None, *, whole: bool) -> None:
+        """``highest`` is the log's largest offset, ``whole`` whether no bytes were lost in it; ``row`` as above."""
+        told = not whole or highest is None
+        for at, entry in self._rest(row):
+            if not told:
+                self._mismatch(at, entry, f"the log ends at offset {highest}")
+                told = True
+
+    def _mismatch(self, at: int, entry: TimeEntry, why: str) -> None:
+        facts = {**entry._asdict(), "why": why}
+        self._tell(Finding("time-index-mismatch", at, at + TIME_ENTRY.size, entry.offset, None, facts))
+
+
+class AbortsInStep:
+    """A transaction index beside its log. One that is not there has no entries; ``report`` is then the log's."""
+
+    def __init__(self, source: Source | None, base_offset: int, report: Report) -> None:
+        self._report = report
+        # Whether something was said of the entry at hand already.
+        self._told = False
+        self._entries = walk_txn_index(source, base_offset, self._tell) if source else iter(())
+        self._at = 0
+        self._entry: AbortedTxn | None = None
+        self._advance()
+        self._opener = DeepIterator(ignore)
+        self._open: dict[int, int] = {}
+        self._ended: dict[int, int] = {}
+
+    def _tell(self, finding: Finding) -> None:
+        self._told = True
+        self._report(finding)
+
+    def _advance(self) -> None:
+        self._told = False
+        self._at, self._entry = next(self._entries, (self._at, None))
+
+    def take(self, window: Window) -> None:
+        """The window's transactional entries; nobody looks at it afterwards."""
+        batches = window.batches
+        for row, offset, marker in transactional(window, self._opener):
+            if marker is not None:
+                self._end(batches.producer_id[row], offset, marker.type == "ABORT")
+            elif batches.record_count[row]:
+                self._open.setdefault(batches.producer_id[row], offset)
+
+    def _end(self, producer_id: int, offset: int, aborted: bool) -> None:
+        first = self._open.pop(producer_id, None)
+        before = self._ended.get(producer_id, -1)
+        self._ended[producer_id] = offset
+        self._pass(offset)
+        entry = self._entry
+        if entry is not None and entry.last_offset == offset:
+            why = _contradiction(entry, producer_id, first, before, aborted)
+            if why and not self._told:
+                self._mismatch(entry, why)
+            self._advance()
+        elif aborted and first is not None:
+            facts = {"producer_id": producer_id, "first": first, "last": offset, "why": "is not in it"}
+            self._report(Finding("txn-index-mismatch", self._at, None, first, offset, facts))
+
+    def _pass(self, offset: int) -> None:
+        """The entries of markers before that offset, which did not come."""
+        while (entry := self._entry) is not None and entry.last_offset < offset:
+            if not self._told:
+                self._mismatch(entry, "has no marker there")
+            self._advance()
+
+    def finish(self, *, whole: bool) -> None:
+        if whole:
+            self._pass(INT64_MAX)
+        while self._entry is not None:
+            self._advance()
+
+    def _mismatch(self, entry: AbortedTxn, why: str) -> None:
+        facts = {"producer_id": entry.producer_id, "first": entry.first_offset, "last": entry.last_offset, "why": why}
+        end = self._at + ABORTED_TXN.size
+        self._report(Finding("txn-index-mismatch", self._at, end, entry.first_offset, entry.last_offset, facts))
+
+
+def _contradiction(entry: AbortedTxn, producer_id: int, first: int | None, before: int, aborted: bool) -> str | None:
+    if entry.producer_id != producer_id:
+        return f"has a marker of producer {producer_id} there"
+    if not aborted:
+        return "was committed there"
+    if first is not None and entry.first_offset > first:
+        return f"has records from offset {first} on"
+    if entry.first_offset <= before:
+        return f"begins before its last transaction ended at offset {before}"
+    if entry.last_stable_offset > entry.last_offset + 1:
+        return f"can't leave all decided up to offset {entry.last_stable_offset}"
+    return None
+
+
+class Beside:
+    """The indexes of one segment, while it is read. ``reports`` has one for each index that is there, by its path.
+
+    ``report`` is the segment's own: what it lacks beside it is said of itself. ``unread`` says why an index can't be
+    read, by its path.
+    """
+
+    def __init__(self, file: SegmentFile, reports: Mapping[str, Report], report: Report) -> None:
+        self._file = file
+        self._reports = reports
+        self.unread: dict[str, str] = {}
+        self._sources: list[Source] = []
+        base = base_offset_of(file.path) or 0
+        opened = {os.path.splitext(path)[1]: (self._open(path), told) for path, told in reports.items()}
+        self._offsets = OffsetsInStep(walk_offset_index, *_of(opened, ".index", base, report))
+        self._times = TimesInStep(walk_time_index, *_of(opened, ".timeindex", base, report))
+        # A copy of the logs alone lacks it with the others.
+        self._aborts = AbortsInStep(*_of(opened, ".txnindex", base, report if opened else ignore))
+        self._watch = SegmentWatch(self._offsets, self._times)
+
+    def _open(self, path: str) -> Source | None:
+        try:
+            self._sources.append(open_source(path))
+        except UnreadableError as error:
+            self.unread[path] = str(error)
+            return None
+        return self._sources[-1]
+
+    def take(self, window: Window, misplaced: set[int], *, deep: bool) -> None:
+        """The next window of the segment, after all else is done with it. ``deep``: markers are opened.
+
+        ``misplaced`` as in SegmentWatch.
+        """
+        watch = self._watch
+        if watch.take(window.batches, misplaced) and deep and not (watch.damaged or watch.disorder):
+            self._aborts.take(window)
+
+    def finish(self, size: int, lost: int, *, deep: bool) -> SegmentFacts:
+        """The segment was read up to byte ``size``, ``lost`` of which are of no use. Returns what is known of it."""
+        watch = self._watch
+        watch.damaged = watch.damaged or lost > 0
+        facts = watch.facts()
+        # A broker may have written more since.
+        grown = self._file.active and (local_size(self._file.path) or 0) > size
+        whole = not (grown or watch.damaged or watch.disorder) and watch.end == size
+        self._offsets.finish(watch.offset_row, INT64_MAX if grown else size, facts.last_offset, whole=whole)
+        self._times.finish(watch.time_row, facts.last_offset, whole=whole)
+        self._aborts.finish(whole=whole and deep)
+        self.close()
+        return facts
+
+    def close(self) -> None:
+        for source in self._sources:
+            source.close()
+
+
+_Opened = Mapping[str, tuple[Source | None, Report]]
+
+
+def _of(opened: _Opened, suffix: str, base_offset: int, report: Report) -> tuple[Source | None, int, Report]:
+    source, told = opened.get(suffix, (None, report))
+    return source, base_offset, told

@@ -1,0 +1,326 @@
+"""A partition's segments in their order, and the files beside them against what the segments hold.
+
+Everything here goes by a few facts of each segment (segment_watch), so that segments can be read on several cores and
+memory does not grow with their number. What a broker does about each is modelled in ``recovery``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from kseg.beside.checkpoint_files import LeaderEpoch, walk_leader_epochs
+from kseg.beside.producer_snapshot import ENTRY, HEADER, ProducerState, walk_snapshot
+from kseg.beside.side_reading import positioned_entries_of
+from kseg.errors import KsegError
+from kseg.files.storage import base_offset_of
+from kseg.findings import Finding, Report
+from kseg.format.kernel import increment_sequence
+from kseg.restart.dirs import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
+from kseg.restart.snapshot_fates import Snapshots
+from kseg.validation.segment_watch import BatchOfProducer, EpochRun, SegmentFacts
+
+#: Producers that are remembered, those that wrote last: a log of years has seen more than may still write.
+MAX_PRODUCERS = 100_000
+MAX_EPOCHS = 100_000
+
+_SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The offsets of a partition's log: ``end`` is exclusive, and None where it can't be told."""
+
+    start: int
+    end: int | None
+
+
+@dataclass(slots=True)
+class _History:
+    """What the segments so far leave behind. ``end`` is exclusive, None where it can't be told."""
+
+    start: int | None = None
+    end: int | None = None
+    name: str = ""
+    zeros: bool = False
+    holes: bool = False
+    thinned: bool = False
+    epochs: list[EpochRun] = field(default_factory=list)
+    producers: dict[int, BatchOfProducer] = field(default_factory=dict)
+    open: dict[int, int] = field(default_factory=dict)
+
+    def add(self, facts: SegmentFacts) -> None:
+        self.holes |= facts.holes or facts.damaged
+        self.thinned |= facts.thinned
+        for run in facts.epochs:
+            if self.epochs and self.epochs[-1][0] == run[0]:
+                self.epochs[-1] = (*self.epochs[-1][:2], run[2])
+            elif len(self.epochs) < MAX_EPOCHS:
+                self.epochs.append(run)
+        for producer_id, last in facts.producers.items():
+            self.producers.pop(producer_id, None)
+            self.producers[producer_id] = last
+        while len(self.producers) > MAX_PRODUCERS:
+            del self.producers[next(iter(self.producers))]
+        for producer_id in facts.ended:
+            self.open.pop(producer_id, None)
+        for producer_id, first in facts.open.items():
+            self.open.setdefault(producer_id, first)
+
+
+class PartitionChecks:
+    """One folder. ``names`` are files of it, ``tell`` gives the report for one of them by its name.
+
+    ``compacted``: the log is known to be. ``known`` is what the log dir says of it, by checkpoints' names.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        names: set[str],
+        tell: Callable[[str], Report],
+        known: Mapping[str, int],
+        *,
+        compacted: bool,
+    ) -> None:
+        self._folder = folder
+        self._log_start = known.get(LOG_STARTS, 0)
+        self._cleaned = known.get(CLEANER_OFFSETS)
+        self._tell = tell
+        self._compacted = compacted
+        self._history = _History()
+        self._bases: list[int] = []
+        offsets = {int(match[1]) for name in names if (match := _SNAPSHOT.fullmatch(name))}
+        self._snapshots = offsets
+        self._judged: set[int] = set()
+
+    @property
+    def extent(self) -> Extent | None:
+        """The log's, once all segments are taken; None where there is none."""
+        return Extent(self._bases[0], self._history.end) if self._bases else None
+
+    def take(self, name: str, facts: SegmentFacts | None, *, grown: bool, zeros: bool) -> None:
+        """The next segment. ``facts`` is None where it could not be read; ``grown``: it has since; ``zeros`` end it."""
+        base = base_offset_of(name) or 0
+        history = self._history
+        report = self._tell(name)
+        if facts is not None:
+            self._judge_order(base, facts, report)
+            if base in self._snapshots and history.end == base:
+                self._judge_snapshot(base, exact=True)
+                self._judged.add(base)
+            self._judge_producers(facts, report)
+        self._bases.append(base)
+        if facts is None or facts.disorder or facts.damaged or grown:
+            history.end = None
+            history.holes = True
+        else:
+            history.end = base if facts.last_offset is None else max(base, facts.last_offset + 1)
+        history.name = name
+        history.zeros = zeros
+        if facts is not None:
+            history.add(facts)
+
+    def _judge_order(self, base: int, facts: SegmentFacts, report: Report) -> None:
+        history = self._history
+        end, first = history.end, facts.first_offset
+        if facts.epochs and history.epochs and facts.epochs[0][0] < history.epochs[-1][0]:
+            epoch, offset, _ = facts.epochs[0]
+            told = {"epoch": epoch, "previous": history.epochs[-1][0]}
+            report(Finding("leader-epoch-regression", offset=offset, facts=told))
+        if end is None:
+            return
+        begin = base if first is None else min(base, first)
+        if begin < end:
+            overlap = {"first": begin, "last": end - 1, "other": history.name}
+            report(Finding("segment-overlap", 0, None, begin, end - 1, overlap))
+        elif base > end:
+            holes = self._is_compacted(facts) or history.holes or facts.holes
+            rule = "offset-gap" if holes and not history.zeros else "segment-gap"
+            zeros = "lost, most likely: the zeros at its end stand where batches were"
+            why = zeros if history.zeros else self.why_missing(base - 1, facts)
+            report(
+                Finding(rule, 0, 0, end, base - 1, {"first": end, "last": base - 1, "other": history.name, "why": why})
+            )
+            history.holes = True
+
+    def _is_compacted(self, facts: SegmentFacts) -> bool:
+        return self._compacted or self._cleaned is not None or self._history.thinned or facts.thinned
+
+    def why_missing(self, last: int, facts: SegmentFacts) -> str:
+        """Why offsets up to ``last`` are not in the log, by the signs there are of compaction, deletion or loss."""
+        if last < self._log_start:
+            return f"no matter, since the log starts at offset {self._log_start}"
+        if self._cleaned is not None and last < self._cleaned:
+            return f"compacted away, most likely: the cleaner has been up to offset {self._cleaned}"
+        if self._history.thinned or facts.thinned:
+            return "compacted away, most likely: there are batches with fewer records than offsets"
+        if self._cleaned is not None:
+            return f"lost, or compacted by another broker: the cleaner has been no further than offset {self._cleaned}"
+        if self._compacted:
+            return "compacted away, or lost: nothing tells which"
+        return "lost, most likely: there is no sign of compaction"
+
+    def _judge_producers(self, facts: SegmentFacts, report: Report) -> None:
+        """Each producer's first batch against its last in the segments before, as check_producers does within one."""
+        history = self._history
+        incomplete = (
+            self._compacted or history.holes or history.thinned or facts.holes or facts.thinned or facts.damaged
+        )
+        for producer_id, (epoch, sequence, offset) in facts.first_batches.items():
+            known = history.producers.get(producer_id)
+            if known is None:
+                continue
+            before, last, _ = known
+            if epoch < before:
+                told = {"producer_id": producer_id, "epoch": epoch, "previous": before}
+                report(Finding("producer-epoch-regression", offset=offset, facts=told))
+                continue
+            expected = 0 if epoch > before else increment_sequence(last, 1)
+            # From 0 anew begin coordinators, and old producers whose state had expired.
+            if sequence in (expected, 0) or incomplete:
+                continue
+            told = {"producer_id": producer_id, "sequence": sequence, "expected": expected}
+            report(Finding("sequence-gap", offset=offset, facts=told))
+
+    # -- files beside the segments, once all of these are taken
+
+    def judge(self, name: str) -> None:
+        """A file beside the segments, not an index of one of them."""
+        if name == "leader-epoch-checkpoint":
+            self._judge_epochs(name)
+        elif match := _SNAPSHOT.fullmatch(name):
+            self._judge_place(int(match[1]), name)
+        elif re.fullmatch(r"\d{20}\.(?:index|timeindex|txnindex)", name):
+            self._judge_orphan(name)
+
+    def _judge_orphan(self, name: str) -> None:
+        log = f"{name[:20]}.log"
+        # A broker at work may just have deleted, or made, the segment.
+        if os.path.exists(self._path(name)) and not os.path.exists(self._path(log)) and self._bases:
+            self._tell(name)(Finding("orphaned-index", 0, offset=int(name[:20]), facts={"log": log}))
+
+    def _judge_place(self, offset: int, name: str) -> None:
+        end = self._history.end
+        if not self._bases or not os.path.exists(self._path(name)):
+            return
+        facts = {"offset": offset, "end": end}
+        if end is not None and offset > end:
+            self._tell(name)(Finding("snapshot-behind-log", 0, offset=offset, facts=facts))
+        elif offset not in self._kept_snapshots:
+            self._tell(name)(Finding("stray-snapshot", 0, offset=offset, facts=facts))
+        elif offset not in self._judged and end is not None:
+            self._judge_snapshot(offset, exact=offset == end)
+
+    @cached_property
+    def _kept_snapshots(self) -> set[int]:
+        """Those that a broker would keep, once all segments are known."""
+        kept = Snapshots(self._snapshots, lambda _: True, lambda *_: None)
+        kept.drop_strays(self._bases)
+        return kept.offsets
+
+    def _judge_snapshot(self, offset: int, *, exact: bool) -> None:
+        """Against the segments taken so far. ``exact``: they end right at the snapshot."""
+        name = f"{offset:020}.snapshot"
+        try:
+            read = positioned_entries_of(self._path(name), walk_snapshot)
+        except (KsegError, ValueError):
+            return  # said of it by itself
+        report = self._tell(name)
+        told = set()
+        for position, state in read:
+            told.add(state.producer_id)
+            if why := self._contradiction(state, offset, exact=exact):
+                self._tell_producer(report, position, state.producer_id, offset, why)
+        for producer_id, first in self._history.open.items() if exact else ():
+            # Others expire, one with an open transaction never does.
+            if producer_id not in told:
+                self._tell_producer(
+                    report,
+                    HEADER.size,
+                    producer_id,
+                    offset,
+                    f"is missing, with a transaction open from offset {first} on",
+                )
+
+    def _tell_producer(self, report: Report, position: int, producer_id: int, offset: int, why: str) -> None:
+        told = {"producer_id": producer_id, "why": why}
+        report(Finding("snapshot-mismatch", position, position + ENTRY.size, offset, None, told))
+
+    def _contradiction(self, state: ProducerState, offset: int, *, exact: bool) -> str | None:
+        history = self._history
+        first = state.current_txn_first_offset
+        if state.last_offset >= offset or (first is not None and first >= offset):
+            return f"has a batch at offset {max(state.last_offset, first or 0)}, behind those it speaks of"
+        if exact and first is not None and first >= self._first_offset() and state.producer_id not in history.open:
+            return None if history.holes else f"has no transaction open from offset {first} on"
+        known = history.producers.get(state.producer_id)
+        if known is None or known[2] >= offset or state.last_offset < 0:
+            return None
+        epoch, sequence, last = known
+        if last > state.last_offset:
+            return f"wrote up to offset {last}, not {state.last_offset}"
+        if last < state.last_offset:
+            return None if history.holes or history.thinned else f"wrote up to offset {last}, not {state.last_offset}"
+        if state.last_sequence != sequence:
+            return f"wrote sequence {sequence} last, not {state.last_sequence}"
+        return f"wrote in epoch {epoch}, not {state.producer_epoch}" if state.producer_epoch < epoch else None
+
+    def _first_offset(self) -> int:
+        return self._bases[0] if self._bases else 0
+
+    def _judge_epochs(self, name: str) -> None:
+        try:
+            entries = positioned_entries_of(self._path(name), walk_leader_epochs)
+        except (KsegError, ValueError):
+            return  # said of it by itself
+        report = self._tell(name)
+        end = self._history.end
+        for at, entry in entries:
+            if end is not None and entry.start_offset > end:
+                why = f"begins at offset {entry.start_offset}, but the log ends at {end}"
+                _tell_epoch(report, at, entry.epoch, entry.start_offset, why)
+                return
+        for run in self._history.epochs:
+            contradiction = _contradicted([entry for _, entry in entries], run)
+            if contradiction:
+                at = next((at for at, entry in entries if entry.epoch == run[0]), 0)
+                _tell_epoch(report, at, run[0], run[1], contradiction)
+                return
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name)
+
+
+def _tell_epoch(report: Report, at: int, epoch: int, offset: int, why: str) -> None:
+    report(Finding("epoch-mismatch", at, offset=offset, facts={"epoch": epoch, "why": why}))
+
+
+def _contradicted(entries: list[LeaderEpoch], run: EpochRun) -> str | None:
+    """Whether batches of an epoch stand where its entry does not have it.
+
+    What lies before the first entry is no longer told of: the log's start went on, or v0 and v1 were written between.
+    """
+    epoch, first, last = run
+    if epoch < 0 or (entries and last < entries[0].start_offset):
+        return None
+    at = next((at for at, entry in enumerate(entries) if entry.epoch == epoch), None)
+    if at is None:
+        return f"has batches from offset {first} on, but no entry"
+    if at and first < entries[at].start_offset:
+        return f"begins at offset {entries[at].start_offset}, but has batches from {first} on"
+    if at + 1 < len(entries) and last >= entries[at + 1].start_offset:
+        return f"ends before offset {entries[at + 1].start_offset}, but has batches up to {last}"
+    return None
+
+
+#: What a log dir's checkpoints say of a partition, by their names: the rule where that lies behind the log's end.
+BEHIND_THE_END: Mapping[str, tuple[str, str]] = {
+    RECOVERY_POINTS: ("checkpoint-behind-log", "recovery point"),
+    HIGH_WATERMARKS: ("checkpoint-behind-log", "high watermark"),
+    CLEANER_OFFSETS: ("checkpoint-behind-log", "cleaner's offset"),
+    LOG_STARTS: ("log-start-behind-end", "log start"),
+}

@@ -1,0 +1,167 @@
+"""Checks of the records in a segment's entries.
+
+What opening an entry noted of its records (``kernel.BatchColumns``) decides whether they are looked at one by one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kseg.findings import Finding, Report
+from kseg.format.kernel import CRC_BAD, clamped
+from kseg.format.log_format import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
+from kseg.log.chunk import Chunk
+from kseg.validation.checks import History, Limits, batch_finding
+
+
+def record_finding(rule: str, chunk: Chunk, i: int, **facts: Any) -> Finding:
+    """A finding about one record; ``index`` counts from its entry's first."""
+    row = chunk.records.batch[i]
+    offset = chunk.records.offset[i]
+    return Finding(
+        rule,
+        position=chunk.batches.position[row],
+        end=chunk.batches.position[row] + chunk.batches.size[row],
+        offset=offset,
+        last_offset=offset,
+        facts={"index": i - chunk.batches.first_record[row], "offset": offset, **facts},
+    )
+
+
+def check_record_offsets(chunk: Chunk, limits: Limits, report: Report) -> None:
+    """``record-offset-mismatch`` inside an entry; ``last-offset-mismatch`` where its last record ends early."""
+    batches, offsets = chunk.batches, chunk.records.offset
+    for row in range(chunk.first, chunk.stop):
+        total = batches.record_total[row]
+        if not total:
+            continue
+        first = batches.first_record[row]
+        last_record = offsets[first + total - 1]
+        last = batches.last_offset[row]
+        if batches.disorder[row] >= 0:
+            _report_disorder(chunk, row, report)
+        if batches.magic[row] < 2 or last < clamped(batches.base_offset[row]):
+            continue  # the header contradicts itself, and that has been told
+        if last_record > last:
+            why = f"is past its batch's last, {last}"
+            report(record_finding("record-offset-mismatch", chunk, first + total - 1, why=why))
+        elif offsets[first] < clamped(batches.base_offset[row]):
+            why = f"is before its batch's first, {batches.base_offset[row]}"
+            report(record_finding("record-offset-mismatch", chunk, first, why=why))
+        elif last_record < last and batches.intact[row] and batches.disorder[row] < 0:
+            report(batch_finding("last-offset-mismatch", batches, row, record=last_record, last=last))
+
+
+def _report_disorder(chunk: Chunk, row: int, report: Report) -> None:
+    offsets = chunk.records.offset
+    for i in chunk.rows(row)[1:]:
+        if offsets[i] <= offsets[i - 1]:
+            why = f"does not follow {offsets[i - 1]}"
+            report(record_finding("record-offset-mismatch", chunk, i, why=why))
+
+
+def check_wrapper_order(chunk: Chunk, history: History, report: Report) -> None:
+    """``non-monotonic-offset`` of wrappers that begin before the entry in front of them ends: their headers don't say."""
+    batches, offsets = chunk.batches, chunk.records.offset
+    for row in range(chunk.first, chunk.stop):
+        if batches.crc_state[row] == CRC_BAD:
+            continue
+        previous, last = history.last_opened, batches.last_offset[row]
+        history.last_opened = last
+        if batches.magic[row] >= 2 or not batches.attributes[row] & CODEC_MASK:
+            continue
+        if not batches.record_total[row] or not batches.intact[row]:
+            continue
+        first = offsets[batches.first_record[row]]
+        if previous < 0:
+            history.first_opened = first
+        elif first <= previous < last:
+            note = ", of the first message in it"
+            report(batch_finding("non-monotonic-offset", batches, row, offset=first, previous=previous, note=note))
+
+
+def check_max_timestamps(chunk: Chunk, limits: Limits, report: Report) -> None:
+    """``max-timestamp-mismatch`` of CreateTime entries: with LogAppendTime the header's is every record's."""
+    batches = chunk.batches
+    for row in range(chunk.first, chunk.stop):
+        stored = batches.max_timestamp[row]
+        largest = batches.largest_timestamp[row]
+        if not batches.record_total[row] or largest == stored or not batches.magic[row] or not batches.intact[row]:
+            continue
+        if not batches.attributes[row] & LOG_APPEND_TIME:
+            report(batch_finding("max-timestamp-mismatch", batches, row, stored=stored, actual=largest))
+
+
+def check_keys(chunk: Chunk, limits: Limits, report: Report) -> None:
+    """``null-key`` in a compacted topic."""
+    if not limits.compacted:
+        return
+    batches, sizes = chunk.batches, chunk.records.key_size
+    for row in range(chunk.first, chunk.stop):
+        if batches.record_total[row] and batches.null_keys[row]:
+            for i in chunk.rows(row):
+                if sizes[i] < 0:
+                    report(record_finding("null-key", chunk, i))
+
+
+def check_record_attributes(chunk: Chunk, limits: Limits, report: Report) -> None:
+    """``reserved-attribute-bits`` of v2 records, which use none."""
+    batches, attributes = chunk.batches, chunk.records.attributes
+    for row in range(chunk.first, chunk.stop):
+        if batches.record_total[row] and batches.magic[row] >= 2 and batches.attribute_bits[row]:
+            for i in chunk.rows(row):
+                if attributes[i]:
+                    facts = {"bits": attributes[i], "where": " on a record"}
+                    report(record_finding("reserved-attribute-bits", chunk, i, **facts))
+
+
+def check_control_records(chunk: Chunk, limits: Limits, report: Report) -> None:
+    """``malformed-control-record``: each control record decodes, and a transaction marker stands alone."""
+    batches = chunk.batches
+    for row in range(chunk.first, chunk.stop):
+        if batches.magic[row] < 2 or not batches.attributes[row] & CONTROL:
+            continue
+        for i in chunk.rows(row):
+            why = _control_fault(chunk, row, i)
+            if why:
+                report(record_finding("malformed-control-record", chunk, i, why=why))
+
+
+def _control_fault(chunk: Chunk, row: int, i: int) -> str:
+    from kseg.format import control_records
+
+    try:
+        marker = control_records.decode(chunk.key(i), chunk.value(i))
+    except control_records.MalformedControlRecord as error:
+        return str(error)
+    if marker.type in ("ABORT", "COMMIT"):
+        if not chunk.batches.attributes[row] & TRANSACTIONAL:
+            return f"a {marker.type} marker in a batch that is not transactional"
+        if chunk.batches.record_count[row] != 1:
+            return f"a {marker.type} marker in a batch of {chunk.batches.record_count[row]} records"
+    return ""
+
+
+def check_header_keys(chunk: Chunk, limits: Limits, report: Report) -> None:
+    """``invalid-header-key``: header keys are UTF-8 (KIP-82)."""
+    batches = chunk.batches
+    for row in range(chunk.first, chunk.stop):
+        if batches.magic[row] < 2 or not batches.record_total[row] or not batches.header_total[row]:
+            continue
+        for i in chunk.rows(row):
+            if _has_undecodable_key(chunk, i):
+                report(record_finding("invalid-header-key", chunk, i))
+
+
+def _has_undecodable_key(chunk: Chunk, i: int) -> bool:
+    return any("\udc80" <= character <= "\udcff" for header in chunk.headers(i) for character in header.key)
+
+
+RECORD_CHECKS = (
+    check_record_offsets,
+    check_max_timestamps,
+    check_keys,
+    check_record_attributes,
+    check_control_records,
+    check_header_keys,
+)

@@ -1,0 +1,49 @@
+# C types for segment_watch.py.
+
+cimport cython
+
+from kseg.format.kernel cimport BatchColumns, clamped, increment_sequence
+
+cdef long long BAD, CODEC, CONTROL_BIT, TRANSACTIONAL_BIT, NEVER, NONE
+
+
+cdef class SegmentWatch:
+    cdef object _offsets, _times
+    cdef long long[::1] _offset_column, _position_column, _timestamp_column, _time_offset_column
+    cdef public Py_ssize_t offset_row, time_row
+    cdef Py_ssize_t _offset_rows, _time_rows
+    cdef long long _offset_due, _time_due
+    cdef public bint begun, holes, thinned, disorder, damaged, transactional
+    cdef public long long first_offset, last_offset, largest_timestamp, end
+    cdef public list epochs
+    cdef long long _epoch, _epoch_first, _epoch_last
+    cdef public dict first_batches, producers, open
+    cdef public set ended
+    cdef long long _producer_id, _producer_epoch, _last_sequence, _producer_last
+
+    @cython.locals(row=cython.Py_ssize_t, position=cython.longlong, end=cython.longlong, last=cython.longlong)
+    cpdef bint take(self, BatchColumns batches, set misplaced) except -1
+
+    @cython.locals(highest=cython.longlong)
+    cdef _meet_offsets(self, long long position, long long end)
+
+    cdef _more_offsets(self)
+
+    @cython.locals(before=cython.longlong, latest=cython.longlong, stored=cython.longlong)
+    cdef _meet_times(self, long long last, long long timestamp)
+
+    cdef _more_times(self)
+
+    @cython.locals(wrapper=cython.bint, first=cython.longlong)
+    cdef void _see_order(self, BatchColumns batches, Py_ssize_t row, long long last) except *
+
+    cdef void _see_epoch(self, long long epoch, long long first, long long last) except *
+
+    cdef _end_epoch(self)
+
+    @cython.locals(producer_id=cython.longlong, attributes=cython.longlong, sequence=cython.longlong)
+    cdef void _see_producer(self, BatchColumns batches, Py_ssize_t row, long long last) except *
+
+    cdef _end_producer(self)
+
+    cpdef facts(self)

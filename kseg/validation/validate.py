@@ -1,0 +1,341 @@
+"""``kseg validate`` as a library: every check over a segment, weighed by a policy, counted, and summed up."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from kseg.beside.kraft_snapshot import SnapshotEnds
+from kseg.errors import KsegError, VanishedError
+from kseg.files.storage import SegmentFile, Source, base_offset_of, is_snapshot, open_source
+from kseg.findings import RULES, Finding, Policy, Severity, Verdict
+from kseg.format.log_format import DEFAULT_MAX_MESSAGE_BYTES
+from kseg.log.chunk import Chunk
+from kseg.log.deep_iteration import DeepIterator
+from kseg.log.segment import SegmentReader, Window
+from kseg.validation.checks import BATCH_CHECKS, History, Limits
+from kseg.validation.file_stamps import indexes_beside, stamps_of, unchanged
+from kseg.validation.record_checks import RECORD_CHECKS, check_wrapper_order
+from kseg.validation.segment_watch import SegmentFacts
+
+if TYPE_CHECKING:
+    from kseg.beside.side_files import Recognised
+
+#: How often a file that changes while it is read is looked at again because something seems wrong with it.
+LOOKS_AGAIN = 3
+#: Findings of one rule that are handed on for each file; all are counted.
+MAX_PER_RULE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What to check and how to weigh it. ``max_message_bytes`` None is Kafka's default limit, and then a warning."""
+
+    deep: bool = True
+    verify_crc: bool = True
+    max_message_bytes: int | None = None
+    compacted: bool = False
+    policy: Policy = field(default_factory=Policy)
+    max_per_rule: int = MAX_PER_RULE
+
+
+#: Called with the bytes read since the last call.
+Progress = Callable[[int], None]
+
+
+def no_progress(count: int) -> None:
+    """Tells nobody."""
+
+
+#: Called with each run of opened entries once they are checked.
+Watch = Callable[[Chunk], None]
+
+
+def _look_away(chunk: Chunk) -> None:
+    """Looks at nothing."""
+
+
+COUNTS = (
+    "files",
+    "side_files",
+    "unread",
+    "unchecked",
+    "shallow",
+    "batches",
+    "records",
+    "bytes",
+    "errors",
+    "warnings",
+    "infos",
+    "lost_bytes",
+)
+
+
+@dataclass(slots=True)
+class Summary:
+    """Counts over one file or many; ``rules`` are findings by rule.
+
+    ``files`` are segments, as are ``batches``, ``records`` and ``bytes`` theirs; ``side_files`` stand beside them.
+    ``unread`` files could not be read, of ``unchecked`` ones the CRCs were not computed, and of ``shallow`` ones no
+    entry was opened, so that their records are not counted.
+    """
+
+    files: int = 0
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    errors: int = 0
+    warnings: int = 0
+    infos: int = 0
+    lost_bytes: int = 0
+    rules: Counter[str] = field(default_factory=Counter)
+    unread: int = 0
+    unchecked: int = 0
+    shallow: int = 0
+    side_files: int = 0
+
+    @property
+    def verdict(self) -> str:
+        """``damaged`` with an error; ``undetermined`` where something was unread, unchecked or lost; or ``sound``."""
+        return (
+            "damaged"
+            if self.errors
+            else "undetermined"
+            if self.unread or self.lost_bytes or self.unchecked or not (self.files or self.side_files)
+            else "sound"
+        )
+
+    def at_least(self, severity: Severity) -> bool:
+        """Whether there are findings of that severity or worse."""
+        counts = ((Severity.ERROR, self.errors), (Severity.WARNING, self.warnings), (Severity.INFO, self.infos))
+        return any(count for level, count in counts if level >= severity)
+
+    def add(self, other: Summary) -> None:
+        """Count another's files in."""
+        for name in COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.rules.update(other.rules)
+
+
+@dataclass(frozen=True, slots=True)
+class FileResult:
+    """What became of one file: its findings (the first few of each rule) and counts, or why it could not be read.
+
+    ``beside`` are the results of a segment's indexes where these were judged with it, ``facts`` what concerns its
+    neighbours. ``vanished``: it is no more in the folder that it was found in, and counts for nothing.
+    """
+
+    file: str
+    verdicts: tuple[Verdict, ...]
+    summary: Summary
+    unread: str | None = None
+    beside: tuple[FileResult, ...] = ()
+    facts: SegmentFacts | None = None
+    vanished: bool = False
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether something is wrong, or unread, in it or beside it."""
+        return any(one.unread or one.summary.at_least(Severity.WARNING) for one in (self, *self.beside))
+
+
+class Tally:
+    """A report that weighs findings of one file, counts them and keeps the first few of each rule."""
+
+    def __init__(self, file: str, policy: Policy, limit: int) -> None:
+        side = _side_file(file) is not None
+        self.summary = Summary(files=int(not side), side_files=int(side))
+        self.verdicts: list[Verdict] = []
+        self._file = file
+        self._policy = policy
+        self._limit = limit
+
+    def __call__(self, finding: Finding) -> None:
+        rule = RULES[finding.rule]
+        severity = self._policy.severity(rule)
+        if severity is Severity.IGNORE:
+            return
+        summary = self.summary
+        if severity >= Severity.ERROR:
+            summary.errors += 1
+        elif severity is Severity.WARNING:
+            summary.warnings += 1
+        else:
+            summary.infos += 1
+        summary.rules[rule.name] += 1
+        if summary.rules[rule.name] <= self._limit:
+            self.verdicts.append(Verdict(self._file, severity, finding))
+
+    def absorb(self, later: FileResult) -> None:
+        """Take in the result of the next part of the same file."""
+        for verdict in later.verdicts:
+            name = verdict.rule.name
+            if sum(kept.rule.name == name for kept in self.verdicts) < self._limit:
+                self.verdicts.append(verdict)
+        self.summary.add(later.summary)
+        self.summary.files = 1
+        self.summary.unchecked = later.summary.unchecked
+        self.summary.shallow = later.summary.shallow
+
+    def resumed(self, result: FileResult, found: Iterable[Finding]) -> FileResult:
+        """A file's result with what was found of it afterwards."""
+        self.summary, self.verdicts = result.summary, list(result.verdicts)
+        for finding in found:
+            self(finding)
+        return replace(result, verdicts=self.result().verdicts)
+
+    def result(self, unread: str | None = None) -> FileResult:
+        """What has been gathered, in the order of the file."""
+        verdicts = sorted(self.verdicts, key=lambda verdict: (verdict.finding.position or 0, verdict.rule.code))
+        return FileResult(self._file, tuple(verdicts), self.summary, unread)
+
+
+def validate_segment(
+    file: SegmentFile, settings: Settings, progress: Progress = no_progress, watch: Watch = _look_away
+) -> FileResult:
+    """Validate a segment, or a file beside one. What can't be read is a result too, never an exception.
+
+    Where a broker changed something meanwhile, what was found may be of no one moment: then it is looked at again.
+    """
+    before = stamps_of(file)
+    result = _validate_once(file, settings, progress, watch)
+    for _ in range(LOOKS_AGAIN):
+        if not file.listed or not result.doubtful or unchanged(file, before):
+            break
+        file = replace(file, beside=indexes_beside(file))
+        before = stamps_of(file)
+        result = _validate_once(file, settings, progress, watch)
+    return result
+
+
+def _validate_once(file: SegmentFile, settings: Settings, progress: Progress, watch: Watch) -> FileResult:
+    tally = new_tally(file, settings)
+    together = None
+    try:
+        with open_source(file.path) as source:
+            if known := _side_file(file.path):
+                _walk_side_file(source, known, tally, progress)
+            else:
+                if file.beside is not None and base_offset_of(file.path) is not None:
+                    # Opened behind the log: an index entry is written behind its batch.
+                    together = Together(file, settings, tally)
+                run_checks(source, settings, tally, progress, watch, together)
+    except KsegError as error:
+        if file.listed and isinstance(error, VanishedError):
+            return FileResult(file.path, (), Summary(), vanished=True)
+        tally.summary.unread = 1
+        result = tally.result(str(error))
+    else:
+        result = tally.result()
+    return together.join(result) if together else result
+
+
+class Together:
+    """A segment and its indexes, each with a tally of its own."""
+
+    def __init__(self, file: SegmentFile, settings: Settings, tally: Tally) -> None:
+        from kseg.validation.index_checks import Beside
+
+        self._deep = settings.deep
+        self._tallies = {path: new_tally(SegmentFile(path), settings) for path in file.beside or ()}
+        self._beside = Beside(file, self._tallies, tally)
+
+    def take(self, window: Window, history: History) -> None:
+        """The next window, after all else is done with it."""
+        self._beside.take(window, history.misplaced, deep=self._deep)
+
+    def join(self, result: FileResult) -> FileResult:
+        """The segment's result, with what is known beside it."""
+        facts = self._beside.finish(result.summary.bytes, result.summary.lost_bytes, deep=self._deep)
+        unread = self._beside.unread
+        for path in unread:
+            self._tallies[path].summary.unread = 1
+        beside = tuple(tally.result(unread.get(path)) for path, tally in self._tallies.items())
+        return replace(result, beside=beside, facts=facts)
+
+
+def _side_file(path: str) -> Recognised | None:
+    if base_offset_of(path) is not None:
+        return None  # a segment: the decoders of all the others need not be loaded
+    from kseg.beside.side_files import recognise
+
+    return recognise(path)
+
+
+def _walk_side_file(source: Source, known: Recognised, tally: Tally, progress: Progress) -> None:
+    for _ in known.side.walk(source, known.base_offset, tally):
+        pass
+    progress(source.size or 0)
+
+
+def new_tally(file: SegmentFile, settings: Settings) -> Tally:
+    """An empty tally under the policy for that file."""
+    return Tally(file.path, policy_for(file, settings), settings.max_per_rule)
+
+
+def run_checks(
+    source: Source,
+    settings: Settings,
+    tally: Tally,
+    progress: Progress = no_progress,
+    watch: Watch = _look_away,
+    together: Together | None = None,
+) -> History:
+    """Every check over one source, into ``tally``. Raises KsegError where nothing can be read."""
+    reader = SegmentReader(source, report=tally, verify_crc=settings.verify_crc)
+    limits = limits_of(source.name, settings)
+    history = History()
+    opener = DeepIterator(tally)
+    ends = SnapshotEnds() if settings.deep and is_snapshot(source.name) else None
+    summary = tally.summary
+    summary.unchecked = int(not settings.verify_crc)
+    summary.shallow = int(not settings.deep)
+    done = source.start
+    for window in reader.windows():
+        summary.batches += window.batches.count
+        for check in BATCH_CHECKS:
+            check(window.batches, limits, history, tally)
+        if settings.deep:
+            for chunk in opener.chunks(window):
+                summary.records += chunk.records.count
+                for record_check in RECORD_CHECKS:
+                    record_check(chunk, limits, tally)
+                check_wrapper_order(chunk, history, tally)
+                if ends:
+                    ends.take(chunk)
+                watch(chunk)
+        if together:
+            together.take(window, history)
+        progress(reader.position - done)
+        done = reader.position
+    if ends:
+        ends.judge(reader.position, tally)
+    progress(reader.position - done)
+    summary.bytes = reader.position - source.start
+    summary.lost_bytes = reader.lost_bytes
+    return history
+
+
+def limits_of(name: str, settings: Settings) -> Limits:
+    """What the checks of a file of that name are to know."""
+    return Limits(
+        now=time.time_ns() // 1_000_000,
+        max_message_bytes=settings.max_message_bytes or DEFAULT_MAX_MESSAGE_BYTES,
+        compacted=settings.compacted,
+        name_offset=base_offset_of(name),
+        deep=settings.deep,
+    )
+
+
+def policy_for(file: SegmentFile, settings: Settings) -> Policy:
+    """The severities for that file: those of the settings, over defaults that its place suggests."""
+    defaults: dict[str, Severity] = {}
+    if settings.max_message_bytes is not None:
+        defaults["oversize-entry"] = Severity.ERROR
+    if file.active:
+        # A broker may be writing there this moment.
+        defaults["truncated-tail"] = Severity.WARNING
+    return settings.policy.with_defaults(defaults)
