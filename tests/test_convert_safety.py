@@ -107,7 +107,7 @@ def test_killed_at_any_moment(forced: bool, tmp_path: Path) -> None:
 def test_interrupted_it_cleans_up(tmp_path: Path) -> None:
     source, target = tmp_path / "in.log", tmp_path / "out" / NAME
     target.parent.mkdir()
-    write_log(source, 16, value_size=300)
+    write_log(source, 48, value_size=300)
     process = start("v0-to-v2", source, target)
     deadline = time.monotonic() + 30
     while not list(target.parent.iterdir()) and time.monotonic() < deadline:
