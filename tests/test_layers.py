@@ -45,7 +45,10 @@ HOUSE = {
         "views options planning facts reading advance streaming source launch __init__ pool inventory "
         "manifest export conversions audits writing"
     ),
-    "cli": "settings progress common messages spark audit convert repair stats diff recovery transactions main",
+    "cli": (
+        "settings progress common messages spark dump validate convert repair stats diff recovery transactions "
+        "audit main"
+    ),
 }
 #: Above all rooms: the front doors.
 ENTRIES = ["reading", "__init__", "__main__"]
@@ -56,6 +59,8 @@ ROOMS = {
         "cli.main",
         "cli.messages",
         "cli.common",
+        "cli.dump",
+        "cli.validate",
         "cli.audit",
         "cli.convert",
         "cli.repair",

@@ -1,0 +1,198 @@
+"""``kseg dump``: options and exit codes. 1 is that damage was met on the way, 2 that something could not be read."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kseg.cli import common
+from kseg.cli.messages import FAILED, FOUND, Notes, fail, note
+from kseg.errors import KsegError, UsageError, VanishedError
+from kseg.findings import Finding
+from kseg.output.formats import DUMP_FORMATS, View, destination, writer
+
+if TYPE_CHECKING:
+    from kseg.dumping.dump import Filter
+
+
+def _offsets(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int | None, int | None]:
+    if text is None:
+        return None, None
+    first, colon, end = text.partition(":")
+    try:
+        bounds = (int(first) if first else None, int(end) if end else None)
+    except ValueError:
+        bounds = None, None
+    if not colon or bounds == (None, None):
+        raise click.BadParameter("give A:B, A: or :B; B itself is not taken")
+    if None not in bounds and bounds[0] >= bounds[1]:  # type: ignore[operator]
+        raise click.BadParameter("B is not taken itself, so it must be more than A")
+    return bounds
+
+
+def _time(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
+    """ISO 8601 (without a zone: UTC) or epoch milliseconds, as epoch milliseconds."""
+    if text is None:
+        return None
+    if re.fullmatch(r"-?[0-9]{1,19}", text) and abs(int(text)) < 1 << 63:
+        return int(text)
+    from datetime import UTC, datetime
+
+    try:
+        moment = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        raise click.BadParameter("give ISO 8601, as 2024-05-01T12:00:00Z, or epoch milliseconds") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+@click.command()
+@common.paths
+@click.option("--shallow/--deep", default=True, help="One row an entry (the default), or one row a record.")
+@common.output_format(DUMP_FORMATS)
+@common.output
+@click.option("--offsets", metavar="A:B", callback=_offsets, help="Offsets A <= offset < B; either may be left out.")
+@click.option("--since", metavar="TIME", callback=_time, help="From that time on: ISO 8601 or epoch milliseconds.")
+@click.option("--until", metavar="TIME", callback=_time, help="Before that time.")
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Stop after N rows.")
+@click.option("--key", metavar="TEXT", help="Records with exactly that key (needs --deep).")
+@click.option("--producer-id", type=int, metavar="N", help="Batches of that producer.")
+@click.option("--control/--no-control", default=None, help="Only control records, or none of them.")
+@click.option("--bytes", "encoding", type=click.Choice(["auto", "utf8", "hex", "base64"]), default="auto",
+              show_default=True, help="How keys and values are written.")  # fmt: skip
+@click.option("--follow", is_flag=True, help="Go on with what is appended, and with new segments, until Ctrl-C.")
+@common.no_crc
+@common.max_rate
+@common.spark
+def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | None, **options: Any) -> int:
+    """Show what is in segments: entries, or with --deep their records; and in the files beside them.
+
+    A folder stands for the segments in it; an index, a snapshot or a checkpoint is shown where it is named itself.
+    """
+    from kseg.beside.side_files import recognise
+    from kseg.dumping.dump import Entry, Filter, Item, Run, SideEntry, dump_segment, dump_side_file, limited
+    from kseg.files.storage import find_segments, refuse_as_output
+    from kseg.output.side import refuse_for_side_files, write_mixed
+
+    if options["key"] is not None and shallow:
+        raise UsageError("--key looks into records: it needs --deep")
+    keep, met = _filter(options), _Met()
+
+    files = list(met.attempt(chain.from_iterable(map(find_segments, paths))))
+    refuse_as_output(output, [*paths, *(file.path for file in files)])
+    beside = {file.path: known for file in files if (known := recognise(file.path))}
+    if beside:
+        refuse_for_side_files([file.path for file in files], format_name, filtered=keep != Filter())
+    if options["spark"] is not None:
+        if beside or options["limit"] is not None or options["follow"]:
+            raise UsageError("--spark takes segments only, and neither --limit nor --follow")
+        from kseg.cli.spark import export_segments
+
+        asked = (output, format_name, not shallow, options["encoding"], keep, not options["no_crc"])
+        return export_segments(options["spark"], files, asked, met)
+    if options["follow"]:
+        if beside or format_name == "parquet" or output not in (None, "-"):
+            raise UsageError("--follow shows segments, on stdout, and not as parquet: that is whole or not at all")
+        if met.failed:
+            return FAILED
+        _refuse_to_follow(file.path for file in files)
+
+    def show(path: str, start: int = 0, end: int | None = None) -> Iterator[Any]:
+        met.file = path
+        if known := beside.get(path):
+            dumped: Iterator[Item] = dump_side_file(path, known, met)
+        else:
+            dumped = dump_segment(
+                path,
+                deep=not shallow,
+                headings=format_name == "text",
+                keep=keep,
+                verify_crc=not options["no_crc"],
+                report=met,
+                start=start,
+                end=end,
+            )
+        for item in met.attempt(dumped, listed=path not in paths):
+            met.rows |= isinstance(item, (Entry, Run, SideEntry))
+            yield item
+
+    with destination(output) as out:
+        view = View(deep=not shallow, encoding=options["encoding"], terminal=out.isatty())
+        if options["follow"]:
+            from kseg.dumping.following import Follower, write_as_they_come
+
+            def write_on(rows: Iterable[Any], first: bool) -> None:
+                writer(DUMP_FORMATS, format_name)(rows, out, replace(view, continued=not first))
+                out.flush()
+
+            write_as_they_come(limited(Follower(paths, show, note).rows(), options["limit"]), write_on)
+            return met.exit_code()
+        write = partial(write_mixed, format_name) if beside else writer(DUMP_FORMATS, format_name)
+        shown = chain.from_iterable(show(file.path) for file in files)
+        write(limited(shown, options["limit"]), out, view)
+        if met.failed and not met.rows:
+            raise click.exceptions.Exit(FAILED)  # within, so that an older result stays in its place
+    return met.exit_code()
+
+
+def _filter(options: Mapping[str, Any]) -> Filter:
+    from kseg.dumping.dump import Filter
+
+    first, end = options["offsets"]
+    return Filter(
+        first_offset=first,
+        end_offset=end,
+        since=options["since"],
+        until=options["until"],
+        key=None if options["key"] is None else os.fsencode(options["key"]),
+        producer_id=options["producer_id"],
+        control=options["control"],
+    )
+
+
+def _refuse_to_follow(paths: Iterable[str]) -> None:
+    """Raises UsageError for what is no local file, UnreadableError for what can't be read at all."""
+    from kseg.files.storage import local_size, open_source
+
+    for path in paths:
+        if local_size(path) is None:
+            open_source(path).close()  # which may say why
+            raise UsageError(f"{path}: --follow needs local files")
+
+
+class _Met:
+    """What a dump meets on its way: findings on stderr, and the exit code at the end."""
+
+    def __init__(self) -> None:
+        self.file = ""
+        self.rows = False
+        self.failed = False
+        self._notes = Notes()
+
+    def __call__(self, finding: Finding) -> None:
+        self._notes(self.file, finding)
+
+    def attempt(self, rows: Iterator[Any], *, listed: bool = False) -> Iterator[Any]:
+        """The rows; where something can't be read, one line, and on to the next. A ``listed`` file may have vanished."""
+        try:
+            yield from rows
+        except KsegError as error:
+            if isinstance(error, UsageError):
+                raise
+            if listed and isinstance(error, VanishedError):
+                return
+            self.failed = True
+            fail(str(error))
+
+    def exit_code(self) -> int:
+        if not (self.rows or self.failed):
+            note("no rows")
+        return FAILED if self.failed else FOUND if self._notes.errors else 0
