@@ -135,7 +135,12 @@ def _files(paths: tuple[str, ...]) -> tuple[list[SegmentFile], bool]:
     failed = False
     for path in paths:
         try:
-            files += find_files(path, passed_over.append) if is_folder(path) else find_segments(path)
+            if is_folder(path):
+                from kseg.beside.side_files import find_files
+
+                files += find_files(path, passed_over.append)
+            else:
+                files += find_segments(path)
         except KsegError as error:
             failed = bool(fail(str(error)))
     if passed_over and files:
