@@ -38,8 +38,8 @@ HOUSE = {
     "transactions": "aborted history",
     "dumping": "dump ranges growth following dump_text line_writer record_lines hexdump",
     "output": (
-        "rule_docs reports report_html gather arrow_rows formats dump parquet side report stats diff recovery "
-        "transactions audit"
+        "rule_docs formats report_words junit sarif github html report gather arrow_rows dump parquet side "
+        "stats diff recovery transactions audit"
     ),
     "spark": (
         "views options planning facts reading advance streaming source launch __init__ pool inventory "

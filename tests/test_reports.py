@@ -19,16 +19,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kseg.findings import RULES, Finding, Policy, Rule, Severity, Verdict
-from kseg.output import report_html, reports
+from kseg.output import github, html, junit, report_words, sarif
 from kseg.validation.validate import MAX_PER_RULE, FileResult, Summary, Tally
 
 Writer = Callable[[Iterable[FileResult], Summary, TextIO], None]
 
 WRITERS: dict[str, Writer] = {
-    "junit": reports.write_junit,
-    "sarif": reports.write_sarif,
-    "github": reports.write_github,
-    "html": report_html.write_html,
+    "junit": junit.write_junit,
+    "sarif": sarif.write_sarif,
+    "github": github.write_github,
+    "html": html.write_html,
 }
 TEXT_FACTS = {"why", "note", "where", "unit", "ahead", "codec", "wrapper"}
 HOSTILE = (
@@ -101,26 +101,26 @@ def test_no_report_holds_a_control_character(writer: Writer, hostile: str) -> No
     text = written(writer, every_rule(hostile, hostile), unread)
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]", text)
     assert text.encode("utf-8")
-    if writer is not reports.write_github:
+    if writer is not github.write_github:
         assert text.isascii(), "or the declared encoding would be wrong on an odd terminal"
 
 
 @given(st.text(st.characters(codec=None)))
 def test_legible_text_is_fit_for_xml(text: str) -> None:
     """XML 1.0 can't write most control characters at all, and one of them loses a CI server the whole report."""
-    root = ElementTree.fromstring(f"<a>{reports.legible(text).replace('&', '').replace('<', '')}</a>")
-    assert reports.legible(root.text or "") == (root.text or "")
+    root = ElementTree.fromstring(f"<a>{report_words.legible(text).replace('&', '').replace('<', '')}</a>")
+    assert report_words.legible(root.text or "") == (root.text or "")
 
 
 def test_a_byte_of_a_name_that_is_no_utf8_is_shown_as_that_byte() -> None:
-    assert reports.legible("caf\udce9\n\x1b\u202e") == r"caf\xe9\n\x1b\u202e"
+    assert report_words.legible("caf\udce9\n\x1b\u202e") == r"caf\xe9\n\x1b\u202e"
 
 
 # -- JUnit
 
 
 def suites(*results: FileResult) -> list[ElementTree.Element]:
-    root = ElementTree.fromstring(written(reports.write_junit, *results))
+    root = ElementTree.fromstring(written(junit.write_junit, *results))
     assert root.tag == "testsuites"
     return list(root)
 
@@ -175,7 +175,7 @@ def sarif_run(*results: FileResult) -> dict[str, Any]:
     def no_constant(name: str) -> None:
         raise AssertionError(f"{name} is no JSON")
 
-    log = json.loads(written(reports.write_sarif, *results), parse_constant=no_constant)
+    log = json.loads(written(sarif.write_sarif, *results), parse_constant=no_constant)
     assert log["version"] == "2.1.0"
     (run,) = log["runs"]
     assert isinstance(run, dict)
@@ -263,13 +263,13 @@ def test_sarif_messages_hold_neither_links_nor_placeholders() -> None:
     ],
 )
 def test_file_uris(path: str, uri: str) -> None:
-    assert reports.file_uri(path) == uri
+    assert sarif.file_uri(path) == uri
 
 
 @given(st.text(st.characters(codec=None)))
 def test_a_file_uri_is_one_of_any_name(name: str) -> None:
     """No name may end the report with an encoding error, or smuggle in a query or a fragment."""
-    assert re.fullmatch(r"(?:[A-Za-z0-9_.~/-]|%[0-9A-F]{2})*", reports.file_uri("d/" + name))
+    assert re.fullmatch(r"(?:[A-Za-z0-9_.~/-]|%[0-9A-F]{2})*", sarif.file_uri("d/" + name))
 
 
 # -- GitHub
@@ -282,8 +282,8 @@ def unescape_property(text: str) -> str:
     return text
 
 
-def github(*results: FileResult) -> list[tuple[str, dict[str, str], str]]:
-    *lines, last = written(reports.write_github, *results).splitlines()
+def github_parts(*results: FileResult) -> list[tuple[str, dict[str, str], str]]:
+    *lines, last = written(github.write_github, *results).splitlines()
     assert not last.startswith("::")
     commands = []
     for line in lines:
@@ -295,7 +295,7 @@ def github(*results: FileResult) -> list[tuple[str, dict[str, str], str]]:
 
 
 def test_github_gets_a_command_for_each_finding() -> None:
-    commands = github(every_rule(), SOUND)
+    commands = github_parts(every_rule(), SOUND)
     assert len(commands) == len(RULES)
     for (command, properties, message), rule in zip(commands, RULES.values(), strict=True):
         assert command == {"info": "notice"}.get(rule.severity.label, rule.severity.label)
@@ -306,15 +306,15 @@ def test_github_gets_a_command_for_each_finding() -> None:
 def test_github_can_be_given_no_command_by_a_file() -> None:
     """A message with a line feed would begin a new command; a comma or a colon in a name would end the property."""
     hostile = result_of(WORST, [finding_for(RULES["lost-bytes"], WORST)], unread=WORST)
-    (lost, unread) = github(hostile)
-    assert lost[1]["file"] == unread[1]["file"] == reports.legible(WORST)
+    (lost, unread) = github_parts(hostile)
+    assert lost[1]["file"] == unread[1]["file"] == report_words.legible(WORST)
     assert "100%25: done" in lost[2]
 
 
 def test_github_counts_what_it_leaves_out_and_sums_up() -> None:
     result = result_of("f", [finding_for(RULES["crc-mismatch"])] * (MAX_PER_RULE + 5))
-    assert ("notice", {"file": "f", "title": "K201 crc-mismatch"}, "5 more, not listed") in github(result)
-    assert written(reports.write_github, result, UNREAD).splitlines()[-1] == (
+    assert ("notice", {"file": "f", "title": "K201 crc-mismatch"}, "5 more, not listed") in github_parts(result)
+    assert written(github.write_github, result, UNREAD).splitlines()[-1] == (
         "kseg: damaged: 2 files, 6 batches, 0 records, 21 errors, 0 warnings, 0 infos, 0 lost bytes, "
         "1 could not be read"
     )
@@ -352,12 +352,12 @@ class Page(HTMLParser):
 
 def test_html_shows_each_finding_with_what_a_broker_does() -> None:
     result = every_rule()
-    page = Page(written(report_html.write_html, result, SOUND, UNREAD))
+    page = Page(written(html.write_html, result, SOUND, UNREAD))
     text = " ".join(" ".join(page.text).split())
     for verdict in result.verdicts:
         assert verdict.message in text
         assert f"Broker: {verdict.rule.broker}" in text
-        assert all(part in text for part in reports.places(verdict.finding))
+        assert all(part in text for part in report_words.places(verdict.finding))
     assert SOUND.file in text
     assert "Could not be read: no permission" in text
     assert page.count("rect") == len(RULES)
@@ -365,17 +365,17 @@ def test_html_shows_each_finding_with_what_a_broker_does() -> None:
 
 def test_html_stands_alone() -> None:
     """It is opened from a mail or a CI artifact: no script, no request, and nothing of a file becomes markup."""
-    plain = Page(written(report_html.write_html, every_rule("x", "y"), result_of("x", [], unread="y")))
-    hostile = Page(written(report_html.write_html, every_rule(WORST, WORST), result_of(WORST, [], unread=WORST)))
+    plain = Page(written(html.write_html, every_rule("x", "y"), result_of("x", [], unread="y")))
+    hostile = Page(written(html.write_html, every_rule(WORST, WORST), result_of(WORST, [], unread=WORST)))
     assert [tag for tag, _ in plain.tags] == [tag for tag, _ in hostile.tags]
     names = {name for _, attributes in hostile.tags for name in attributes}
     assert not names & {"src", "href", "srcset", "style"}
     assert not {tag for tag, _ in hostile.tags} & {"script", "link", "img", "iframe", "object", "base", "form"}
-    assert reports.legible(HOSTILE[1]) in "".join(hostile.text)
+    assert report_words.legible(HOSTILE[1]) in "".join(hostile.text)
 
 
 def test_html_puts_the_summary_above_what_it_sums_up() -> None:
-    text = written(report_html.write_html, UNREAD, every_rule())
+    text = written(html.write_html, UNREAD, every_rule())
     assert text.index("damaged</strong>") < text.index("Findings by rule") < text.index(UNREAD.file)
 
 
@@ -385,7 +385,7 @@ def test_html_puts_the_summary_above_what_it_sums_up() -> None:
 def test_byte_map_marks_can_be_seen_and_stay_inside(size: int, position: int, end: int | None) -> None:
     """One batch of a GiB is a tenth of a thousandth of a pixel; a finding may lie past what was counted as read."""
     facts = {"bytes": 61, "why": "x"}
-    drawn = report_html.byte_map(result_of("f", [Finding("lost-bytes", position=position, end=end, facts=facts)], size))
+    drawn = html.byte_map(result_of("f", [Finding("lost-bytes", position=position, end=end, facts=facts)], size))
     rect = dict(Page(drawn).tags)["rect"]
     x, width = float(rect["x"] or "nan"), float(rect["width"] or "nan")
     assert width >= 3
@@ -393,14 +393,14 @@ def test_byte_map_marks_can_be_seen_and_stay_inside(size: int, position: int, en
 
 
 def test_byte_map_is_left_out_where_nothing_has_a_place() -> None:
-    assert report_html.byte_map(SOUND) == ""
-    assert report_html.byte_map(result_of("f", [Finding("read-error", facts={"why": "x"})])) == ""
+    assert html.byte_map(SOUND) == ""
+    assert html.byte_map(result_of("f", [Finding("read-error", facts={"why": "x"})])) == ""
 
 
 # -- all
 
 
-@pytest.mark.parametrize("writer", [reports.write_junit, reports.write_sarif, reports.write_github])
+@pytest.mark.parametrize("writer", [junit.write_junit, sarif.write_sarif, github.write_github])
 def test_writers_write_as_they_go(writer: Writer) -> None:
     """The memory for a report must not grow with the number of files."""
     out = io.StringIO()
@@ -419,9 +419,9 @@ def test_writers_write_as_they_go(writer: Writer) -> None:
 def test_no_results_are_a_report_too(writer: Writer) -> None:
     text = written(writer)
     assert text.endswith("\n")
-    if writer is reports.write_junit:
+    if writer is junit.write_junit:
         assert len(ElementTree.fromstring(text)) == 0
-    if writer is reports.write_sarif:
+    if writer is sarif.write_sarif:
         assert json.loads(text)["runs"][0]["results"] == []
 
 
@@ -433,4 +433,4 @@ def test_reports_are_imported_only_when_asked_for() -> None:
 
 
 def test_a_uri_keeps_the_bytes_of_the_name() -> None:
-    assert unquote_to_bytes(reports.file_uri("d/caf\udce9 %41")) == b"d/caf\xe9 %41"
+    assert unquote_to_bytes(sarif.file_uri("d/caf\udce9 %41")) == b"d/caf\xe9 %41"

@@ -37,10 +37,10 @@ SIDE_FORMATS: Mapping[str, str] = {
 REPORT_FORMATS: Mapping[str, str] = {
     "table": "kseg.output.report:write_table",
     "jsonl": "kseg.output.report:write_jsonl",
-    "junit": "kseg.output.reports:write_junit",
-    "sarif": "kseg.output.reports:write_sarif",
-    "github": "kseg.output.reports:write_github",
-    "html": "kseg.output.report_html:write_html",
+    "junit": "kseg.output.junit:write_junit",
+    "sarif": "kseg.output.sarif:write_sarif",
+    "github": "kseg.output.github:write_github",
+    "html": "kseg.output.html:write_html",
 }
 # Of statistics: (levels, out, top).
 STATS_FORMATS: Mapping[str, str] = {

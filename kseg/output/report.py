@@ -1,4 +1,4 @@
-"""What ``kseg validate`` writes for people and programs: a table, JSON Lines. ``reports`` has other tools' formats."""
+"""What ``kseg validate`` writes for people and programs: a table, JSON Lines. A format of another tool has a module."""
 
 from __future__ import annotations
 

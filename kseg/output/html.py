@@ -14,7 +14,7 @@ from string import Template
 from typing import Any, TextIO
 
 from kseg.findings import RULES, Severity, Verdict
-from kseg.output.reports import count_of, legible, place, places, unlisted
+from kseg.output.report_words import count_of, legible, place, places, unlisted
 from kseg.validation.validate import FileResult, Summary
 
 # The summary stands above what it sums up and is known only after it: until then the files' parts wait here, in memory

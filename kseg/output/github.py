@@ -1,0 +1,41 @@
+"""``kseg validate --format github``: GitHub's workflow commands.
+
+The results are a lazy iterator, read once and written as they come, so that a report over a log dir of thousands of
+segments costs no more memory than its largest file's findings. ``total`` is counted by whoever makes the results and is
+only looked at behind the last of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TextIO
+
+from kseg.output.report_words import legible, message_and_place, sum_up, unlisted
+from kseg.validation.validate import FileResult, Summary
+
+_COMMANDS = {"info": "notice", "warning": "warning", "error": "error"}
+_DATA = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+_PROPERTY = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A", ":": "%3A", ",": "%2C"})
+
+
+def write_github(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
+    """Workflow commands, which GitHub Actions turns into annotations: ``::error file=…,title=K201 crc-mismatch::…``.
+
+    A segment has no lines, so none is named. The last line is the summary, for who reads the job's log.
+    """
+    for result in results:
+        for verdict in result.verdicts:
+            rule = verdict.rule
+            command = _COMMANDS[verdict.severity.label]
+            message = f"{message_and_place(verdict)}\nBroker: {rule.broker}"
+            out.write(_command(command, result.file, f"{rule.code} {rule.name}", message))
+        for rule, count in unlisted(result):
+            out.write(_command("notice", result.file, f"{rule.code} {rule.name}", f"{count:,} more, not listed"))
+        if result.unread is not None:
+            out.write(_command("error", result.file, "could not be read", legible(result.unread)))
+    out.write(f"kseg: {sum_up(total)}\n")
+
+
+def _command(command: str, file: str, title: str, message: str) -> str:
+    properties = f"file={legible(file).translate(_PROPERTY)},title={title.translate(_PROPERTY)}"
+    return f"::{command} {properties}::{message.translate(_DATA)}\n"

@@ -1,0 +1,144 @@
+"""``kseg validate --format sarif``, for code scanning.
+
+The results are a lazy iterator, read once and written as they come, so that a report over a log dir of thousands of
+segments costs no more memory than its largest file's findings. ``total`` is counted by whoever makes the results and is
+only looked at behind the last of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import string
+from collections.abc import Iterable, Mapping
+from pathlib import PurePath
+from typing import Any, TextIO
+from urllib.parse import quote
+
+from kseg.findings import RULES, Rule, Verdict
+from kseg.output.report_words import facts_of, legible
+from kseg.validation.validate import FileResult, Summary
+
+_URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_HTTP = re.compile(r"https?://", re.IGNORECASE)
+_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_LEVELS = {"info": "note", "warning": "warning", "error": "error"}
+_RULE_INDEX = {name: index for index, name in enumerate(RULES)}
+
+
+def write_sarif(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
+    """SARIF 2.1.0 (OASIS): one run, the whole rule table, a result for each finding, located by its bytes.
+
+    What could not be read is a notification of a run that was not successful (§3.20.14). A run's ``properties`` hold
+    the counts, of which the results are the first few of each rule. Written piece by piece, so the results come
+    before the invocation that they decide.
+    """
+    tool = {"driver": {"name": "kseg", "rules": [_rule(rule) for rule in RULES.values()]}}
+    out.write(f'{{"$schema": {json.dumps(_SCHEMA)}, "version": "2.1.0", "runs": [{{"tool": {json.dumps(tool)},\n')
+    out.write('"results": [')
+    unread: list[dict[str, Any]] = []
+    separator = "\n"
+    for result in results:
+        if result.unread is not None:
+            unread.append(_notification(result.file, result.unread))
+        for verdict in result.verdicts:
+            out.write(separator + json.dumps(_result(verdict)))
+            separator = ",\n"
+    invocation = {"executionSuccessful": not unread, "toolExecutionNotifications": unread}
+    properties = {**facts_of(total), "rules": dict(sorted(total.rules.items()))}
+    out.write(f'],\n"invocations": [{json.dumps(invocation)}],\n"properties": {json.dumps(properties)}}}]}}\n')
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    about = describe(rule)
+    return {
+        "id": rule.code,
+        "name": rule.name,
+        "shortDescription": {"text": about},
+        "fullDescription": {"text": f"{about}. {rule.broker}"},
+        "help": {"text": rule.broker},
+        "defaultConfiguration": {"level": _LEVELS[rule.severity.label]},
+    }
+
+
+def describe(rule: Rule) -> str:
+    """The rule's message with the names of its facts for their values: ``magic [magic]: [why]``."""
+    return "".join(
+        text + (f"[{name}]" if name is not None else "") for text, name, _, _ in string.Formatter().parse(rule.message)
+    )
+
+
+def _result(verdict: Verdict) -> dict[str, Any]:
+    finding, rule = verdict.finding, verdict.rule
+    location = _location(verdict.file)
+    if finding.position is not None:
+        region = {"byteOffset": finding.position}
+        if finding.end is not None and finding.end >= finding.position:
+            region["byteLength"] = finding.end - finding.position
+        location["physicalLocation"]["region"] = region
+    return {
+        "ruleId": rule.code,
+        "ruleIndex": _RULE_INDEX[rule.name],
+        "level": _LEVELS[verdict.severity.label],
+        "message": {"text": _text(verdict.message)},
+        "locations": [location],
+        # GitHub tells an old alert from a new one by this; it can't hash the lines of a file that has none.
+        "partialFingerprints": {"primaryLocationLineHash": _fingerprint(verdict)},
+        "properties": {
+            "offset": finding.offset,
+            "last_offset": finding.last_offset,
+            "facts": _plain(finding.facts),
+        },
+    }
+
+
+def _notification(file: str, why: str) -> dict[str, Any]:
+    return {"level": "error", "message": {"text": _text(why)}, "locations": [_location(file)]}
+
+
+def _location(file: str) -> dict[str, Any]:
+    return {"physicalLocation": {"artifactLocation": {"uri": file_uri(file)}}}
+
+
+def file_uri(path: str) -> str:
+    """A path as a URI reference: relative as it is, absolute with ``file://``, a URL as a URL; percent-encoded.
+
+    The name's own bytes are encoded, also those that are no UTF-8. Object stores take a ``%`` of a key literally.
+    """
+    scheme = _URL.match(path)
+    if scheme:
+        safe = "/%?&=:@[]!$'()*+,;~#" if _HTTP.match(path) else "/@"
+        return scheme[0] + quote(_file_bytes(path[scheme.end() :]), safe)
+    pure = PurePath(path)
+    uri = quote(_file_bytes(pure.as_posix()), "/")
+    return f"file://{'' if uri.startswith('/') else '/'}{uri}" if pure.is_absolute() else uri
+
+
+def _file_bytes(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+
+
+def _fingerprint(verdict: Verdict) -> str:
+    finding = verdict.finding
+    what = (verdict.rule.code, verdict.file, finding.position, finding.offset, finding.last_offset, finding.facts)
+    return hashlib.sha256(repr(what).encode("utf-8", "backslashreplace")).hexdigest()[:32]
+
+
+def _text(text: str) -> str:
+    """A plain text message: ``{`` begins a placeholder there (§3.11.5), ``[…](…)`` is a link (§3.11.6)."""
+    return legible(text).replace("{", "{{").replace("}", "}}").replace("](", "] (")
+
+
+def _plain(value: Any) -> Any:
+    """Facts as JSON that strict readers take: a lone surrogate, which JSON can escape, is no Unicode text."""
+    if isinstance(value, str):
+        return legible(value)
+    if isinstance(value, Mapping):
+        return {legible(str(key)): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value if value is None or isinstance(value, (bool, int, float)) else legible(str(value))
