@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[1] / "kseg"
 #: Every module of the package: a room a line, from the ground up, and in each its modules in their order.
 HOUSE = {
     "": "errors escapes engine findings",
-    "protocol": "wire definitions messages",
+    "protocol": "wire definitions messages internal_topics",
     "format": "log_format control_records checksums kernel neighbours splitting stretch encoder survey",
     "codecs": "libraries snappy_blocks lz4_frames zstd_frames compression",
     "files": "pace sniff storage safe_output folders",

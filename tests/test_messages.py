@@ -67,8 +67,9 @@ def filled(fields: tuple[Field, ...], version: int, nulls: bool) -> dict[str, An
     for field in fields:
         if version not in field.versions:
             continue
-        # A tagged field that holds its default isn't written; mostly that is null.
-        if nulls and version in field.nullable and version not in field.tagged:
+        # A tagged field that holds its default isn't written. That is null where it may be, but for one structure.
+        tagged = version in field.tagged and field.name != "classicMemberMetadata"
+        if nulls and version in field.nullable and not tagged:
             found[field.name] = None
             continue
         item = field.type.removeprefix("[]")

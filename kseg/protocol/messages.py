@@ -5,11 +5,12 @@ The encoding, of which "flexible" versions (KIP-482) have the second column::
     string    int16 length, byte*           (length + 1):uvarint, byte*
     bytes     int32 length, byte*           (length + 1):uvarint, byte*
     array     int32 count, item*            (count + 1):uvarint, item*
-    structure field*                        field*, tags       -- where it may be null an int8 before it, negative if it is
+    structure field*                        field*, tags
 
     tags := count:uvarint (tag:uvarint size:uvarint byte*)*
 
-A length below 0 is null (0 in the second column). Names and values are those of Kafka's generated JSON converters, so that
+A length below 0 is null (0 in the second column). A structure that may be null has an int8 before it, negative where it is;
+as a tagged field it has an uvarint, 0 where it is. Names and values are those of Kafka's generated JSON converters, so that
 they can be compared with what kafka-dump-log prints; a tagged field that isn't stored is left out, and one with a tag that
 the definition lacks is kept in ``unknownTaggedFields`` as it is.
 """
@@ -125,7 +126,7 @@ def _field(field: Field, version: int, message_flexible: bool) -> _Reader:
     else:
         reader = _structure(field.fields, version, flexible)
         if nullable and item == field.type:
-            reader = _nullable(reader)
+            reader = _nullable(reader, version in field.tagged)
     return reader if item == field.type else _array(_length("i", flexible, nullable), reader)
 
 
@@ -188,6 +189,8 @@ def _array(read_length: Callable[[Cursor], int], item: _Reader) -> _Reader:
     return read_items
 
 
-def _nullable(reader: _Reader) -> _Reader:
+def _nullable(reader: _Reader, tagged: bool) -> _Reader:
+    if tagged:
+        return lambda cursor: reader(cursor) if cursor.uvarint() else None
     present = _FIXED["int8"]
     return lambda cursor: reader(cursor) if present(cursor) >= 0 else None
