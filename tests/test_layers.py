@@ -47,8 +47,8 @@ HOUSE = {
         "manifest export conversions audits writing"
     ),
     "cli": (
-        "settings progress common messages spark dump validate convert repair stats diff recovery transactions "
-        "audit main"
+        "__init__ settings progress common messages spark dump validate convert repair stats diff recovery "
+        "transactions audit main"
     ),
 }
 #: Above all rooms: the front doors.
@@ -169,3 +169,15 @@ def loaded_by(statement: str) -> set[str]:
 def test_importing_loads_nothing_heavy(statement: str, allowed: set[str]) -> None:
     """rich costs 0.1 s and numpy 0.14 s: a pipeline that calls kseg for each file would wait for them each time."""
     assert loaded_by(statement) & HEAVY == allowed
+
+
+def test_a_lone_segment_is_checked_with_little_loaded() -> None:
+    """Start-up is most of the time that small files take: each of these costs milliseconds, and none is needed."""
+    path = PACKAGE.parent / "fixtures" / "segments" / "4.3.0-v2-none" / "00000000000000000000.log"
+    assert path.is_file()
+    run = f"import kseg.cli.main\ntry: kseg.cli.main.main(['validate', '-o', os.devnull, {str(path)!r}])"
+    loaded = loaded_by(f"import os\n{run}\nexcept SystemExit as end: assert not end.code")
+    assert loaded & (HEAVY | {"json", "logging", "socket", "subprocess", "tempfile", "multiprocessing"}) <= {
+        "click",
+        "json",
+    }

@@ -22,9 +22,6 @@ from kseg.cli.transactions import transactions
 from kseg.cli.validate import rules, validate
 from kseg.errors import KsegError
 
-# What is imported stays, and the loops leave no cycles: collecting every 700 objects is a tenth of a short run.
-gc.set_threshold(50_000)
-
 
 class Commands(click.Group):
     """Click ends with 1 where contract says 2, and shows tracebacks; here 1 means findings, and only that."""
@@ -65,6 +62,7 @@ class Commands(click.Group):
                 sys.stdout.flush()
         except OSError:
             silence(sys.stdout)  # what it could not take was told: the interpreter would end with 120
+        gc.freeze()  # or the interpreter looks through all that was imported, before it lets go of it
         sys.exit(code)
 
 

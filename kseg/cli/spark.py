@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import socket
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -48,6 +44,8 @@ def spark_session(master: str, paths: Sequence[str]) -> Iterator[SparkSession]:
     What Spark and its Java print is not this command's: KSEG_DEBUG=1 shows it. Raises UsageError for a path, a Java
     or a master that won't do.
     """
+    import logging  # this and its like cost who uses no Spark 10 ms
+
     for path in paths:
         _check_path(path, master)
     _check_master(master)
@@ -136,6 +134,8 @@ def _check_master(master: str) -> None:
     """Raises UsageError for a standalone master that doesn't answer: Spark itself tries for a minute."""
     if not master.startswith("spark://"):
         return
+    import socket
+
     places = master.removeprefix("spark://").split(",")
     for place in places:
         host, _, port = place.rpartition(":")
@@ -149,6 +149,8 @@ def _check_python(master: str) -> None:
     python = os.environ.get("PYSPARK_PYTHON", sys.executable)
     if not master.startswith("local") or python == sys.executable:
         return
+    import subprocess
+
     own = f"{sys.version_info.major}.{sys.version_info.minor}"
     code = "import kseg, sys; print('%d.%d' % sys.version_info[:2])"
     try:
@@ -166,6 +168,8 @@ def _aside() -> Iterator[IO[bytes] | None]:
     if os.environ.get("KSEG_DEBUG"):
         yield None
         return
+    import tempfile
+
     sys.stderr.flush()
     with tempfile.TemporaryFile() as log:
         kept = os.dup(_STDERR)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,8 @@ from kseg.output.formats import REPORT_FORMATS, destination, writer
 
 if TYPE_CHECKING:
     from kseg.files.storage import SegmentFile
+    from kseg.validation.sweep_state import SweepState
+    from kseg.validation.validate import Settings
 
 # Of files that are passed over, how many are named.
 _PASSED_OVER_SHOWN = 8
@@ -61,9 +63,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     from kseg.cli.progress import shown
     from kseg.cli.spark import spark_pool
     from kseg.files.storage import refuse_as_output, total_size
-    from kseg.validation.cross_checks import judged_together
     from kseg.validation.parallel import cores, validate_files
-    from kseg.validation.sweep_state import sweep_state
     from kseg.validation.validate import FileResult, Progress, Settings, Summary, no_progress
 
     options = _with_settings(context)
@@ -100,8 +100,11 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
             found = validated(pool, files, settings, Path(inventory))
         else:
             told = no_progress if pool else progress
-            alone = validate_files(files, settings, options["jobs"] or cores(), told, pool, state)
-            found = judged_together(files, settings, alone)
+            found = validate_files(files, settings, options["jobs"] or cores(), told, pool, state)
+            if any(file.beside is not None for file in files):
+                from kseg.validation.cross_checks import judged_together
+
+                found = judged_together(files, settings, found)
         for result in found:
             total.add(result.summary)
             vanished += result.vanished
@@ -113,7 +116,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
         destination(output) as out,
         shown(total_size(files)) as progress,
         spark_pool(options["spark"], files, progress) as pool,
-        sweep_state(options["state"], settings, files) if options["state"] else nullcontext() as state,
+        _sweep_state(options["state"], settings, files) as state,
     ):
         writer(REPORT_FORMATS, options["format_name"])(results(progress), total, out)
     if state:
@@ -125,9 +128,18 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     return FOUND if fail_on is not None and total.at_least(fail_on) else 0
 
 
+def _sweep_state(
+    path: str | None, settings: Settings, files: list[SegmentFile]
+) -> AbstractContextManager[SweepState | None]:
+    if path is None:
+        return nullcontext()
+    from kseg.validation.sweep_state import sweep_state
+
+    return sweep_state(path, settings, files)
+
+
 def _files(paths: tuple[str, ...]) -> tuple[list[SegmentFile], bool]:
     """The files to check, and whether a path could not be read; what was passed over is told."""
-    from kseg.beside.side_files import find_files
     from kseg.files.storage import find_segments, is_folder
 
     files: list[SegmentFile] = []

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from kseg.beside.kraft_snapshot import SnapshotEnds
 from kseg.errors import KsegError, VanishedError
 from kseg.files.storage import SegmentFile, Source, base_offset_of, is_snapshot, open_source
 from kseg.findings import RULES, Finding, Policy, Severity, Verdict
@@ -19,10 +18,10 @@ from kseg.log.segment import SegmentReader, Window
 from kseg.validation.checks import BATCH_CHECKS, History, Limits
 from kseg.validation.file_stamps import indexes_beside, stamps_of, unchanged
 from kseg.validation.record_checks import RECORD_CHECKS, check_wrapper_order
-from kseg.validation.segment_watch import SegmentFacts
 
 if TYPE_CHECKING:
     from kseg.beside.side_files import Recognised
+    from kseg.validation.segment_watch import SegmentFacts
 
 #: How often a file that changes while it is read is looked at again because something seems wrong with it.
 LOOKS_AGAIN = 3
@@ -289,7 +288,11 @@ def run_checks(
     limits = limits_of(source.name, settings)
     history = History()
     opener = DeepIterator(tally)
-    ends = SnapshotEnds() if settings.deep and is_snapshot(source.name) else None
+    ends = None
+    if settings.deep and is_snapshot(source.name):
+        from kseg.beside.kraft_snapshot import SnapshotEnds
+
+        ends = SnapshotEnds()
     summary = tally.summary
     summary.unchecked = int(not settings.verify_crc)
     summary.shallow = int(not settings.deep)
