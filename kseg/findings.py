@@ -65,6 +65,8 @@ _TABLE = (
     Rule("K105", "lost-bytes", _E, "{bytes} bytes are no entry of a log: {why}", _TRUNCATES),
     Rule("K106", "oversize-entry", _W, "{size} bytes in all, more than the limit of {limit}",
          "A leader with that max.message.bytes refuses it on produce; what is stored is served, and replicas follow."),
+    Rule("K108", "partial-entry", _I, "the last entry is here in part, as far as a fetch had room: {why}",
+         "Cuts it off itself where the fetch's limit is; the consumer passes over it, and fetches it next."),
     Rule("K107", "read-error", _F, "reading failed: {why}",
          "An I/O error takes the whole log dir offline."),
     # K2: batches
@@ -128,6 +130,8 @@ _TABLE = (
     Rule("K403", "decompression-limit", _E, "the {codec} payload grows past {limit} bytes",
          "The consumer inflates it as far as its memory goes."),
     Rule("K404", "codec-quirk", _I, "{codec}: {why}", _SILENT),
+    Rule("K405", "claimed-codec", _W, "the attributes say {codec}, but the value is not compressed",
+         "Takes the claim for true: the consumer fails on it."),
     # K5: files beside the log
     Rule("K501", "index-size", _E, "{bytes} bytes are left over behind the last whole entry of {size}",
          "Cuts an offset or time index down to whole entries; of a .txnindex it misses the last, and consumers that read "

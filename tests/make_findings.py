@@ -26,7 +26,7 @@ from kseg.log import rows
 from kseg.validation.cross_checks import judged_together
 from kseg.validation.parallel import validate_files
 from kseg.validation.validate import Settings, Summary
-from tests import damage
+from tests import damage, framed
 from tests.damage import alter, entries, fix_crc, get, inflated, put, stored, with_inflated, with_payload
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -109,6 +109,11 @@ def lost_bytes(data: bytes) -> bytes:
 @Case("4.3.0-v2-lz4", "nothing: the limit is 700 bytes, and the fourth entry has 797", max_message_bytes=700)
 def oversize_entry(data: bytes) -> bytes:
     return data
+
+
+@Case(PLAIN, "cut inside the last entry, as a fetch's limit does", name="record-set", framing="message-set")
+def partial_entry(data: bytes) -> bytes:
+    return damage.shrink(data, entries(data)[-1].at + 4000)
 
 
 # K2: batches
@@ -351,6 +356,15 @@ def codec_quirk(data: bytes) -> bytes:
     return with_payload(data, place, stored(data, place) + b"twenty bytes behind.")
 
 
+@Case(
+    PLAIN,
+    "not a log: a tutorial's own message, whose gzip bit is set though nothing is compressed",
+    framing="wide-crc",
+)
+def claimed_codec(data: bytes) -> bytes:
+    return framed.EXAMPLE
+
+
 # K5: files beside the log
 
 INDEX = f"0.8.2.2-v0-none/{0:020}.index"
@@ -531,11 +545,19 @@ def snapshot_behind_log(data: bytes) -> bytes:
     return data
 
 
+def settings_of(folder: Path) -> dict[str, Any]:
+    """What ``kseg validate`` is to be told about a folder of fixtures."""
+    path = folder / "settings.json"
+    settings: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return settings
+
+
 def findings(path: Path, settings: dict[str, Any]) -> list[rows.Row]:
     """The findings of a file, or a folder's files, as rows, and the summary, with the file's base name."""
-    known = {key: value for key, value in settings.items() if key != "rule"}
+    known = {key: value for key, value in settings.items() if key not in ("rule", "framing")}
     judged = Settings(**known, policy=Policy.parse(settings.get("rule", ())))
-    files = list(find_files(str(path), lambda name: None)) if path.is_dir() else [SegmentFile(str(path))]
+    alone = SegmentFile(str(path), framing=settings.get("framing"))
+    files = list(find_files(str(path), lambda name: None)) if path.is_dir() else [alone]
     found: list[rows.Row] = []
     summary = Summary()
     for result in judged_together(files, judged, validate_files(files, judged)):

@@ -13,7 +13,7 @@ from kseg.files.storage import Source
 from kseg.findings import RULES, Finding
 from kseg.log.segment import SegmentReader
 from tests import make_findings
-from tests.make_findings import CASES, FINDINGS, SEGMENTS, WITHOUT_FILE
+from tests.make_findings import CASES, FINDINGS, SEGMENTS, WITHOUT_FILE, settings_of
 
 FOLDERS = sorted(path.parent for path in FINDINGS.glob("*/expect.jsonl"))
 #: Facts that depend on the day: how far ahead of now a timestamp is.
@@ -30,12 +30,6 @@ def judged(folder: Path) -> Path:
     """The one file, or the folder where it is the folder that shows the rule."""
     files = files_in(folder)
     return folder / next(iter(files)) if len(files) == 1 else folder
-
-
-def settings_of(folder: Path) -> dict[str, Any]:
-    path = folder / "settings.json"
-    settings: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return settings
 
 
 def without_today(row: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parents[1] / "kseg"
 HOUSE = {
     "": "errors escapes engine findings",
     "protocol": "wire definitions messages internal_topics",
-    "format": "log_format control_records checksums kernel neighbours splitting stretch encoder survey",
+    "format": "wide_message log_format control_records checksums kernel neighbours splitting stretch encoder survey",
     "codecs": "libraries snappy_blocks lz4_frames zstd_frames compression",
     "files": "pace sniff storage safe_output folders",
     "log": "records rows heads tape search resync segment chunk deep_iteration markers",
@@ -25,6 +25,7 @@ HOUSE = {
         "side_reading indexes producer_snapshot txn_index index_files checkpoint_files metadata_files "
         "side_files kraft_snapshot"
     ),
+    "frames": "framings parts wide_crc",
     "restart": "plan epoch_fates snapshot_fates broker_reading log_survey partition_folder recovery dirs",
     "validation": (
         "checks record_checks segment_watch index_checks file_stamps validate sweep_state parallel "
@@ -37,9 +38,9 @@ HOUSE = {
     "replicas": "leader_epochs differences replica replica_diff",
     "stats": "counting totals levels",
     "transactions": "aborted history",
-    "dumping": "dump ranges growth following dump_text line_writer record_lines hexdump",
+    "dumping": "dump framed ranges growth following dump_text line_writer record_lines hexdump",
     "output": (
-        "rule_docs formats report_words junit sarif github html report gather arrow_rows dump parquet side "
+        "rule_docs formats report_words junit sarif github html report gather arrow_rows dump parquet side framed "
         "stats diff recovery transactions audit"
     ),
     "spark": (
@@ -47,7 +48,7 @@ HOUSE = {
         "manifest export conversions audits writing"
     ),
     "cli": (
-        "__init__ settings progress common messages spark dump validate convert repair stats diff recovery "
+        "__init__ settings progress common messages spark framed dump validate convert repair stats diff recovery "
         "transactions audit main"
     ),
 }
@@ -61,6 +62,7 @@ ROOMS = {
         "cli.messages",
         "cli.common",
         "cli.dump",
+        "cli.framed",
         "cli.validate",
         "cli.audit",
         "cli.convert",
@@ -71,6 +73,7 @@ ROOMS = {
         "cli.transactions",
     },
     "rich": {
+        "output.framed",
         "output.formats",
         "output.dump",
         "output.side",
@@ -87,7 +90,7 @@ ROOMS = {
     "zstandard": {"codecs.libraries", "codecs.zstd_frames"},
     "crc32c": {"format.checksums"},
     "fsspec": {"files.storage"},
-    "pyarrow": {"output.arrow_rows", "output.parquet", "spark.reading", "spark.inventory"},
+    "pyarrow": {"output.arrow_rows", "output.parquet", "output.framed", "spark.reading", "spark.inventory"},
     "pyspark": {
         "spark.options",
         "spark.streaming",

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from kseg.frames.framings import FRAMINGS
+
 
 def _once(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     if given.count("-") > 1:
@@ -42,6 +44,15 @@ max_rate = click.option(
     callback=_limit_pace,
     expose_value=False,
     help="Read at most so many bytes a second, as 50M, all processes together.",
+)
+
+
+framings = click.option(
+    "--as",
+    "framings",
+    type=click.Choice(list(FRAMINGS)),
+    multiple=True,
+    help="PATHs are no segments, but that; once for all of them, or once for each.",
 )
 
 

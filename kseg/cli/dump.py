@@ -56,7 +56,8 @@ def _time(context: click.Context, parameter: click.Parameter, text: str | None) 
 
 @click.command()
 @common.paths
-@click.option("--shallow/--deep", default=True, help="One row an entry (the default), or one row a record.")
+@click.option("--shallow/--deep", default=None, help="One row an entry (the default), or one row a record.")
+@common.framings
 @common.output_format(DUMP_FORMATS)
 @common.output
 @click.option("--offsets", metavar="A:B", callback=_offsets, help="Offsets A <= offset < B; either may be left out.")
@@ -72,7 +73,7 @@ def _time(context: click.Context, parameter: click.Parameter, text: str | None) 
 @common.no_crc
 @common.max_rate
 @common.spark
-def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | None, **options: Any) -> int:
+def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output: str | None, **options: Any) -> int:
     """Show what is in segments: entries, or with --deep their records; and in the files beside them.
 
     A folder stands for the segments in it; an index, a snapshot or a checkpoint is shown where it is named itself.
@@ -82,9 +83,14 @@ def dump(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | 
     from kseg.files.storage import find_segments, refuse_as_output
     from kseg.output.side import refuse_for_side_files, write_mixed
 
-    if options["key"] is not None and shallow:
-        raise UsageError("--key looks into records: it needs --deep")
     keep, met = _filter(options), _Met()
+    if options["framings"]:
+        from kseg.cli.framed import show_framed
+
+        return show_framed(paths, shallow, (output, format_name), options, keep, met)
+    shallow = shallow is not False
+    if keep.key is not None and shallow:
+        raise UsageError("--key looks into records: it needs --deep")
 
     files = list(met.attempt(chain.from_iterable(map(find_segments, paths))))
     refuse_as_output(output, [*paths, *(file.path for file in files)])

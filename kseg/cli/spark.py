@@ -82,6 +82,7 @@ class Met(Protocol):
 
     file: str
     rows: bool
+    failed: bool
 
     def __call__(self, finding: Finding) -> None: ...
     def attempt(self, rows: Iterator[Any]) -> Iterator[Any]: ...

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _PASSED_OVER_SHOWN = 8
 
 # What no settings file says.
-_OF_ONE_RUN = {"paths", "output", "inventory", "state"}
+_OF_ONE_RUN = {"paths", "output", "inventory", "state", "framings"}
 _FAIL_ON = click.Choice(["error", "warning", "info", "never"])
 
 
@@ -34,6 +34,7 @@ _FAIL_ON = click.Choice(["error", "warning", "info", "never"])
 @click.option(
     "--deep/--shallow", default=True, help="Open every entry (the default), or look at headers and CRCs only."
 )
+@common.framings
 @common.output_format(REPORT_FORMATS)
 @common.output
 @common.no_crc
@@ -63,6 +64,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     from kseg.cli.progress import shown
     from kseg.cli.spark import spark_pool
     from kseg.files.storage import refuse_as_output, total_size
+    from kseg.frames.framings import framed_files
     from kseg.validation.parallel import cores, validate_files
     from kseg.validation.validate import FileResult, Progress, Settings, Summary, no_progress
 
@@ -78,6 +80,8 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     inventory = options["inventory"]
     if inventory is not None and not (options["spark"] and settings.deep):
         raise UsageError("--inventory needs --spark, and --deep")
+    if options["framings"] and (inventory is not None or options["state"] is not None):
+        raise UsageError("--as goes with neither --inventory nor --state")
     for target in (inventory, options["state"]):
         if target is not None:
             from kseg.files.folders import refuse_overlap
@@ -89,7 +93,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     fail_on = None if options["fail_on"] == "never" else parse_severity(options["fail_on"])
     total = Summary()
     vanished = 0
-    files, failed = _files(paths)
+    files, failed = (framed_files(paths, options["framings"]), False) if options["framings"] else _files(paths)
     refuse_as_output(output, [*paths, *(file.path for file in files)])
 
     def results(progress: Progress) -> Iterator[FileResult]:

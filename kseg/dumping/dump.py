@@ -19,6 +19,7 @@ from kseg.format.log_format import CODEC_MASK, CONTROL, LOG_APPEND_TIME
 from kseg.log.chunk import Chunk
 from kseg.log.deep_iteration import DeepIterator
 from kseg.log.records import Record, RecordBatch, record_batch
+from kseg.log.rows import Row
 from kseg.log.segment import SegmentReader, Window
 
 
@@ -146,6 +147,15 @@ class SideEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Framed:
+    """A row of a file that is no log, its bytes as they are."""
+
+    file: str
+    row: Row
+    side: ClassVar[None] = None
+
+
+@dataclass(frozen=True, slots=True)
 class NoEntries:
     """Stands where a file beside the log has not one."""
 
@@ -177,13 +187,20 @@ def dump_segment(
     source = open_source(path) if end is None else open_range(path, start, end)
     with SegmentReader(source, report=report, verify_crc=verify_crc) as reader:
         yield Beginning(path, reader.name_offset)
-        opener = DeepIterator(report)
-        for window in reader.windows():
-            if not deep:
-                yield from _shallow(path, window, wanted)
-                continue
-            for chunk in opener.chunks(window):
-                yield from _deep(path, chunk, wanted, headings)
+        yield from dump_reader(path, reader, report, wanted, deep=deep, headings=headings)
+
+
+def dump_reader(
+    path: str, reader: SegmentReader, report: Report, wanted: Filter, *, deep: bool, headings: bool
+) -> Iterator[Entry | Run]:
+    """What ``dump_segment`` has behind the Beginning. Raises UnreadableError and NotASegmentError."""
+    opener = DeepIterator(report)
+    for window in reader.windows():
+        if not deep:
+            yield from _shallow(path, window, wanted)
+            continue
+        for chunk in opener.chunks(window):
+            yield from _deep(path, chunk, wanted, headings)
 
 
 def dump_side_file(
@@ -224,7 +241,7 @@ def _deep(path: str, chunk: Chunk, wanted: Filter, headings: bool) -> Iterator[E
             yield Run(path, chunk, row, kept)
 
 
-Item = Beginning | Entry | Run | SideEntry | NoEntries
+Item = Beginning | Entry | Run | SideEntry | NoEntries | Framed
 
 
 def limited(rows: Iterable[Item], limit: int | None) -> Iterator[Item]:
@@ -239,7 +256,7 @@ def limited(rows: Iterable[Item], limit: int | None) -> Iterator[Item]:
         if isinstance(row, Run):
             row = replace(row, kept=row.kept[:left])
             left -= len(row.kept)
-        elif isinstance(row, SideEntry) or (isinstance(row, Entry) and not row.heading):
+        elif isinstance(row, (SideEntry, Framed)) or (isinstance(row, Entry) and not row.heading):
             left -= 1
         yield row
         if not left:

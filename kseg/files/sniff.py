@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from kseg.format import wide_message
+
 _SIGNATURES = (
     (b"\x1f\x8b", "a gzip file: unpack it first, or pipe it in (gunzip -c FILE | kseg … -)"),
     (b"\x28\xb5\x2f\xfd", "a zstd file: unpack it first, or pipe it in (zstd -dc FILE | kseg … -)"),
@@ -27,13 +29,15 @@ _SIDE_FILES = {
 
 
 def what_it_is(name: str, head: bytes) -> str:
-    """One phrase from a file's name and first bytes (a few dozen)."""
+    """One phrase from a file's name and first bytes (a thousand, if there are so many)."""
     for suffix, kind in _SIDE_FILES.items():
         if name.endswith(suffix) or os.path.basename(name).rpartition(".")[0].endswith(suffix):
             return f"{kind} is named by 20 digits"
     for signature, kind in _SIGNATURES:
         if head.startswith(signature):
             return kind
+    if wide_message.is_proved(head, 0, len(head)):
+        return "a tutorial's messages, whose CRC of eight bytes is the value's: `--as wide-crc` reads them"
     if not head.strip(b"\0"):
         return "nothing but zeros"
     if head and all(byte in b"\t\n\r\f\x1b" or 32 <= byte < 127 or byte >= 128 for byte in head):

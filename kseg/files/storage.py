@@ -39,22 +39,23 @@ class Source:
     """Bytes read front to back, with a size taken once at opening (None when it can't be known, as of a pipe).
 
     A live segment grows while it is read: nothing past ``size`` is read until ``refresh`` takes the size anew.
-    ``start`` is the first byte read, 0 unless only a range of the file is wanted; ``size`` is where reading ends.
+    ``start`` is the first byte read, 0 unless only a range of the file is wanted; ``size`` is where reading ends, and
+    ``position`` where it has come to.
     """
 
     def __init__(self, name: str, raw: Any, size: int | None, start: int = 0) -> None:
         self.name = name
         self.size = size
         self.start = start
+        self.position = start
         self._raw = raw
-        self._position = start
         if start:
             raw.seek(start)
 
     def readinto(self, view: memoryview) -> int:
         """Fill the front of ``view``; returns the bytes read, 0 at the end. Raises OSError as the system does."""
         if self.size is not None:
-            view = view[: max(0, self.size - self._position)]
+            view = view[: max(0, self.size - self.position)]
         if not len(view):
             return 0
         try:
@@ -63,7 +64,7 @@ class Source:
             raise
         except Exception as error:  # of a URL's file system
             raise OSError(_reason(error, self.name)) from error
-        self._position += count
+        self.position += count
         pace.pause_for(count)
         return count
 
@@ -247,12 +248,17 @@ class SegmentFile:
 
     ``beside`` are the indexes to be judged with a segment, None where it is judged alone. Of a side file they are ()
     where it is to be judged with its folder.
+
+    ``framing`` names what it is read as (``frames.framings``), None for what its name says; of responses, ``requests`` is
+    the file of what was asked.
     """
 
     path: str
     active: bool = False
     beside: tuple[str, ...] | None = None
     listed: bool = False
+    framing: str | None = None
+    requests: str | None = None
 
 
 def find_segments(path: str) -> Iterator[SegmentFile]:

@@ -115,7 +115,7 @@ SEGMENT_TABLE = (
 _BATCH_NAMES = tuple(column.name for column in BATCH_COLUMNS[2:])
 
 #: A writer of bytes: (text, encoding to note beside it or None).
-Encoder = Callable[[bytes], tuple[str, str | None]]
+Encoder = Callable[[bytes], tuple[Any, str | None]]
 
 
 def _auto(data: bytes) -> tuple[str, str | None]:
@@ -131,6 +131,22 @@ ENCODERS: Mapping[str, Encoder] = {
     "hex": lambda data: (data.hex(), None),
     "base64": lambda data: (base64.b64encode(data).decode(), None),
 }
+
+
+def as_it_is(data: bytes) -> tuple[bytes, None]:
+    """The encoder of a row that keeps its bytes; ``encoded`` writes them later."""
+    return data, None
+
+
+def encoded(row: Row, encode: Encoder) -> Row:
+    """A row with its bytes written."""
+    found: Row = {}
+    for name, value in row.items():
+        if isinstance(value, bytes):
+            _put(found, name, value, encode)
+        else:
+            found[name] = [encoded(header, encode) for header in value] if name == "headers" and value else value
+    return found
 
 
 def batch_row(file: str, batch: RecordBatch) -> Row:

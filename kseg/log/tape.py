@@ -8,6 +8,8 @@ from kseg.findings import Finding, Report
 
 #: How often a file may turn out to have been written to while its tail was looked at, before that is left to its writer.
 WRITES_FOLLOWED = 3
+#: What is kept of a file's beginning, to say what it is if it is no log.
+FIRST_BYTES = 1024
 
 
 class Tape:
@@ -59,7 +61,7 @@ class Tape:
             if self.end >= wanted and self._source.size is None:
                 break
         if not self.first_bytes:
-            self.first_bytes = bytes(self.data[: min(self.end, 64)])
+            self.first_bytes = bytes(self.data[: min(self.end, FIRST_BYTES)])
         return self.end >= wanted
 
     def lacks(self, wanted: int) -> bool:

@@ -34,6 +34,14 @@ SIDE_FORMATS: Mapping[str, str] = {
     "csv": "kseg.output.side:write_csv",
     "text": "kseg.output.side:write_text",
 }
+# Of files that are no log: (items, out, view, columns).
+FRAMED_FORMATS: Mapping[str, str] = {
+    "table": "kseg.output.framed:write_table",
+    "jsonl": "kseg.output.framed:write_jsonl",
+    "csv": "kseg.output.framed:write_csv",
+    "text": "kseg.output.framed:write_text",
+    "parquet": "kseg.output.framed:write_parquet",
+}
 REPORT_FORMATS: Mapping[str, str] = {
     "table": "kseg.output.report:write_table",
     "jsonl": "kseg.output.report:write_jsonl",

@@ -213,7 +213,7 @@ def _through(
     waiting: deque[_HandedOut] = deque()
     for file, size in zip(files, sizes, strict=True):
         stamps = stamps_of(file)
-        starts = [0] if size is None else range_starts(file.path, size, range_jobs)
+        starts = [0] if size is None or file.framing else range_starts(file.path, size, range_jobs)
         if len(starts) == 1:
             futures = [pool.submit(validate_segment, file, settings)]
         else:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from kseg.errors import KsegError, VanishedError
+from kseg.errors import KsegError, NotASegmentError, VanishedError
 from kseg.files.storage import SegmentFile, Source, base_offset_of, is_snapshot, open_source
-from kseg.findings import RULES, Finding, Policy, Severity, Verdict
+from kseg.findings import RULES, Finding, Policy, Report, Severity, Verdict
 from kseg.format.log_format import DEFAULT_MAX_MESSAGE_BYTES
 from kseg.log.chunk import Chunk
 from kseg.log.deep_iteration import DeepIterator
@@ -21,6 +21,7 @@ from kseg.validation.record_checks import RECORD_CHECKS, check_wrapper_order
 
 if TYPE_CHECKING:
     from kseg.beside.side_files import Recognised
+    from kseg.frames.parts import RecordSet
     from kseg.validation.segment_watch import SegmentFacts
 
 #: How often a file that changes while it is read is looked at again because something seems wrong with it.
@@ -144,8 +145,7 @@ class FileResult:
 class Tally:
     """A report that weighs findings of one file, counts them and keeps the first few of each rule."""
 
-    def __init__(self, file: str, policy: Policy, limit: int) -> None:
-        side = _side_file(file) is not None
+    def __init__(self, file: str, policy: Policy, limit: int, *, side: bool = False) -> None:
         self.summary = Summary(files=int(not side), side_files=int(side))
         self.verdicts: list[Verdict] = []
         self._file = file
@@ -215,7 +215,9 @@ def _validate_once(file: SegmentFile, settings: Settings, progress: Progress, wa
     together = None
     try:
         with open_source(file.path) as source:
-            if known := _side_file(file.path):
+            if file.framing:
+                _check_parts(source, file, settings, tally, progress)
+            elif known := _side_file(file.path):
                 _walk_side_file(source, known, tally, progress)
             else:
                 if file.beside is not None and base_offset_of(file.path) is not None:
@@ -270,9 +272,46 @@ def _walk_side_file(source: Source, known: Recognised, tally: Tally, progress: P
     progress(source.size or 0)
 
 
+def _check_parts(source: Source, file: SegmentFile, settings: Settings, tally: Tally, progress: Progress) -> None:
+    """Every check over a file that is no segment but has records in it, by its framing."""
+    from kseg.frames.framings import framing
+    from kseg.frames.parts import LOSING, Reading, RecordSet
+
+    assert file.framing
+    summary, done = tally.summary, 0
+
+    def report(finding: Finding) -> None:
+        summary.lost_bytes += finding.facts["bytes"] if finding.rule in LOSING else 0
+        tally(finding)
+
+    for part in framing(file.framing).walk(source, report, Reading(settings.verify_crc, file.requests)):
+        if isinstance(part, RecordSet):
+            _check_record_set(part, new_tally(file, settings), settings, tally)
+        elif part["kind"] == "record":
+            summary.batches += 1
+            summary.records += 1
+        progress(source.position - done)
+        done = source.position
+    progress(source.position - done)
+    summary.files, summary.bytes, summary.unchecked = 1, source.position, int(not settings.verify_crc)
+
+
+def _check_record_set(part: RecordSet, own: Tally, settings: Settings, tally: Tally) -> None:
+    report = part.judge(own)
+    try:
+        run_checks(part.source, settings, own, report=report)
+    except NotASegmentError:
+        if not part.place:
+            raise
+        report(part.not_one_entry)
+    own.summary.lost_bytes -= report.partial
+    tally.absorb(own.result())
+
+
 def new_tally(file: SegmentFile, settings: Settings) -> Tally:
     """An empty tally under the policy for that file."""
-    return Tally(file.path, policy_for(file, settings), settings.max_per_rule)
+    side = file.framing is None and _side_file(file.path) is not None
+    return Tally(file.path, policy_for(file, settings), settings.max_per_rule, side=side)
 
 
 def run_checks(
@@ -282,12 +321,14 @@ def run_checks(
     progress: Progress = no_progress,
     watch: Watch = _look_away,
     together: Together | None = None,
+    report: Report | None = None,
 ) -> History:
-    """Every check over one source, into ``tally``. Raises KsegError where nothing can be read."""
-    reader = SegmentReader(source, report=tally, verify_crc=settings.verify_crc)
+    """Every check over one source, into ``tally`` by way of ``report``. Raises KsegError where nothing can be read."""
+    report = report or tally
+    reader = SegmentReader(source, report=report, verify_crc=settings.verify_crc)
     limits = limits_of(source.name, settings)
     history = History()
-    opener = DeepIterator(tally)
+    opener = DeepIterator(report)
     ends = None
     if settings.deep and is_snapshot(source.name):
         from kseg.beside.kraft_snapshot import SnapshotEnds
@@ -300,13 +341,13 @@ def run_checks(
     for window in reader.windows():
         summary.batches += window.batches.count
         for check in BATCH_CHECKS:
-            check(window.batches, limits, history, tally)
+            check(window.batches, limits, history, report)
         if settings.deep:
             for chunk in opener.chunks(window):
                 summary.records += chunk.records.count
                 for record_check in RECORD_CHECKS:
-                    record_check(chunk, limits, tally)
-                check_wrapper_order(chunk, history, tally)
+                    record_check(chunk, limits, report)
+                check_wrapper_order(chunk, history, report)
                 if ends:
                     ends.take(chunk)
                 watch(chunk)
@@ -315,7 +356,7 @@ def run_checks(
         progress(reader.position - done)
         done = reader.position
     if ends:
-        ends.judge(reader.position, tally)
+        ends.judge(reader.position, report)
     progress(reader.position - done)
     summary.bytes = reader.position - source.start
     summary.lost_bytes = reader.lost_bytes
@@ -341,4 +382,7 @@ def policy_for(file: SegmentFile, settings: Settings) -> Policy:
     if file.active:
         # A broker may be writing there this moment.
         defaults["truncated-tail"] = Severity.WARNING
+    if file.framing:
+        # What a producer sends has no offsets yet, and librdkafka gives each message of old versions 0.
+        defaults["non-monotonic-offset"] = Severity.WARNING
     return settings.policy.with_defaults(defaults)

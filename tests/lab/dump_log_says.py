@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from tests.lab.oracle import VERSION, run_java
-from tests.make_findings import FINDINGS
+from tests.make_findings import FINDINGS, settings_of
 
 SAID = FINDINGS.parent / "kafka-dump-log.jsonl"
 PROGRAM = Path(__file__).with_name("PeerOracle.java")
@@ -33,7 +33,9 @@ def rows() -> list[dict[str, object]]:
         copies = Path(temporary) / "findings"
         shutil.copytree(FINDINGS, copies)
         runs = {
-            ",".join(map(str, _files(folder))): folder.name for folder in sorted(copies.iterdir()) if folder.is_dir()
+            ",".join(map(str, _files(folder))): folder.name
+            for folder in sorted(copies.iterdir())
+            if folder.is_dir() and "framing" not in settings_of(folder)  # it knows nothing but logs
         }
         printed = run_java(VERSION, str(PROGRAM), list(runs))
         answers = [line.split("\t") for line in printed.splitlines()]

@@ -1,0 +1,64 @@
+"""``kseg dump --as``: files that are no log, told by name what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kseg.cli.messages import FAILED
+from kseg.dumping.dump import Entry, Filter, Framed, Run, limited
+from kseg.dumping.framed import dump_framed
+from kseg.errors import UsageError
+from kseg.files.storage import SegmentFile, refuse_as_output
+from kseg.frames.framings import framed_files, framing
+from kseg.output.formats import DUMP_FORMATS, FRAMED_FORMATS, View, destination, writer
+
+if TYPE_CHECKING:
+    from kseg.cli.spark import Met
+
+
+def show_framed(
+    paths: tuple[str, ...],
+    shallow: bool | None,
+    result: tuple[str | None, str],
+    options: Mapping[str, Any],
+    keep: Filter,
+    met: Met,
+) -> int:
+    """Dump files by their framings into ``result``, a path and a format; returns the exit code. Raises UsageError."""
+    output, name = result
+    if options["spark"] is not None or options["follow"]:
+        raise UsageError("--as goes with neither --spark nor --follow")
+    refuse_as_output(output, paths)
+    files = framed_files(paths, options["framings"])
+    columns = {framing(str(file.framing)).columns: None for file in files}
+    if len(columns) > 1:
+        raise UsageError("what has other rows is shown by itself: give one --as")
+    (own,) = columns
+    formats = FRAMED_FORMATS if own else DUMP_FORMATS
+    if name not in formats:
+        raise UsageError(f"--format {name} is for segments and message sets")
+    if own and keep != Filter():
+        raise UsageError("--offsets and its like choose from segments and message sets")
+    # What is a row by itself is shown whole, unless asked otherwise; a message set as a segment is.
+    deep = bool(own) if shallow is None else not shallow
+    if keep.key is not None and not deep:
+        raise UsageError("--key looks into records: it needs --deep")
+
+    def show(file: SegmentFile) -> Iterator[Any]:
+        met.file = file.path
+        dumped = dump_framed(file, met, keep, deep=deep, headings=name == "text", verify_crc=not options["no_crc"])
+        for item in met.attempt(dumped):
+            met.rows |= isinstance(item, (Entry, Run, Framed))
+            yield item
+
+    with destination(output) as out:
+        view = View(deep=deep, encoding=options["encoding"], terminal=out.isatty())
+        shown = limited(chain.from_iterable(map(show, files)), options["limit"])
+        writer(formats, name)(shown, out, view, *([own] if own else []))
+        if met.failed and not met.rows:
+            raise click.exceptions.Exit(FAILED)  # within, so that an older result stays in its place
+    return met.exit_code()

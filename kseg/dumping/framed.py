@@ -1,0 +1,54 @@
+"""``kseg dump --as``: the rows of files that are no log, and those of the record sets in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kseg.dumping.dump import Beginning, Entry, Filter, Framed, Item, Run, dump_reader
+from kseg.errors import NotASegmentError
+from kseg.files.storage import SegmentFile, open_source
+from kseg.findings import Report
+from kseg.frames.framings import framing
+from kseg.frames.parts import Reading, RecordSet
+from kseg.log.rows import BATCH_COLUMNS, Row, as_it_is, batch_row, record_row
+from kseg.log.segment import SegmentReader
+
+
+def dump_framed(
+    file: SegmentFile, report: Report, keep: Filter, *, deep: bool, headings: bool, verify_crc: bool
+) -> Iterator[Item]:
+    """The rows of one file, by its framing, a Beginning first. Raises UnreadableError and NotASegmentError.
+
+    Record sets of a place of their own are rows that say so; those without are as a segment's.
+    """
+    assert file.framing
+    with open_source(file.path) as source:
+        yield Beginning(file.path, None)
+        for part in framing(file.framing).walk(source, report, Reading(verify_crc, file.requests)):
+            if not isinstance(part, RecordSet):
+                yield Framed(file.path, part if deep or part["kind"] != "record" else _as_entry(part))
+                continue
+            judged = part.judge(report)
+            reader = SegmentReader(part.source, report=judged, verify_crc=verify_crc)
+            try:
+                for item in dump_reader(file.path, reader, judged, keep, deep=deep, headings=headings):
+                    yield from _placed(item, part.place)
+            except NotASegmentError:
+                if not part.place:
+                    raise
+                judged(part.not_one_entry)
+
+
+def _placed(item: Entry | Run, place: Row) -> Iterator[Item]:
+    if not place:
+        yield item
+    elif isinstance(item, Entry):
+        yield Framed(item.file, {**batch_row(item.file, item.batch), **place})
+    else:
+        for record in item.records():
+            yield Framed(item.file, {**record_row(item.file, record, as_it_is), **place})
+
+
+def _as_entry(message: Row) -> Row:
+    """A record that is an entry, without what is in it."""
+    return {**{column.name: message.get(column.name) for column in BATCH_COLUMNS}, "kind": "batch"}

@@ -1,0 +1,41 @@
+"""``--as NAME``: what else than a log bytes can be, and the files that are to be read so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kseg.files.storage import SegmentFile
+    from kseg.frames.parts import Framing
+
+# name -> "module:value" of its Framing, imported when it is asked for.
+FRAMINGS: Mapping[str, str] = {
+    "message-set": "kseg.frames.parts:MESSAGE_SET",
+    "wide-crc": "kseg.frames.wide_crc:WIDE_CRC",
+}
+
+
+def framing(name: str) -> Framing:
+    """What files of one of FRAMINGS hold, and their reader."""
+    module, _, value = FRAMINGS[name].partition(":")
+    found: Framing = getattr(import_module(module), value)
+    return found
+
+
+def framed_files(paths: Sequence[str], names: Sequence[str]) -> list[SegmentFile]:
+    """The paths, each as what it is said to be: one name for all of them, or one for each, in their order.
+
+    Raises UsageError.
+    """
+    from kseg.errors import UsageError
+    from kseg.files.storage import SegmentFile, is_folder
+
+    if len(names) not in (1, len(paths)):
+        raise UsageError(f"--as stands once for all PATHs, or once for each of them: {len(names)} for {len(paths)}")
+    for path in paths:
+        if is_folder(path):
+            raise UsageError(f"{path} is a folder: --as takes files")
+    each = list(names) * len(paths) if len(names) == 1 else names
+    return [SegmentFile(path, framing=name) for path, name in zip(paths, each, strict=True)]

@@ -1,0 +1,93 @@
+"""What ``kseg dump --as`` writes of files that are no log: a writer for each format, over rows of several kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, TextIO
+
+from kseg.dumping.dump import Framed, Item
+from kseg.dumping.record_lines import to_json
+from kseg.errors import UsageError
+from kseg.escapes import escape_controls
+from kseg.log.rows import ENCODERS, Column, Row, encoded
+from kseg.output import arrow_rows
+from kseg.output.dump import cell, csv_cell, pages
+from kseg.output.formats import View, console
+
+Items = Iterable[Item]
+Columns = Sequence[Column]
+
+# A decoded body, or a value, may be longer than any terminal is wide.
+_WIDEST = 48
+_NUMBERS = ("int", "int32", "ms")
+
+
+def _rows(dumped: Items, view: View) -> Iterator[Row]:
+    encode = ENCODERS[view.encoding]
+    return (encoded(item.row, encode) for item in dumped if isinstance(item, Framed))
+
+
+def write_jsonl(dumped: Items, out: TextIO, view: View, columns: Columns) -> None:
+    for row in _rows(dumped, view):
+        out.write(to_json(row) + "\n")
+
+
+def write_csv(dumped: Items, out: TextIO, view: View, columns: Columns) -> None:
+    names = []
+    for column in columns:
+        names += [column.name, f"{column.name}_encoding"] if column.type == "bytes" else [column.name]
+    out.write(",".join(names) + "\n")
+    for row in _rows(dumped, view):
+        out.write(",".join(csv_cell(row.get(name), view) for name in names) + "\n")
+
+
+def write_text(dumped: Items, out: TextIO, view: View, columns: Columns) -> None:
+    """As kafka-dump-log writes an index: what there is, with its name, a row a line."""
+    for row in _rows(dumped, view):
+        told = (f" {name}: {_text(value)}" for name, value in row.items() if name != "kind" and value not in (None, []))
+        line = row["kind"] + "".join(told)
+        out.write((escape_controls(line) if view.terminal else line) + "\n")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else to_json(value)
+
+
+def write_table(dumped: Items, out: TextIO, view: View, columns: Columns) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    shown_on = console(out)
+    for page in pages(_rows(dumped, view)):
+        shown = [column for column in columns[2:] if any(row.get(column.name) not in (None, []) for row in page)]
+        kinds = {row["kind"] for row in page}
+        if len(kinds) > 1:
+            shown.insert(0, columns[0])
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for column in shown:
+            number = column.type in _NUMBERS
+            table.add_column(
+                column.name, justify="right" if number else "left", no_wrap=True, max_width=None if number else _WIDEST
+            )
+        for row in page:
+            values = (row.get(column.name) for column in shown)
+            table.add_row(*(Text("" if value is None else cell(value)) for value in values))
+        shown_on.print(Text(cell(page[0]["file"])), table)
+
+
+def write_parquet(dumped: Items, out: TextIO, view: View, columns: Columns) -> None:
+    """Bytes are bytes there. Raises UsageError for a terminal, and where pyarrow is missing."""
+    if view.terminal:
+        raise UsageError("parquet is no text: give -o FILE, or send stdout to a file or a pipe")
+    arrow_rows.arrow()
+    from pyarrow.parquet import ParquetWriter
+
+    widened = arrow_rows.widened(columns)
+    found = (item.row for item in dumped if isinstance(item, Framed))
+    raw: Any = out.buffer
+    with ParquetWriter(raw, arrow_rows.schema(widened)) as writer:
+        while group := list(islice(found, arrow_rows.BATCH_ROWS)):
+            writer.write_batch(arrow_rows.from_rows(widened, group))
+    raw.flush()

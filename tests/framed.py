@@ -1,0 +1,54 @@
+"""Files that are no log, made: a tutorial's message, and its like with each of its fields damaged."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from collections.abc import Mapping
+
+
+def message(
+    key: bytes | None,
+    value: bytes | None,
+    *,
+    magic: int = 0,
+    attributes: int = 0,
+    crc: int | None = None,
+    key_length: int | None = None,
+    value_length: int | None = None,
+) -> bytes:
+    """One message, as the tutorial draws it: by the fields of the issue, not by kseg's own layout."""
+    fields = [
+        struct.pack(">q", zlib.crc32(value or b"") if crc is None else crc),
+        struct.pack(">bb", magic, attributes),
+    ]
+    for data, length in ((key, key_length), (value, value_length)):
+        size = -1 if data is None else len(data)
+        fields += [struct.pack(">i", size if length is None else length), data or b""]
+    return b"".join(fields)
+
+
+#: The tutorial's own: the gzip bit is set, though nothing is compressed.
+EXAMPLE = message(b"first", b"this is the first message", attributes=1)
+PLAIN = message(b"first", b"this is the first message")
+SECOND = message(None, b"the second has no key", magic=1)
+THIRD = message(b"third", None)
+
+#: name -> (the framing, the bytes); fixtures/framed/NAME holds what kseg says of them.
+FRAMED: Mapping[str, tuple[str, bytes]] = {
+    "example": ("wide-crc", EXAMPLE),
+    "several": ("wide-crc", PLAIN + SECOND + THIRD),
+    "gzip": ("wide-crc", message(b"zipped", gzip.compress(b"this is compressed", mtime=0), attributes=1) + SECOND),
+    "wrong-crc": ("wide-crc", message(b"first", b"this is the first message", crc=4252115573) + SECOND),
+    "negative-crc": ("wide-crc", message(b"first", b"this is the first message", crc=-1) + SECOND),
+    "truncated": ("wide-crc", PLAIN + SECOND[:-5]),
+    "truncated-header": ("wide-crc", PLAIN + SECOND[:11]),
+    "key-length": ("wide-crc", message(b"first", b"this is the first message", key_length=-2) + SECOND + THIRD),
+    "value-length": ("wide-crc", PLAIN + message(b"lies", b"in its length", value_length=0x7FFFFFFF) + SECOND),
+    "length-past-the-end": ("wide-crc", PLAIN + message(b"lies", b"in its length", value_length=2000) + SECOND),
+    "magic": ("wide-crc", message(b"first", b"this is the first message", magic=2) + SECOND),
+    "attributes": ("wide-crc", message(b"first", b"this is the first message", attributes=0x48) + SECOND),
+    "codec": ("wide-crc", message(b"first", b"this is the first message", attributes=7) + SECOND),
+    "torn-gzip": ("wide-crc", message(b"zipped", gzip.compress(b"this is compressed", mtime=0)[:-9], attributes=1)),
+}

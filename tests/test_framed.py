@@ -1,0 +1,163 @@
+"""Files that are no log, read as what they are said to be: every row, and every finding with its place."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kseg.cli.main import main
+from kseg.files.storage import SegmentFile
+from kseg.validation.validate import Settings, validate_segment
+from tests import framed, make_findings
+from tests.framed import EXAMPLE, FRAMED, PLAIN, SECOND, THIRD
+
+FOLDER = Path(__file__).parents[1] / "fixtures" / "framed"
+SEGMENT = make_findings.SEGMENTS / "4.3.0-v2-none" / make_findings.FIRST
+
+
+def kseg(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def rows(*arguments: str | Path) -> list[dict[str, Any]]:
+    done = kseg(*arguments, "--format", "jsonl")
+    assert done.exit_code in (0, 1), done.output
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_the_example_is_the_tutorials() -> None:
+    """48 bytes, of which 18 are the header, and the CRC that the tutorial prints."""
+    assert len(EXAMPLE) == 48
+    assert len(EXAMPLE) - len(b"first" + b"this is the first message") == 18
+    assert int.from_bytes(EXAMPLE[:8], "big") == 4252115574
+
+
+@pytest.mark.parametrize("name", FRAMED)
+def test_findings_are_exact(name: str) -> None:
+    """The fixtures are what the table makes, and each is judged as it was looked at by hand."""
+    framing, data = FRAMED[name]
+    path = FOLDER / name / "data"
+    assert path.read_bytes() == data
+    expected = [json.loads(line) for line in (path.parent / "expect.jsonl").read_text(encoding="utf-8").splitlines()]
+    found = make_findings.findings(path, {"framing": framing})
+    assert [json.loads(json.dumps(row)) for row in found] == expected
+
+
+def test_messages_are_rows_with_all_that_they_have() -> None:
+    (row,) = rows("dump", "--as", "wide-crc", FOLDER / "example" / "data")
+    wanted = {
+        "kind": "record", "position": 0, "size": 48, "key": "first", "value": "this is the first message", "magic": 0,
+        "compression": "gzip", "crc": 4252115574, "crc_valid": True, "offset": None, "headers": [],
+    }  # fmt: skip
+    assert {name: row[name] for name in wanted} == wanted
+    (entry,) = rows("dump", "--as", "wide-crc", "--shallow", FOLDER / "example" / "data")
+    assert (entry["kind"], entry["size"], entry["crc"]) == ("batch", 48, 4252115574)
+    several = rows("dump", "--as", "wide-crc", FOLDER / "several" / "data")
+    assert [(row["key"], row["value"]) for row in several] == [
+        ("first", "this is the first message"), (None, "the second has no key"), ("third", None),
+    ]  # fmt: skip
+    assert rows("dump", "--as", "wide-crc", FOLDER / "gzip" / "data")[0]["value"] == "this is compressed"
+
+
+def test_reading_goes_on_behind_damage() -> None:
+    """A length that lies costs its message, and not those behind it."""
+    for name, keys in (("key-length", [None, "third"]), ("value-length", ["first", None]), ("magic", ["first", None])):
+        done = kseg("dump", "--as", "wide-crc", "--format", "jsonl", FOLDER / name / "data")
+        assert done.exit_code == 1
+        assert [json.loads(line)["key"] for line in done.stdout.splitlines()] == keys
+
+
+@pytest.mark.parametrize("format_name", ["table", "csv", "text", "parquet"])
+def test_every_format_has_the_message(format_name: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = kseg("dump", "--as", "wide-crc", "--format", format_name, "-o", out, FOLDER / "example" / "data")
+    assert done.exit_code == 0, done.output
+    if format_name == "parquet":
+        import pyarrow.parquet as pq
+
+        (row,) = pq.read_table(out).to_pylist()
+        assert (row["key"], row["value"], row["crc"]) == (b"first", b"this is the first message", 4252115574)
+    else:
+        text = out.read_text(encoding="utf-8")
+        assert "this is the first message" in text
+        assert "4252115574" in text
+
+
+def test_a_file_that_fails_as_a_segment_is_recognised(tmp_path: Path) -> None:
+    """By the CRC of its first message, under whatever name it goes; a segment is not taken for one."""
+    path = tmp_path / make_findings.FIRST
+    for data in (EXAMPLE, SECOND + PLAIN, framed.message(b"long", b"x" * 900)):
+        path.write_bytes(data)
+        for verb in ("dump", "validate"):
+            done = kseg(verb, path)
+            assert done.exit_code == 2, done.output
+            assert "--as wide-crc" in done.stderr
+    path.write_bytes(bytes(100))
+    assert "wide-crc" not in kseg("validate", path).output
+
+
+def test_a_message_set_is_read_as_a_segment_is(tmp_path: Path) -> None:
+    """The same rows; a last entry in part is told, and is no damage; the name says nothing about offsets."""
+    path = tmp_path / f"{7:020}.log"
+    data = SEGMENT.read_bytes()
+    path.write_bytes(data)
+    for depth in ("--shallow", "--deep"):
+        plain = rows("dump", depth, SEGMENT)
+        assert [{**row, "file": str(SEGMENT)} for row in rows("dump", "--as", "message-set", depth, path)] == plain
+    path.write_bytes(data[:-100])
+    done = kseg("validate", "--as", "message-set", "--format", "jsonl", path)
+    finding, summary = map(json.loads, done.stdout.splitlines())
+    assert (finding["rule"], finding["severity"]) == ("partial-entry", "info")
+    assert (done.exit_code, summary["verdict"], summary["lost_bytes"]) == (0, "sound", 0)
+    shown = kseg("dump", "--as", "message-set", path)
+    assert shown.exit_code == 0
+    assert "partial-entry" in shown.stderr
+    assert kseg("validate", path).exit_code == 1
+
+
+def test_what_cannot_be_is_said_in_a_line(tmp_path: Path) -> None:
+    example = FOLDER / "example" / "data"
+    for arguments, said in (
+        (("dump", "--as", "wide-crc", tmp_path), "is a folder"),
+        (("dump", "--as", "wide-crc", "--as", "wide-crc", example), "once for each"),
+        (("dump", "--as", "wide-crc", "--as", "message-set", example, example), "one --as"),
+        (("dump", "--as", "wide-crc", "--format", "hex", example), "--format hex"),
+        (("dump", "--as", "wide-crc", "--key", "first", example), "--offsets"),
+        (("dump", "--as", "wide-crc", "--follow", example), "--follow"),
+        (("dump", "--as", "message-set", "--key", "first", example), "--deep"),
+        (("validate", "--as", "wide-crc", "--state", tmp_path / "s", example), "--state"),
+        (("validate", "--as", "wide-crc", tmp_path / "nothing"), "No such file"),
+        (("dump", "--as", "message-set", example), "wide-crc"),
+    ):
+        done = kseg(*arguments)
+        assert (done.exit_code, said in done.stderr) == (2, True), (arguments, done.output)
+
+
+def test_standard_input_is_read_too() -> None:
+    command = [sys.executable, "-m", "kseg", "dump", "--as", "wide-crc", "--format", "jsonl", "-"]
+    done = subprocess.run(command, input=PLAIN + THIRD, capture_output=True, check=True)
+    assert [json.loads(line)["key"] for line in done.stdout.splitlines()] == ["first", "third"]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_any_bytes_end_in_findings(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Flips, cuts and noise: never an exception, and what is lost and what is read make up the file."""
+    _, sound = FRAMED[data.draw(st.sampled_from(sorted(FRAMED)))]
+    raw = bytearray(sound * 2)
+    for at in data.draw(st.lists(st.integers(0, len(raw) - 1), max_size=3)):
+        raw[at] ^= 0xFF
+    raw[data.draw(st.integers(0, len(raw))) :] = data.draw(st.binary(max_size=40))
+    path = tmp_path_factory.getbasetemp() / "fuzzed"
+    path.write_bytes(raw)
+    result = validate_segment(SegmentFile(str(path), framing="wide-crc"), Settings())
+    assert result.unread is None
+    assert result.summary.bytes == len(raw)
