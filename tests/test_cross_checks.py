@@ -98,6 +98,19 @@ def test_an_entry_is_judged_by_what_a_look_up_needs(
     assert rules(folder) == ({path.name: [expected]} if expected else {})
 
 
+def test_a_name_of_more_than_64_bits_is_a_wrong_name(tmp_path: Path) -> None:
+    """Twenty nines: Kafka's offsets end at 9223372036854775807, and a sum past that must not end the run."""
+    folder = copied(TRANSACTIONS.name, tmp_path)
+    for path in sorted(folder.iterdir()):
+        if path.stem != f"{17:020}":
+            path.unlink()
+        else:
+            path.rename(path.with_stem("9" * 20))
+    found = rules(folder)
+    assert found["9" * 20 + ".log"] == ["file-name-mismatch"]
+    assert {Path(name).suffix for name in found} == {".log", ".index", ".timeindex", ".txnindex", ".snapshot"}
+
+
 def test_an_abort_that_no_index_tells_of_is_said_of_the_log(tmp_path: Path) -> None:
     """The broker deletes empty indexes: without one it takes it that nothing was aborted."""
     folder = copied(TRANSACTIONS.name, tmp_path)

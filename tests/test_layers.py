@@ -22,7 +22,7 @@ HOUSE = {
     "files": "pace sniff storage safe_output folders",
     "log": "records rows heads tape search resync segment chunk deep_iteration markers",
     "beside": (
-        "side_reading indexes producer_snapshot txn_index index_files checkpoint_files metadata_files "
+        "side_reading indexes index_columns producer_snapshot txn_index index_files checkpoint_files metadata_files "
         "side_files kraft_snapshot"
     ),
     "frames": "framings parts wide_crc",

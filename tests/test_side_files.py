@@ -158,6 +158,32 @@ def test_a_walk_over_a_large_index_goes_block_by_block() -> None:
     assert found == []
 
 
+_TIMES = st.integers(-(2**63), 2**63 - 1)
+_WORDS = st.integers(-(2**31), 2**31 - 1)
+
+
+@given(st.lists(st.tuples(_TIMES, _WORDS, _WORDS), max_size=40), st.integers(0, 2**62), st.integers(1, 6))
+def test_runs_of_entries_say_what_each_entry_says(rows: list[tuple[int, int, int]], base: int, times: int) -> None:
+    """Columns are filled and checked by compiled loops over words: all 64 bits and each entry's order come out right."""
+    rows = [row for row in rows for _ in range(times)]
+    for suffix, layout, pairs, step in (
+        (".index", OFFSET_ENTRY, [(a, b) for _, a, b in rows], 1),
+        (".timeindex", TIME_ENTRY, [(time, a) for time, a, _ in rows], 0),
+    ):
+        while pairs and not any(pairs[-1]):
+            pairs.pop()
+        entries, found = walked(f"{base:020}{suffix}", b"".join(layout.pack(*pair) for pair in pairs))
+        shift = (base, 0) if suffix == ".index" else (0, base)
+        assert [tuple(entry) for _, entry in entries] == [(a + shift[0], b + shift[1]) for a, b in pairs]
+        before = (-1, -step)
+        broken = []
+        for at, pair in enumerate(pairs):
+            if min(pair) < 0 or pair[0] <= before[0] or pair[1] - before[1] < step:
+                broken.append(at * layout.size)
+            before = pair
+        assert [finding.position for finding in found] == broken
+
+
 def rules(path: Path | str, data: bytes) -> list[str]:
     return [finding.rule for finding in walked(path, data)[1]]
 

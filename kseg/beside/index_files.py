@@ -1,51 +1,105 @@
-"""Walk the indexes beside a segment, entry by entry, and say what a look-up in them would stumble over.
+"""Walk the indexes beside a segment, and say what a look-up in them would stumble over.
 
 What is checked is what can be told without the log: ``OffsetIndex``, ``TimeIndex`` and ``TransactionIndex`` of Kafka,
-their ``sanityCheck`` and what their ``append`` refuses. Each function yields (byte of the index, entry).
+their ``sanityCheck`` and what their ``append`` refuses. Each ``walk`` yields (byte of the index, entry), the offset and
+time indexes also run by run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Generic, TypeVar
 
+from kseg.beside.index_columns import Columns, Order, offset_columns, time_columns
 from kseg.beside.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, TimeEntry
-from kseg.beside.side_reading import fixed_entries
+from kseg.beside.side_reading import fixed_entries, fixed_runs
 from kseg.beside.txn_index import ABORTED_TXN, VERSION, AbortedTxn
 from kseg.files.storage import Source
 from kseg.findings import Finding, Report, ignore
 
+_Entry = TypeVar("_Entry", OffsetEntry, TimeEntry)
+
+
+@dataclass(frozen=True, slots=True)
+class Run(Generic[_Entry]):
+    """Entries in a row, the first at byte ``at`` of the index, each of ``size``: the columns of their two fields."""
+
+    at: int
+    size: int
+    columns: Columns
+    make: Callable[[int, int], _Entry]
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def entry(self, row: int) -> tuple[int, _Entry]:
+        """(byte of the index, entry)."""
+        return self.at + row * self.size, self.make(self.columns[0][row], self.columns[1][row])
+
+    def entries(self) -> Iterator[tuple[int, _Entry]]:
+        """All of them, as ``entry``."""
+        return zip(count(self.at, self.size), map(self.make, *self.columns), strict=False)
+
+
+def offset_runs(source: Source, base_offset: int, report: Report = ignore) -> Iterator[Run[OffsetEntry]]:
+    """The entries of an ``.index``, without the zeros at the end of a preallocated one."""
+    size = OFFSET_ENTRY.size
+
+    def judge(at: int, entry: OffsetEntry, before: OffsetEntry | None) -> None:
+        if entry.offset < base_offset:
+            _below_base(at, size, entry.offset, base_offset, report)
+            return
+        why = f"after offset {before.offset} at byte {before.log_position}" if before else "is no place"
+        report(Finding("index-not-increasing", at, at + size, entry.offset, facts={**entry._asdict(), "why": why}))
+
+    blocks = fixed_runs(source, size, report, preallocated=True)
+    runs = (Run(at, size, offset_columns(block, base_offset), OffsetEntry) for at, block in blocks)
+    return _judged(runs, Order(base_offset, 0, 1), judge)
+
+
+def time_runs(source: Source, base_offset: int, report: Report = ignore) -> Iterator[Run[TimeEntry]]:
+    """The entries of a ``.timeindex``, without the zeros at the end of a preallocated one."""
+    size = TIME_ENTRY.size
+
+    def judge(at: int, entry: TimeEntry, before: TimeEntry | None) -> None:
+        if entry.offset < base_offset:
+            _below_base(at, size, entry.offset, base_offset, report)
+            return
+        why = f"after {before.timestamp} of offset {before.offset}" if before else "is no time"
+        report(Finding("time-index-not-increasing", at, at + size, entry.offset, facts={**entry._asdict(), "why": why}))
+
+    blocks = fixed_runs(source, size, report, preallocated=True)
+    runs = (Run(at, size, time_columns(block, base_offset), TimeEntry) for at, block in blocks)
+    return _judged(runs, Order(0, base_offset, 0), judge)
+
+
+def _judged(
+    runs: Iterator[Run[_Entry]], order: Order, judge: Callable[[int, _Entry, _Entry | None], None]
+) -> Iterator[Run[_Entry]]:
+    """The runs; ``judge`` is called with each entry that breaks the order, and the one before."""
+    before: _Entry | None = None
+    for run in runs:
+        row = order.next_break(*run.columns, 0)
+        while row < len(run):
+            at, entry = run.entry(row)
+            judge(at, entry, run.entry(row - 1)[1] if row else before)
+            row = order.next_break(*run.columns, row + 1)
+        before = run.entry(len(run) - 1)[1]
+        yield run
+
 
 def walk_offset_index(source: Source, base_offset: int, report: Report = ignore) -> Iterator[tuple[int, OffsetEntry]]:
-    """The entries of an ``.index``, without the zeros at the end of a preallocated one."""
-    before: OffsetEntry | None = None
-    for at, (relative, log_position) in fixed_entries(source, OFFSET_ENTRY, report, preallocated=True):
-        entry = OffsetEntry(base_offset + relative, log_position)
-        if relative < 0:
-            _below_base(at, OFFSET_ENTRY.size, entry.offset, base_offset, report)
-        elif log_position < 0 or (before and (entry.offset <= before.offset or log_position <= before.log_position)):
-            facts = {
-                "offset": entry.offset,
-                "log_position": log_position,
-                "why": f"after offset {before.offset} at byte {before.log_position}" if before else "is no place",
-            }
-            report(Finding("index-not-increasing", at, at + OFFSET_ENTRY.size, entry.offset, facts=facts))
-        yield at, entry
-        before = entry
+    """The entries of an ``.index``, as offset_runs."""
+    for run in offset_runs(source, base_offset, report):
+        yield from run.entries()
 
 
 def walk_time_index(source: Source, base_offset: int, report: Report = ignore) -> Iterator[tuple[int, TimeEntry]]:
-    """The entries of a ``.timeindex``, without the zeros at the end of a preallocated one."""
-    before: TimeEntry | None = None
-    for at, (timestamp, relative) in fixed_entries(source, TIME_ENTRY, report, preallocated=True):
-        entry = TimeEntry(timestamp, base_offset + relative)
-        if relative < 0:
-            _below_base(at, TIME_ENTRY.size, entry.offset, base_offset, report)
-        elif timestamp < 0 or (before and (timestamp <= before.timestamp or entry.offset < before.offset)):
-            why = f"after {before.timestamp} of offset {before.offset}" if before else "is no time"
-            facts = {"timestamp": timestamp, "offset": entry.offset, "why": why}
-            report(Finding("time-index-not-increasing", at, at + TIME_ENTRY.size, entry.offset, facts=facts))
-        yield at, entry
-        before = entry
+    """The entries of a ``.timeindex``, as time_runs."""
+    for run in time_runs(source, base_offset, report):
+        yield from run.entries()
 
 
 def walk_txn_index(source: Source, base_offset: int, report: Report = ignore) -> Iterator[tuple[int, AbortedTxn]]:

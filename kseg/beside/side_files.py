@@ -18,7 +18,7 @@ from kseg.beside.indexes import OffsetEntry, TimeEntry
 from kseg.beside.producer_snapshot import ProducerState
 from kseg.beside.txn_index import AbortedTxn
 from kseg.errors import NotASegmentError, UnreadableError
-from kseg.files.storage import SegmentFile, Source, partition_of, segments_in, walk_folders
+from kseg.files.storage import SegmentFile, Source, named_offset, partition_of, segments_in, walk_folders
 from kseg.findings import Report
 from kseg.format.kernel import increment_sequence
 from kseg.format.log_format import NO_TIMESTAMP
@@ -227,7 +227,7 @@ def recognise(path: str) -> Recognised | None:
     for pattern, side in _PATTERNS:
         match = pattern.fullmatch(stem)
         if match:
-            base_offset = int(match[1]) if match.groups() else 0
+            base_offset = named_offset(match[1]) if match.groups() else 0
             return Recognised(side, base_offset, fate or _fate_of_folder(os.path.basename(folder)))
     return None
 

@@ -36,22 +36,30 @@ def blocks(tape: Tape, size: int) -> Iterator[tuple[int, memoryview]]:
 def fixed_entries(
     source: Source, layout: struct.Struct, report: Report, *, preallocated: bool = False
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """(byte, fields) of each entry; what is left over behind the last is reported as ``index-size``.
+    """(byte, fields) of each entry; else as fixed_runs."""
+    for begin, run in fixed_runs(source, layout.size, report, preallocated=preallocated):
+        yield from zip(count(begin, layout.size), layout.iter_unpack(run), strict=False)
+
+
+def fixed_runs(
+    source: Source, size: int, report: Report, *, preallocated: bool = False
+) -> Iterator[tuple[int, memoryview]]:
+    """(byte, bytes) of runs of entries of ``size``; what is left over behind the last is reported as ``index-size``.
 
     A ``preallocated`` file may end in zeros, which are no entries. Zeros that others follow are.
     """
     tape = new_tape(source, report)
-    size = layout.size
     zeros = 0
     for begin, block in blocks(tape, size):
         # Only at a block's end need zeros be told from entries: what others follow is yielded in any case.
-        used = -(-len(bytes(block).rstrip(b"\0")) // size) if preallocated else len(block) // size
+        used = -(-len(bytes(block).rstrip(b"\0")) // size) * size if preallocated else len(block)
+        while used and zeros:
+            run = min(zeros, _BLOCK // size * size)
+            yield begin - zeros, memoryview(bytes(run))
+            zeros -= run
         if used:
-            for behind in range(zeros, 0, -1):
-                yield begin - behind * size, (0,) * len(layout.unpack(bytes(size)))
-            zeros = 0
-            yield from zip(count(begin, size), layout.iter_unpack(block[: used * size]), strict=False)
-        zeros += len(block) // size - used
+            yield begin, block[:used]
+        zeros += len(block) - used
     if tape.available and not tape.failed:
         facts = {"bytes": tape.available, "size": size}
         report(Finding("index-size", position=tape.position, end=tape.position + tape.available, facts=facts))

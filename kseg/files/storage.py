@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from kseg.errors import KsegError, UnreadableError, UsageError, VanishedError
 from kseg.files import pace
+from kseg.format.log_format import INT32_MAX, INT64_MAX
 
 STDIN = "-"
 #: A file that was written to within so many seconds may be written to this moment.
@@ -162,7 +163,12 @@ def _remote(url: str) -> Iterator[tuple[Any, str]]:
 def base_offset_of(name: str) -> int | None:
     """The offset in a segment's file name, None for other names (``LocalLog.filenamePrefixFromOffset``)."""
     match = _SEGMENT_NAME.search(name)
-    return int(match[1]) if match else None
+    return named_offset(match[1]) if match else None
+
+
+def named_offset(digits: str) -> int:
+    """The offset that a file name tells. Twenty digits can say more than 64 bits hold, which no offset reaches."""
+    return min(int(digits), INT64_MAX - INT32_MAX)
 
 
 class Partition(NamedTuple):

@@ -9,12 +9,12 @@ and consumers that read committed must meet each aborted record (``TransactionIn
 from __future__ import annotations
 
 import os
-from array import array
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Generic, TypeVar
 
-from kseg.beside.index_files import walk_offset_index, walk_time_index, walk_txn_index
+from kseg.beside.index_columns import Columns
+from kseg.beside.index_files import Run, offset_runs, time_runs, walk_txn_index
 from kseg.beside.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, TimeEntry
 from kseg.beside.txn_index import ABORTED_TXN, AbortedTxn
 from kseg.errors import UnreadableError
@@ -26,51 +26,52 @@ from kseg.log.markers import transactional
 from kseg.log.segment import Window
 from kseg.validation.segment_watch import SegmentFacts, SegmentWatch
 
-#: Entries that are compared at a time.
-RUN = 4096
+#: Findings of an index that are remembered, so that one fault gives one finding; those passed by are forgotten.
+MAX_TOLD = 4096
 
-_Entry = TypeVar("_Entry", OffsetEntry, TimeEntry, AbortedTxn)
-_Walk = Callable[[Source, int, Report], Iterator[tuple[int, _Entry]]]
+_Entry = TypeVar("_Entry", OffsetEntry, TimeEntry)
+_Runs = Callable[[Source, int, Report], Iterator[Run[_Entry]]]
 
 
 class _Columns(Generic[_Entry]):
     """The entries of an index, a run of them at hand as two columns, for a compiled loop to compare with the log's."""
 
-    def __init__(self, walk: _Walk[_Entry], source: Source | None, base_offset: int, report: Report) -> None:
+    def __init__(self, runs: _Runs[_Entry], source: Source | None, base_offset: int, report: Report) -> None:
         self._report = report
-        # The bytes of entries of which something was said already: one fault gives one finding.
+        # The bytes of entries of which something was said already.
         self._told: set[int | None] = set()
-        self._entries: Iterator[tuple[int, _Entry]] = walk(source, base_offset, self._tell) if source else iter(())
-        self._rows: list[tuple[int, _Entry]] = []
+        self._runs: Iterator[Run[_Entry]] = runs(source, base_offset, self._tell) if source else iter(())
+        self._run: Run[_Entry] | None = None
         self._last: tuple[int, _Entry] | None = None
 
     def _tell(self, finding: Finding) -> None:
         self._told.add(finding.position)
         self._report(finding)
 
-    def more(self) -> tuple[array[int], array[int]] | None:
+    def more(self) -> Columns | None:
         """The two columns of the next run, None behind the last. The run before is done with."""
-        if self._rows:
-            self._last = self._rows[-1]
-            if len(self._told) > RUN:
-                self._told = self._told & {self._last[0]}
-        self._rows = list(islice(self._entries, RUN))
-        if not self._rows:
-            return None
-        return array("q", [entry[0] for _, entry in self._rows]), array("q", [entry[1] for _, entry in self._rows])
+        if self._run:
+            self._last = self._run.entry(len(self._run) - 1)
+            if len(self._told) > MAX_TOLD:
+                self._told &= {self._last[0]}
+        self._run = next(self._runs, None)
+        return self._run.columns if self._run else None
 
     def _at(self, row: int) -> tuple[int, _Entry, bool]:
-        at, entry = self._rows[row]
+        assert self._run, "a row is one of more()'s"
+        at, entry = self._run.entry(row)
         return at, entry, at in self._told
 
     def _before(self, row: int) -> tuple[int, _Entry] | None:
         """The entry before that row, unless something was said of it."""
-        found = self._rows[row - 1] if row else self._last
+        found = self._run.entry(row - 1) if self._run and row else self._last
         return None if found is None or found[0] in self._told else found
 
     def _rest(self, row: int) -> Iterator[tuple[int, _Entry]]:
         """What is left, from that row on, but for what something was said of."""
-        for at, entry in chain(self._rows[row:], self._entries):
+        at_hand = islice(self._run.entries(), row, None) if self._run else ()
+        ahead = chain.from_iterable(run.entries() for run in self._runs)
+        for at, entry in chain(at_hand, ahead):
             if at in self._told:
                 self._told.remove(at)
             else:
@@ -234,8 +235,8 @@ class Beside:
         self._sources: list[Source] = []
         base = base_offset_of(file.path) or 0
         opened = {os.path.splitext(path)[1]: (self._open(path), told) for path, told in reports.items()}
-        self._offsets = OffsetsInStep(walk_offset_index, *_of(opened, ".index", base, report))
-        self._times = TimesInStep(walk_time_index, *_of(opened, ".timeindex", base, report))
+        self._offsets = OffsetsInStep(offset_runs, *_of(opened, ".index", base, report))
+        self._times = TimesInStep(time_runs, *_of(opened, ".timeindex", base, report))
         # A copy of the logs alone lacks it with the others.
         self._aborts = AbortsInStep(*_of(opened, ".txnindex", base, report if opened else ignore))
         self._watch = SegmentWatch(self._offsets, self._times)
