@@ -35,7 +35,7 @@ def commands() -> str:
 def row_tables() -> str:
     """The columns of batch and record rows, and of those of side files."""
     lines = []
-    for title, columns in (("batch", rows.BATCH_COLUMNS), ("record", rows.RECORD_COLUMNS)):
+    for title, columns in (("batch", rows.BATCH_COLUMNS), ("record", (*rows.RECORD_COLUMNS, rows.DECODED))):
         lines += [f"| {title} | type | |", "|---|---|---|"]
         lines += [f"| `{column.name}` | {column.type} | {column.meaning} |" for column in columns]
         lines.append("")

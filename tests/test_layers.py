@@ -38,7 +38,7 @@ HOUSE = {
     "replicas": "leader_epochs differences replica replica_diff",
     "stats": "counting totals levels",
     "transactions": "aborted history",
-    "dumping": "dump framed ranges growth following dump_text line_writer record_lines hexdump",
+    "dumping": "dump framed ranges growth following decoded_text dump_text line_writer record_lines hexdump",
     "output": (
         "rule_docs formats report_words junit sarif github html report gather arrow_rows dump parquet side framed "
         "stats diff recovery transactions audit"

@@ -107,7 +107,8 @@ def test_every_message_is_read_as_kafka_wrote_it(release: str) -> None:
     cases = [(*one, filled(one[0].fields, one[1], nulls)) for one in messages(release) for nulls in (False, True)]
     assert len(cases) > 100
     for (one, version, wanted), data in zip(cases, written(release, cases), strict=True):
-        assert jsonable(decode(one, version, data)) == wanted, (one.name, version)
+        # As text: the order is Kafka's, too.
+        assert json.dumps(jsonable(decode(one, version, data))) == json.dumps(wanted), (one.name, version)
 
 
 @interop

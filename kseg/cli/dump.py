@@ -54,6 +54,16 @@ def _time(context: click.Context, parameter: click.Parameter, text: str | None) 
     return round(moment.timestamp() * 1000)
 
 
+def _internal_topic(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
+    if name is None:
+        return None
+    from kseg.protocol.internal_topics import TOPICS
+
+    if name not in TOPICS:
+        raise click.BadParameter(f"internal topics are {', '.join(TOPICS)}")
+    return name
+
+
 @click.command()
 @common.paths
 @click.option("--shallow/--deep", default=None, help="One row an entry (the default), or one row a record.")
@@ -69,6 +79,10 @@ def _time(context: click.Context, parameter: click.Parameter, text: str | None) 
 @click.option("--control/--no-control", default=None, help="Only control records, or none of them.")
 @click.option("--bytes", "encoding", type=click.Choice(["auto", "utf8", "hex", "base64"]), default="auto",
               show_default=True, help="How keys and values are written.")  # fmt: skip
+@click.option("--decode", metavar="TOPIC", callback=_internal_topic,
+              help="Decode records (--deep) as those of that internal topic, as __consumer_offsets, whatever the "
+                   "folder is called.")  # fmt: skip
+@click.option("--no-decode", is_flag=True, help="Leave records as they are in folders of internal topics, too.")
 @click.option("--follow", is_flag=True, help="Go on with what is appended, and with new segments, until Ctrl-C.")
 @common.no_crc
 @common.max_rate
@@ -79,7 +93,17 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
     A folder stands for the segments in it; an index, a snapshot or a checkpoint is shown where it is named itself.
     """
     from kseg.beside.side_files import recognise
-    from kseg.dumping.dump import Entry, Filter, Item, Run, SideEntry, dump_segment, dump_side_file, limited
+    from kseg.dumping.dump import (
+        Entry,
+        Filter,
+        Item,
+        Run,
+        SideEntry,
+        dump_segment,
+        dump_side_file,
+        internal_topic,
+        limited,
+    )
     from kseg.files.storage import find_segments, refuse_as_output
     from kseg.output.side import refuse_for_side_files, write_mixed
 
@@ -89,6 +113,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
 
         return show_framed(paths, shallow, (output, format_name), options, keep, met)
     shallow = shallow is not False
+    decode_as = _decode_as(options, shallow)
     if keep.key is not None and shallow:
         raise UsageError("--key looks into records: it needs --deep")
 
@@ -102,7 +127,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
             raise UsageError("--spark takes segments only, and neither --limit nor --follow")
         from kseg.cli.spark import export_segments
 
-        asked = (output, format_name, not shallow, options["encoding"], keep, not options["no_crc"])
+        asked = (output, format_name, not shallow, options["encoding"], keep, not options["no_crc"], decode_as)
         return export_segments(options["spark"], files, asked, met)
     if options["follow"]:
         if beside or format_name == "parquet" or output not in (None, "-"):
@@ -125,13 +150,15 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
                 report=met,
                 start=start,
                 end=end,
+                topic=internal_topic(path, decode_as),
             )
         for item in met.attempt(dumped, listed=path not in paths):
             met.rows |= isinstance(item, (Entry, Run, SideEntry))
             yield item
 
     with destination(output) as out:
-        view = View(deep=not shallow, encoding=options["encoding"], terminal=out.isatty())
+        decoded = any(internal_topic(file.path, decode_as) for file in files)
+        view = View(deep=not shallow, encoding=options["encoding"], terminal=out.isatty(), decoded=decoded)
         if options["follow"]:
             from kseg.dumping.following import Follower, write_as_they_come
 
@@ -162,6 +189,16 @@ def _filter(options: Mapping[str, Any]) -> Filter:
         producer_id=options["producer_id"],
         control=options["control"],
     )
+
+
+def _decode_as(options: Mapping[str, Any], shallow: bool) -> str | None:
+    """Of what topic records are, for ``internal_topic``. Raises UsageError where that can't be followed."""
+    from kseg.dumping.dump import BY_FOLDER
+
+    if options["decode"] and (shallow or options["no_decode"]):
+        raise UsageError("--decode looks into records: it needs --deep, and not --no-decode")
+    named: str | None = options["decode"]
+    return None if shallow or options["no_decode"] else named or BY_FOLDER
 
 
 def _refuse_to_follow(paths: Iterable[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from kseg.beside.side_files import Recognised, SideFile
 from kseg.errors import UsageError
-from kseg.files.storage import open_range, open_source
+from kseg.files.storage import open_range, open_source, topic_partition
 from kseg.findings import Report, ignore
 from kseg.format import kernel
 from kseg.format.kernel import BatchColumns
@@ -21,6 +21,7 @@ from kseg.log.deep_iteration import DeepIterator
 from kseg.log.records import Record, RecordBatch, record_batch
 from kseg.log.rows import Row
 from kseg.log.segment import SegmentReader, Window
+from kseg.protocol.internal_topics import TOPICS, decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +111,16 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The records of an entry that passed the filter, ``kept`` rows of the chunk. Valid until the next is asked for."""
+    """The records of an entry that passed the filter, ``kept`` rows of the chunk. Valid until the next is asked for.
+
+    ``topic`` is the internal topic as whose records they are to be decoded, None where they are not.
+    """
 
     file: str
     chunk: Chunk
     row: int
     kept: Sequence[int]
+    topic: str | None = None
     side: ClassVar[None] = None
 
     @property
@@ -125,6 +130,12 @@ class Run:
     def records(self) -> Iterator[Record]:
         """The records as objects."""
         return map(self.chunk.record, self.kept)
+
+    def decoded(self, i: int) -> dict[str, Any] | None:
+        """What stands under ``decoded`` in the row of record ``i``: null where it is a control record."""
+        if self.topic is None or self.chunk.control(i):
+            return None
+        return decode(self.topic, self.chunk.key(i), self.chunk.value(i)).as_dict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +174,20 @@ class NoEntries:
     side: SideFile
 
 
+#: Have the folder's name say whether a segment's records are decoded, and as what.
+BY_FOLDER = "auto"
+
+
+def internal_topic(path: str, decode_as: str | None = BY_FOLDER) -> str | None:
+    """The internal topic as whose records a segment's are decoded: the one given, or that of its folder's name.
+
+    None where they are not: for the topics of users, and where ``decode_as`` is None.
+    """
+    if decode_as == BY_FOLDER:
+        decode_as, _ = topic_partition(path)
+    return decode_as if decode_as in TOPICS else None
+
+
 def dump_segment(
     path: str,
     *,
@@ -173,13 +198,14 @@ def dump_segment(
     report: Report = ignore,
     start: int = 0,
     end: int | None = None,
+    topic: str | None = None,
 ) -> Iterator[Beginning | Entry | Run]:
     """The rows of one file, or of its bytes ``start`` to ``end``, a Beginning first.
 
     Raises UnreadableError and NotASegmentError.
 
     Entries with a bad CRC are rows when shallow; their records are not shown, unless CRCs are not verified at all.
-    With ``headings`` a deep dump has each entry before its records, too.
+    With ``headings`` a deep dump has each entry before its records, too. ``topic`` is that of Run.
     """
     wanted = keep or Filter()
     if wanted.key is not None and not deep:
@@ -187,11 +213,18 @@ def dump_segment(
     source = open_source(path) if end is None else open_range(path, start, end)
     with SegmentReader(source, report=report, verify_crc=verify_crc) as reader:
         yield Beginning(path, reader.name_offset)
-        yield from dump_reader(path, reader, report, wanted, deep=deep, headings=headings)
+        yield from dump_reader(path, reader, report, wanted, deep=deep, headings=headings, topic=topic)
 
 
 def dump_reader(
-    path: str, reader: SegmentReader, report: Report, wanted: Filter, *, deep: bool, headings: bool
+    path: str,
+    reader: SegmentReader,
+    report: Report,
+    wanted: Filter,
+    *,
+    deep: bool,
+    headings: bool,
+    topic: str | None = None,
 ) -> Iterator[Entry | Run]:
     """What ``dump_segment`` has behind the Beginning. Raises UnreadableError and NotASegmentError."""
     opener = DeepIterator(report)
@@ -200,7 +233,7 @@ def dump_reader(
             yield from _shallow(path, window, wanted)
             continue
         for chunk in opener.chunks(window):
-            yield from _deep(path, chunk, wanted, headings)
+            yield from _deep(path, chunk, wanted, headings, topic)
 
 
 def dump_side_file(
@@ -230,7 +263,7 @@ def _entry(path: str, window: Window, row: int, heading: bool) -> Entry:
     return Entry(path, record_batch(batches, row), window.view[at : at + batches.size[row]], heading)
 
 
-def _deep(path: str, chunk: Chunk, wanted: Filter, headings: bool) -> Iterator[Entry | Run]:
+def _deep(path: str, chunk: Chunk, wanted: Filter, headings: bool, topic: str | None) -> Iterator[Entry | Run]:
     for row in range(chunk.first, chunk.stop):
         if not wanted.takes_batch(chunk.batches, row):
             continue
@@ -238,7 +271,7 @@ def _deep(path: str, chunk: Chunk, wanted: Filter, headings: bool) -> Iterator[E
             yield _entry(path, chunk.window, row, True)
         kept = wanted.kept(chunk, row) if chunk.batches.record_total[row] else ()
         if kept:
-            yield Run(path, chunk, row, kept)
+            yield Run(path, chunk, row, kept, topic)
 
 
 Item = Beginning | Entry | Run | SideEntry | NoEntries | Framed

@@ -10,22 +10,22 @@ to make the text harmless first. Where the tool would end with a stack trace, th
 
 from __future__ import annotations
 
-import json
 import re
 import zlib
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from kseg.dumping.decoded_text import decoded_parts, jackson
 from kseg.format import log_format
 from kseg.format.control_records import ControlRecord
 from kseg.log.records import Record, RecordBatch
+from kseg.protocol.internal_topics import decode
 
 _BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 _CHECKPOINT_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _SLASHES = re.compile(r"/{2,}")
 # A surrogate in UTF-8: Java's String makes one U+FFFD of it (measured with Java 17), Python two or three.
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
-_JSON_ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
 NO_TIMESTAMP_TYPE = "NoTimestampType"
 
 # A record's line: offset, timestamp's type, timestamp, sizes of key and value, what versions tell, key and value.
@@ -83,13 +83,18 @@ def batch_line(batch: RecordBatch) -> str:
 
 
 def record_line(
-    record: Record, batch: RecordBatch, *, print_data: bool, inner_crc: tuple[int, bool] | None = None
+    record: Record,
+    batch: RecordBatch,
+    *,
+    print_data: bool,
+    inner_crc: tuple[int, bool] | None = None,
+    topic: str | None = None,
 ) -> str:
     """The line of a record of ``batch``; with ``print_data`` its key and value, but never those of a control record.
 
     Of a v0 or v1 message Kafka tells the CRC, too. Within a wrapper it is the inner message's own, ``inner_crc``, which
     ``message_crc`` finds; without, the line lacks it. It can't be had from the record: LogAppendTime hides what it
-    was made of.
+    was made of. With an internal ``topic`` key and value are as its decoder prints them.
     """
     if batch.magic >= 2:
         keys = ",".join(java_text(header.key.encode("utf-8", "surrogateescape")) for header in record.headers)
@@ -103,9 +108,14 @@ def record_line(
         record.key,
         record.value,
         middle,
-        print_data and not batch.control,
+        print_data and not batch.control and topic is None,
     )
-    return line + control_text(record.control) if record.control else line
+    if record.control:
+        return line + control_text(record.control)
+    if topic is not None:
+        parts = decoded_parts(topic, decode(topic, record.key, record.value), record.offset)
+        line += "".join(label % part for label, part in zip((_KEY, _PAYLOAD), parts, strict=True) if part is not None)
+    return line
 
 
 def compose(
@@ -187,19 +197,13 @@ def control_text(control: ControlRecord) -> str:
     label = _KRAFT_LABELS.get(control.type)
     if label is None:
         return f" controlType: UNKNOWN({control.type_id})"
-    return f" {label} {_json(_camel_cased(control.fields))}"
+    return f" {label} {jackson(_camel_cased(control.fields))}"
 
 
 def _camel_cased(node: object) -> object:
     if isinstance(node, dict):
         return {re.sub("_(.)", lambda part: part[1].upper(), name): _camel_cased(value) for name, value in node.items()}
     return [_camel_cased(item) for item in node] if isinstance(node, list) else node
-
-
-def _json(node: object) -> str:
-    # As Jackson: no spaces, no escapes beyond ASCII, and \u001F where Python says \u001f.
-    text = json.dumps(node, ensure_ascii=False, separators=(",", ":"))
-    return _JSON_ESCAPE.sub(lambda escape: f"\\u{escape[1].upper()}" if escape[1] else escape[0], text)
 
 
 def _boolean(value: bool | None) -> str:

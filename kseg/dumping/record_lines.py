@@ -59,7 +59,7 @@ def write_json(run: Run, encoding: str, lines: LineBuffer) -> None:
     """A line of JSON for each record, as ``rows.record_row`` would have it; ``encoding`` is one of JSON_WRITERS."""
     batches, row = run.chunk.batches, run.row
     magic, attributes = batches.magic[row], batches.attributes[row]
-    if not line_writer.COMPILED or (magic >= 2 and attributes & CONTROL):
+    if not line_writer.COMPILED or run.topic or (magic >= 2 and attributes & CONTROL):
         lines.put(encoded("".join(_json_lines(run, encoding, run.kept))))
         return
     layout = json_layout(run.file, timestamp_type(magic, attributes), magic >= 2, encoding)
@@ -70,7 +70,7 @@ def write_text(run: Run, lines: LineBuffer) -> None:
     """The line that kafka-dump-log --print-data-log prints of each record."""
     batches, row = run.chunk.batches, run.row
     magic, attributes = batches.magic[row], batches.attributes[row]
-    if not line_writer.COMPILED or magic < 2 or attributes & CONTROL:
+    if not line_writer.COMPILED or run.topic or magic < 2 or attributes & CONTROL:
         lines.put(encoded("".join(text_lines(run, run.kept))))
         return
     layout = text_layout(timestamp_type(magic, attributes))
@@ -181,6 +181,8 @@ def _json_lines(run: Run, encoding: str, kept: Sequence[int]) -> list[str]:
                 _json_control(run, i) if control else "null",
             )
         )
+        if run.topic:
+            lines[-1] = f'{lines[-1][:-2]},"{rows.DECODED.name}":{to_json(run.decoded(i))}}}\n'
     return lines
 
 
@@ -197,11 +199,15 @@ def text_lines(run: Run, kept: Sequence[int]) -> list[str]:
     """The lines of some records, made of Python's strings."""
     chunk, batch = run.chunk, run.batch
     lists, data = chunk.lists, chunk.payload(run.row)
-    if batch.control or batch.magic < 2:
+    if batch.control or batch.magic < 2 or run.topic:
         wrapped = batch.magic < 2 and chunk.batches.attributes[run.row] & CODEC_MASK
         return [
             dump_text.record_line(
-                chunk.record(i), batch, print_data=True, inner_crc=_inner_crc(run, i, data) if wrapped else None
+                chunk.record(i),
+                batch,
+                print_data=True,
+                inner_crc=_inner_crc(run, i, data) if wrapped else None,
+                topic=run.topic,
             )
             + "\n"
             for i in kept

@@ -64,6 +64,9 @@ RECORD_COLUMNS = (
     Column("control", "object", "the decoded marker of a control record"),
 )
 
+#: Of records of internal topics: the last of their columns, where they are decoded.
+DECODED = Column("decoded", "object", "of internal topics only: what key and value say")
+
 FINDING_COLUMNS = (
     Column("kind", "text", "finding"),
     Column("rule", "text", "its name"),

@@ -19,6 +19,7 @@ from kseg.log import rows
 from kseg.log.chunk import Chunk
 from kseg.log.rows import Column
 from kseg.output import gather
+from kseg.protocol.internal_topics import decode
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,16 +79,17 @@ def _types() -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The file that rows come from, and what its folder says of it."""
+    """The file that rows come from, and what its folder says of it. ``decode`` is the topic of its ``decoded`` column."""
 
     file: str
     topic: str | None
     partition: int | None
+    decode: str | None = None
 
     @classmethod
-    def of(cls, file: str) -> Place:
+    def of(cls, file: str, decode: str | None = None) -> Place:
         topic, partition = topic_partition(file)
-        return cls(_text(file), topic and _text(topic), partition)
+        return cls(_text(file), topic and _text(topic), partition, decode)
 
 
 class RecordRows:
@@ -107,8 +109,10 @@ class RecordRows:
         To be used up before the chunk is left.
         """
         while first < stop:
-            before = self._columns.count
+            before, begin = self._columns.count, first
             first = gather.append(self._columns, data, chunk.batches, chunk.records, first, stop)
+            if place.decode and rows.DECODED.name in self._names:
+                self._decode(place.decode, chunk, before, range(begin, first))
             self._places.append((place, self._columns.count - before))
             self._take_controls(chunk)
             if self._columns.full():
@@ -124,12 +128,18 @@ class RecordRows:
         self._columns = gather.ArrowColumns(*self._bounds, *wanted, *self._room)
         self._places: list[tuple[Place, int]] = []
         self._controls: dict[int, str] = {}
+        self._decoded: dict[int, str] = {}
 
     def _take_controls(self, chunk: Chunk) -> None:
         for row, i in self._columns.controls:
             control = chunk.control(i)
             self._controls[row] = to_json(control.as_dict() if control else None)
         self._columns.controls.clear()
+
+    def _decode(self, topic: str, chunk: Chunk, at: int, taken: range) -> None:
+        for row, i in enumerate(taken, at):
+            if chunk.control(i) is None:
+                self._decoded[row] = to_json(decode(topic, chunk.key(i), chunk.value(i)).as_dict())
 
     def _flush(self) -> pa.RecordBatch:
         arrays = [_ARRAYS[name](self) for name in self._names]
@@ -200,12 +210,12 @@ class RecordRows:
         ends = self._buffer(memoryview(columns.header_ends)[: columns.count + 1])
         return pyarrow.Array.from_buffers(kind, columns.count, [None, ends], children=[pairs])
 
-    def controls(self) -> pa.Array:
-        """The decoded control records as JSON."""
+    def objects(self, found: Mapping[int, str]) -> pa.Array:
+        """JSON by row: decoded control records, decoded records of internal topics."""
         count, text = self._columns.count, self._arrow.string()
-        if not self._controls:
+        if not found:
             return self._arrow.nulls(count, text)
-        return self._arrow.array([self._controls.get(row) for row in range(count)], text)
+        return self._arrow.array([found.get(row) for row in range(count)], text)
 
     def nothing(self) -> pa.Array:
         """No text."""
@@ -234,7 +244,8 @@ _ARRAYS: Mapping[str, Callable[[RecordRows], Any]] = {
     "key": lambda found: found.bytes_of("keys"),
     "value": lambda found: found.bytes_of("values"),
     "headers": RecordRows.headers,
-    "control": RecordRows.controls,
+    "control": lambda found: found.objects(found._controls),
+    "decoded": lambda found: found.objects(found._decoded),
     "producer_id": lambda found: found.plain("producer_id", "modern"),
     "producer_epoch": lambda found: found.plain("producer_epoch", "modern"),
     "transactional": lambda found: found.plain("transactional", "modern", "bool", 0),

@@ -36,8 +36,11 @@ def _plain_rows(dumped: Rows, view: View) -> Iterator[rows.Row]:
     encode = rows.ENCODERS[view.encoding]
     for item in dumped:
         if isinstance(item, Run):
-            for record in item.records():
-                yield rows.record_row(item.file, record, encode)
+            for i, record in zip(item.kept, item.records(), strict=True):
+                row = rows.record_row(item.file, record, encode)
+                if item.topic:
+                    row[rows.DECODED.name] = item.decoded(i)
+                yield row
         elif isinstance(item, Entry):
             yield rows.batch_row(item.file, item.batch)
 
@@ -46,6 +49,7 @@ def write_csv(dumped: Rows, out: TextIO, view: View) -> None:
     columns = [column.name for column in (rows.RECORD_COLUMNS if view.deep else rows.BATCH_COLUMNS)]
     if view.deep:
         columns[columns.index("headers") : columns.index("headers")] = ["key_encoding", "value_encoding"]
+        columns += [rows.DECODED.name] * view.decoded
     if not view.continued:
         out.write(",".join(columns) + "\n")
     for row in _plain_rows(dumped, view):
@@ -107,7 +111,8 @@ def write_table(dumped: Rows, out: TextIO, view: View) -> None:
         for name, align in columns:
             table.add_column(name, justify=align, overflow="ellipsis", no_wrap=align == "right")
         for row in page:
-            table.add_row(*(Text(cell(_flags(row) if name == "flags" else row.get(name))) for name, _ in columns))
+            shown = _shown(row)
+            table.add_row(*(Text(cell(shown.get(name))) for name, _ in columns))
         shown_on.print(table)
 
 
@@ -139,9 +144,12 @@ def pages(found: Iterator[rows.Row]) -> Iterator[list[rows.Row]]:
             yield page
 
 
-def _flags(row: rows.Row) -> str | None:
-    names = ("transactional", "control", "delete_horizon")
-    return " ".join(name for name in names if row[name]) or None
+def _shown(row: rows.Row) -> rows.Row:
+    """A row as tables have it: an entry's flags in one cell, a decoded key and value in their own."""
+    if row["kind"] == "batch":
+        flags = ("transactional", "control", "delete_horizon")
+        return {**row, "flags": " ".join(name for name in flags if row[name]) or None}
+    return {**row, **(row.get(rows.DECODED.name) or {})}
 
 
 def cell(value: Any) -> str:

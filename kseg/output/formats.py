@@ -89,13 +89,14 @@ def writer(formats: Mapping[str, str], name: str) -> Callable[..., Any]:
 class View:
     """How rows are to be seen. ``encoding`` names one of ``rows.ENCODERS``; ``terminal``: a person is looking.
 
-    ``continued``: they follow others of the same kind.
+    ``continued``: they follow others of the same kind. ``decoded``: there is a column for what internal topics say.
     """
 
     deep: bool
     encoding: str
     terminal: bool
     continued: bool = False
+    decoded: bool = False
 
 
 def console(out: TextIO) -> Any:

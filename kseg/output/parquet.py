@@ -34,7 +34,8 @@ def write_parquet(
     arrow_rows.arrow()
     from pyarrow.parquet import ParquetWriter
 
-    columns = arrow_rows.widened(rows.RECORD_TABLE if view.deep else rows.BATCH_TABLE)
+    table = rows.RECORD_TABLE if view.deep else rows.BATCH_TABLE
+    columns = arrow_rows.widened((*table, rows.DECODED) if view.deep and view.decoded else table)
     columns = tuple(column for column in columns if column.name not in without)
     few = [column.name for column in columns if column.name in FEW_VALUES]
     batches = _record_batches(dumped, columns) if view.deep else _entry_batches(dumped, columns)
@@ -54,7 +55,7 @@ def _record_batches(
         if not isinstance(item, Run):
             continue
         if place.file != item.file:
-            place = arrow_rows.Place.of(item.file)
+            place = arrow_rows.Place.of(item.file, item.topic)
         data = payload_of(item.chunk, item.row)
         for first, stop in _stretches(item.kept):
             yield from gathered.add(place, item.chunk, data, first, stop)

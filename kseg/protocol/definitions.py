@@ -10,7 +10,6 @@ Python libraries of Kafka's protocol end at requests and responses: kio 0.6.5 ha
 from __future__ import annotations
 
 import json
-import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -89,6 +88,8 @@ def named(file: str, kind: str, topic: str | None = None) -> Mapping[int, str]:
 
 @cache
 def _table(file: str) -> Mapping[str, Sequence[_Row]]:
+    import pkgutil
+
     # Rows become definitions where one is asked for: of all APIs at once that takes 40 ms.
     found: dict[str, list[_Row]] = {}
     # As data, not as a file: the package may be within a zip, as on Spark's workers.

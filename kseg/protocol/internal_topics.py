@@ -2,10 +2,9 @@
 
 Three coordinators write a key and a value, KRaft and tiered storage a value alone::
 
-    key   := type:int16 message                   -- the type is the API key of the definitions
-    value := version:int16 message                -- null is a tombstone
-    KRaft := frame:uvarint type:uvarint version:uvarint message
-    tiers := type:uvarint version:uvarint message
+    key    := type:int16 message                  -- the type is the API key of the definitions
+    value  := version:int16 message               -- null is a tombstone
+    framed := frame:uvarint type:uvarint version:uvarint message
 
 What is of an unknown type or version is no error: a newer broker wrote it, and it is kept as it is.
 """
@@ -28,7 +27,7 @@ CLUSTER_METADATA = "__cluster_metadata"
 SHARE_GROUP_STATE = "__share_group_state"
 REMOTE_LOG_METADATA = "__remote_log_metadata"
 
-#: The version of the frame around KRaft's messages.
+#: The version of the frame.
 FRAME_VERSION = 1
 _CONSUMER_PROTOCOL = "consumer"
 _MEMBER_FIELDS = {"subscription": "ConsumerProtocolSubscription", "assignment": "ConsumerProtocolAssignment"}
@@ -124,23 +123,15 @@ def _open_member(member: messages.Message) -> None:
             pass  # the broker passes it on as it is, whatever it is
 
 
-def _kraft(key: bytes | None, value: bytes | None) -> Decoded:
-    return Decoded(None if key is None else Half(raw=key), value if value is None else _attempt(value, _framed))
-
-
-def _framed(cursor: Cursor) -> Half:
-    frame = cursor.uvarint()
-    if frame != FRAME_VERSION:
-        raise MalformedMessage(f"frame version {frame}, where {FRAME_VERSION} should be")
-    return _typed(CLUSTER_METADATA, cursor)
-
-
-def _tiered(key: bytes | None, value: bytes | None) -> Decoded:
-    read = partial(_typed, REMOTE_LOG_METADATA)
-    return Decoded(None if key is None else Half(raw=key), value if value is None else _attempt(value, read))
+def _framed(topic: str, key: bytes | None, value: bytes | None) -> Decoded:
+    found = value if value is None else _attempt(value, partial(_typed, topic))
+    return Decoded(None if key is None else Half(raw=key), found)
 
 
 def _typed(topic: str, cursor: Cursor) -> Half:
+    frame = cursor.uvarint()
+    if frame != FRAME_VERSION:
+        raise MalformedMessage(f"frame version {frame}, where {FRAME_VERSION} should be")
     kind = cursor.uvarint()
     version = cursor.uvarint()
     name = named(RECORDS, "metadata", topic).get(kind)
@@ -169,9 +160,6 @@ def _attempt(stored: bytes, read: Callable[[Cursor], Half]) -> Half:
 
 #: The topics, and for each what makes a record of a key and a value.
 TOPICS: Mapping[str, Callable[[bytes | None, bytes | None], Decoded]] = {
-    CONSUMER_OFFSETS: partial(_coordinated, CONSUMER_OFFSETS),
-    TRANSACTION_STATE: partial(_coordinated, TRANSACTION_STATE),
-    SHARE_GROUP_STATE: partial(_coordinated, SHARE_GROUP_STATE),
-    CLUSTER_METADATA: _kraft,
-    REMOTE_LOG_METADATA: _tiered,
+    **{topic: partial(_coordinated, topic) for topic in (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)},
+    **{topic: partial(_framed, topic) for topic in (CLUSTER_METADATA, REMOTE_LOG_METADATA)},
 }

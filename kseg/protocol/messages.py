@@ -80,14 +80,16 @@ def _message_reader(definition: Definition, version: int) -> _Reader:
 def _structure(fields: tuple[Field, ...], version: int, flexible: bool) -> _Reader:
     present = [(field, _field(field, version, flexible)) for field in fields if version in field.versions]
     plain = [(field.name, reader) for field, reader in present if version not in field.tagged]
+    order = (*(field.name for field, _ in present), UNKNOWN_TAGS)
     tagged = {field.tag: (field.name, reader) for field, reader in present if version in field.tagged}
 
     def read_fields(cursor: Cursor) -> Message:
         message: Message = {}
         for name, reader in plain:
             message[name] = _within(name, reader, cursor)
-        if flexible:
-            _read_tags(cursor, tagged, message)
+        if flexible and _read_tags(cursor, tagged, message):
+            # The order is that of the definition, as in Kafka's JSON: tags may be anywhere in it.
+            return {name: message[name] for name in order if name in message}
         return message
 
     return read_fields
@@ -100,8 +102,9 @@ def _within(name: str, reader: _Reader, cursor: Cursor) -> Any:
         raise MalformedMessage(f"{name}: {error}") from None
 
 
-def _read_tags(cursor: Cursor, known: Mapping[int, tuple[str, _Reader]], message: Message) -> None:
-    for _ in range(cursor.uvarint()):
+def _read_tags(cursor: Cursor, known: Mapping[int, tuple[str, _Reader]], message: Message) -> int:
+    count = cursor.uvarint()
+    for _ in range(count):
         tag = cursor.uvarint()
         data = cursor.take(cursor.uvarint())
         if tag not in known:
@@ -112,6 +115,7 @@ def _read_tags(cursor: Cursor, known: Mapping[int, tuple[str, _Reader]], message
         message[name] = _within(name, reader, own)
         if own.left:
             raise MalformedMessage(f"{name}: {own.left} bytes behind its end")
+    return count
 
 
 def _field(field: Field, version: int, message_flexible: bool) -> _Reader:

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kseg.dumping.dump import Beginning, Entry, Filter, Item, Run, dump_segment
+from kseg.dumping.dump import Beginning, Entry, Filter, Item, Run, dump_segment, internal_topic
 from kseg.errors import UsageError
 from kseg.files.safe_output import SUFFIX, whole_file, writing
 from kseg.files.storage import topic_partition
@@ -34,7 +34,7 @@ _KEPT = "_kseg"  # what begins so is no data, to Spark and to pyarrow
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What is to be written, and to which folder."""
+    """What is to be written, and to which folder. ``decode_as`` is that of ``internal_topic``."""
 
     folder: str
     format: str
@@ -42,6 +42,7 @@ class Export:
     encoding: str
     keep: Filter
     verify_crc: bool
+    decode_as: str | None
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -78,6 +79,7 @@ def export_segment(source: str, export: Export) -> manifest.Entry:
             rows += len(item.kept) if isinstance(item, Run) else isinstance(item, Entry) and not item.heading
             yield item
 
+    topic = internal_topic(source, export.decode_as)
     write = writer(DUMP_FORMATS, export.format)
     if export.format == "parquet":
         write = partial(write, without=IN_NAMES)
@@ -89,9 +91,10 @@ def export_segment(source: str, export: Export) -> manifest.Entry:
         keep=export.keep,
         verify_crc=export.verify_crc,
         report=partial(findings, source),
+        topic=topic,
     )
     with destination(str(folder / name)) as out:
-        write(counted(dumped), out, View(export.deep, export.encoding, False))
+        write(counted(dumped), out, View(export.deep, export.encoding, False, decoded=topic is not None))
     return manifest.note(kept, source, stamp, folder, [name], {"rows": rows}, findings.kept)
 
 

@@ -52,8 +52,8 @@ class KraftBroker:
     """`with KraftBroker("4.3.0", folder) as broker:` starts it, and leaves no process behind whatever happens inside.
 
     `folder` keeps the configuration, the log directory and what the process prints; a folder used before is started again
-    as it is. `standalone` formats a dynamic quorum (KIP-853, kraft.version 1) instead of a static one. Raises RuntimeError
-    when the broker ends or does not answer in time.
+    as it is. `standalone` formats a dynamic quorum (KIP-853, kraft.version 1) instead of a static one. `plugins` names
+    more jars of `maven`. Raises RuntimeError when the broker ends or does not answer in time.
     """
 
     def __init__(
@@ -64,6 +64,7 @@ class KraftBroker:
         port: int = 0,
         *,
         standalone: bool = False,
+        plugins: str | None = None,
     ) -> None:
         self.version = version
         self.folder = folder
@@ -71,6 +72,7 @@ class KraftBroker:
         self.port = port or free_port()
         self._controller_port = free_port()
         self._standalone = standalone
+        self._jars = [f"{maven.libs(jars)}/*" for jars in (version, plugins) if jars]
         self._properties = dict(properties or {})
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -170,7 +172,7 @@ class KraftBroker:
             raise RuntimeError(f"format failed\n{done.stdout}")
 
     def _java(self, program: str) -> list[str]:
-        return ["java", *JVM, "-cp", f"{maven.libs(self.version)}/*", program]
+        return ["java", *JVM, "-cp", ":".join(self._jars), program]
 
     def _wait_until_it_answers(self) -> None:
         assert self._process is not None

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.lab import maven, modern_fixtures, old_fixtures, oracle
+from tests.lab import internal_fixtures, maven, modern_fixtures, old_fixtures, oracle
 
 FIXTURES = maven.ROOT / "fixtures" / "segments"
 # No pattern that begins with one of these needs the old brokers, which take most of the time.
@@ -27,6 +27,7 @@ def main(patterns: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="kseg-fixtures-") as work:
         out = Path(work)
         modern_fixtures.make(out)
+        internal_fixtures.make(out)
         if not patterns or not all(pattern.startswith(MODERN) for pattern in patterns):
             old_fixtures.make(out)
         wanted = [

@@ -26,6 +26,12 @@ EXTRA = {
     "0.10.2.2": ["javax.xml.bind:jaxb-api:2.3.1"],
     "0.11.0.3": ["javax.xml.bind:jaxb-api:2.3.1"],
     "4.3.0": ["org.apache.kafka:kafka-tools:4.3.0"],
+    # Beside those of a broker: what fills its internal topics.
+    "4.3.0-internal": [
+        "org.apache.kafka:kafka-streams:4.3.0",
+        "org.apache.kafka:kafka-storage:4.3.0:test",
+        "org.apache.kafka:kafka-clients:4.3.0:test",
+    ],
 }
 
 
@@ -36,12 +42,14 @@ def missing() -> str | None:
 
 
 def libs(version: str) -> Path:
-    """The folder that holds every jar of one Kafka version. Raises CalledProcessError when Maven fails."""
+    """The folder with every jar of one Kafka version, or of EXTRA alone. Raises CalledProcessError when Maven fails."""
     target = LAB / f"kafka-{version}"
     if (target / ".complete").exists():
         return target / "libs"
     target.mkdir(parents=True, exist_ok=True)
-    wanted = [f"org.apache.kafka:kafka_{SCALA[version]}:{version}", *EXTRA.get(version, [])]
+    wanted = list(EXTRA.get(version, []))
+    if version in SCALA:
+        wanted.append(f"org.apache.kafka:kafka_{SCALA[version]}:{version}")
     (target / "pom.xml").write_text(_pom(version, wanted))
     subprocess.run(
         ["mvn", "-q", "-B", "-f", str(target / "pom.xml"), "dependency:copy-dependencies", "-DoutputDirectory=libs"],
@@ -53,10 +61,11 @@ def libs(version: str) -> Path:
 
 
 def _pom(version: str, coordinates: list[str]) -> str:
+    parts = ("groupId", "artifactId", "version", "classifier")
     dependencies = "".join(
-        "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>".format(
-            *coordinate.split(":")
-        )
+        "<dependency>"
+        + "".join(f"<{part}>{text}</{part}>" for part, text in zip(parts, coordinate.split(":"), strict=False))
+        + "</dependency>"
         for coordinate in coordinates
     )
     return (

@@ -160,7 +160,7 @@ def _topics(version: str, work: Path, out: Path) -> list[Path]:
             scenes.groups(broker, "none")
         for scene in SCENES[version]:
             if scene.live:
-                made.append(_save(broker.partition(scene.name), out, version, scene.name, scene.what))
+                made.append(save(broker.partition(scene.name), out, version, scene.name, scene.what))
         # Another start is another leader epoch.
         broker.stop()
         broker.start()
@@ -170,10 +170,10 @@ def _topics(version: str, work: Path, out: Path) -> list[Path]:
     del alive
     for scene in SCENES[version]:
         if not scene.live:
-            made.append(_save(broker.partition(scene.name), out, version, scene.name, scene.what))
+            made.append(save(broker.partition(scene.name), out, version, scene.name, scene.what))
     if version == "4.3.0":
         for name, (topic, what) in INTERNAL.items():
-            made.append(_save(broker.partition(topic), out, version, name, what))
+            made.append(save(broker.partition(topic), out, version, name, what))
         made.append(_save_log_dir(broker.log_dir, out, version))
     return made
 
@@ -204,10 +204,11 @@ def _kraft_metadata(version: str, work: Path, out: Path) -> Path:
         admin = broker.admin()
         admin.delete_topics(["first"])["first"].result(30)
     what = "a dynamic quorum's metadata: the log, the snapshot it was formatted with and one it wrote itself"
-    return _save(snapshots, out, version, "none-kraft-metadata", what)
+    return save(snapshots, out, version, "none-kraft-metadata", what)
 
 
-def _save(partition: Path, out: Path, version: str, name: str, what: str) -> Path:
+def save(partition: Path, out: Path, version: str, name: str, what: str) -> Path:
+    """The contents of a partition folder as a fixture folder."""
     target = out / f"{version}-v2-{name}"
     shutil.rmtree(target, ignore_errors=True)
     # Contents only: Kafka makes its snapshots unreadable for others.
