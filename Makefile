@@ -41,7 +41,7 @@ bench: $(VENV)/.tested
 	$(BIN)/python -m bench
 
 bench-spark: $(VENV)/.tested
-	$(BIN)/python -m bench.spark
+	$(BIN)/python -m bench.spark --write
 
 dist: $(VENV)/.tested
 	$(BIN)/python -m pip install -q build

@@ -13,7 +13,9 @@ from statistics import median
 from bench.cases import Case, Goal
 from bench.measure import BenchError, Run
 
-BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+#: What marks the table of ``make bench``; others have names of their own.
+MARKER = "bench"
+PROCESSES = "wall-clock medians of whole processes (of the loop alone for columns)."
 _HEAD = (
     "| case | kseg | | against | | figure | spread | goal | held | peak |",
     "|---|---|--:|---|--:|--:|--:|---|---|--:|",
@@ -64,14 +66,14 @@ def line(row: Row) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def table(rows: Iterable[Row], engine: str, rounds: int) -> str:
-    """The whole table, with when and where it was made."""
+def table(rows: Iterable[Row], engine: str, rounds: int, how: str = PROCESSES) -> str:
+    """The whole table, with when, where and ``how`` it was made."""
     rows = list(rows)
     promised = [row for row in rows if row.goal.text]
     held = sum(row.held is True for row in promised)
     heading = (
-        f"{datetime.now(UTC):%Y-%m-%d}, {machine()}; {engine}. At most {rounds} rounds, taking turns; wall-clock"
-        f" medians of whole processes (of the loop alone for columns). {held} of {len(promised)} goals held."
+        f"{datetime.now(UTC):%Y-%m-%d}, {machine()}; {engine}. At most {rounds} rounds, taking turns; {how}"
+        f" {held} of {len(promised)} goals held."
     )
     return "\n".join([heading, "", *_HEAD, *(line(row) for row in rows)]) + "\n"
 
@@ -89,14 +91,15 @@ def machine() -> str:
     return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, {system}, Python {platform.python_version()}"
 
 
-def write(readme: Path, text: str) -> None:
+def write(readme: Path, text: str, marker: str = MARKER) -> None:
     """Put the table between the README's markers. Raises BenchError where they are not."""
     old = readme.read_text(encoding="utf-8") if readme.exists() else ""
-    before, begin, rest = old.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    opening, closing = f"<!-- {marker}:begin -->", f"<!-- {marker}:end -->"
+    before, begin, rest = old.partition(opening)
+    _, end, after = rest.partition(closing)
     if not begin or not end:
-        raise BenchError(f"{readme.name} has no {BEGIN} … {END}")
-    readme.write_text(f"{before}{BEGIN}\n{text}{END}{after}", encoding="utf-8")
+        raise BenchError(f"{readme.name} has no {opening} … {closing}")
+    readme.write_text(f"{before}{opening}\n{text}{closing}{after}", encoding="utf-8")
 
 
 def _seconds(runs: Sequence[Run]) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from kseg.beside.indexes import IndexBuilder
 from kseg.errors import KsegError, UsageError
-from kseg.files.storage import open_source
+from kseg.files.storage import SegmentFile, open_source
 from kseg.log.segment import SegmentReader
 from kseg.rewriting.records_builder import PlainRecord, build_batch
 from kseg.transactions.aborted import committed
@@ -34,7 +34,7 @@ from pyspark.sql.datasource import (
 
 from kseg.spark.launch import check_java
 from kseg.spark.options import Limits, narrowed, parse
-from kseg.spark.planning import Piece, plan
+from kseg.spark.planning import FILE_COST, Piece, Segment, plan, split_size
 from kseg.spark.source import KsegDataSource, KsegReader
 
 BATCHES = 400
@@ -213,10 +213,23 @@ def test_small_files_share_a_split(tmp_path: Path) -> None:
     """A task costs as much as reading megabytes: a thousand tiny segments are not a thousand tasks."""
     for number in range(50):
         write(tmp_path / f"orders-{number}", [batch(0)])
-    options = parse({"path": str(tmp_path)})
-    (split,) = plan(options, Limits())
-    assert len(split.pieces) == 50
+    splits = plan(parse({"path": str(tmp_path)}), Limits())
+    assert sum(len(split.pieces) for split in splits) == 50
+    assert len(splits) <= 2
     assert len(plan(parse({"path": str(tmp_path), "splitbytes": "1000000"}), Limits())) > 5
+
+
+def test_splits_are_as_large_as_there_is_to_read() -> None:
+    """A lone segment keeps several slots busy, and a fleet's splits are no smaller than what a task costs."""
+    for size, wanted in (
+        (0, 8 << 20),
+        (80 << 20, 8 << 20),
+        (512 << 20, 32 << 20),
+        (1 << 40, 64 << 20),
+        (None, 8 << 20),
+    ):
+        found = split_size([Segment(SegmentFile("00000000000000000000.log"), size, None)])
+        assert wanted <= found <= wanted + FILE_COST
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from kseg.errors import KsegError, UsageError
 from kseg.files.storage import is_snapshot, local_size, partition_of
 from kseg.format.log_format import INT64_MAX
 from kseg.spark.options import Options
-from kseg.spark.planning import Piece, Segment, Split, folders, isolated, packed, pieces_of
+from kseg.spark.planning import Piece, Segment, Split, folders, isolated, packed, pieces_of, split_size
 from kseg.transactions.aborted import Committed, committed
 
 #: By partition, as ``orders-3``: the first offset that was not read. Of files that stand elsewhere the folder's path.
@@ -168,7 +168,9 @@ def _position(segment: Segment, offset: int) -> int:
 def splits(options: Options, start: Offsets, end: Offsets) -> list[Split]:
     """What tasks read to come from ``start`` to ``end``: each entry between once, and the damage between them."""
     pieces: list[Piece] = []
-    for name, log in logs(options).items():
+    there = logs(options)
+    split_bytes = options.split_bytes or split_size(segment for log in there.values() for segment in log.segments)
+    for name, log in there.items():
         begun, stop = start.get(name), end.get(name, 0)
         if stop <= (begun or 0):
             continue
@@ -180,8 +182,8 @@ def splits(options: Options, start: Offsets, end: Offsets) -> list[Split]:
                 break
             whole = segment.end_offset is not None and segment.end_offset <= stop
             last = (segment.size or 0) if whole else _position(segment, stop)
-            pieces += pieces_of(segment, _position(segment, begun or 0), last, options.split_bytes, seen)
-    return list(packed(pieces, options.split_bytes))
+            pieces += pieces_of(segment, _position(segment, begun or 0), last, split_bytes, seen)
+    return list(packed(pieces, split_bytes))
 
 
 def check_there(split: Split) -> None:

@@ -27,9 +27,6 @@ from kseg.errors import UsageError
 from kseg.log.rows import Column
 from kseg.spark.views import VIEWS, columns_of
 
-#: A split's bytes, about: a task costs 10 to 60 ms, and its records stay well within an executor's memory.
-SPLIT_BYTES = 64 * 1024 * 1024
-
 MODES = ("permissive", "dropmalformed", "failfast")
 STARTS = ("earliest", "latest")
 ISOLATIONS = ("read_uncommitted", "read_committed")
@@ -89,7 +86,8 @@ class Streaming:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Checked options; ``columns`` are those of the view that are wanted, in their order.
+    """Checked options; ``columns`` are those of the view that are wanted, in their order; ``split_bytes`` None is by
+    what there is to read.
 
     ``pushdown`` is opt-in. Spark, up to 4.3 at least, keeps what a filter left of a source for later queries of the
     same DataFrame, and has one plan's scans of it all read what the last one's filters left: rows would be missing.
@@ -102,7 +100,7 @@ class Options:
     isolation: str = "read_uncommitted"
     limits: Limits = field(default_factory=Limits)
     verify_crc: bool = True
-    split_bytes: int = SPLIT_BYTES
+    split_bytes: int | None = None
     pushdown: bool = False
     stream: Streaming = field(default_factory=Streaming)
 
@@ -134,7 +132,7 @@ def parse(given: Mapping[str, str], schema: Iterable[tuple[str, str]] | None = N
             _time("until", options.get("until")),
         ),
         verify_crc=_choice("verifycrc", options, ("true", "false"), "true") == "true",
-        split_bytes=_size("splitbytes", options) or SPLIT_BYTES,
+        split_bytes=_size("splitbytes", options),
         pushdown=_choice("pushdown", options, ("true", "false"), "false") == "true",
         stream=Streaming(
             _choice("startingoffsets", options, STARTS, STARTS[0]),

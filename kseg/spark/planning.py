@@ -25,6 +25,11 @@ from kseg.transactions.aborted import Committed, committed
 
 #: What opening one more file costs, in bytes of reading: a split of tiny files does not become one of thousands.
 FILE_COST = 256 * 1024
+#: A split's bytes, about: no more, so that tasks that are lost are soon done again; no less, since a task costs 10 to 60
+#: ms, which is as much as reading megabytes; and between these so many splits that a handful of slots end together.
+SPLIT_BYTES = 64 * 1024 * 1024
+LEAST_SPLIT_BYTES = 8 * 1024 * 1024
+SPLITS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +88,23 @@ def plan(options: Options, limits: Limits) -> list[Split]:
     Views of whole files (findings, segments) are split by file only: a check needs what stands before.
     """
     whole = options.view in ("findings", "segments")
+    by_folder = folders(options.paths, limits)
+    split_bytes = options.split_bytes or split_size(chain.from_iterable(by_folder.values()))
     pieces: list[Piece] = []
-    for folder in folders(options.paths, limits).values():
+    for folder in by_folder.values():
         seen = committed([segment.file.path for segment in folder]) if isolated(options) else None
         for segment in folder:
             if whole:
                 pieces.append(Piece(segment.file, segment.size))
             elif _can_hold(segment, limits):
-                pieces += _pieces(segment, limits, options.split_bytes, seen)
-    return list(packed(pieces, options.split_bytes))
+                pieces += _pieces(segment, limits, split_bytes, seen)
+    return list(packed(pieces, split_bytes))
+
+
+def split_size(segments: Iterable[Segment]) -> int:
+    """What a split of these is to have, in bytes."""
+    size = sum(FILE_COST + (SPLIT_BYTES if segment.size is None else segment.size) for segment in segments)
+    return min(max(size // SPLITS, LEAST_SPLIT_BYTES), SPLIT_BYTES)
 
 
 def isolated(options: Options) -> bool:

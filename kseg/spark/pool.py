@@ -22,7 +22,7 @@ from kseg.errors import KsegError
 from kseg.validation.validate import Progress, no_progress
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrameReader, SparkSession
 
 #: Calls of one job. The results of a job are on the driver at once, and so many are some megabytes.
 AHEAD = 10_000
@@ -32,6 +32,9 @@ TASK_CALLS = 8
 _FORMAT = "kseg-calls"
 _SCHEMA = "number bigint, result binary"
 _POLL = 0.5
+# PythonWorkerFactory's words after its ten seconds.
+_LATE = "failed to connect back"
+_TRIES = 3
 
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -69,7 +72,7 @@ class SparkPool:
         with told():
             share = self._size * len(waiting) // max(self._calls, len(waiting))
             with _watched(self._spark, count, share, self._progress):
-                rows = reader.load().collect()
+                rows = _collected(reader)
         for row in rows:
             done, value = pickle.loads(row.result)
             waiting[row.number][1].settle(done, value)
@@ -121,6 +124,17 @@ class _CallReader(DataSourceReader):
             except KsegError as error:
                 outcome = (False, error)
             yield number, pickle.dumps(outcome)
+
+
+def _collected(reader: DataFrameReader) -> list[Any]:
+    """What the calls gave. Spark gives each Python that is to plan 10 s to start, which a busy machine may not keep."""
+    for _ in range(_TRIES - 1):
+        try:
+            return reader.load().collect()
+        except PySparkException as error:
+            if _LATE not in str(error):
+                raise
+    return reader.load().collect()
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,24 +44,30 @@ def missing() -> str | None:
 
 def libs(version: str) -> Path:
     """The folder with every jar of one Kafka version, or of EXTRA alone. Raises CalledProcessError when Maven fails."""
-    target = LAB / f"kafka-{version}"
-    if (target / ".complete").exists():
-        return target / "libs"
-    target.mkdir(parents=True, exist_ok=True)
     wanted = list(EXTRA.get(version, []))
     if version in SCALA:
         wanted.append(f"org.apache.kafka:kafka_{SCALA[version]}:{version}")
-    (target / "pom.xml").write_text(_pom(version, wanted))
-    subprocess.run(
-        ["mvn", "-q", "-B", "-f", str(target / "pom.xml"), "dependency:copy-dependencies", "-DoutputDirectory=libs"],
-        check=True,
-        cwd=target,
-    )
+    return _fetched(f"kafka-{version}", wanted)
+
+
+def only(name: str, coordinates: Sequence[str]) -> Path:
+    """A folder of these jars, and nothing of what they ask for. Raises CalledProcessError when Maven fails."""
+    return _fetched(name, coordinates, "-DexcludeTransitive=true")
+
+
+def _fetched(name: str, coordinates: Sequence[str], *options: str) -> Path:
+    target = LAB / name
+    if (target / ".complete").exists():
+        return target / "libs"
+    target.mkdir(parents=True, exist_ok=True)
+    (target / "pom.xml").write_text(_pom(name, coordinates))
+    copy = ["dependency:copy-dependencies", "-DoutputDirectory=libs", *options]
+    subprocess.run(["mvn", "-q", "-B", "-f", str(target / "pom.xml"), *copy], check=True, cwd=target)
     (target / ".complete").touch()
     return target / "libs"
 
 
-def _pom(version: str, coordinates: list[str]) -> str:
+def _pom(name: str, coordinates: Sequence[str]) -> str:
     parts = ("groupId", "artifactId", "version", "classifier")
     dependencies = "".join(
         "<dependency>"
@@ -70,6 +77,6 @@ def _pom(version: str, coordinates: list[str]) -> str:
     )
     return (
         "<project><modelVersion>4.0.0</modelVersion>"
-        f"<groupId>kseg.lab</groupId><artifactId>kafka-{version}</artifactId><version>1</version>"
+        f"<groupId>kseg.lab</groupId><artifactId>{name}</artifactId><version>1</version>"
         f"<dependencies>{dependencies}</dependencies></project>"
     )
