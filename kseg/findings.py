@@ -124,6 +124,8 @@ _TABLE = (
          "The coordinator's and the consumer's readers fail on it."),
     Rule("K310", "invalid-header-key", _W, "record {index}: a header key is not UTF-8",
          "The consumer replaces what it can't decode."),
+    Rule("K311", "internal-record", _E, "record {index} is none of {topic}: {why}",
+         "A coordinator can't load the partition: its groups or transactions stand still. With KRaft the process ends."),
     # K4: codecs
     Rule("K401", "unknown-codec", _E, "codec {codec}: {why}", _CONSUMER),
     Rule("K402", "undecodable-payload", _E, "the {codec} payload can't be decoded: {why}", _CONSUMER),

@@ -327,6 +327,14 @@ def invalid_header_key(data: bytes) -> bytes:
 HEADER_KEY = b"trace"
 
 
+@Case("4.3.0-v2-none-internal-transaction-state", "in the second entry the length of a topic's name is 126, CRC made right",
+      name=f"__transaction_state-0/{FIRST}")  # fmt: skip
+def internal_record(data: bytes) -> bytes:
+    place = entries(data)[1]
+    at = data.index(b"__consumer_offsets", place.at) - 1
+    return fix_crc(damage.splice(data, at, at + 1, b"\x7f"), place.at)
+
+
 # K4: codecs
 
 

@@ -20,7 +20,7 @@ HOUSE = {
     "format": "wide_message log_format control_records checksums kernel neighbours splitting stretch encoder survey",
     "codecs": "libraries snappy_blocks lz4_frames zstd_frames compression",
     "files": "pace sniff storage safe_output folders",
-    "log": "records rows heads tape search resync segment chunk deep_iteration markers",
+    "log": "records rows heads tape search resync segment chunk internal deep_iteration markers",
     "beside": (
         "side_reading indexes index_columns producer_snapshot txn_index index_files checkpoint_files metadata_files "
         "side_files kraft_snapshot"
@@ -28,7 +28,7 @@ HOUSE = {
     "frames": "framings parts wide_crc",
     "restart": "plan epoch_fates snapshot_fates broker_reading log_survey partition_folder recovery dirs",
     "validation": (
-        "checks record_checks segment_watch index_checks file_stamps validate sweep_state parallel "
+        "checks record_checks internal_checks segment_watch index_checks file_stamps validate sweep_state parallel "
         "partition_checks cross_checks"
     ),
     "rewriting": (

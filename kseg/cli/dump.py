@@ -101,14 +101,16 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
         SideEntry,
         dump_segment,
         dump_side_file,
-        internal_topic,
         limited,
     )
     from kseg.files.storage import find_segments, refuse_as_output
+    from kseg.log.internal import internal_topic
     from kseg.output.side import refuse_for_side_files, write_mixed
 
     keep, met = _filter(options), _Met()
     if options["framings"]:
+        if options["decode"]:
+            raise UsageError("--decode is for segments, not for --as")
         from kseg.cli.framed import show_framed
 
         return show_framed(paths, shallow, (output, format_name), options, keep, met)
@@ -193,7 +195,7 @@ def _filter(options: Mapping[str, Any]) -> Filter:
 
 def _decode_as(options: Mapping[str, Any], shallow: bool) -> str | None:
     """Of what topic records are, for ``internal_topic``. Raises UsageError where that can't be followed."""
-    from kseg.dumping.dump import BY_FOLDER
+    from kseg.log.internal import BY_FOLDER
 
     if options["decode"] and (shallow or options["no_decode"]):
         raise UsageError("--decode looks into records: it needs --deep, and not --no-decode")

@@ -11,17 +11,17 @@ from typing import Any, ClassVar
 
 from kseg.beside.side_files import Recognised, SideFile
 from kseg.errors import UsageError
-from kseg.files.storage import open_range, open_source, topic_partition
+from kseg.files.storage import open_range, open_source
 from kseg.findings import Report, ignore
 from kseg.format import kernel
 from kseg.format.kernel import BatchColumns
 from kseg.format.log_format import CODEC_MASK, CONTROL, LOG_APPEND_TIME
 from kseg.log.chunk import Chunk
 from kseg.log.deep_iteration import DeepIterator
+from kseg.log.internal import decoded_record
 from kseg.log.records import Record, RecordBatch, record_batch
 from kseg.log.rows import Row
 from kseg.log.segment import SegmentReader, Window
-from kseg.protocol.internal_topics import TOPICS, decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +133,8 @@ class Run:
 
     def decoded(self, i: int) -> dict[str, Any] | None:
         """What stands under ``decoded`` in the row of record ``i``: null where it is a control record."""
-        if self.topic is None or self.chunk.control(i):
-            return None
-        return decode(self.topic, self.chunk.key(i), self.chunk.value(i)).as_dict()
+        found = decoded_record(self.topic, self.chunk, i) if self.topic else None
+        return found.as_dict() if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,20 +171,6 @@ class NoEntries:
 
     file: str
     side: SideFile
-
-
-#: Have the folder's name say whether a segment's records are decoded, and as what.
-BY_FOLDER = "auto"
-
-
-def internal_topic(path: str, decode_as: str | None = BY_FOLDER) -> str | None:
-    """The internal topic as whose records a segment's are decoded: the one given, or that of its folder's name.
-
-    None where they are not: for the topics of users, and where ``decode_as`` is None.
-    """
-    if decode_as == BY_FOLDER:
-        decode_as, _ = topic_partition(path)
-    return decode_as if decode_as in TOPICS else None
 
 
 def dump_segment(

@@ -17,9 +17,9 @@ from kseg.files.storage import topic_partition
 from kseg.format.log_format import FIRST_MILLISECOND, LAST_MILLISECOND, TIMESTAMP_TYPES
 from kseg.log import rows
 from kseg.log.chunk import Chunk
+from kseg.log.internal import decoded_record
 from kseg.log.rows import Column
 from kseg.output import gather
-from kseg.protocol.internal_topics import decode
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -138,8 +138,8 @@ class RecordRows:
 
     def _decode(self, topic: str, chunk: Chunk, at: int, taken: range) -> None:
         for row, i in enumerate(taken, at):
-            if chunk.control(i) is None:
-                self._decoded[row] = to_json(decode(topic, chunk.key(i), chunk.value(i)).as_dict())
+            if decoded := decoded_record(topic, chunk, i):
+                self._decoded[row] = to_json(decoded.as_dict())
 
     def _flush(self) -> pa.RecordBatch:
         arrays = [_ARRAYS[name](self) for name in self._names]

@@ -15,10 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kseg.dumping.dump import Beginning, Entry, Filter, Item, Run, dump_segment, internal_topic
+from kseg.dumping.dump import Beginning, Entry, Filter, Item, Run, dump_segment
 from kseg.errors import UsageError
 from kseg.files.safe_output import SUFFIX, whole_file, writing
 from kseg.files.storage import topic_partition
+from kseg.log.internal import internal_topic
 from kseg.output.formats import DUMP_FORMATS, View, destination, writer
 from kseg.rewriting.rewrite_jobs import KeptFindings
 from kseg.spark import manifest

@@ -34,6 +34,7 @@ from kseg.log.segment import MAX_ENTRY_SIZE, SegmentReader
 from kseg.log.tape import Tape
 from kseg.validation.checks import History, check_offsets, follows
 from kseg.validation.file_stamps import Stamp, stamps_of, unchanged
+from kseg.validation.internal_checks import with_internal_records
 from kseg.validation.validate import (
     FileResult,
     Progress,
@@ -41,6 +42,7 @@ from kseg.validation.validate import (
     Tally,
     Together,
     limits_of,
+    look_away,
     new_tally,
     no_progress,
     run_checks,
@@ -277,7 +279,8 @@ def _validate_range(file: SegmentFile, start: int, end: int, settings: Settings)
     history = History()
     try:
         with open_range(file.path, start, end) as source:
-            history = run_checks(source, settings, tally)
+            watch = with_internal_records(file.path, tally, look_away)
+            history = run_checks(source, settings, tally, watch=watch)
     except KsegError:
         return _Part(tally.result(), history, False)
     framing = any(RULES[name].code.startswith("K10") and name != "oversize-entry" for name in tally.summary.rules)

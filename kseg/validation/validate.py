@@ -17,6 +17,7 @@ from kseg.log.deep_iteration import DeepIterator
 from kseg.log.segment import SegmentReader, Window
 from kseg.validation.checks import BATCH_CHECKS, History, Limits
 from kseg.validation.file_stamps import indexes_beside, stamps_of, unchanged
+from kseg.validation.internal_checks import with_internal_records
 from kseg.validation.record_checks import RECORD_CHECKS, check_wrapper_order
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def no_progress(count: int) -> None:
 Watch = Callable[[Chunk], None]
 
 
-def _look_away(chunk: Chunk) -> None:
+def look_away(chunk: Chunk) -> None:
     """Looks at nothing."""
 
 
@@ -193,7 +194,7 @@ class Tally:
 
 
 def validate_segment(
-    file: SegmentFile, settings: Settings, progress: Progress = no_progress, watch: Watch = _look_away
+    file: SegmentFile, settings: Settings, progress: Progress = no_progress, watch: Watch = look_away
 ) -> FileResult:
     """Validate a segment, or a file beside one. What can't be read is a result too, never an exception.
 
@@ -223,6 +224,7 @@ def _validate_once(file: SegmentFile, settings: Settings, progress: Progress, wa
                 if file.beside is not None and base_offset_of(file.path) is not None:
                     # Opened behind the log: an index entry is written behind its batch.
                     together = Together(file, settings, tally)
+                watch = with_internal_records(file.path, tally, watch)
                 run_checks(source, settings, tally, progress, watch, together)
     except KsegError as error:
         if file.listed and isinstance(error, VanishedError):
@@ -319,7 +321,7 @@ def run_checks(
     settings: Settings,
     tally: Tally,
     progress: Progress = no_progress,
-    watch: Watch = _look_away,
+    watch: Watch = look_away,
     together: Together | None = None,
     report: Report | None = None,
 ) -> History:

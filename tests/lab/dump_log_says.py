@@ -46,7 +46,8 @@ def rows() -> list[dict[str, object]]:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_file() and path.name not in _NOT_SHOWN)
+    own = sorted(path for path in folder.iterdir() if path.is_file() and path.name not in _NOT_SHOWN)
+    return own or sorted(folder.rglob("*.log"))
 
 
 def _words(text: str, copies: Path) -> str:
