@@ -57,8 +57,9 @@ _TABLE = (
     # K1: framing
     Rule("K101", "truncated-tail", _E, "the last entry is cut short: {why}",
          "Ends the log here in silence; recovery truncates the rest."),
-    Rule("K102", "zero-tail", _I, "{bytes} bytes of zeros at the end, as preallocation leaves them",
-         "Ends the log here in silence; recovery or a clean stop cuts them off."),
+    Rule("K102", "zero-tail", _I, "{bytes} bytes of zeros at the end, as preallocation leaves them{note}",
+         "Ends the log here in silence; recovery or a clean stop cuts them off. With a later segment behind them it serves "
+         "them, and consumers fail there; recovery after an unclean stop deletes that segment."),
     Rule("K103", "invalid-size", _E, "the size field says {size}: {why}", _TRUNCATES),
     Rule("K104", "unknown-magic", _E, "magic {magic}: {why}",
          "3 to 127 are parsed as v2 without a word; negative ones as v0 and v1, which fails."),

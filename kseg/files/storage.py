@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from kseg.errors import KsegError, UnreadableError, UsageError, VanishedError
 from kseg.files import pace
+from kseg.files.holes import hole_bytes
 from kseg.format.log_format import INT32_MAX, INT64_MAX
 
 STDIN = "-"
@@ -90,6 +91,12 @@ class Source:
             return False
         view[:] = again
         return True
+
+    def holes(self, begin: int, end: int) -> int | None:
+        """How many bytes of that stretch a local file has no blocks for (hole_bytes); None of any other source."""
+        if not isinstance(self._raw, io.FileIO) or self.size is None:
+            return None
+        return hole_bytes(self._raw.fileno(), begin, end)
 
     def close(self) -> None:
         if self.name != STDIN:

@@ -246,7 +246,9 @@ def _bad_content(tape: Tape, broken: Broken, size: int) -> Outcome:
         finding = Finding("invalid-size", tape.position, end, broken.offset, broken.last_offset, facts)
         return Outcome((finding,), end, lost=size, recognised=True)
     zeros = _zeros_at_end(tape, size)
-    note = f"; zeros fill its last {zeros} bytes" if zeros >= TORN_ZEROS else ""
+    note = ""
+    if zeros >= TORN_ZEROS:
+        note = f"; zeros fill its last {zeros} bytes{tape.of_zeros(tape.position + size - zeros, tape.position + size)}"
     stored = kernel.read_uint32(tape.data, tape.start + (CRC_AT if broken.magic == 2 else LEGACY_CRC_AT))
     computed = kernel.entry_crc(tape.view, tape.start, tape.start + size, broken.magic)
     mismatch = _about("crc-mismatch", tape, size, broken.magic, {"stored": stored, "computed": computed, "note": note})
@@ -275,7 +277,7 @@ def _lost(tape: Tape, broken: Broken, search: Search, best: Candidate, expected:
         end=best.position,
         offset=expected if last is not None else None,
         last_offset=last,
-        facts={"bytes": lost, "why": _why(broken, search, best.position)},
+        facts={"bytes": lost, "why": _why(tape, broken, search, best.position)},
     )
     findings = (*_size_findings(broken, best.position, None), found)
     return Outcome(findings, best.position, lost=lost, recognised=True)
@@ -292,11 +294,13 @@ def _size_findings(broken: Broken, end: int, rest: int | None) -> tuple[Finding,
     return (Finding("invalid-size", broken.position, end, broken.offset, broken.last_offset, facts),)
 
 
-def _why(broken: Broken, search: Search, end: int) -> str:
+def _why(tape: Tape, broken: Broken, search: Search, end: int) -> str:
     begin, stop = search.zeros
     if begin <= broken.position and stop >= end:
-        return "zeros: a hole in the file"
-    zeros = f"; {stop - begin} of them, from byte {begin} on, are zeros" if stop - begin >= TOLD_ZEROS else ""
+        return f"zeros{tape.of_zeros(broken.position, end)}"
+    zeros = ""
+    if stop - begin >= TOLD_ZEROS:
+        zeros = f"; {stop - begin} of them, from byte {begin} on, are zeros{tape.of_zeros(begin, stop)}"
     if not broken.likely:
         return "no entry begins there" + zeros
     if broken.legal:
@@ -311,32 +315,38 @@ def _tail(tape: Tape, broken: Broken, search: Search) -> Outcome:
     zeros = search.last_zeros[0] if search.last_zeros[1] == end else end
     # Fewer zeros are the torn beginning of an offset and a size.
     if zeros <= began and size >= LOG_OVERHEAD:
-        finding = Finding("zero-tail", began, end, facts={"bytes": size})
-        return Outcome((finding,), end, recognised=True)
+        return Outcome((_zero_tail(tape, began, end),), end, recognised=True)
     if size < LOG_OVERHEAD:
         zeros = end
     written = zeros - began
     if broken.size is None or (zeros < end and written <= RECORD_BATCH_OVERHEAD):
         why = f"{written} bytes, fewer than an entry's header"
         torn = Finding("truncated-tail", began, zeros, facts={"bytes": written, "why": why})
-        return _torn((torn,), zeros, end, written, recognised=zeros < end)
+        return _torn(tape, (torn,), zeros, written, recognised=zeros < end)
     whole = broken.size + LOG_OVERHEAD
     if broken.likely and broken.legal and whole > size:
-        why = f"{written} of its {whole} bytes are here" + (", then come zeros" if zeros < end else "")
+        why = f"{written} of its {whole} bytes are here"
+        if zeros < end:
+            why += f", then come zeros{tape.of_zeros(zeros, end)}"
         facts = {"bytes": size, "why": why}
         torn = Finding("truncated-tail", began, end, broken.offset, broken.last_offset, facts)
         return Outcome((torn,), end, lost=size, torn=True, recognised=True)
-    why = _why(broken, search, end)
+    why = _why(tape, broken, search, end)
     lost = Finding("lost-bytes", began, zeros, broken.offset, broken.last_offset, {"bytes": written, "why": why})
     findings = (*_size_findings(broken, zeros, size), lost)
-    return _torn(findings, zeros, end, written, recognised=broken.likely)
+    return _torn(tape, findings, zeros, written, recognised=broken.likely)
 
 
-def _torn(findings: tuple[Finding, ...], zeros: int, end: int, lost: int, *, recognised: bool) -> Outcome:
+def _torn(tape: Tape, findings: tuple[Finding, ...], zeros: int, lost: int, *, recognised: bool) -> Outcome:
     """A torn end, and the zeros behind it, if there are any, as what they are."""
+    end = tape.shift + tape.end
     if zeros < end:
-        findings += (Finding("zero-tail", zeros, end, facts={"bytes": end - zeros}),)
+        findings += (_zero_tail(tape, zeros, end),)
     return Outcome(findings, end, lost=lost, torn=True, recognised=recognised)
+
+
+def _zero_tail(tape: Tape, begin: int, end: int) -> Finding:
+    return Finding("zero-tail", begin, end, facts={"bytes": end - begin, "note": tape.of_zeros(begin, end)})
 
 
 def signed_byte(value: int) -> int:

@@ -11,6 +11,9 @@ WRITES_FOLLOWED = 3
 #: What is kept of a file's beginning, to say what it is if it is no log.
 FIRST_BYTES = 1024
 
+#: So many bytes hold a whole block of a disk, wherever they begin: fewer can't be a hole.
+TELLING_ZEROS = 8192
+
 
 class Tape:
     """``data[start:end]`` are bytes read and not yet used; ``data[0]`` is byte ``shift`` of the file.
@@ -82,6 +85,15 @@ class Tape:
             return False
         grown = torn and self._source.refresh()
         return self._source.reread(self.position, self.view[self.start : self.end]) or grown
+
+    def of_zeros(self, begin: int, end: int) -> str:
+        """What the disk tells of zeros in bytes ``begin`` to ``end``, for a message; nothing of few, or of no file."""
+        holes = self._source.holes(begin, end) if end - begin >= TELLING_ZEROS else None
+        if holes is None:
+            return ""
+        if not holes:
+            return ", which the disk holds as they are"
+        return f", {holes if holes < end - begin else 'all'} of them a hole on disk, where nothing was ever written"
 
     def outrun(self) -> bool:
         """Whether the file grows faster than its tail can be looked at."""

@@ -384,6 +384,9 @@ def policy_for(file: SegmentFile, settings: Settings) -> Policy:
     if file.active:
         # A broker may be writing there this moment.
         defaults["truncated-tail"] = Severity.WARNING
+    elif file.listed and base_offset_of(file.path) is not None:
+        # Rolling cuts preallocated space off (LogSegment.onBecomeInactiveSegment): here batches are lost, or a copy is.
+        defaults["zero-tail"] = Severity.ERROR
     if file.framing:
         # What a producer sends has no offsets yet, and librdkafka gives each message of old versions 0.
         defaults["non-monotonic-offset"] = Severity.WARNING
