@@ -52,7 +52,8 @@ _SNAPSHOT = "Deletes it, and goes by an older snapshot and the log behind that, 
 _OFFLINE = "Takes the log dir offline, and stops where it was the last."
 _REBUILT = "Only recovery after an unclean stop rebuilds it, of segments from the recovery point on."
 
-# Codes by layer, never reused: K1 framing, K2 batch, K3 record, K4 codec, K5 side file, K6 across files, K7 conversion.
+# Codes by layer, never reused: K1 framing, K2 batch, K3 record, K4 codec, K5 side file, K6 across files, K7 conversion,
+# K8 what is on the wire.
 _TABLE = (
     # K1: framing
     Rule("K101", "truncated-tail", _E, "the last entry is cut short: {why}",
@@ -195,6 +196,19 @@ _TABLE = (
     Rule("K612", "orphaned-index", _W, "there is no {log} to it", "Deletes it at its next start."),
     Rule("K613", "snapshot-behind-log", _W, "a snapshot up to offset {offset}, the log ends at {end}",
          "Deletes it at its next start: what the log lost at its end is lost for its producers, too."),
+    # K8: what is on the wire
+    Rule("K801", "frame-size", _E, "the frame's size says {size}: {why}",
+         "Ends the connection: a request has at most socket.request.max.bytes."),
+    Rule("K802", "frame-cut", _E, "the last frame is cut short: {why}",
+         "Waits for the rest until the connection ends, and forgets it."),
+    Rule("K803", "unknown-api", _W, "API key {api_key}, version {api_version}: {why}",
+         "Ends the connection, unless it is asked for its versions: that it answers in version 0."),
+    Rule("K804", "malformed-body", _E, "{what}, version {api_version}: {why}",
+         "Ends the connection on a request; a client does on a response."),
+    Rule("K805", "unmatched-response", _W, "no request before it has the correlation id {correlation_id}",
+         "Answers requests in their order; a client that is answered something else ends the connection."),
+    Rule("K806", "body-left-over", _W, "{what}, version {api_version}: {bytes} bytes are left over behind it",
+         "Nothing: it looks no further than the body goes. librdkafka's Metadata requests for all topics are so."),
 )  # fmt: skip
 
 RULES: Mapping[str, Rule] = {rule.name: rule for rule in _TABLE}

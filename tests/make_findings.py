@@ -30,7 +30,7 @@ from tests import damage, framed
 from tests.damage import alter, entries, fix_crc, get, inflated, put, stored, with_inflated, with_payload
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-SEGMENTS, FINDINGS = FIXTURES / "segments", FIXTURES / "findings"
+SEGMENTS, STREAMS, FINDINGS = FIXTURES / "segments", FIXTURES / "streams", FIXTURES / "findings"
 FIRST = "00000000000000000000.log"
 
 #: A rule that no file can show: it is what the system says when reading fails.
@@ -63,6 +63,8 @@ class Case:
         self.beside = {(f"{within}/{other}" if within else other): f"{of or folder}/{other}" for other in beside}
         self.what = what
         self.settings = settings
+        # What is on the wire was captured, and is in no segment.
+        self.root = STREAMS if str(settings.get("framing")).startswith("re") else SEGMENTS
         self.make: Damage
 
     def __call__(self, make: Damage) -> Damage:
@@ -553,6 +555,60 @@ def snapshot_behind_log(data: bytes) -> bytes:
     return data
 
 
+# K8: what is on the wire
+
+
+def _over(data: bytes, at: int, piece: bytes) -> bytes:
+    return damage.splice(data, at, at + len(piece), piece)
+
+
+PRODUCED = "4.3.0-java/03.requests"
+ANSWERED = "4.3.0-java/03.responses"
+THIRD_FRAME = 91
+
+
+@Case(PRODUCED, "the third frame's size 2**31 less", framing="requests")
+def frame_size(data: bytes) -> bytes:
+    return damage.flip(data, THIRD_FRAME, 0x80)
+
+
+@Case(PRODUCED, "cut inside the last frame", framing="requests")
+def frame_cut(data: bytes) -> bytes:
+    return damage.shrink(data, len(data) - 20)
+
+
+@Case(PRODUCED, "the third frame's version 99", framing="requests")
+def unknown_api(data: bytes) -> bytes:
+    return _over(data, THIRD_FRAME + 6, struct.pack(">h", 99))
+
+
+@Case(PRODUCED, "of the third frame's body the length of its topics, past its end", framing="requests")
+def malformed_body(data: bytes) -> bytes:
+    # Behind size, API, version, correlation id, client id and tags: null, acks, timeout.
+    return _over(data, THIRD_FRAME + 4 + 8 + 2 + len("producer-1") + 1 + 1 + 2 + 4, b"\x7f")
+
+
+@Case(
+    ANSWERED,
+    "the first frame's correlation id 77",
+    framing="responses",
+    beside=("03.requests",),
+    requests="03.requests",
+)
+def unmatched_response(data: bytes) -> bytes:
+    return _over(data, 4, struct.pack(">i", 77))
+
+
+@Case("4.3.0-java/00.requests", "nothing: librdkafka's Metadata request has more than its version", framing="requests")
+def body_left_over(data: bytes) -> bytes:
+    return data
+
+
+def is_judged(file: Path) -> bool:
+    """Whether a file in a folder of fixtures is not about the others."""
+    return file.name not in ("expect.jsonl", "ORIGIN", "settings.json")
+
+
 def settings_of(folder: Path) -> dict[str, Any]:
     """What ``kseg validate`` is to be told about a folder of fixtures."""
     path = folder / "settings.json"
@@ -562,10 +618,17 @@ def settings_of(folder: Path) -> dict[str, Any]:
 
 def findings(path: Path, settings: dict[str, Any]) -> list[rows.Row]:
     """The findings of a file, or a folder's files, as rows, and the summary, with the file's base name."""
-    known = {key: value for key, value in settings.items() if key not in ("rule", "framing")}
+    known = {key: value for key, value in settings.items() if key not in ("rule", "framing", "requests")}
     judged = Settings(**known, policy=Policy.parse(settings.get("rule", ())))
-    alone = SegmentFile(str(path), framing=settings.get("framing"))
-    files = list(find_files(str(path), lambda name: None)) if path.is_dir() else [alone]
+    asked = settings.get("requests")
+    if "framing" in settings:
+        path = (
+            next(file for file in path.iterdir() if is_judged(file) and file.name != asked) if path.is_dir() else path
+        )
+        requests = str(path.with_name(asked)) if asked else None
+        files = [SegmentFile(str(path), framing=settings["framing"], requests=requests)]
+    else:
+        files = list(find_files(str(path), lambda name: None)) if path.is_dir() else [SegmentFile(str(path))]
     found: list[rows.Row] = []
     summary = Summary()
     for result in judged_together(files, judged, validate_files(files, judged)):
@@ -578,8 +641,8 @@ def findings(path: Path, settings: dict[str, Any]) -> list[rows.Row]:
 
 def made(case: Case) -> dict[str, bytes]:
     """The files of a rule's folder, by their names in it."""
-    others = {name: (SEGMENTS / source).read_bytes() for name, source in case.beside.items()}
-    return {**others, case.name: case.make((SEGMENTS / case.segment).read_bytes())}
+    others = {name: (case.root / source).read_bytes() for name, source in case.beside.items()}
+    return {**others, case.name: case.make((case.root / case.segment).read_bytes())}
 
 
 def write(rule: str, case: Case) -> None:
@@ -593,7 +656,7 @@ def write(rule: str, case: Case) -> None:
         path.write_bytes(data)
     if case.settings:
         (folder / "settings.json").write_text(json.dumps(case.settings) + "\n", encoding="utf-8")
-    origin = f"made from fixtures/segments/{case.segment}\n{case.what}\n"
+    origin = f"made from fixtures/{case.root.name}/{case.segment}\n{case.what}\n"
     (folder / "ORIGIN").write_text(origin, encoding="utf-8")
     judged = folder if case.beside else folder / case.name
     lines = [json.dumps(row) + "\n" for row in findings(judged, case.settings)]

@@ -23,7 +23,7 @@ OF_TODAY = {"future-timestamp": "ahead"}
 def files_in(folder: Path) -> dict[str, bytes]:
     files = (path for path in folder.rglob("*") if path.is_file())
     named = {str(path.relative_to(folder)): path.read_bytes() for path in files}
-    return {name: data for name, data in named.items() if name not in ("expect.jsonl", "ORIGIN", "settings.json")}
+    return {name: data for name, data in named.items() if make_findings.is_judged(Path(name))}
 
 
 def judged(folder: Path) -> Path:

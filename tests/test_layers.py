@@ -25,7 +25,7 @@ HOUSE = {
         "side_reading indexes index_columns producer_snapshot txn_index index_files checkpoint_files metadata_files "
         "side_files kraft_snapshot"
     ),
-    "frames": "framings parts wide_crc",
+    "frames": "framings parts wide_crc apis streams",
     "restart": "plan epoch_fates snapshot_fates broker_reading log_survey partition_folder recovery dirs",
     "validation": (
         "checks record_checks internal_checks segment_watch index_checks file_stamps validate sweep_state parallel "

@@ -34,10 +34,10 @@ def show_framed(
         raise UsageError("--as goes with neither --spark nor --follow")
     refuse_as_output(output, paths)
     files = framed_files(paths, options["framings"])
-    columns = {framing(str(file.framing)).columns: None for file in files}
-    if len(columns) > 1:
+    kinds = [framing(str(file.framing)) for file in files]
+    own, *others = {kind.columns for kind in kinds}
+    if others:
         raise UsageError("what has other rows is shown by itself: give one --as")
-    (own,) = columns
     formats = FRAMED_FORMATS if own else DUMP_FORMATS
     if name not in formats:
         raise UsageError(f"--format {name} is for segments and message sets")
@@ -58,7 +58,8 @@ def show_framed(
     with destination(output) as out:
         view = View(deep=deep, encoding=options["encoding"], terminal=out.isatty())
         shown = limited(chain.from_iterable(map(show, files)), options["limit"])
-        writer(formats, name)(shown, out, view, *([own] if own else []))
+        columns = [kinds[0].columns if deep else kinds[0].shallow_columns] if own else []
+        writer(formats, name)(shown, out, view, *columns)
         if met.failed and not met.rows:
             raise click.exceptions.Exit(FAILED)  # within, so that an older result stays in its place
     return met.exit_code()

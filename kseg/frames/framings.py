@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 FRAMINGS: Mapping[str, str] = {
     "message-set": "kseg.frames.parts:MESSAGE_SET",
     "wide-crc": "kseg.frames.wide_crc:WIDE_CRC",
+    "requests": "kseg.frames.streams:REQUESTS",
+    "responses": "kseg.frames.streams:RESPONSES",
 }
 
 
@@ -27,15 +29,24 @@ def framing(name: str) -> Framing:
 def framed_files(paths: Sequence[str], names: Sequence[str]) -> list[SegmentFile]:
     """The paths, each as what it is said to be: one name for all of them, or one for each, in their order.
 
-    Raises UsageError.
+    The first ``responses`` are answers to the first ``requests``, and so on. Raises UsageError.
     """
     from kseg.errors import UsageError
-    from kseg.files.storage import SegmentFile, is_folder
+    from kseg.files.storage import STDIN, SegmentFile, is_folder
 
     if len(names) not in (1, len(paths)):
         raise UsageError(f"--as stands once for all PATHs, or once for each of them: {len(names)} for {len(paths)}")
     for path in paths:
         if is_folder(path):
             raise UsageError(f"{path} is a folder: --as takes files")
-    each = list(names) * len(paths) if len(names) == 1 else names
-    return [SegmentFile(path, framing=name) for path, name in zip(paths, each, strict=True)]
+    named = list(zip(paths, list(names) * len(paths) if len(names) == 1 else names, strict=True))
+    asked = [path for path, name in named if name == "requests"]
+    if asked and len(asked) != sum(name == "responses" for _, name in named) > 0:
+        raise UsageError("each file of responses needs one of requests, in the same order")
+    if STDIN in asked and len(named) > len(asked):
+        raise UsageError("requests are read twice when responses are matched with them: not from standard input")
+    questions = iter(asked)
+    return [
+        SegmentFile(path, framing=name, requests=next(questions, None) if name == "responses" else None)
+        for path, name in named
+    ]

@@ -10,9 +10,9 @@ from kseg.findings import Finding, Report
 from kseg.log.rows import Column, Row
 
 #: Of what is no record set, the findings that tell of bytes which no one can use; their facts count these.
-LOSING = frozenset({"truncated-tail", "invalid-size", "lost-bytes"})
+LOSING = frozenset({"truncated-tail", "invalid-size", "lost-bytes", "frame-size", "frame-cut"})
 # What a leader assigns: in a set that is sent to it, these say nothing.
-_ASSIGNED = frozenset({"non-monotonic-offset", "wrapper-offset-mismatch", "offset-gap", "leader-epoch-regression"})
+_ASSIGNED = frozenset({"non-monotonic-offset", "record-offset-mismatch", "wrapper-offset-mismatch", "offset-gap"})
 
 
 class SetReport:
@@ -66,10 +66,14 @@ Part = RecordSet | Row
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """A way to read a file that is no log. ``columns`` are those of its rows, () where these are a segment's."""
+    """A way to read a file that is no log.
+
+    ``columns`` are those of its rows with their records, () where these are a segment's; ``shallow_columns`` without.
+    """
 
     walk: Callable[[Source, Report, Reading], Iterator[Part]]
     columns: tuple[Column, ...] = ()
+    shallow_columns: tuple[Column, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,4 +151,4 @@ def _inflated(value: bytes, codec: int, place: tuple[int, int], report: Report) 
     return value
 
 
-WIDE_CRC = Framing(messages, COLUMNS)
+WIDE_CRC = Framing(messages, COLUMNS, BATCH_COLUMNS)

@@ -126,7 +126,7 @@ def _field(field: Field, version: int, message_flexible: bool) -> _Reader:
         reader = _FIXED[item]
     elif item in _LENGTHS:
         of_items = nullable and item == field.type
-        reader = _sized(_length(_LENGTHS[item], flexible, of_items), _texts if item == "string" else bytes)
+        reader = _sized(_length(_LENGTHS[item], flexible, of_items), _TAKEN[item])
     else:
         reader = _structure(field.fields, version, flexible)
         if nullable and item == field.type:
@@ -143,10 +143,6 @@ def _uuid(cursor: Cursor) -> str:
     return base64.urlsafe_b64encode(cursor.take(16)).rstrip(b"=").decode()
 
 
-def _texts(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
-
-
 _FIXED: Mapping[str, _Reader] = {
     "bool": _fixed("?"),
     "int8": _fixed("b"),
@@ -160,6 +156,11 @@ _FIXED: Mapping[str, _Reader] = {
 }
 # What has a length before it, and how that is stored in versions that are not flexible.
 _LENGTHS = {"string": "h", "bytes": "i", "records": "i"}
+_TAKEN: Mapping[str, Callable[[Cursor, int], Any]] = {
+    "string": lambda cursor, size: cursor.take(size).decode("utf-8", "replace"),
+    "bytes": Cursor.take,
+    "records": lambda cursor, size: cursor.records(size),
+}
 
 
 def _length(code: str, flexible: bool, nullable: bool) -> Callable[[Cursor], int]:
@@ -177,10 +178,10 @@ def _length(code: str, flexible: bool, nullable: bool) -> Callable[[Cursor], int
     return read_length
 
 
-def _sized(read_length: Callable[[Cursor], int], convert: Callable[[bytes], Any]) -> _Reader:
+def _sized(read_length: Callable[[Cursor], int], take: Callable[[Cursor, int], Any]) -> _Reader:
     def read_sized(cursor: Cursor) -> Any:
         length = read_length(cursor)
-        return None if length < 0 else convert(cursor.take(length))
+        return None if length < 0 else take(cursor, length)
 
     return read_sized
 
@@ -188,7 +189,10 @@ def _sized(read_length: Callable[[Cursor], int], convert: Callable[[bytes], Any]
 def _array(read_length: Callable[[Cursor], int], item: _Reader) -> _Reader:
     def read_items(cursor: Cursor) -> list[Any] | None:
         count = read_length(cursor)
-        return None if count < 0 else [item(cursor) for _ in range(count)]
+        if count < 0:
+            return None
+        cursor.count(count)
+        return [item(cursor) for _ in range(count)]
 
     return read_items
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 _UNSIGNED_VARINT_MAX_BYTES = 5
+#: Of all arrays of a message together: an item of one byte becomes an object of hundreds.
+MAX_ITEMS = 1_000_000
 _SHORT = struct.Struct(">h")
 
 
@@ -15,11 +18,12 @@ class MalformedMessage(ValueError):
 class Cursor:
     """A place in some bytes. Every method raises MalformedMessage where they end too early."""
 
-    __slots__ = ("at", "data")
+    __slots__ = ("at", "data", "items")
 
     def __init__(self, data: bytes | memoryview) -> None:
         self.data = data
         self.at = 0
+        self.items = MAX_ITEMS
 
     @property
     def left(self) -> int:
@@ -32,6 +36,16 @@ class Cursor:
             raise MalformedMessage(f"{size} bytes wanted at byte {self.at} of {len(self.data)}")
         self.at += size
         return bytes(self.data[self.at - size : self.at])
+
+    def records(self, size: int) -> Any:
+        """Records of that many bytes; they are no part of the message, and may be left where they are."""
+        return self.take(size)
+
+    def count(self, items: int) -> None:
+        """So many items of an array follow."""
+        self.items -= items
+        if self.items < 0:
+            raise MalformedMessage(f"more than {MAX_ITEMS} items before byte {self.at}")
 
     def int16(self) -> int:
         """A signed integer of two bytes."""
