@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import zlib
+from array import array
 
 import pytest
 
@@ -38,3 +39,12 @@ def test_crc32c_is_the_librarys_own_and_comes_without_its_package() -> None:
         f"from kseg.format import checksums; {check}; assert checksums.crc32c is crc32c.crc32c"
     )
     subprocess.run([sys.executable, "-c", elsewhere], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(("at", "end"), [(-1, 8), (0, 701), (690, 717)])
+def test_bytes_that_are_not_there_are_refused(at: int, end: int) -> None:
+    """The compiler checks no bounds in that loop: it checks them itself, or would read on behind the buffer."""
+    with pytest.raises(IndexError):
+        checksums.crc_by_table(memoryview(DATA), at, end, checksums.table(checksums.CRC32))
+    with pytest.raises(IndexError):
+        checksums.crc_by_table(memoryview(DATA), 0, 8, array("I", bytes(4 * 256)))

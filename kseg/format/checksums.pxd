@@ -2,7 +2,8 @@
 
 cimport cython
 
-cdef Py_ssize_t SHORT
+cdef Py_ssize_t SHORT, TABLE_SIZE
+cdef unsigned int ALL_ONES
 cdef const unsigned int[::1] CRC32_TABLE, CRC32C_TABLE
 
 

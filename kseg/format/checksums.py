@@ -1,7 +1,9 @@
+# cython: boundscheck=False
 """The two CRCs of Kafka's formats: CRC-32C of v2 batches, CRC-32 of v0 and v1 messages.
 
 The libraries' functions are the fast ones, by the processor's own instructions, but a call with its slice costs 0.2 us:
-as much as a table takes for some hundred bytes. So short stretches go by the table here where this is compiled.
+as much as a table takes for some hundred bytes. So short stretches go by the table here where this is compiled, without
+bounds checks but one: these took half its time.
 """
 
 from __future__ import annotations
@@ -34,47 +36,62 @@ def _crc32c_function() -> Callable[..., int]:
     return crc32c
 
 
+# Of CRCs in a table.
+TABLE_SIZE = 16 * 256
+# What a CRC begins with, and is turned over by; as a literal it would be a Python integer to Cython.
+ALL_ONES = 0xFFFFFFFF
+
+
 def table(polynomial: int) -> Any:
-    """Eight times 256 CRCs, of a byte followed by 0 to 7 zeros: eight bytes a step ("slicing-by-8", Intel 2006)."""
-    crcs = array("I", bytes(4 * 8 * 256))
+    """16 times 256 CRCs, of a byte followed by 0 to 15 zeros: so many bytes a step ("slicing-by-8", Intel 2006, doubled)."""
+    crcs = array("I", bytes(4 * TABLE_SIZE))
     for byte in range(256):
         crc = byte
         for _ in range(8):
             crc = crc >> 1 ^ (polynomial if crc & 1 else 0)
         crcs[byte] = crc
-    for i in range(256, 8 * 256):
+    for i in range(256, TABLE_SIZE):
         crcs[i] = crcs[i - 256] >> 8 ^ crcs[crcs[i - 256] & 255]
     return crcs
 
 
 # Bytes up to which the table is faster; never where it runs as plain Python.
-SHORT = 0 if __file__.endswith(".py") else 512
-CRC32_TABLE = table(CRC32) if SHORT else array("I")
-CRC32C_TABLE = table(CRC32C) if SHORT else array("I")
+SHORT = -1 if __file__.endswith(".py") else 512
+CRC32_TABLE = table(CRC32) if SHORT > 0 else array("I")
+CRC32C_TABLE = table(CRC32C) if SHORT > 0 else array("I")
 
 crc32c = _crc32c_function()
 
 
 def crc_by_table(data: Any, at: int, end: int, crcs: Any) -> int:
-    """The CRC of ``data[at:end]`` by one of the tables, unsigned."""
-    crc = 0xFFFFFFFF
-    while end - at >= 8:
-        crc ^= data[at] | data[at + 1] << 8 | data[at + 2] << 16 | data[at + 3] << 24
+    """The CRC of ``data[at:end]`` by one of the tables, unsigned. Raises IndexError where there are no such bytes."""
+    if at < 0 or end > len(data) or len(crcs) < TABLE_SIZE:
+        raise IndexError(f"{at} to {end} is not within {len(data)}")
+    crc = ALL_ONES
+    while end - at >= 16:
         crc = (
-            crcs[1792 + (crc & 255)]
-            ^ crcs[1536 + (crc >> 8 & 255)]
-            ^ crcs[1280 + (crc >> 16 & 255)]
-            ^ crcs[1024 + (crc >> 24)]
-            ^ crcs[768 + data[at + 4]]
-            ^ crcs[512 + data[at + 5]]
-            ^ crcs[256 + data[at + 6]]
-            ^ crcs[data[at + 7]]
+            crcs[3840 + ((crc ^ data[at]) & 255)]
+            ^ crcs[3584 + ((crc >> 8 ^ data[at + 1]) & 255)]
+            ^ crcs[3328 + ((crc >> 16 ^ data[at + 2]) & 255)]
+            ^ crcs[3072 + (crc >> 24 ^ data[at + 3])]
+            ^ crcs[2816 + data[at + 4]]
+            ^ crcs[2560 + data[at + 5]]
+            ^ crcs[2304 + data[at + 6]]
+            ^ crcs[2048 + data[at + 7]]
+            ^ crcs[1792 + data[at + 8]]
+            ^ crcs[1536 + data[at + 9]]
+            ^ crcs[1280 + data[at + 10]]
+            ^ crcs[1024 + data[at + 11]]
+            ^ crcs[768 + data[at + 12]]
+            ^ crcs[512 + data[at + 13]]
+            ^ crcs[256 + data[at + 14]]
+            ^ crcs[data[at + 15]]
         )
-        at += 8
+        at += 16
     while at < end:
         crc = crc >> 8 ^ crcs[(crc ^ data[at]) & 255]
         at += 1
-    return crc ^ 0xFFFFFFFF
+    return crc ^ ALL_ONES
 
 
 def crc32_of(view: memoryview, at: int, end: int) -> int:

@@ -11,7 +11,8 @@ cdef Py_ssize_t MAX_TIMESTAMP_AT, PRODUCER_ID_AT, PRODUCER_EPOCH_AT, BASE_SEQUEN
 cdef Py_ssize_t RECORD_BATCH_OVERHEAD
 cdef long long V0_MIN_SIZE, V1_MIN_SIZE, V2_MIN_SIZE
 cdef long long CODEC_MASK, V0_RESERVED, V1_RESERVED, V2_RESERVED
-cdef long long SUM_LIMIT, INT32_MAX, UNCHECKED, BAD, GOOD
+cdef long long SUM_LIMIT, INT32_MAX, UNCHECKED, BAD, GOOD, SIGN_16, SIGN_32
+cdef unsigned long long SIGN_64
 
 
 cdef class BatchColumns:
@@ -37,13 +38,12 @@ cdef class RecordColumns:
 @cython.locals(value=cython.longlong)
 cpdef long long read_int16(const unsigned char[::1] data, Py_ssize_t at) except? -99
 
-@cython.locals(value=cython.longlong)
 cpdef long long read_int32(const unsigned char[::1] data, Py_ssize_t at) except? -99
 
 @cython.locals(value=cython.longlong)
 cpdef long long read_uint32(const unsigned char[::1] data, Py_ssize_t at) except? -99
 
-@cython.locals(value=cython.longlong, i=cython.Py_ssize_t)
+@cython.locals(value=cython.ulonglong)
 cpdef long long read_int64(const unsigned char[::1] data, Py_ssize_t at) except? -99
 
 cpdef long long clamped(long long value) noexcept
@@ -56,12 +56,14 @@ cpdef Py_ssize_t frame(
     BatchColumns batches
 ) except -1
 
+cdef int check_bounds(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end) except -1
+
 cpdef long long smallest(long long magic) noexcept
 
 @cython.locals(offset=cython.longlong)
-cpdef read_header(
+cpdef int read_header(
     const unsigned char[::1] data, Py_ssize_t at, long long size, long long magic, BatchColumns batches, Py_ssize_t row
-)
+) except -1
 
 cpdef long long entry_crc(const unsigned char[::1] view, Py_ssize_t at, Py_ssize_t end, long long magic) except -1
 

@@ -5,7 +5,7 @@ cimport cython
 from kseg.format.kernel cimport BatchColumns, clamped, increment_sequence
 from kseg.format.neighbours cimport is_misplaced
 
-cdef long long BAD, CODEC, CONTROL_BIT, TRANSACTIONAL_BIT, RESERVED_V0, RESERVED_V1, RESERVED_V2
+cdef long long BAD, CODEC, CONTROL_BIT, TRANSACTIONAL_BIT, RESERVED_V0, RESERVED_V1, RESERVED_V2, REACH
 
 
 cdef class History:
@@ -21,7 +21,7 @@ cdef class History:
 )
 cpdef check_offsets(BatchColumns batches, limits, History history, report)
 
-@cython.locals(row=cython.Py_ssize_t)
+@cython.locals(row=cython.Py_ssize_t, base=cython.longlong)
 cpdef check_reach(BatchColumns batches, limits, History history, report)
 
 @cython.locals(row=cython.Py_ssize_t, name=cython.longlong, last=cython.longlong)
@@ -30,7 +30,7 @@ cpdef check_file_name(BatchColumns batches, limits, History history, report)
 @cython.locals(row=cython.Py_ssize_t, limit=cython.longlong)
 cpdef check_size(BatchColumns batches, limits, History history, report)
 
-@cython.locals(row=cython.Py_ssize_t, base=cython.longlong, delta=cython.longlong, count=cython.longlong)
+@cython.locals(row=cython.Py_ssize_t, base=cython.longlong, delta=cython.longlong, count=cython.longlong, deep=cython.bint)
 cpdef check_counts(BatchColumns batches, limits, History history, report)
 
 @cython.locals(row=cython.Py_ssize_t, magic=cython.longlong, mask=cython.longlong, bits=cython.longlong)

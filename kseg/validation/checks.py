@@ -43,6 +43,7 @@ TRANSACTIONAL_BIT = TRANSACTIONAL
 RESERVED_V0 = V0_RESERVED
 RESERVED_V1 = V1_RESERVED
 RESERVED_V2 = V2_RESERVED
+REACH = INT32_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +163,16 @@ def _gap(position: int, first: int, last: int) -> Finding:
 
 def check_reach(batches: BatchColumns, limits: Limits, history: History, report: Report) -> None:
     """``invalid-offset-range`` of entries that end behind what the segment's indexes can hold."""
+    base = history.base
     for row in range(batches.count):
         if batches.crc_state[row] == BAD:
             continue
-        if history.base < 0:
-            history.base = base_by(batches, row, limits.name_offset)
-        if history.base < 0 or batches.last_offset[row] <= history.base + INT32_MAX:
+        if base < 0:
+            base = history.base = base_by(batches, row, limits.name_offset)
+        if base < 0 or batches.last_offset[row] <= base + REACH:
             continue
         if batches.position[row] not in history.misplaced:
-            report(beyond_finding(batches, row, history.base + INT32_MAX + 1))
+            report(beyond_finding(batches, row, base + REACH + 1))
 
 
 def base_by(batches: BatchColumns, row: int, name: int | None) -> int:
@@ -218,6 +220,7 @@ def check_size(batches: BatchColumns, limits: Limits, history: History, report: 
 
 def check_counts(batches: BatchColumns, limits: Limits, history: History, report: Report) -> None:
     """``invalid-offset-range``, and a ``record-count-mismatch`` that the header alone shows."""
+    deep = limits.deep
     for row in range(batches.count):
         if batches.magic[row] < 2 or batches.crc_state[row] == BAD:
             continue
@@ -230,7 +233,7 @@ def check_counts(batches: BatchColumns, limits: Limits, history: History, report
             report(batch_finding("invalid-offset-range", batches, row, delta=delta, why="the base offset is negative"))
         elif delta < 0:
             report(batch_finding("invalid-offset-range", batches, row, delta=delta, why="it can't be negative"))
-        elif limits.deep:
+        elif deep:
             continue
         elif count < 0:
             report(batch_finding("record-count-mismatch", batches, row, count=count, why="it can't be negative"))

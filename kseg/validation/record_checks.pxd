@@ -5,6 +5,8 @@ cimport cython
 from kseg.validation.checks cimport History
 from kseg.format.kernel cimport BatchColumns, clamped
 
+cdef long long BAD, CODEC, CONTROL_BIT, APPEND_TIME
+
 
 @cython.locals(
     batches=BatchColumns, offsets="long long[::1]", row=cython.Py_ssize_t, total=cython.longlong,

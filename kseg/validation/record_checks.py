@@ -13,6 +13,12 @@ from kseg.format.log_format import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSAC
 from kseg.log.chunk import Chunk
 from kseg.validation.checks import History, Limits, batch_finding
 
+# C globals when compiled (see the .pxd).
+BAD = CRC_BAD
+CODEC = CODEC_MASK
+CONTROL_BIT = CONTROL
+APPEND_TIME = LOG_APPEND_TIME
+
 
 def record_finding(rule: str, chunk: Chunk, i: int, **facts: Any) -> Finding:
     """A finding about one record; ``index`` counts from its entry's first."""
@@ -64,11 +70,11 @@ def check_wrapper_order(chunk: Chunk, history: History, report: Report) -> None:
     """``non-monotonic-offset`` of wrappers that begin before the entry in front of them ends: their headers don't say."""
     batches, offsets = chunk.batches, chunk.records.offset
     for row in range(chunk.first, chunk.stop):
-        if batches.crc_state[row] == CRC_BAD:
+        if batches.crc_state[row] == BAD:
             continue
         previous, last = history.last_opened, batches.last_offset[row]
         history.last_opened = last
-        if batches.magic[row] >= 2 or not batches.attributes[row] & CODEC_MASK:
+        if batches.magic[row] >= 2 or not batches.attributes[row] & CODEC:
             continue
         if not batches.record_total[row] or not batches.intact[row]:
             continue
@@ -88,7 +94,7 @@ def check_max_timestamps(chunk: Chunk, limits: Limits, report: Report) -> None:
         largest = batches.largest_timestamp[row]
         if not batches.record_total[row] or largest == stored or not batches.magic[row] or not batches.intact[row]:
             continue
-        if not batches.attributes[row] & LOG_APPEND_TIME:
+        if not batches.attributes[row] & APPEND_TIME:
             report(batch_finding("max-timestamp-mismatch", batches, row, stored=stored, actual=largest))
 
 
@@ -119,7 +125,7 @@ def check_control_records(chunk: Chunk, limits: Limits, report: Report) -> None:
     """``malformed-control-record``: each control record decodes, and a transaction marker stands alone."""
     batches = chunk.batches
     for row in range(chunk.first, chunk.stop):
-        if batches.magic[row] < 2 or not batches.attributes[row] & CONTROL:
+        if batches.magic[row] < 2 or not batches.attributes[row] & CONTROL_BIT:
             continue
         for i in chunk.rows(row):
             why = _control_fault(chunk, row, i)
