@@ -38,17 +38,18 @@ HOUSE = {
     "replicas": "leader_epochs differences replica replica_diff",
     "stats": "counting totals levels",
     "transactions": "aborted history",
+    "internal": "state cluster effective",
     "dumping": "dump framed ranges growth following decoded_text dump_text line_writer record_lines hexdump",
     "output": (
         "rule_docs formats report_words junit sarif github html report gather arrow_rows dump parquet side framed "
-        "stats diff recovery transactions audit"
+        "effective stats diff recovery transactions audit"
     ),
     "spark": (
         "views options planning facts reading advance streaming source launch __init__ pool inventory "
         "manifest export conversions audits writing"
     ),
     "cli": (
-        "__init__ settings progress common messages spark framed dump validate convert repair stats diff recovery "
+        "__init__ settings progress common messages spark framed effective dump validate convert repair stats diff recovery "
         "transactions audit main"
     ),
 }
@@ -82,6 +83,7 @@ ROOMS = {
         "output.diff",
         "output.recovery",
         "output.audit",
+        "output.effective",
         "cli.progress",
     },
     "lz4": {"codecs.libraries", "codecs.lz4_frames"},

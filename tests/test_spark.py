@@ -5,8 +5,10 @@ One session for all, without registration, so that what Spark finds by itself is
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -93,6 +95,20 @@ def test_the_schema_is_that_of_parquet(spark: SparkSession, tmp_path: Path) -> N
         column.name for column in rows.RECORD_TABLE
     ]
     assert written.exceptAll(wanted).count() == 0
+
+
+def test_internal_topics_are_decoded_where_that_is_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+    """The column of ``kseg dump``, by the folder's name or by the topic's; without the option it is not there."""
+    source = SEGMENTS / "4.3.0-v2-none-internal-transaction-state"
+    folder = tmp_path / "__transaction_state-0"
+    shutil.copytree(source, folder)
+    lines = kseg("dump", "--deep", "--format", "jsonl", folder).stdout.splitlines()
+    wanted = [json.loads(line)["decoded"] for line in lines]
+    for path, decode in ((folder, "auto"), (source, "__transaction_state")):
+        found = load(spark, path, decode=decode, columns="offset,decoded").orderBy("offset").collect()
+        assert [json.loads(row.decoded) for row in found] == wanted
+    assert load(spark, source, decode="auto").where("decoded is not null").count() == 0
+    assert "decoded" not in load(spark, folder).columns
 
 
 def test_findings_and_segments(spark: SparkSession) -> None:

@@ -83,6 +83,9 @@ def _internal_topic(context: click.Context, parameter: click.Parameter, name: st
               help="Decode records (--deep) as those of that internal topic, as __consumer_offsets, whatever the "
                    "folder is called.")  # fmt: skip
 @click.option("--no-decode", is_flag=True, help="Leave records as they are in folders of internal topics, too.")
+@click.option("--effective", is_flag=True,
+              help="Of partition folders of internal topics what they come to: the latest state by key, and what takes "
+                   "the space.")  # fmt: skip
 @click.option("--follow", is_flag=True, help="Go on with what is appended, and with new segments, until Ctrl-C.")
 @common.no_crc
 @common.max_rate
@@ -115,12 +118,20 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
 
         return show_framed(paths, shallow, (output, format_name), options, keep, met)
     shallow = shallow is not False
-    decode_as = _decode_as(options, shallow)
+    decode_as = _decode_as(options, shallow and not options["effective"])
     if keep.key is not None and shallow:
         raise UsageError("--key looks into records: it needs --deep")
 
     files = list(met.attempt(chain.from_iterable(map(find_segments, paths))))
     refuse_as_output(output, [*paths, *(file.path for file in files)])
+    if options["effective"]:
+        if keep != Filter() or any(options[name] for name in ("spark", "follow", "limit", "no_decode")):
+            raise UsageError(
+                "--effective is of whole partitions: it goes with neither filters nor --spark nor --follow"
+            )
+        from kseg.cli.effective import show_effective
+
+        return show_effective(files, (output, format_name), decode_as, met)
     beside = {file.path: known for file in files if (known := recognise(file.path))}
     if beside:
         refuse_for_side_files([file.path for file in files], format_name, filtered=keep != Filter())

@@ -50,6 +50,11 @@ REPORT_FORMATS: Mapping[str, str] = {
     "github": "kseg.output.github:write_github",
     "html": "kseg.output.html:write_html",
 }
+# Of internal topics' effective state: (partitions, out).
+EFFECTIVE_FORMATS: Mapping[str, str] = {
+    "table": "kseg.output.effective:write_table",
+    "jsonl": "kseg.output.effective:write_jsonl",
+}
 # Of statistics: (levels, out, top).
 STATS_FORMATS: Mapping[str, str] = {
     "table": "kseg.output.stats:write_table",

@@ -24,9 +24,12 @@ from pyspark.sql.datasource import (
 )
 
 from kseg.errors import UsageError
+from kseg.log.internal import BY_FOLDER
 from kseg.log.rows import Column
+from kseg.protocol.internal_topics import TOPICS
 from kseg.spark.views import VIEWS, columns_of
 
+NO_DECODING = "none"
 MODES = ("permissive", "dropmalformed", "failfast")
 STARTS = ("earliest", "latest")
 ISOLATIONS = ("read_uncommitted", "read_committed")
@@ -96,6 +99,7 @@ class Options:
     paths: tuple[str, ...]
     view: str = "records"
     columns: tuple[Column, ...] = ()
+    decode_as: str | None = None
     mode: str = "permissive"
     isolation: str = "read_uncommitted"
     limits: Limits = field(default_factory=Limits)
@@ -117,10 +121,13 @@ def parse(given: Mapping[str, str], schema: Iterable[tuple[str, str]] | None = N
         raise UsageError("no path: load(PATH) takes segments, partition folders, log dirs and URLs")
     view = _choice("view", options, tuple(VIEWS), "records")
     first, end = _range(options.get("offsets"))
+    decode_as: str | None = _choice("decode", options, (NO_DECODING, BY_FOLDER, *TOPICS), NO_DECODING)
+    decode_as = None if decode_as == NO_DECODING else decode_as
     return Options(
         paths=tuple(paths),
         view=view,
-        columns=columns_of(view, _list(options.get("columns")), schema),
+        columns=columns_of(view, _list(options.get("columns")), schema, decoded=decode_as is not None),
+        decode_as=decode_as,
         mode=_choice("mode", options, MODES, "permissive"),
         isolation=_choice("isolation", options, ISOLATIONS, "read_uncommitted"),
         limits=Limits(
@@ -155,7 +162,7 @@ def _paths(options: Mapping[str, str]) -> list[str]:
 
 
 _KNOWN = (
-    "path", "paths", "view", "columns", "mode", "isolation", "topics", "partitions", "offsets", "since", "until",
+    "path", "paths", "view", "columns", "decode", "mode", "isolation", "topics", "partitions", "offsets", "since", "until",
     "verifycrc", "splitbytes", "pushdown", "startingoffsets", "failondataloss", "maxoffsetspertrigger",
     "maxbytespertrigger",
 )  # fmt: skip

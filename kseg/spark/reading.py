@@ -13,6 +13,7 @@ from kseg.findings import RULES, Finding, Severity, Verdict
 from kseg.format import kernel
 from kseg.log import rows
 from kseg.log.deep_iteration import DeepIterator
+from kseg.log.internal import internal_topic
 from kseg.log.records import record_batch
 from kseg.log.segment import SegmentReader, Window
 from kseg.output.arrow_rows import BATCH_ROWS, Place, RecordRows, from_rows, payload_runs
@@ -92,7 +93,8 @@ def _records(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
     gathered = RecordRows([*wanted, *hidden])
     for piece in split.pieces:
         damage = Damage(piece, task.options.mode)
-        place = Place.of(piece.file.path)
+        path = piece.file.path
+        place = Place.of(path, internal_topic(path, task.options.decode_as))
         opener = DeepIterator(damage)
         try:
             for window in _windows(piece, task, damage):

@@ -34,9 +34,15 @@ _TYPES = {
 }
 
 
-def columns_of(view: str, names: Sequence[str], schema: Iterable[tuple[str, str]] | None = None) -> tuple[Column, ...]:
-    """The columns of a view that are named, all of them when none is; ``schema`` has names and types. Raises UsageError."""
-    known = {column.name: column for column in VIEWS[view]}
+def columns_of(
+    view: str, names: Sequence[str], schema: Iterable[tuple[str, str]] | None = None, *, decoded: bool = False
+) -> tuple[Column, ...]:
+    """The columns of a view that are named, all of them when none is; ``schema`` has names and types. Raises UsageError.
+
+    ``decoded``: records have that column, too.
+    """
+    there = (*VIEWS[view], rows.DECODED) if decoded and view == "records" else VIEWS[view]
+    known = {column.name: column for column in there}
     wanted = [(name, None) for name in names] if schema is None else list(schema)
     for name, kind in wanted:
         if name not in known:
@@ -44,7 +50,7 @@ def columns_of(view: str, names: Sequence[str], schema: Iterable[tuple[str, str]
             raise UsageError(f"view {view} has no column {name!r}{f': did you mean {near[0]}?' if near else ''}")
         if kind is not None and kind != _TYPES[known[name].type]:
             raise UsageError(f"column {name} is of type {_TYPES[known[name].type]}, not {kind}")
-    return tuple(known[name] for name, _ in wanted) or VIEWS[view]
+    return tuple(known[name] for name, _ in wanted) or there
 
 
 def ddl(columns: Iterable[Column]) -> str:

@@ -5,17 +5,20 @@ Beside ``none-consumer-offsets`` and the other folders of ``modern_fixtures``, w
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 
 from kseg.dumping.dump import Entry, dump_segment
-from kseg.protocol.internal_topics import REMOTE_LOG_METADATA, TOPICS
+from kseg.protocol.internal_topics import CONSUMER_OFFSETS, REMOTE_LOG_METADATA, TOPICS
 from tests.lab import scenes
 from tests.lab.kraft import KraftBroker
 from tests.lab.modern_fixtures import create_topic, save
 from tests.lab.oracle import run_java
 
 VERSION = "4.3.0"
+#: Beside the log of groups, what the broker answered for them.
+ANSWERS = "committed-offsets.json"
 #: Jars of clients and plugins beside the broker's own.
 PLUGINS = "4.3.0-internal"
 WHAT = "classic, consumer, share and streams groups, transactions, tiered storage, administrators"
@@ -49,14 +52,18 @@ def make(out: Path) -> list[Path]:
             scenes.segments(broker, "tiered")
             program = str(Path(__file__).with_name("InternalTopics.java"))
             run_java(VERSION, program, [broker.bootstrap, "plain"], plugins=PLUGINS)
-            open_transactions = scenes.transactions(broker, "plain")
+            alive = [scenes.transactions(broker, "plain"), scenes.open_commit(broker, "plain")]
             # Each segment that is copied is told of twice, as begun and as done; so is each that is deleted, and the topic.
             scenes.wait_for(lambda: _told(broker) >= 4, "segments in the tier")
             copied = _told(broker)
             admin = broker.admin()
             admin.delete_topics(["tiered"])["tiered"].result(30)
             scenes.wait_for(lambda: _told(broker) > copied + 2, "the end of the tiered topic")
-        del open_transactions
+            answers = scenes.committed_offsets(broker)
+        del alive
+        (broker.partition(CONSUMER_OFFSETS) / ANSWERS).write_text(
+            json.dumps(answers, indent=1) + "\n", encoding="utf-8"
+        )
         return [
             save(broker.partition(topic), out, VERSION, f"none-internal{topic.replace('_', '-')[1:]}", WHAT)
             for topic in TOPICS

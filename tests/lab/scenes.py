@@ -265,6 +265,29 @@ def groups(broker: KraftBroker, topic: str) -> None:
     consumer.close()
 
 
+def open_commit(broker: KraftBroker, topic: str) -> object:
+    """A group's offset in a transaction that is left open. Returns who must stay alive."""
+    consumer = _consumer(broker, "kseg-open", "classic")
+    consumer.subscribe([topic])
+    consumer.consume(1, timeout=10)
+    writer = _transactional(broker, topic, "open")
+    writer.producer.begin_transaction()
+    writer.producer.send_offsets_to_transaction([TopicPartition(topic, 0, 9)], consumer.consumer_group_metadata())
+    return consumer, writer
+
+
+def committed_offsets(broker: KraftBroker) -> list[dict[str, object]]:
+    """What the broker answers for every group: a row for each group, topic and partition."""
+    admin: AdminClient = broker.admin()
+    groups = [group.group_id for group in admin.list_consumer_groups().result(30).valid]
+    found = []
+    for group in sorted(groups):
+        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+        for place in asked[group].result(30).topic_partitions:
+            found.append({"group": group, "topic": place.topic, "partition": place.partition, "offset": place.offset})
+    return found
+
+
 def _consumer(broker: KraftBroker, group: str, protocol: str) -> Consumer:
     return Consumer(
         {

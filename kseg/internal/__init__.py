@@ -1,0 +1,1 @@
+"""What Kafka's internal topics come to: the latest state by key, and what takes the space."""

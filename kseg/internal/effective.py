@@ -1,0 +1,204 @@
+"""The effective state of a partition of an internal topic: what whoever loads it now would hold.
+
+Coordinators keep the last value of each key until a tombstone; what a transaction wrote holds from its commit on. KRaft
+begins at the newest snapshot and goes on with the log behind it, and has transactions of its own (KIP-868).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from kseg.files.storage import is_snapshot, open_source
+from kseg.findings import Report
+from kseg.format.log_format import TRANSACTIONAL
+from kseg.internal.cluster import CLUSTER, REMOTE
+from kseg.internal.state import At, Data, Item, State
+from kseg.log.chunk import Chunk
+from kseg.log.deep_iteration import DeepIterator
+from kseg.log.segment import SegmentReader
+from kseg.protocol.internal_topics import CLUSTER_METADATA, REMOTE_LOG_METADATA, Decoded, Half, decode
+from kseg.protocol.messages import jsonable
+
+#: ``TransactionState`` by its number, as ``__transaction_state`` has it.
+_STATUSES = (
+    "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence"
+)  # fmt: skip
+#: The fields of a key that say whose it is: a group, a transactional id.
+_OWNERS = ("group", "groupId", "transactionalId")
+_EVENTS = {CLUSTER_METADATA: CLUSTER, REMOTE_LOG_METADATA: REMOTE}
+_BEGIN, _END, _ABORT = "BeginTransaction", "EndTransaction", "AbortTransaction"
+
+
+@dataclass(slots=True)
+class Space:
+    """What an entity's records of one owner take: keys and values, in bytes, before compression.
+
+    ``live`` are those of what holds, None where records are no key's: the rest waits for the cleaner.
+    """
+
+    entity: str
+    owner: str | None
+    records: int = 0
+    bytes: int = 0
+    tombstones: int = 0
+    live_records: int | None = None
+    live_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A record, decoded, and where it is."""
+
+    decoded: Decoded
+    at: At
+
+
+class Effective:
+    """Takes the records of one partition in their order; ``items`` and ``spaces`` tell what they came to."""
+
+    def __init__(self, topic: str) -> None:
+        self._events = _EVENTS.get(topic)
+        self._topic = topic
+        self._state = State()
+        self._open: defaultdict[int, list[Write]] = defaultdict(list)
+        self._begun: list[Write] | None = None
+        self._spaces: dict[tuple[str, str | None], Space] = {}
+
+    def take(self, chunk: Chunk, first_offset: int) -> None:
+        """The records of a chunk from an offset on."""
+        batches, offsets = chunk.batches, chunk.lists.offset
+        for row in range(chunk.first, chunk.stop):
+            if not batches.record_total[row]:
+                continue
+            transactional = batches.magic[row] >= 2 and batches.attributes[row] & TRANSACTIONAL
+            producer = batches.producer_id[row] if transactional else None
+            for i in chunk.rows(row):
+                if offsets[i] < first_offset:
+                    continue
+                control = chunk.control(i)
+                if control is None:
+                    self._write(chunk, i, producer)
+                elif producer is not None:
+                    ended = self._open.pop(producer, [])
+                    for write in ended if control.type == "COMMIT" else ():
+                        self._apply(write)
+
+    def items(self) -> Iterator[Item]:
+        """What holds; behind it what open transactions would make hold."""
+        yield from self._state
+        undecided = State()
+        for write in [*(self._begun or ()), *(write for writes in self._open.values() for write in writes)]:
+            self._apply(write, undecided)
+        yield from (replace(item, pending=True) for item in undecided)
+
+    def spaces(self) -> list[Space]:
+        """What takes the space, the largest first."""
+        if self._events is None:
+            live: defaultdict[tuple[str, str | None], list[int]] = defaultdict(list)
+            for item in self._state:
+                live[item.entity, _owner(item.key)].append(item.at.size)
+            for place, space in self._spaces.items():
+                space.live_records, space.live_bytes = len(live[place]), sum(live[place])
+        return sorted(self._spaces.values(), key=lambda space: -space.bytes)
+
+    def _write(self, chunk: Chunk, i: int, producer: int | None) -> None:
+        key, value = chunk.key(i), chunk.value(i)
+        timestamp = chunk.lists.timestamp[i]
+        size = len(key or b"") + len(value or b"")
+        at = At(chunk.lists.offset[i], None if timestamp < 0 else timestamp, size)
+        write = Write(decode(self._topic, key, value), at)
+        self._count(write)
+        if producer is not None:
+            self._open[producer].append(write)
+        elif self._events is CLUSTER:
+            self._apply_kraft(write)
+        else:
+            self._apply(write)
+
+    def _apply_kraft(self, write: Write) -> None:
+        name = write.decoded.value.name if write.decoded.value else None
+        if name == _BEGIN:
+            self._begun = []
+        elif name in (_END, _ABORT):
+            begun, self._begun = self._begun or [], None
+            for one in begun if name == _END else ():
+                self._apply(one)
+        elif self._begun is not None:
+            self._begun.append(write)
+        else:
+            self._apply(write)
+
+    def _apply(self, write: Write, state: State | None = None) -> None:
+        state = self._state if state is None else state
+        key, value = write.decoded.key, write.decoded.value
+        if self._events is None:
+            _put(state, key, value, write.at)
+        elif value and value.data is not None and value.name is not None and value.name in self._events:
+            self._events[value.name](state, jsonable(value.data), write.at)
+
+    def _count(self, write: Write) -> None:
+        key, value = write.decoded.key, write.decoded.value
+        half = key if self._events is None else value
+        space = self._space(_entity(half), _owner(key.data) if key and key.data else None)
+        space.records += 1
+        space.bytes += write.at.size
+        space.tombstones += value is None
+
+    def _space(self, entity: str, owner: str | None) -> Space:
+        return self._spaces.setdefault((entity, owner), Space(entity, owner))
+
+
+def _put(state: State, key: Half | None, value: Half | None, at: At) -> None:
+    entity = _entity(key)
+    shown: Data = jsonable(key.data) if key and key.data is not None else (key.as_dict() if key else {})
+    if value is None:
+        state.remove(entity, shown)
+    else:
+        state.put(entity, shown, jsonable(value.data) if value.data is not None else value.as_dict(), at)
+
+
+def _entity(half: Half | None) -> str:
+    if half is None or half.type is None:
+        return "unreadable"
+    return half.name or f"type {half.type}"
+
+
+def _owner(key: Data) -> str | None:
+    return next((str(key[name]) for name in _OWNERS if name in key), None)
+
+
+def effective(topic: str, paths: Sequence[str], report_of: Callable[[str], Report]) -> Effective:
+    """The state that the segments of one partition make, in their order. Raises UnreadableError and NotASegmentError.
+
+    ``report_of`` gives a report for each path.
+    """
+    found = Effective(topic)
+    for path, first_offset in _sources(paths):
+        report = report_of(path)
+        opener = DeepIterator(report)
+        with SegmentReader(open_source(path), report=report) as reader:
+            for window in reader.windows():
+                for chunk in opener.chunks(window):
+                    found.take(chunk, first_offset)
+    return found
+
+
+def _sources(paths: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """The newest snapshot, whose offsets are its own, and the segments, each with the first offset to be taken."""
+    snapshots = sorted((path for path in paths if is_snapshot(path)), key=os.path.basename)
+    end = 0
+    for newest in snapshots[-1:]:
+        yield newest, 0
+        end = int(os.path.basename(newest).split("-")[0])
+    for path in paths:
+        if not is_snapshot(path):
+            yield path, end
+
+
+def status(item: Item) -> str | None:
+    """How a transactional id's last transaction stands, ``Ongoing`` where one is open; None for other items."""
+    number = item.data.get("transactionStatus")
+    return _STATUSES[number] if isinstance(number, int) and 0 <= number < len(_STATUSES) else None
