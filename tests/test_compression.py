@@ -545,3 +545,27 @@ def test_every_payload_a_broker_wrote(log: Path) -> None:
         # 0.8.2 wrote the wrong checksum by mistake, all later brokers write it into magic 0 on purpose (KAFKA-3160).
         expected = ["lz4-header-checksum"] if (codec, magic) == (LZ4, 0) else []
         assert quirks == (["snappy-unframed"] if codec == SNAPPY and "librdkafka" in str(log) else expected)
+
+
+def test_gzip_is_read_alike_with_isal_and_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The faster library is an accelerator, no second opinion: what it won't take whole, zlib judges."""
+    pytest.importorskip("isal", reason="there is no isal for this platform")
+    payload = compress(GZIP, TEXT + bytes(n * n >> 3 & 127 for n in range(400)))
+    damaged = [payload[:n] for n in range(len(payload))]
+    damaged += [
+        payload[:at] + bytes([payload[at] ^ bits]) + payload[at + 1 :]
+        for at in range(len(payload))
+        for bits in (1, 0x90)
+    ]
+
+    def outcome(data: bytes) -> tuple[bytes | str, list[str]]:
+        quirks: list[str] = []
+        try:
+            return bytes(decompress(GZIP, data, limit=1 << 20, quirks=quirks)), quirks
+        except CodecError as error:
+            return str(error), quirks
+
+    with_isal = [outcome(data) for data in damaged]
+    monkeypatch.setattr(libraries, "gzip", (zlib.decompressobj, zlib.error))
+    assert with_isal == [outcome(data) for data in damaged]
+    assert sum(isinstance(found, str) for found, _ in with_isal) > len(payload)

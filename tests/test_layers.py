@@ -86,6 +86,7 @@ ROOMS = {
         "output.effective",
         "cli.progress",
     },
+    "isal": {"codecs.libraries"},
     "lz4": {"codecs.libraries", "codecs.lz4_frames"},
     "cramjam": {"codecs.libraries", "codecs.snappy_blocks"},
     "snappy": {"codecs.snappy_blocks"},
@@ -108,7 +109,7 @@ ROOMS = {
 }
 #: Those that may cost time at start only where they are used: everything else comes with what needs it.
 AT_THE_TOP = {"click", "crc32c", "pyspark"}
-HEAVY = {"rich", "pyarrow", "pyspark", "numpy", "click", "lz4", "cramjam", "zstandard", "fsspec"}
+HEAVY = {"rich", "pyarrow", "pyspark", "numpy", "click", "isal", "lz4", "cramjam", "zstandard", "fsspec"}
 
 MODULES = sorted(
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts)

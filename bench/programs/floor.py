@@ -24,6 +24,11 @@ import zstandard
 from crc32c import crc32c
 from lz4 import frame
 
+try:
+    from isal import isal_zlib
+except ImportError:
+    isal_zlib = zlib
+
 WINDOW = 4 * 1024 * 1024
 HEADER = struct.Struct(">qiibIh")
 MESSAGE = struct.Struct(">qiIbb")
@@ -73,7 +78,8 @@ def zstd_inflater() -> Callable[[Any], Any]:
 
 
 def gunzip(data: Any) -> bytes:
-    return zlib.decompress(data, 31)
+    inflated: bytes = isal_zlib.decompress(data, 31)
+    return inflated
 
 
 def gzip(data: bytes) -> bytes:

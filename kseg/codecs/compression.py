@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kseg.codecs import lz4_frames, snappy_blocks, zstd_frames
-from kseg.codecs.libraries import Buffer, CodecError, DecompressionLimit
+from kseg.codecs.libraries import Buffer, CodecError, DecompressionLimit, libraries
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ def _store(data: Buffer, magic: int, level: int | None) -> bytes:
 # --- gzip ---
 
 _GZIP_MAGIC = b"\x1f\x8b\x08"
+_GZIP_PLAIN = _GZIP_MAGIC + b"\x00"  # no flag: no optional field in the header, as all writers leave it
 _GZIP_WBITS = 31
 _GZIP_SHORT = 1 << 20  # output of the short road; beyond, zlib's blocks and their join would hold everything twice
 _GZIP_WINDOW = 16 * 1024  # input of one step on the long road: 17 MB at deflate's best, 1032:1
@@ -58,11 +59,16 @@ _GZIP_SMALLEST_MEMBER = 18
 
 
 def _gunzip(data: Buffer, limit: int, magic: int, quirks: list[str] | None, room: memoryview | None) -> Buffer:
-    inflater = zlib.decompressobj(_GZIP_WBITS)
+    begin, error = libraries.gzip
+    if data[:4] == _GZIP_PLAIN:
+        try:
+            inflater = begin(_GZIP_WBITS)
+            out: bytes = inflater.decompress(data, _GZIP_SHORT if limit > _GZIP_SHORT else limit + 1)
+            if inflater.eof and not inflater.unused_data and len(out) <= limit:
+                return out
+        except error:
+            pass
     try:
-        out = inflater.decompress(data, _GZIP_SHORT if limit > _GZIP_SHORT else limit + 1)
-        if inflater.eof and not inflater.unused_data and len(out) <= limit:
-            return out
         return _gunzip_members(memoryview(data), limit, quirks)
     except zlib.error as e:
         raise CodecError(f"gzip: {e}") from None
