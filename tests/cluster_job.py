@@ -18,9 +18,9 @@ from kseg.spark import session
 
 
 def _where(_: Iterable[int]) -> Iterable[str]:
-    from kseg.format import kernel
+    import kseg
 
-    yield str(kernel.__file__)
+    yield str(kseg.__file__)
 
 
 def _sum(table: DataFrame) -> list[int]:

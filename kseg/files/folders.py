@@ -6,11 +6,11 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from kseg.errors import KsegError, UnreadableError, UsageError
-from kseg.files.safe_output import Staged, refuse_existing, sync_folder, writing
+from kseg.files.safe_output import refuse_existing, stage, sync_folder, writing
 from kseg.files.storage import files_of_segment
 
 LOG_NAME = re.compile(r"\d{20}\.log")
@@ -142,8 +142,8 @@ def copy_file(source: Path, target: Path) -> None:
 @contextmanager
 def copying(source: Path, target: Path, *, replace: bool) -> Iterator[None]:
     """A copy, with the modification time, that gets its name when the block ends well. Raises KsegError."""
-    staged = Staged(target)
-    try:
+    with ExitStack() as stack:
+        staged = stage(stack, target)
         with writing(target), open(source, "rb") as original:
             shutil.copyfileobj(original, staged.file)
             staged.sync(os.stat(source).st_mtime_ns)
@@ -151,6 +151,3 @@ def copying(source: Path, target: Path, *, replace: bool) -> Iterator[None]:
         with writing(target):
             staged.publish(replace=replace)
             sync_folder(target.parent)
-    except BaseException:
-        staged.discard()
-        raise

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from kseg.errors import KsegError, UsageError
 
@@ -23,7 +25,7 @@ _BUFFER = 1024 * 1024
 class Staged:
     """A file on its way to ``target``: ``file`` is open for writing bytes at the temporary ``path``.
 
-    Raises KsegError when it can't be created. Either ``publish`` or ``discard`` ends it.
+    Raises KsegError when it can't be created. ``publish`` ends it; made by ``stage``, it is discarded otherwise.
     """
 
     def __init__(self, target: Path) -> None:
@@ -75,6 +77,37 @@ class Staged:
         self.path.unlink(missing_ok=True)
 
 
+def stage(stack: ExitStack, target: Path) -> Staged:
+    """A file on its way to ``target``, of which nothing is left where the stack ends before it got its name."""
+    with _undisturbed():
+        staged = Staged(target)
+        stack.callback(staged.discard)
+    return staged
+
+
+def _stage_folder(stack: ExitStack, target: Path) -> Path:
+    with _undisturbed():
+        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=SUFFIX, dir=target.parent))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ctrl-C waits until the block ends: what has just been created must be known to who removes it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # where Python raises no KeyboardInterrupt
+        return
+    came: list[tuple[Any, ...]] = []
+    handler = signal.signal(signal.SIGINT, lambda *signalled: came.append(signalled))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if came and callable(handler):
+            handler(*came[0])
+
+
 @contextmanager
 def writing(target: Path) -> Iterator[None]:
     """Within it an OSError is a KsegError that names the target: out of space, a quota, a failing disk."""
@@ -87,16 +120,12 @@ def writing(target: Path) -> Iterator[None]:
 @contextmanager
 def whole_file(target: Path, *, replace: bool = True) -> Iterator[IO[bytes]]:
     """A file to write bytes to that appears under its name when the block ends well. Raises KsegError."""
-    staged = Staged(target)
-    try:
-        with writing(target):
-            yield staged.file
-            staged.sync()
-            staged.publish(replace=replace)
-            sync_folder(target.parent)
-    except BaseException:
-        staged.discard()
-        raise
+    with ExitStack() as stack, writing(target):
+        staged = stage(stack, target)
+        yield staged.file
+        staged.sync()
+        staged.publish(replace=replace)
+        sync_folder(target.parent)
 
 
 @contextmanager
@@ -106,30 +135,30 @@ def whole_folder(target: Path, *, replace: bool) -> Iterator[Path]:
     The files in it must be synced by whoever writes them. With ``replace`` what stood there is set aside, and
     removed at the end.
     """
-    try:
-        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=SUFFIX, dir=target.parent))
-    except OSError as error:
-        raise KsegError(f"{target}: {error.strerror or error}") from error
-    aside = temporary.with_name(temporary.name + ".old")
-    try:
-        yield temporary
-        with writing(target):
-            os.chmod(temporary, 0o777 & ~_umask())
-            sync_folder(temporary)
-            if replace and os.path.lexists(target):
-                os.rename(target, aside)
-            elif os.path.lexists(target):
-                raise _exists(target)
-            os.rename(temporary, target)
-            sync_folder(target.parent)
-    except BaseException as error:
-        if os.path.lexists(aside) and not os.path.lexists(target):
-            os.rename(aside, target)
-        shutil.rmtree(temporary, ignore_errors=True)
-        if isinstance(error, KsegError):
-            # Nobody asked for the temporary name, and nothing is there any more.
-            error.args = (str(error).replace(str(temporary), str(target)),)
-        raise
+    with ExitStack() as stack:
+        try:
+            temporary = _stage_folder(stack, target)
+        except OSError as error:
+            raise KsegError(f"{target}: {error.strerror or error}") from error
+        aside = temporary.with_name(temporary.name + ".old")
+        try:
+            yield temporary
+            with writing(target):
+                os.chmod(temporary, 0o777 & ~_umask())
+                sync_folder(temporary)
+                if replace and os.path.lexists(target):
+                    os.rename(target, aside)
+                elif os.path.lexists(target):
+                    raise _exists(target)
+                os.rename(temporary, target)
+                sync_folder(target.parent)
+        except BaseException as error:
+            if os.path.lexists(aside) and not os.path.lexists(target):
+                os.rename(aside, target)
+            if isinstance(error, KsegError):
+                # Nobody asked for the temporary name, and nothing is there any more.
+                error.args = (str(error).replace(str(temporary), str(target)),)
+            raise
     if os.path.lexists(aside):
         shutil.rmtree(aside) if aside.is_dir() and not aside.is_symlink() else aside.unlink()
 
@@ -137,12 +166,10 @@ def whole_folder(target: Path, *, replace: bool) -> Iterator[Path]:
 @contextmanager
 def scratch_folder(target: Path) -> Iterator[Path]:
     """A folder beside ``target`` for what is on its way there; gone when the block ends. Raises KsegError."""
-    with writing(target):
-        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=SUFFIX, dir=target.parent))
-    try:
+    with ExitStack() as stack:
+        with writing(target):
+            folder = _stage_folder(stack, target)
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def refuse_existing(targets: Iterable[Path]) -> None:

@@ -13,14 +13,14 @@ from typing import IO
 from kseg.beside.indexes import INDEX_INTERVAL_BYTES, IndexBuilder
 from kseg.beside.txn_index import Transactions
 from kseg.errors import KsegError
-from kseg.files.safe_output import Staged, refuse_existing, sync_folder, writing
+from kseg.files.safe_output import Staged, refuse_existing, stage, sync_folder, writing
 from kseg.files.storage import SegmentFile, base_offset_of, open_source
 from kseg.findings import Policy, Severity
 from kseg.format.log_format import INT32_MAX
 from kseg.log.chunk import Chunk
 from kseg.rewriting.losses import Salvaged, Tell
 from kseg.rewriting.read_back import ReadBackError
-from kseg.rewriting.rewrite import DamagedError, index_paths, stage, txn_index_path
+from kseg.rewriting.rewrite import DamagedError, index_paths, txn_index_path
 from kseg.rewriting.salvage import Salvage
 from kseg.validation.validate import Progress, Settings, Summary, limits_of, new_tally, no_progress, run_checks
 

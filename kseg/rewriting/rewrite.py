@@ -14,7 +14,7 @@ from typing import IO
 
 from kseg.beside.indexes import IndexBuilder
 from kseg.errors import KsegError, UnreadableError
-from kseg.files.safe_output import Staged, refuse_existing, sync_folder, writing
+from kseg.files.safe_output import Staged, refuse_existing, stage, sync_folder, writing
 from kseg.files.storage import Source, base_offset_of, open_range, open_source
 from kseg.findings import RULES, Finding, Severity, Verdict
 from kseg.format.kernel import BatchColumns
@@ -73,12 +73,6 @@ def convert_segment(
             staged.publish(replace=plan.force)
         sync_folder(target.parent)
     return tally
-
-
-def stage(stack: ExitStack, path: Path) -> Staged:
-    staged = Staged(path)
-    stack.callback(staged.discard)
-    return staged
 
 
 def index_paths(log: Path) -> tuple[Path, Path]:
