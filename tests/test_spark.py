@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import sys
-from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 
 from kseg.log import rows
+from tests import fleet
 from tests.test_cli import kseg
 from tests.test_fixtures import FOLDERS, SEGMENTS, dumped, expected
 from tests.test_parquet import as_json
@@ -29,7 +29,6 @@ from pyspark.sql import SparkSession  # noqa: E402
 from pyspark.sql.functions import col  # noqa: E402
 
 from kseg.errors import UsageError  # noqa: E402
-from kseg.findings import RULES  # noqa: E402
 from kseg.spark import SETTINGS, register  # noqa: E402
 from kseg.spark.launch import check_java  # noqa: E402
 
@@ -112,22 +111,20 @@ def test_internal_topics_are_decoded_where_that_is_asked_for(spark: SparkSession
 
 
 def test_findings_and_segments(spark: SparkSession) -> None:
-    """The findings of every damaged fixture are those that `kseg validate` shows, and the verdicts are its verdicts."""
-    # Files beside the log, and folders as wholes, are not in this view.
-    folders = [
-        folder
-        for rule in RULES.values()
-        if rule.code < "K5" and list((folder := DAMAGED / rule.name).glob("*.log"))
-        if not (folder / "settings.json").exists()
-    ]
-    found: dict[str, set[str]] = defaultdict(set)
-    for row in load(spark, *folders, view="findings").collect():
-        found[Path(row.file).parent.name].add(row.rule)
-    verdicts = {Path(row.file).parent.name: row for row in load(spark, *folders, view="segments").collect()}
-    assert len(folders) > 20
-    for folder in folders:
-        assert folder.name in found[folder.name]
-        assert (verdicts[folder.name].errors == 0) or verdicts[folder.name].verdict == "damaged"
+    """Of every damaged fixture the findings are those of ``kseg validate``, row by row, files beside the log and folders
+    as wholes included; and the verdicts on segments are its verdicts.
+    """
+    folders = [folder for folder in sorted(DAMAGED.iterdir()) if not (folder / "settings.json").exists()]
+    columns = ("file", "position", "end", "offset", "last_offset", "rule", "severity", "message")
+    told = [json.loads(line) for line in kseg("validate", "--format", "jsonl", *folders).stdout.splitlines()]
+    wanted = [tuple(row[name] for name in columns) for row in told if row["kind"] == "finding"]
+    found = load(spark, *folders, view="findings").select(*columns).collect()
+    assert len(folders) > 50
+    assert sorted(map(str, map(tuple, found))) == sorted(map(str, wanted))
+    wrong = {row["file"] for row in told if row["kind"] == "finding" and row["severity"] == "error"}
+    with_logs = [folder for folder in folders if list(folder.rglob("*.log"))]
+    for row in load(spark, *with_logs, view="segments").collect():
+        assert row.errors == 0 or (row.verdict == "damaged" and row.file in wrong)
     mixed = load(spark, SEGMENTS / "2.8.2-v0v1v2-mixed", view="segments").collect()
     assert sorted({magic for row in mixed for magic in row.magics}) == [0, 1, 2]
 
@@ -218,14 +215,41 @@ def test_an_uncommitted_read_shows_what_a_committed_one_leaves_out(spark: SparkS
     assert committed.where("control is not null").count() == 0
 
 
+def examples() -> list[str]:
+    """The Python of the README's chapter on Spark, as it stands there."""
+    chapter = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## On Spark")[1].split("\n## ")[0]
+    return re.findall(r"```python\n(.*?)```", chapter, re.DOTALL)
+
+
 def test_the_readmes_example_runs(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it stands there, in the folder it is meant for."""
     monkeypatch.chdir(ROOT)
-    section = (ROOT / "README.md").read_text(encoding="utf-8").split("## On Spark")[1]
-    match = re.search(r"```python\n(.*?)```", section, re.DOTALL)
-    assert match
     found: dict[str, Any] = {}
-    exec(match[1], found)
+    exec(examples()[0], found)
     assert found["log"].count() > found["committed"].count() > 0
     assert found["few"].count() == found["log"].where("offset between 20 and 60").count()
     assert {row.verdict for row in found["verdicts"].collect()} == {"sound"}
+
+
+def test_the_readmes_three_brokers(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From damaged log dirs to a table of findings and a report of divergence, in ten lines."""
+    fleet.make(tmp_path / "backup")
+    code = examples()[1]
+    assert len([line for line in code.splitlines() if line]) <= 10
+    # Spark's Java was started elsewhere.
+    exec(code.replace('"backup/', f'"{tmp_path}/backup/').replace('"report/', f'"{tmp_path}/report/'), {})
+    shown = capsys.readouterr().out.replace(f"{tmp_path}/", "")
+    wanted = (ROOT / "README.md").read_text(encoding="utf-8").split(examples()[1])[1].split("```")[2]
+    assert cells(wanted) == cells(shown)[-4:]
+    found = spark.read.parquet(str(tmp_path / "report" / "findings")).where("severity = 'error'").collect()
+    assert sorted((Path(row.file).parts[-3], row.rule) for row in found) == [
+        ("broker-2", "crc-mismatch"),
+        ("broker-2", "truncated-tail"),
+    ]
+    (parted,) = spark.read.json(str(tmp_path / "report" / "divergence")).where("verdict = 'diverged'").collect()
+    assert (parted.topic, parted.first_offset, parted.stale) == ("clicks", 30, "b")
+
+
+def cells(table: str) -> list[list[str]]:
+    """The lines of what ``show`` prints, whatever the widths of its columns."""
+    return [[cell.strip() for cell in line.split("|")] for line in table.splitlines() if line.startswith("|")]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,21 @@ def test_validate_weighs_and_fails_the_same(tmp_path: Path) -> None:
         assert_same("validate", *settings, gap)
     assert_same("validate", gap, tmp_path / "missing.log")
     assert on_spark("validate", tmp_path / "missing.log").exit_code == 2
+
+
+def test_a_sweep_keeps_its_state_and_its_pace(tmp_path: Path) -> None:
+    """The second sweep reads nothing, on Spark or off it; and tasks together read no faster than was asked."""
+    logs, state = tmp_path / "logs", tmp_path / "state"
+    shutil.copytree(SEGMENTS / "4.3.0-v2-none-segments", logs / "orders-0")
+    size = sum(path.stat().st_size for path in logs.rglob("*.log"))
+    begin = time.monotonic()
+    first = on_spark("validate", "--max-rate", size // 2, logs)
+    assert time.monotonic() - begin > 1
+    assert on_spark("validate", "--state", state, logs).stdout == first.stdout
+    for sweep in (on_spark, run):
+        again = sweep("validate", "--state", state, logs)
+        assert again.stdout == first.stdout
+        assert "13 of 14 files are as they were read before" in again.stderr  # a broker may be writing to the newest
 
 
 def test_a_big_segment_is_split_where_there_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -298,30 +298,45 @@ def test_read_committed_is_what_a_consumer_is_given(tmp_path: Path, folder: Path
 
 def _given(folder: Path, names: list[str]) -> list[int]:
     """The offsets that a read_committed consumer gets, by Kafka's own dump: a transaction's end decides of its data."""
-    shallow = [row for name in names for row in dumped(folder / name, deep=False)]
-    deep = [row for name in names for row in dumped(folder / name, deep=True)]
-    markers = {row["offset"]: row["control"]["type"] for row in deep if row["control"]}
-    aborted: set[int] = set()
+    states = _states(folder, names)
+    stable = min((offset for offset, state in states.items() if state == "open"), default=1 << 62)
+    rows = [row for name in names for row in dumped(folder / name, deep=True)]
+    return [
+        row["offset"]
+        for row in rows
+        if not row["control"] and states[row["offset"]] != "aborted" and row["offset"] < stable
+    ]
+
+
+def _states(folder: Path, names: list[str]) -> dict[int, str | None]:
+    """What became of each record's transaction, by offset; a marker's is its own."""
+    states: dict[int, str | None] = {}
     begun: dict[int, list[int]] = {}
-    for entry in shallow:
-        producer, base = entry["producer_id"], entry["base_offset"]
-        if not entry["transactional"]:
-            continue
-        if not entry["control"]:
-            begun.setdefault(producer, []).append(base)
-        elif base in markers:
-            of_transaction = begun.pop(producer, [])
-            if markers[base] == "ABORT":
-                aborted.update(of_transaction)
-    stable = min((bases[0] for bases in begun.values()), default=1 << 62)
-    given = []
     for name in names:
-        base_of = {row["position"]: row["base_offset"] for row in dumped(folder / name, deep=False)}
+        entries = {row["position"]: row for row in dumped(folder / name, deep=False)}
         for row in dumped(folder / name, deep=True):
-            base = base_of[row["position"]]
-            if not row["control"] and base not in aborted and base < stable:
-                given.append(row["offset"])
-    return given
+            entry = entries[row["position"]]
+            states[row["offset"]] = "open" if entry["transactional"] else None
+            if entry["transactional"]:
+                begun.setdefault(entry["producer_id"], []).append(row["offset"])
+            if row["control"] and entry["transactional"]:
+                ended = "aborted" if row["control"]["type"] == "ABORT" else "committed"
+                states.update(dict.fromkeys(begun.pop(entry["producer_id"]), ended))
+    return states
+
+
+@pytest.mark.parametrize("folder", TRANSACTIONAL, ids=lambda folder: folder.name)
+def test_the_state_of_transactions_is_told(tmp_path: Path, folder: Path) -> None:
+    """On request, since it needs a look at the markers: as Kafka's own dump of the log has them, also across splits."""
+    names = [name for name in expected(folder) if name.endswith(".log")]
+    for name in names:
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    wanted = _states(folder, names)
+    for size in (300, 1 << 30):
+        rows = read_all(tmp_path, columns="*,transaction_state", splitbytes=size)
+        assert {row["offset"]: row["transaction_state"] for row in rows} == wanted
+    assert "committed" in wanted.values()
+    assert list(rows[0]) == [*read_all(tmp_path)[0], "transaction_state"]
 
 
 def test_a_damaged_segment_does_not_end_a_committed_read(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import click
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, fail, note
 from kseg.errors import KsegError, UsageError
-from kseg.files import pace
 from kseg.findings import Policy, known_rule, parse_severity
 from kseg.output.formats import REPORT_FORMATS, destination, writer
 
@@ -88,8 +87,8 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
 
             for path in paths:
                 refuse_overlap(path, Path(target))
-    if options["spark"] and (options["state"] is not None or pace.limited()):
-        raise UsageError("--state and --max-rate are for sweeps of one machine, without --spark")
+    if inventory is not None and options["state"] is not None:
+        raise UsageError("--inventory has a row of every segment, and --state leaves out what was read before")
     fail_on = None if options["fail_on"] == "never" else parse_severity(options["fail_on"])
     total = Summary()
     vanished = 0

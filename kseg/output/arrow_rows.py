@@ -79,12 +79,15 @@ def _types() -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The file that rows come from, and what its folder says of it. ``decode`` is the topic of its ``decoded`` column."""
+    """The file that rows come from, and what its folder says of it. ``decode`` is the topic of its ``decoded`` column;
+    ``outcome`` says what became of a producer id's transaction at an offset, where that is wanted.
+    """
 
     file: str
     topic: str | None
     partition: int | None
     decode: str | None = None
+    outcome: Callable[[int, int], str] | None = None
 
     @classmethod
     def of(cls, file: str, decode: str | None = None) -> Place:
@@ -217,6 +220,17 @@ class RecordRows:
             return self._arrow.nulls(count, text)
         return self._arrow.array([found.get(row) for row in range(count)], text)
 
+    def transaction_states(self) -> pa.Array:
+        """What became of each record's transaction, null where it is in none."""
+        columns = self._columns
+        bits, producers, offsets = columns.transactional, columns.producer_id, columns.offset
+        found: list[str | None] = []
+        for place, count in self._places:
+            for row in range(len(found), len(found) + count):
+                within = bits[row >> 3] >> (row & 7) & 1
+                found.append(place.outcome(producers[row], offsets[row]) if place.outcome and within else None)
+        return self._arrow.array(found, self._arrow.string())
+
     def nothing(self) -> pa.Array:
         """No text."""
         return self._arrow.nulls(self._columns.count, self._arrow.string())
@@ -249,6 +263,7 @@ _ARRAYS: Mapping[str, Callable[[RecordRows], Any]] = {
     "producer_id": lambda found: found.plain("producer_id", "modern"),
     "producer_epoch": lambda found: found.plain("producer_epoch", "modern"),
     "transactional": lambda found: found.plain("transactional", "modern", "bool", 0),
+    "transaction_state": RecordRows.transaction_states,
     "damage": RecordRows.nothing,
 }
 

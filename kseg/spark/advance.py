@@ -15,7 +15,7 @@ from kseg.errors import KsegError, UsageError
 from kseg.files.storage import is_snapshot, local_size, partition_of
 from kseg.format.log_format import INT64_MAX
 from kseg.spark.options import Options
-from kseg.spark.planning import Piece, Segment, Split, folders, isolated, packed, pieces_of, split_size
+from kseg.spark.planning import Piece, Segment, Split, folders, isolated, judged, packed, pieces_of, split_size
 from kseg.transactions.aborted import Committed, committed
 
 #: By partition, as ``orders-3``: the first offset that was not read. Of files that stand elsewhere the folder's path.
@@ -176,14 +176,14 @@ def splits(options: Options, start: Offsets, end: Offsets) -> list[Split]:
             continue
         if options.stream.fail_on_data_loss and begun is not None:
             _check_loss(log, begun, INT64_MAX)
-        seen = log.committed() if isolated(options) else None
+        seen = log.committed() if judged(options) else None
         for segment in _from(log, begun or 0):
             if (segment.base_offset or 0) >= stop:
                 break
             whole = segment.end_offset is not None and segment.end_offset <= stop
             last = (segment.size or 0) if whole else _position(segment, stop)
             pieces += pieces_of(segment, _position(segment, begun or 0), last, split_bytes, seen)
-    return list(packed(pieces, split_bytes))
+    return list(packed(([piece] for piece in pieces), split_bytes))
 
 
 def check_there(split: Split) -> None:

@@ -6,8 +6,9 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, pairwise, zip_longest
+from itertools import chain, groupby, pairwise, zip_longest
 
+from kseg.beside.side_files import find_files
 from kseg.dumping import ranges
 from kseg.errors import UsageError
 from kseg.files.storage import (
@@ -15,12 +16,14 @@ from kseg.files.storage import (
     SegmentFile,
     base_offset_of,
     find_segments,
+    is_folder,
     is_snapshot,
     local_size,
     open_source,
     topic_partition,
 )
 from kseg.spark.options import Limits, Options
+from kseg.spark.views import FINDINGS, TRANSACTION_STATE
 from kseg.transactions.aborted import Committed, committed
 
 #: What opening one more file costs, in bytes of reading: a split of tiny files does not become one of thousands.
@@ -50,8 +53,8 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Entries of a file that begin at the bytes ``start`` to ``end``; ``end`` None is the file's. ``committed`` None
-    takes uncommitted records, too.
+    """Entries of a file that begin at the bytes ``start`` to ``end``; ``end`` None is the file's. ``committed`` is None
+    where nobody asks what became of transactions.
     """
 
     file: SegmentFile
@@ -73,32 +76,51 @@ class Split:
     pieces: tuple[Piece, ...] = field(default=())
 
 
-def check_paths(paths: Iterable[str]) -> None:
+def check_paths(options: Options) -> None:
     """Raises UnreadableError or UsageError for the first path that holds nothing to read."""
-    for path in paths:
+    for path in options.paths:
         if path == STDIN:
             raise UsageError("standard input can't be read by Spark: load() takes files, folders and URLs")
-        if next(find_segments(path)).path == path:
+        if next(_judged_files(path) if options.view == FINDINGS else find_segments(path)).path == path:
             open_source(path).close()
+
+
+def _judged_files(path: str) -> Iterator[SegmentFile]:
+    """What ``validate`` looks at. A file that is none of Kafka's is none of a table's either."""
+    return find_files(path, lambda name: None) if is_folder(path) else find_segments(path)
 
 
 def plan(options: Options, limits: Limits) -> list[Split]:
     """The splits of a read. Raises KsegError where a path can't be listed.
 
-    Views of whole files (findings, segments) are split by file only: a check needs what stands before.
+    The segments view is split by file only, the findings view by folder: a check needs what stands before, and beside.
     """
-    whole = options.view in ("findings", "segments")
+    if options.view == FINDINGS:
+        units = list(_whole_folders(options.paths, limits))
+        return list(packed(units, options.split_bytes or SPLIT_BYTES))
     by_folder = folders(options.paths, limits)
     split_bytes = options.split_bytes or split_size(chain.from_iterable(by_folder.values()))
     pieces: list[Piece] = []
     for folder in by_folder.values():
-        seen = committed([segment.file.path for segment in folder]) if isolated(options) else None
+        seen = committed([segment.file.path for segment in folder]) if judged(options) else None
         for segment in folder:
-            if whole:
+            if options.view == "segments":
                 pieces.append(Piece(segment.file, segment.size))
             elif _can_hold(segment, limits):
                 pieces += _pieces(segment, limits, split_bytes, seen)
-    return list(packed(pieces, split_bytes))
+    return list(packed(([piece] for piece in pieces), split_bytes))
+
+
+def _whole_folders(paths: Sequence[str], limits: Limits) -> Iterator[list[Piece]]:
+    """The files of each folder, those beside the logs included; one that is named alone is alone."""
+    seen: set[str] = set()
+    for path in paths:
+        taken = (file for file in _judged_files(path) if limits.takes_place(*topic_partition(file.path)))
+        for _, files in groupby(taken, key=lambda file: os.path.dirname(file.path)):
+            new = [file for file in files if file.path not in seen]
+            seen.update(file.path for file in new)
+            if new:
+                yield [Piece(file, local_size(file.path)) for file in new]
 
 
 def split_size(segments: Iterable[Segment]) -> int:
@@ -110,6 +132,11 @@ def split_size(segments: Iterable[Segment]) -> int:
 def isolated(options: Options) -> bool:
     """Whether transactions decide of rows."""
     return options.isolation == "read_committed" and options.view == "records"
+
+
+def judged(options: Options) -> bool:
+    """Whether it must be known what became of transactions."""
+    return isolated(options) or any(column is TRANSACTION_STATE for column in options.columns)
 
 
 def folders(paths: Sequence[str], limits: Limits) -> Mapping[str, list[Segment]]:
@@ -167,16 +194,19 @@ def pieces_of(segment: Segment, start: int, end: int, split_bytes: int, seen: Co
         yield Piece(segment.file, size, begin, None if behind == size else behind, near)
 
 
-def packed(pieces: Iterable[Piece], split_bytes: int) -> Iterator[Split]:
-    """Neighbours together as long as they are about one split; one whose size isn't known may be as large as any."""
+def packed(units: Iterable[Sequence[Piece]], split_bytes: int) -> Iterator[Split]:
+    """Neighbours together as long as they are about one split; one whose size isn't known may be as large as any.
+
+    What is in a unit stays together.
+    """
     held: list[Piece] = []
     cost = 0
-    for piece in pieces:
-        size = split_bytes if piece.size is None else piece.bytes
+    for unit in units:
+        size = sum(split_bytes if piece.size is None else piece.bytes for piece in unit)
         if held and cost + size + FILE_COST > split_bytes * 3 // 2:
             yield Split(tuple(held))
             held, cost = [], 0
-        held.append(piece)
-        cost += size + FILE_COST
+        held += unit
+        cost += size + FILE_COST * len(unit)
     if held:
         yield Split(tuple(held))

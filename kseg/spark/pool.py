@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from kseg.errors import KsegError
+from kseg.files import pace
 from kseg.validation.validate import Progress, no_progress
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class SparkPool:
 
     A call is a function of a module and its arguments. A KsegError that it raises is raised by its result; anything
     else ends the job. ``size`` bytes are to be done by all ``calls`` together: ``progress`` is told of them as tasks
-    end.
+    end. What limits this process's pace is shared out among the tasks that run side by side.
     """
 
     def __init__(self, spark: SparkSession, progress: Progress = no_progress, size: int = 0, calls: int = 0) -> None:
@@ -68,7 +69,8 @@ class SparkPool:
         count = min(len(waiting), max(4 * self.jobs, -(-len(waiting) // TASK_CALLS)))
         # Neighbours are often large together: they are dealt out.
         tasks = [[(number, call) for number, (call, _) in enumerate(waiting)][first::count] for first in range(count)]
-        reader = self._spark.read.format(_FORMAT).option("tasks", base64.b85encode(pickle.dumps(tasks)).decode())
+        rate = pace.limited()
+        reader = self._spark.read.format(_FORMAT).option("tasks", _packed((rate and rate / self.jobs, tasks)))
         with told():
             share = self._size * len(waiting) // max(self._calls, len(waiting))
             with _watched(self._spark, count, share, self._progress):
@@ -97,6 +99,10 @@ class _Result(Future[Any]):
             self.set_exception(value)
 
 
+def _packed(value: Any) -> str:
+    return base64.b85encode(pickle.dumps(value)).decode()
+
+
 class _CallSource(DataSource):
     @classmethod
     def name(cls) -> str:
@@ -106,11 +112,12 @@ class _CallSource(DataSource):
         return _SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _CallReader(pickle.loads(base64.b85decode(self.options["tasks"])))
+        return _CallReader(*pickle.loads(base64.b85decode(self.options["tasks"])))
 
 
 class _CallReader(DataSourceReader):
-    def __init__(self, tasks: list[list[tuple[int, Call]]]) -> None:
+    def __init__(self, rate: float | None, tasks: list[list[tuple[int, Call]]]) -> None:
+        self._rate = rate
         self._tasks = tasks
 
     def partitions(self) -> list[InputPartition]:
@@ -118,6 +125,7 @@ class _CallReader(DataSourceReader):
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int, bytes]]:
+        pace.limit(self._rate)  # also to none: a worker may have been another command's
         for number, (work, args) in partition.value or ():
             try:
                 outcome = (True, work(*args))

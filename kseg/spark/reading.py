@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kseg.dumping.dump import Filter
@@ -19,9 +19,11 @@ from kseg.log.segment import SegmentReader, Window
 from kseg.output.arrow_rows import BATCH_ROWS, Place, RecordRows, from_rows, payload_runs
 from kseg.spark.facts import segment_row
 from kseg.spark.options import Limits, Options
-from kseg.spark.planning import Piece, Split
-from kseg.spark.views import VIEWS
-from kseg.validation.validate import Settings, policy_for, validate_segment
+from kseg.spark.planning import Piece, Split, isolated
+from kseg.spark.views import FINDINGS, VIEWS
+from kseg.validation.cross_checks import judged_together
+from kseg.validation.parallel import validate_files
+from kseg.validation.validate import Settings, policy_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,6 +97,8 @@ def _records(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
         damage = Damage(piece, task.options.mode)
         path = piece.file.path
         place = Place.of(path, internal_topic(path, task.options.decode_as))
+        if piece.committed:
+            place = replace(place, outcome=piece.committed.outcome)
         opener = DeepIterator(damage)
         try:
             for window in _windows(piece, task, damage):
@@ -153,7 +157,7 @@ def _windows(piece: Piece, task: Task, damage: Damage) -> Iterator[Window]:
 
 def _unwanted(piece: Piece, task: Task) -> Callable[[Any, int], bool] | None:
     """Says of an entry that none of its records is wanted; None where all are."""
-    keep, seen = task.filter, piece.committed
+    keep, seen = task.filter, piece.committed if isolated(task.options) else None
     if seen is not None:
         return lambda batches, row: not (seen.takes(batches, row) and keep.takes_batch(batches, row))
     return None if keep == Filter() else lambda batches, row: not keep.takes_batch(batches, row)
@@ -191,15 +195,24 @@ def _batches(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
 
 
 def _findings(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
+    """As ``validate`` finds them, folder by folder; what can't be read is a row, too."""
     settings = Settings(verify_crc=task.options.verify_crc, max_per_rule=MAX_PER_RULE)
-    for piece in split.pieces:
-        result = validate_segment(piece.file, settings)
-        found = [rows.finding_row(verdict) for verdict in result.verdicts]
+    files = [piece.file for piece in split.pieces]
+    found: list[rows.Row] = []
+    for result in judged_together(files, settings, validate_files(files, settings)):
+        found += [rows.finding_row(verdict) for verdict in result.verdicts]
         if result.unread:
-            found.append({"file": piece.file.path, "severity": "error", "message": result.unread})
-        _fail_fast(task, piece, result.unread)
-        for at in range(0, len(found), BATCH_ROWS):
-            yield from_rows(task.options.columns, found[at : at + BATCH_ROWS])
+            found.append({"file": result.file, "severity": "error", "message": result.unread})
+        _fail_fast(task, result.unread)
+        if len(found) >= BATCH_ROWS:
+            yield from _whole_batches(task, found)
+            found.clear()
+    yield from _whole_batches(task, found)
+
+
+def _whole_batches(task: Task, found: list[rows.Row]) -> Iterator[pa.RecordBatch]:
+    for at in range(0, len(found), BATCH_ROWS):
+        yield from_rows(task.options.columns, found[at : at + BATCH_ROWS])
 
 
 def _segments(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
@@ -207,12 +220,12 @@ def _segments(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
     found = []
     for piece in split.pieces:
         found.append(segment_row(piece.file, piece.size, settings))
-        _fail_fast(task, piece, found[-1]["unread"])
+        _fail_fast(task, found[-1]["unread"])
     if found:
         yield from_rows(task.options.columns, found)
 
 
-def _fail_fast(task: Task, piece: Piece, unread: str | None) -> None:
+def _fail_fast(task: Task, unread: str | None) -> None:
     if unread and task.options.mode == "failfast":
         raise Damaged(unread)
 
@@ -220,6 +233,6 @@ def _fail_fast(task: Task, piece: Piece, unread: str | None) -> None:
 _READERS: Mapping[str, Callable[[Task, Split], Iterator[Any]]] = {
     "records": _records,
     "batches": _batches,
-    "findings": _findings,
+    FINDINGS: _findings,
     "segments": _segments,
 }

@@ -36,7 +36,7 @@ class KsegDataSource(DataSource):
     def schema(self) -> str:
         """The view's columns. Raises UsageError and UnreadableError."""
         options = self._options(None)
-        check_paths(options.paths)
+        check_paths(options)
         return ddl(options.columns)
 
     def reader(self, schema: StructType) -> KsegReader:
@@ -49,7 +49,7 @@ class KsegDataSource(DataSource):
 
     def _checked(self, schema: StructType) -> Options:
         options = self._options([(field.name, field.dataType.simpleString()) for field in schema.fields])
-        check_paths(options.paths)
+        check_paths(options)
         return options
 
     def _options(self, schema: list[tuple[str, str]] | None) -> Options:

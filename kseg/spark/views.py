@@ -13,12 +13,18 @@ from kseg.output.arrow_rows import widened
 #: Null in the row of a record; in permissive mode damage has a row of its own.
 _DAMAGE = Column("damage", "text", "what is wrong at this position; null for a record")
 
+#: Of a record, given where it is asked for by name: to know it, the markers of a partition are looked for at planning.
+TRANSACTION_STATE = Column("transaction_state", "text", "committed, aborted or open; null outside transactions")
+
+FINDINGS = "findings"
 VIEWS: Mapping[str, tuple[Column, ...]] = {
     "records": widened((*rows.RECORD_TABLE, _DAMAGE)),
     "batches": widened(rows.BATCH_TABLE),
-    "findings": widened(rows.FINDING_TABLE),
+    FINDINGS: widened(rows.FINDING_TABLE),
     "segments": widened(rows.SEGMENT_TABLE),
 }
+
+_ON_REQUEST: Mapping[str, tuple[Column, ...]] = {"records": (TRANSACTION_STATE,)}
 
 _TYPES = {
     "int": "bigint",
@@ -39,10 +45,13 @@ def columns_of(
 ) -> tuple[Column, ...]:
     """The columns of a view that are named, all of them when none is; ``schema`` has names and types. Raises UsageError.
 
-    ``decoded``: records have that column, too.
+    A ``*`` among the names is all that are there when none is named. ``decoded``: records have that column, too.
     """
     there = (*VIEWS[view], rows.DECODED) if decoded and view == "records" else VIEWS[view]
-    known = {column.name: column for column in there}
+    known = {column.name: column for column in (*there, *_ON_REQUEST.get(view, ()))}
+    if "*" in names:
+        at = names.index("*")
+        names = [*names[:at], *(column.name for column in there), *names[at + 1 :]]
     wanted = [(name, None) for name in names] if schema is None else list(schema)
     for name, kind in wanted:
         if name not in known:

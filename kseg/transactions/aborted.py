@@ -30,10 +30,15 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """``aborted`` transactions by producer id, ascending, and the last stable offset: None when all have ended."""
+    """``aborted`` transactions by producer id, ascending, and the first offset of each one's ``open`` transaction."""
 
     aborted: Mapping[int, Sequence[Span]] = field(default_factory=dict)
-    stable_offset: int | None = None
+    open: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def stable_offset(self) -> int | None:
+        """The last stable offset: None when all have ended."""
+        return min(self.open.values(), default=None)
 
     def within(self, first: int, end: int | None) -> Committed:
         """What concerns the offsets from ``first`` to ``end``, which is exclusive (None: no end)."""
@@ -41,7 +46,7 @@ class Committed:
             producer: [span for span in spans if span[1] >= first and (end is None or span[0] < end)]
             for producer, spans in self.aborted.items()
         }
-        return Committed({producer: spans for producer, spans in near.items() if spans}, self.stable_offset)
+        return Committed({producer: spans for producer, spans in near.items() if spans}, self.open)
 
     def takes(self, batches: BatchColumns, row: int) -> bool:
         """Whether a consumer is given the entry's records: neither control records, nor aborted, nor undecided."""
@@ -50,10 +55,19 @@ class Committed:
             return False
         if batches.magic[row] < 2 or not attributes & (CONTROL | TRANSACTIONAL):
             return True
+        return not attributes & CONTROL and not self._aborted(batches.producer_id[row], offset)
+
+    def outcome(self, producer_id: int, offset: int) -> str:
+        """What became of the transaction that a record is part of, or the marker of."""
+        if offset >= self.open.get(producer_id, INT64_MAX):
+            return "open"
+        return "aborted" if self._aborted(producer_id, offset) else "committed"
+
+    def _aborted(self, producer_id: int, offset: int) -> bool:
         # A producer has one transaction at a time: its spans do not overlap.
-        spans = self.aborted.get(batches.producer_id[row], ())
+        spans = self.aborted.get(producer_id, ())
         i = bisect_right(spans, (offset, INT64_MAX))
-        return not attributes & CONTROL and not (i and offset <= spans[i - 1][1])
+        return i > 0 and offset <= spans[i - 1][1]
 
 
 def committed(paths: Sequence[str]) -> Committed:
@@ -72,7 +86,7 @@ def committed(paths: Sequence[str]) -> Committed:
     for txn in found:
         spans[txn.producer_id].append((txn.first_offset, txn.last_offset))
     aborted = {producer: sorted(of_producer) for producer, of_producer in spans.items()}
-    return Committed(aborted, min(transactions.open.values(), default=None))
+    return Committed(aborted, transactions.open)
 
 
 def _seeded(paths: Sequence[str], transactions: Transactions) -> int:
