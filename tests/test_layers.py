@@ -46,7 +46,7 @@ HOUSE = {
     ),
     "spark": (
         "views options planning facts reading advance streaming source launch __init__ pool inventory "
-        "manifest export conversions audits writing"
+        "manifest export conversions audits arrow_columns writing"
     ),
     "cli": (
         "__init__ settings progress common messages spark framed effective dump validate convert repair stats diff recovery "
@@ -93,7 +93,14 @@ ROOMS = {
     "zstandard": {"codecs.libraries", "codecs.zstd_frames"},
     "crc32c": {"format.checksums"},
     "fsspec": {"files.storage"},
-    "pyarrow": {"output.arrow_rows", "output.parquet", "output.framed", "spark.reading", "spark.inventory"},
+    "pyarrow": {
+        "output.arrow_rows",
+        "output.parquet",
+        "output.framed",
+        "spark.reading",
+        "spark.inventory",
+        "spark.arrow_columns",
+    },
     "pyspark": {
         "spark.options",
         "spark.streaming",

@@ -84,12 +84,13 @@ def test_what_is_there_is_refused_or_replaced(spark: SparkSession, tmp_path: Pat
         ([("ok", 0, 1), ("../up", 0, 1)], "'../up' is no name of a topic"),
         ([("t", -1, 1)], "-1 is no partition"),
         ([("t", 0, -1)], "offset -1 comes after -1"),
+        ([("t", 0, 1), ("t", 0, None)], "t-0: there is a row without an offset"),
     ],
 )
 def test_rows_that_are_no_log_leave_nothing(
     spark: SparkSession,  # noqa: F811
     tmp_path: Path,
-    rows: list[tuple[str, int, int]],
+    rows: list[tuple[str, int, int | None]],
     line: str,
 ) -> None:
     """Not even what other tasks had written already."""

@@ -180,8 +180,8 @@ def _columns(records: Sequence[PlainRecord], timestamp: int | None) -> tuple[byt
         columns.value_at[i], columns.value_size[i] = _append(data, record.value)
         columns.headers_at[i], columns.header_count[i] = len(data), len(record.headers)
         for header in record.headers:
-            data += _with_length(header.key.encode("utf-8", "surrogateescape"))
-            data += _with_length(header.value)
+            data += with_length(header.key.encode("utf-8", "surrogateescape"))
+            data += with_length(header.value)
     columns.count = len(records)
     return bytes(data), columns
 
@@ -192,7 +192,8 @@ def _append(data: bytearray, value: bytes | None) -> tuple[int, int]:
     return at, -1 if value is None else len(value)
 
 
-def _with_length(value: bytes | None) -> bytes:
+def with_length(value: bytes | None) -> bytes:
+    """Bytes as a v2 record holds them, behind their length; a header is two of these."""
     size = -1 if value is None else len(value)
     out = bytearray(5 + max(size, 0))
     return bytes(out[: encoder.write_bytes(out, 0, value, 0, size)])

@@ -11,27 +11,32 @@ import os
 import re
 import shutil
 import uuid
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, pairwise
+from operator import lt
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from kseg.beside.indexes import IndexBuilder
+from kseg.codecs.compression import compress
 from kseg.errors import KsegError, UsageError
 from kseg.files.safe_output import refuse_existing, sync_folder, writing
 from kseg.files.storage import open_source
 from kseg.findings import RULES, Finding, Severity, Verdict
-from kseg.format.log_format import INT32_MAX, NO_TIMESTAMP
-from kseg.log.records import Header
+from kseg.format import encoder, survey
+from kseg.format.log_format import INT32_MAX, RECORD_BATCH_OVERHEAD
 from kseg.log.segment import SegmentReader
-from kseg.rewriting.records_builder import PlainRecord, build_batch, codec_id
+from kseg.rewriting.batch_packer import Buffer
+from kseg.rewriting.records_builder import codec_id
 from kseg.rewriting.rewrite import index_paths
+from kseg.spark.arrow_columns import Rows, rows_of
 from kseg.spark.pool import told
 
 if TYPE_CHECKING:
@@ -46,8 +51,6 @@ _FORMAT = "kseg-segments"
 _HEADERS = "array<struct<key:string,value:binary>>"
 # Topic.validate: the name becomes a folder's.
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-# Of a record beside its key and value: lengths, deltas, attributes.
-_RECORD_OVERHEAD = 21
 
 
 def write_segments(
@@ -138,16 +141,19 @@ class _SegmentWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
         """A task's rows. A task that is tried again, or twice at a time, has a folder of its own each time."""
         own = self._staging / uuid.uuid4().hex
-        folders = []
-        for (topic, partition), rows in groupby(_rows(iterator), key=lambda row: (row["topic"], row["partition"])):
-            _check_place(topic, partition)
-            folder = own / f"{topic}-{partition}"
-            if folder.exists():
-                raise UsageError(f"rows of {folder.name} are not together")
-            with writing(folder):
-                folder.mkdir(parents=True)
-                _write_partition(folder, _records(rows, folder.name), self._shape)
-            folders.append(folder)
+        folders: list[Path] = []
+        with writing(self._target), ExitStack() as stack:
+            partition: _Partition | None = None
+            for rows in chain.from_iterable(map(rows_of, iterator)):
+                if partition is None or partition.place != (rows.topic, rows.partition):
+                    if partition is not None:
+                        partition.finish()
+                    stack.close()
+                    partition = stack.enter_context(closing(_Partition(own, (rows.topic, rows.partition), self._shape)))
+                    folders.append(partition.folder)
+                partition.take(rows)
+            if partition is not None:
+                partition.finish()
         return _Written(folders)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -174,9 +180,79 @@ class _SegmentWriter(DataSourceArrowWriter):
             self._target.rmdir()  # nothing came to be in it
 
 
-def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
-    for batch in batches:
-        yield from batch.to_pylist()
+class _Partition:
+    """Segments on their way, a new one where the next batch would be too much for the one before."""
+
+    def __init__(self, home: Path, place: tuple[str | None, int | None], shape: _Shape) -> None:
+        _check_place(*place)
+        self.place = place
+        self.folder = home / "{}-{}".format(*place)
+        if self.folder.exists():
+            raise UsageError(f"rows of {self.folder.name} are not together")
+        self.folder.mkdir(parents=True)
+        self._shape = shape
+        self._codec = codec_id(shape.compression)
+        self._buffer = Buffer()
+        self._log: IO[bytes] | None = None
+        self._base = self._position = 0
+        self._last = -1
+
+    def take(self, rows: Rows) -> None:
+        """Write rows in batches; a batch ends where what Spark hands over at a time does."""
+        self._check_order(rows.offsets)
+        first, count, limit = 0, len(rows.offsets), self._shape.batch_bytes
+        while first < count:
+            before = rows.ends[first - 1] if first else 0
+            stop = max(bisect_right(rows.ends, before + limit, first, count), first + 1)
+            stop = bisect_right(rows.offsets, rows.offsets[first] + INT32_MAX, first, stop)
+            size = rows.ends[stop - 1] - before + (stop - first) * encoder.ROOM_PER_RECORD
+            self._write(self._batch(rows, first, stop, size), rows.offsets[first], rows.offsets[stop - 1])
+            first = stop
+
+    def _check_order(self, offsets: Sequence[int]) -> None:
+        if offsets[0] <= self._last or not all(map(lt, offsets, offsets[1:])):
+            before = [self._last, *offsets]
+            last, offset = next(pair for pair in pairwise(before) if pair[1] <= pair[0])
+            place = self.folder.name
+            raise UsageError(f"{place}: offset {offset} comes after {last}: each must be larger than the one before")
+        self._last = offsets[-1]
+
+    def _batch(self, rows: Rows, first: int, stop: int, size: int) -> memoryview:
+        out, records = self._buffer.reserve(RECORD_BATCH_OVERHEAD + size), rows.records
+        base, stamp = rows.offsets[first], records.timestamp[first]
+        end = encoder.encode_records(rows.data, records, first, stop, base, stamp, out, RECORD_BATCH_OVERHEAD)
+        view = self._buffer.view[:end]
+        if self._codec:
+            view = memoryview(bytearray(RECORD_BATCH_OVERHEAD) + compress(self._codec, view[RECORD_BATCH_OVERHEAD:]))
+        encoder.finish_batch(
+            view, 0, len(view), base, rows.offsets[stop - 1], stop - first, self._codec,
+            stamp, survey.largest_timestamp(records, first, stop), -1, -1, -1, -1,
+        )  # fmt: skip
+        return view
+
+    def _write(self, batch: memoryview, first: int, last: int) -> None:
+        if self._position + len(batch) > self._shape.segment_bytes or last - self._base > INT32_MAX:
+            self._seal()
+        if self._log is None:
+            self._base, self._position = first, 0
+            self._log = (self.folder / f"{first:020}.log").open("xb")
+        self._log.write(batch)
+        self._position += len(batch)
+
+    def _seal(self) -> None:
+        if self._log is not None:
+            _seal(self._log)
+            self._log = None
+
+    def finish(self) -> None:
+        """All is there."""
+        self._seal()
+        sync_folder(self.folder)
+
+    def close(self) -> None:
+        """Nothing more will come, whether it is finished or not."""
+        if self._log is not None:
+            self._log.close()
 
 
 def _check_place(topic: str | None, partition: int | None) -> None:
@@ -184,56 +260,6 @@ def _check_place(topic: str | None, partition: int | None) -> None:
         raise UsageError(f"{topic!r} is no name of a topic")
     if partition is None or partition < 0:
         raise UsageError(f"{topic}: {partition} is no partition")
-
-
-def _records(rows: Iterator[dict[str, Any]], place: str) -> Iterator[PlainRecord]:
-    last = -1
-    for row in rows:
-        offset = row["offset"]
-        if offset is None or offset <= last:
-            raise UsageError(f"{place}: offset {offset} comes after {last}: each must be larger than the one before")
-        last = offset
-        stamp = row["timestamp_ms"]
-        headers = tuple(Header(pair["key"], pair["value"]) for pair in row["headers"] or ())
-        yield PlainRecord(offset, row["key"], row["value"], NO_TIMESTAMP if stamp is None else stamp, headers)
-
-
-def _write_partition(folder: Path, records: Iterator[PlainRecord], shape: _Shape) -> None:
-    """Batches to segments, a new one where the next batch would be too much for the one before."""
-    log: IO[bytes] | None = None
-    base = position = 0
-    try:
-        for batch in _batches(records, shape.batch_bytes):
-            data = build_batch(batch, compression=shape.compression)
-            full = position + len(data) > shape.segment_bytes or batch[-1].offset - base > INT32_MAX
-            if log is None or full:
-                if log is not None:
-                    _seal(log)
-                base, position = batch[0].offset, 0
-                log = (folder / f"{base:020}.log").open("xb")
-            log.write(data)
-            position += len(data)
-        if log is not None:
-            _seal(log)
-    finally:
-        if log is not None:
-            log.close()
-    sync_folder(folder)
-
-
-def _batches(records: Iterator[PlainRecord], batch_bytes: int) -> Iterator[list[PlainRecord]]:
-    held: list[PlainRecord] = []
-    size = 0
-    for record in records:
-        weight = _RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
-        weight += sum(len(header.key) + len(header.value or b"") for header in record.headers)
-        if held and (size + weight > batch_bytes or record.offset - held[0].offset > INT32_MAX):
-            yield held
-            held, size = [], 0
-        held.append(record)
-        size += weight
-    if held:
-        yield held
 
 
 def _seal(log: IO[bytes]) -> None:
