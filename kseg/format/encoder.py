@@ -11,7 +11,7 @@ from typing import Any
 
 from kseg.format import log_format
 from kseg.format.checksums import crc32_of, crc32c_of
-from kseg.format.kernel import BatchColumns, RecordColumns
+from kseg.format.kernel import BatchColumns, RecordColumns, wrapped_sum
 from kseg.format.splitting import header_field
 from kseg.format.stretch import copy
 
@@ -38,6 +38,7 @@ RECORD_COUNT_AT = log_format.RECORD_COUNT_AT
 RECORD_BATCH_OVERHEAD = log_format.RECORD_BATCH_OVERHEAD
 LOG_APPEND_TIME = log_format.LOG_APPEND_TIME
 INT32_MAX = log_format.INT32_MAX
+SUM_LIMIT = log_format.SUM_LIMIT
 
 # A record in a batch of its own: the header, then five varints of an int32, one of an int64, and the attributes.
 ROOM_PER_RECORD = RECORD_BATCH_OVERHEAD + 5 * 5 + 10 + 1
@@ -102,6 +103,8 @@ def encode_record(
     header_count = records.header_count[i]
     headers_size = headers_end(data, headers_at, header_count) - headers_at if header_count else 0
     timestamp_delta = records.timestamp[i] - base_timestamp
+    if timestamp_delta > SUM_LIMIT or timestamp_delta < -SUM_LIMIT:
+        timestamp_delta = wrapped_sum(wrapped_sum(records.timestamp[i], ~base_timestamp), 1)
     offset_delta = records.offset[i] - base_offset
     size = 1 + varint_size(timestamp_delta) + varint_size(offset_delta) + varint_size(header_count) + headers_size
     size += varint_size(key_size) + (key_size if key_size > 0 else 0)

@@ -48,6 +48,9 @@ cpdef long long read_int64(const unsigned char[::1] data, Py_ssize_t at) except?
 
 cpdef long long clamped(long long value) noexcept
 
+@cython.locals(low=cython.longlong, high=cython.longlong)
+cpdef long long wrapped_sum(long long one, long long other) noexcept
+
 cpdef long long increment_sequence(long long sequence, long long increment) noexcept
 
 @cython.locals(row=cython.Py_ssize_t, size=cython.longlong, magic=cython.longlong)

@@ -202,6 +202,14 @@ def clamped(value: int) -> int:
     return value
 
 
+def wrapped_sum(one: int, other: int) -> int:
+    """The sum as Java's long has it, which goes on at the other end of its range (``DefaultRecord.readFrom``)."""
+    low = (one & 0xFFFFFFFF) + (other & 0xFFFFFFFF)
+    high = (one >> 32) + (other >> 32) + (low >> 32)
+    high = ((high + 0x80000000) & 0xFFFFFFFF) - 0x80000000
+    return high * 0x100000000 + (low & 0xFFFFFFFF)
+
+
 def increment_sequence(sequence: int, increment: int) -> int:
     """``sequence + increment``, going from Int.MAX to 0 (``DefaultRecordBatch.incrementSequence``)."""
     return (sequence + increment) & INT32_MAX

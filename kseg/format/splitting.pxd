@@ -3,7 +3,9 @@
 cimport cython
 
 from kseg.format.checksums cimport crc32_of
-from kseg.format.kernel cimport BatchColumns, RecordColumns, clamped, read_int32, read_int64, read_uint32
+from kseg.format.kernel cimport (
+    BatchColumns, RecordColumns, clamped, read_int32, read_int64, read_uint32, wrapped_sum
+)
 
 cdef Py_ssize_t SIZE_AT, LOG_OVERHEAD, MAGIC_AT, HEADER_SIZE_UP_TO_MAGIC, LEGACY_CRC_AT
 cdef Py_ssize_t LEGACY_ATTRIBUTES_AT, V1_TIMESTAMP_AT, V0_KEY_AT, V1_KEY_AT, RECORD_BATCH_OVERHEAD
@@ -24,7 +26,8 @@ cpdef Py_ssize_t split_plain(
 ) except -1
 
 @cython.locals(
-    count=cython.longlong, base_offset=cython.longlong, base_timestamp=cython.longlong, append_time=cython.longlong,
+    count=cython.longlong, base_offset=cython.longlong, base_timestamp=cython.longlong, reach=cython.longlong,
+    append_time=cython.longlong,
     max_timestamp=cython.longlong, index=cython.longlong, byte=cython.ulonglong, length=cython.longlong,
     delta=cython.longlong, stop=cython.Py_ssize_t, i=cython.Py_ssize_t, rest=cython.longlong, first=cython.Py_ssize_t,
     bits=cython.longlong, largest=cython.longlong, previous=cython.longlong, disorder=cython.Py_ssize_t,

@@ -11,7 +11,16 @@ from typing import Any
 
 from kseg.format import log_format
 from kseg.format.checksums import crc32_of
-from kseg.format.kernel import CRC_BAD, BatchColumns, RecordColumns, clamped, read_int32, read_int64, read_uint32
+from kseg.format.kernel import (
+    CRC_BAD,
+    BatchColumns,
+    RecordColumns,
+    clamped,
+    read_int32,
+    read_int64,
+    read_uint32,
+    wrapped_sum,
+)
 
 COMPILED = not __file__.endswith(".py")
 
@@ -103,7 +112,9 @@ def split_records(
     while True:
         count = batches.record_count[row]
         base_offset = clamped(batches.base_offset[row])
-        base_timestamp = clamped(batches.base_timestamp[row])
+        base_timestamp = batches.base_timestamp[row]
+        # Up to this delta the sum with it stays in 64 bits.
+        reach = SUM_LIMIT if -SUM_LIMIT <= base_timestamp <= SUM_LIMIT else -1
         append_time = batches.attributes[row] & LOG_APPEND_TIME
         max_timestamp = batches.max_timestamp[row]
         first = records.count
@@ -159,10 +170,15 @@ def split_records(
                 else:
                     byte, at = finish_varint(data, at, stop, byte, 63)
             delta = (byte >> 1) ^ -(byte & 1)
-            if at < 0 or at >= stop or delta > SUM_LIMIT or delta < -SUM_LIMIT:
+            if at < 0 or at >= stop:
                 why = "its timestamp delta is broken"
                 break
-            timestamp = max_timestamp if append_time else base_timestamp + delta
+            if append_time:
+                timestamp = max_timestamp
+            elif -reach <= delta <= reach:
+                timestamp = base_timestamp + delta
+            else:
+                timestamp = wrapped_sum(base_timestamp, delta)
             timestamps[i] = timestamp
             if timestamp > largest:
                 largest = timestamp

@@ -287,7 +287,7 @@ def same_timestamp(
     left_type = left_batches.attributes[row] & LOG_APPEND_TIME if left_batches.magic[row] else 0
     row = right_records.batch[j]
     right_type = right_batches.attributes[row] & LOG_APPEND_TIME if right_batches.magic[row] else 0
-    return left_type == right_type and clamped(left_records.timestamp[i]) == clamped(right_records.timestamp[j])
+    return left_type == right_type and left_records.timestamp[i] == right_records.timestamp[j]
 
 
 def same_headers(
