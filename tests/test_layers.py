@@ -41,7 +41,7 @@ HOUSE = {
     "internal": "state cluster effective",
     "dumping": "dump framed ranges growth following decoded_text dump_text line_writer record_lines hexdump",
     "output": (
-        "rule_docs formats report_words junit sarif github html report gather arrow_rows dump parquet side framed "
+        "rule_docs formats tables report_words junit sarif github html report gather arrow_rows dump parquet side framed "
         "effective stats diff recovery transactions audit"
     ),
     "spark": (
@@ -78,10 +78,9 @@ ROOMS = {
         "output.formats",
         "output.dump",
         "output.side",
-        "output.report",
         "output.stats",
         "output.diff",
-        "output.recovery",
+        "output.tables",
         "output.audit",
         "output.effective",
         "cli.progress",

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from kseg.findings import RULES, Finding, Policy, Rule, Severity, Verdict
 from kseg.output import github, html, junit, report_words, sarif
+from kseg.output.tables import print_note, print_table
 from kseg.validation.validate import MAX_PER_RULE, FileResult, Summary, Tally
 
 Writer = Callable[[Iterable[FileResult], Summary, TextIO], None]
@@ -434,3 +435,26 @@ def test_reports_are_imported_only_when_asked_for() -> None:
 
 def test_a_uri_keeps_the_bytes_of_the_name() -> None:
     assert unquote_to_bytes(sarif.file_uri("d/caf\udce9 %41")) == b"d/caf\xe9 %41"
+
+
+def test_a_pipe_gets_the_table_that_a_terminal_gets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Laid out by two: rich for a terminal, and for pipes, which thousands of tables must not keep waiting."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    rows = [(("error", "K201 crc-mismatch", "0..61", "it is wrong"), "red"), (("", "K999", "-", "[red]x[/red]"), "")]
+    names = ("severity", "rule", "bytes", "message")
+    seen = [Terminal(), io.StringIO()]
+    for out in seen:
+        print_table(out, "some/file", names, rows, ("message",))
+        print_note(out, "  and so on")
+    terminal, pipe = (out.getvalue() for out in seen)
+    assert "\x1b[31m" in terminal
+    assert "\x1b" not in pipe
+    plain = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", terminal).splitlines()]
+    assert [line.replace("─", "") for line in plain] == [line.replace("─", "") for line in pipe.splitlines()]

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from kseg.dumping.record_lines import to_json
 from kseg.escapes import escape_controls
-from kseg.output.formats import console
+from kseg.output.tables import print_table
 from kseg.restart.plan import FAILURES, NOTHING_LOST, LogDirPlan, Lost, PartitionPlan, Step
 
 Plans = Iterable[LogDirPlan | PartitionPlan]
@@ -99,27 +99,22 @@ def _head(plan: LogDirPlan | PartitionPlan) -> str:
 
 
 def _write_steps(head: str, steps: Iterable[Step], out: TextIO) -> None:
-    # rich costs more than planning for a small partition: it is loaded only once there is something to lay out.
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+    names = ("action", "file", "from byte", "offset", "lost", "why")
+    rows = [
+        (_cells(step, more), "red" if step.lost.bytes or step.action in FAILURES else "") for step, more in _runs(steps)
+    ]
+    print_table(out, head, names, rows, ("why",))
 
-    shown = console(out)
-    table = Table(box=box.SIMPLE_HEAD, title=Text(head), title_justify="left", pad_edge=False)
-    for name in ("action", "file", "from byte", "offset", "lost", "why"):
-        table.add_column(name, no_wrap=name != "why", overflow="fold")
-    for step, more in _runs(steps):
-        style = "red" if step.lost.bytes or step.action in FAILURES else ""
-        file = escape_controls(step.file or "") + (f" and {more} more" if more else "")
-        table.add_row(
-            Text(step.action, style),
-            Text(file),
-            Text("" if step.position is None else str(step.position)),
-            Text("" if step.offset is None or more else str(step.offset)),
-            Text(_lost_text(step.lost) if step.lost.bytes else ""),
-            Text(escape_controls(step.why)),
-        )
-    shown.print(table)
+
+def _cells(step: Step, more: int) -> tuple[str, ...]:
+    return (
+        step.action,
+        escape_controls(step.file or "") + (f" and {more} more" if more else ""),
+        "" if step.position is None else str(step.position),
+        "" if step.offset is None or more else str(step.offset),
+        _lost_text(step.lost) if step.lost.bytes else "",
+        escape_controls(step.why),
+    )
 
 
 def _runs(steps: Iterable[Step]) -> Iterator[tuple[Step, int]]:

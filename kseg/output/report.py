@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any, TextIO
 
 from kseg.escapes import escape_controls
-from kseg.findings import Severity
-from kseg.output.formats import console
+from kseg.findings import Severity, Verdict
+from kseg.output.tables import print_note, print_table
 from kseg.validation.validate import COUNTS, FileResult, Summary
 
 
@@ -50,38 +50,24 @@ def write_table(results: Iterable[FileResult], total: Summary, out: TextIO) -> N
 
 
 def _write_findings(result: FileResult, out: TextIO) -> None:
-    # rich costs more than reading a small file: it is loaded only once there is something to lay out.
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = console(out)
-    title = Text(escape_controls(result.file))
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
-    for name in ("severity", "rule", "bytes", "offsets", "message"):
-        table.add_column(name, no_wrap=name in ("severity", "rule", "bytes"))
-    for verdict in result.verdicts:
-        finding = verdict.finding
-        table.add_row(
-            Text(verdict.severity.label, _STYLES[verdict.severity]),
-            Text(f"{verdict.rule.code} {finding.rule}"),
-            Text(_span(finding.position, finding.end)),
-            Text(_span(finding.offset, finding.last_offset)),
-            Text(escape_controls(verdict.message)),
-        )
-    shown.print(table)
-    _print_advice(result, shown)
-
-
-def _print_advice(result: FileResult, shown: Any) -> None:
-    from rich.text import Text
-
+    names = ("severity", "rule", "bytes", "offsets", "message")
+    rows = [(_cells(verdict), _STYLES[verdict.severity]) for verdict in result.verdicts]
+    print_table(out, escape_controls(result.file), names, rows, ("offsets", "message"))
     told = {verdict.rule.name: verdict for verdict in result.verdicts if verdict.severity >= Severity.WARNING}
     for name, verdict in told.items():
         more = result.summary.rules[name] - sum(verdict.rule.name == name for verdict in result.verdicts)
-        shown.print(
-            Text(f"  {name}{f' ({more} more)' if more else ''}, what a broker does: {verdict.rule.broker}", "dim")
-        )
+        print_note(out, f"  {name}{f' ({more} more)' if more else ''}, what a broker does: {verdict.rule.broker}")
+
+
+def _cells(verdict: Verdict) -> tuple[str, ...]:
+    finding = verdict.finding
+    return (
+        verdict.severity.label,
+        f"{verdict.rule.code} {finding.rule}",
+        _span(finding.position, finding.end),
+        _span(finding.offset, finding.last_offset),
+        escape_controls(verdict.message),
+    )
 
 
 def summary_line(total: Summary) -> str:
