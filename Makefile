@@ -25,6 +25,7 @@ interop: $(VENV)/.tested
 
 fixtures: $(VENV)/.tested
 	$(BIN)/python -m tests.lab.make_fixtures
+	$(BIN)/python -m tests.lab.streams
 
 findings: $(VENV)/.tested
 	$(BIN)/python -m tests.make_findings

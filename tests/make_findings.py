@@ -31,6 +31,7 @@ from tests.damage import alter, entries, fix_crc, get, inflated, put, stored, wi
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 SEGMENTS, STREAMS, FINDINGS = FIXTURES / "segments", FIXTURES / "streams", FIXTURES / "findings"
+FRAMES = FIXTURES / "framed"
 FIRST = "00000000000000000000.log"
 
 #: A rule that no file can show: it is what the system says when reading fails.
@@ -663,11 +664,23 @@ def write(rule: str, case: Case) -> None:
     (folder / "expect.jsonl").write_text("".join(lines), encoding="utf-8")
 
 
+def write_framed(name: str, framing: str, data: bytes) -> None:
+    """One folder of files that are no log anew."""
+    path = FRAMES / name / "data"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    lines = [json.dumps(row) + "\n" for row in findings(path, {"framing": framing})]
+    path.with_name("expect.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
 def main(names: list[str]) -> None:
     missing = RULES.keys() - CASES.keys() - {WITHOUT_FILE}
-    for rule in names or CASES:
+    for rule in [name for name in names or CASES if name not in framed.FRAMED]:
         write(rule, CASES[rule])
         sys.stdout.write(f"{rule}\n")
+    for name, made_of in framed.FRAMED.items():
+        if not names or name in names:
+            write_framed(name, *made_of)
     if missing:
         sys.exit(f"rules without a case: {', '.join(sorted(missing))}")
 

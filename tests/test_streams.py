@@ -227,7 +227,7 @@ def pieces() -> Iterator[bytes]:
 PIECES = list(pieces())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_any_bytes_end_in_findings(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Flips and cuts of either direction: never an exception."""

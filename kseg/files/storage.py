@@ -70,9 +70,14 @@ class Source:
         pace.pause_for(count)
         return count
 
+    @property
+    def may_grow(self) -> bool:
+        """Whether it is a local file, to which something may be appended."""
+        return isinstance(self._raw, io.FileIO)
+
     def refresh(self) -> bool:
         """Take the size of a local file again; True when it has grown since."""
-        if self.size is None or not isinstance(self._raw, io.FileIO):
+        if self.size is None or not self.may_grow:
             return False
         now = os.fstat(self._raw.fileno()).st_size
         grown = now > self.size

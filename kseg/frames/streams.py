@@ -159,12 +159,9 @@ def _pass_over(tape: Tape, head: struct.Struct, size: int | None, report: Report
     tape.fill(SEARCH_REACH)
     behind = _next_frame(tape, head)
     left = tape.available
-    tape.start = tape.end if behind is None else behind
-    lost = tape.position - began
-    if behind is None:
-        while tape.fill(1):
-            lost += tape.available
-            tape.start = tape.end
+    if behind is not None:
+        tape.start = behind
+    lost = tape.use_up() if behind is None else tape.position - began
     if size is None or (behind is None and head.size <= size <= MAX_FRAME):
         why = f"{left} bytes of {'its size' if size is None else _SIZE.size + size}"
         report(Finding("frame-cut", began, began + lost, facts={"bytes": lost, "why": why}))
@@ -192,11 +189,12 @@ def _request_end(tape: Tape, at: int) -> int | None:
     """The byte behind a request that may begin at that place of the buffer, by its size and its API."""
     if at + _SIZE.size + REQUEST_HEAD.size > tape.end or tape.data[at + _SIZE.size]:
         return None  # no API has a key above 255: most places end here
-    (size,) = _SIZE.unpack_from(tape.data, at)
-    key, version, _ = REQUEST_HEAD.unpack_from(tape.data, at + _SIZE.size)
+    size, (key, version, _) = *_SIZE.unpack_from(tape.data, at), REQUEST_HEAD.unpack_from(tape.data, at + _SIZE.size)
     end: int = at + _SIZE.size + size
-    fits = REQUEST_HEAD.size < size and end <= tape.end
-    return end if fits and Api(key, version).definition("Request") else None
+    if not REQUEST_HEAD.size + 2 <= size <= tape.end - at - _SIZE.size or not Api(key, version).definition("Request"):
+        return None
+    (client_id_size,) = struct.unpack_from(">h", tape.data, at + _SIZE.size + REQUEST_HEAD.size)
+    return end if -1 <= client_id_size <= size - REQUEST_HEAD.size - 2 else None
 
 
 class _Asked:

@@ -66,11 +66,11 @@ def _pass_over(tape: Tape, broken: Wanted | Fault, report: Report) -> None:
         if not tape.failed:
             why = f"{size} bytes are left of the {broken.bytes} that it needs at least"
             report(Finding("truncated-tail", began, began + size, facts={"bytes": size, "why": why}))
-        tape.start = tape.end
-        _drain(tape)
+        tape.use_up()
         return
-    tape.start = tape.end if behind is None else behind
-    lost = size + _drain(tape) if behind is None else tape.position - began
+    if behind is not None:
+        tape.start = behind
+    lost = tape.use_up() if behind is None else tape.position - began
     if isinstance(broken, Fault):
         facts = {"size": broken.size, "why": broken.why, "bytes": lost}
         report(Finding("invalid-size", began, began + lost, facts=facts))
@@ -95,15 +95,6 @@ def _next_proved(tape: Tape) -> int | None:
             if is_proved(data, at, end):
                 return at
     return None
-
-
-def _drain(tape: Tape) -> int:
-    """Use up the file; returns the bytes that were left."""
-    left = 0
-    while tape.fill(1):
-        left += tape.available
-        tape.start = tape.end
-    return left
 
 
 def _row(file: str, tape: Tape, found: WideMessage, report: Report, verify_crc: bool) -> Row:

@@ -7,7 +7,6 @@ the entry's place; the records before the broken one are kept, as Kafka's iterat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import Any
 
 from kseg.codecs import compression
@@ -25,6 +24,7 @@ CHUNK_ROWS = 32 * 1024
 CHUNK_BYTES = 2 * 1024 * 1024
 # Room for that and one entry more, of the size that brokers take by default.
 ROOM = CHUNK_BYTES + 1024 * 1024
+_LIKELY_RATIO = 16
 
 _QUIRKS = {
     "lz4-header-checksum": "the LZ4 header checksum is the wrong one that Kafka 0.8 and 0.9 wrote (KAFKA-3160)",
@@ -42,13 +42,10 @@ class DeepIterator:
     def __init__(self, report: Report = ignore, *, limit: int = DECOMPRESSION_LIMIT) -> None:
         self._report = report
         self._limit = limit
-        self._records = RecordColumns(4096)
+        self._records = RecordColumns(256)
         self._wrapper = RecordColumns(1)
+        self._room: memoryview | None = None
         self._faults: list[tuple[str, int, int, Any]] = []
-
-    @cached_property
-    def _room(self) -> memoryview:
-        return memoryview(bytearray(ROOM))
 
     def chunks(self, window: Window) -> Iterator[Chunk]:
         """The window's records, entry by entry; entries whose CRC is bad are passed over."""
@@ -66,13 +63,15 @@ class DeepIterator:
         batches, records = chunk.batches, self._records
         records.count = 0
         inflated = 0
+        # A record set off the wire has a window of a kilobyte, and there may be a million of them.
+        room = self._room = self._room or memoryview(bytearray(min(ROOM, _LIKELY_RATIO * len(chunk.window.data))))
         # The window's own buffer needs no budget: it is there already.
         while row < batches.count and records.count < CHUNK_ROWS and inflated < CHUNK_BYTES:
             row = splitting.split_plain(chunk.window.data, batches, row, CHUNK_ROWS, records, self._faults)
             if row == batches.count or records.count >= CHUNK_ROWS:
                 break
             if batches.crc_state[row] != kernel.CRC_BAD:
-                inflated += self._open(chunk, row, self._room[inflated:])
+                inflated += self._open(chunk, row, room[inflated:])
             row += 1
         return row
 

@@ -17,7 +17,7 @@ from kseg.files.storage import Source, base_offset_of
 from kseg.findings import Report, ignore
 from kseg.format import kernel, log_format
 from kseg.format.kernel import BatchColumns
-from kseg.log.tape import Tape
+from kseg.log.tape import MAX_UNKNOWN_STREAM, Tape
 
 if TYPE_CHECKING:
     from kseg.log.resync import Outcome
@@ -29,13 +29,12 @@ MAX_ENTRY_SIZE = 256 * 1024 * 1024
 DOUBTFUL_SIZE = 64 * 1024 * 1024
 WINDOW_SIZE = 4 * 1024 * 1024
 WINDOW_ROWS = 16 * 1024  # a window of entries that are smaller ends when there are no more rows for them
+SMALLEST_ENTRY = log_format.LOG_OVERHEAD + kernel.smallest(0)
 FEWEST_ROWS = 1024  # entries are judged by their neighbours, as far as these are in the same window
 # Behind damage there may be more: framing a whole window for each bad entry would take quadratic time.
 REACH_BEHIND_DAMAGE = 4 * 1024
 # No producer's batch has more records than this.
 LIKELY_STEP = 1_000_000
-# A stream without an end (/dev/zero) is given up when its first bytes hold no entry.
-MAX_UNKNOWN_STREAM = 256 * 1024 * 1024
 
 
 class Window:
@@ -74,7 +73,9 @@ class SegmentReader:
         # Short ranges are read by the thousand: behind damage, and where a conversion reads back what it wrote.
         room = WINDOW_SIZE if source.size is None else min(WINDOW_SIZE, max(source.size - source.start, 1024))
         self._tape = Tape(source, room, report)
-        self._batches = BatchColumns(max(FEWEST_ROWS, room * WINDOW_ROWS // WINDOW_SIZE))
+        # What is in memory does not grow, and may be one of a million record sets.
+        fewest = FEWEST_ROWS if source.may_grow else min(FEWEST_ROWS, room // SMALLEST_ENTRY)
+        self._batches = BatchColumns(max(fewest, room * WINDOW_ROWS // WINDOW_SIZE))
         self._next_offset: int | None = None
         self._found_any = False
         self._held: Outcome | None = None

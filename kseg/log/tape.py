@@ -13,6 +13,8 @@ FIRST_BYTES = 1024
 
 #: So many bytes hold a whole block of a disk, wherever they begin: fewer can't be a hole.
 TELLING_ZEROS = 8192
+#: A stream without an end (/dev/zero) is given up when so many of its bytes can't be read as anything.
+MAX_UNKNOWN_STREAM = 256 * 1024 * 1024
 
 
 class Tape:
@@ -74,6 +76,15 @@ class Tape:
     def skip_to(self, position: int) -> None:
         """Use up everything before that byte of the file; it must be at hand, or the byte behind it."""
         self.start = min(position - self.shift, self.end)
+
+    def use_up(self) -> int:
+        """Read to the end, and use up all of it; returns the bytes. Raises UnreadableError for a stream without one."""
+        began = self.position
+        while self.fill(1):
+            self.start = self.end
+            if self._source.size is None and self.position - began > MAX_UNKNOWN_STREAM:
+                raise UnreadableError(f"{self._source.name}: nothing that can be read in {MAX_UNKNOWN_STREAM} bytes")
+        return self.position - began
 
     def renewed(self, *, torn: bool) -> bool:
         """Whether what is at hand is no more what the file holds: written to in its place or, if ``torn``, grown.

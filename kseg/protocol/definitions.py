@@ -39,7 +39,8 @@ class Versions:
         return self.low <= version <= self.high
 
 
-@dataclass(frozen=True, slots=True)
+# Told apart by identity, here and below: they are keys of caches, and all their fields would be hashed each time.
+@dataclass(frozen=True, slots=True, eq=False)
 class Field:
     """A field. ``type`` is one of Kafka's or a structure's name, with ``[]`` before it where it is an array of such.
 
@@ -57,7 +58,7 @@ class Field:
     fields: tuple[Field, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Definition:
     """A message, in some ``versions``. ``kind`` is Kafka's word: request, response, header, data, metadata,
     coordinator-key or coordinator-value. ``api_key`` is the number of its API, or of its type of record in ``topic``.
