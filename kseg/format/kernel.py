@@ -150,7 +150,7 @@ class RecordColumns:
 
 
 def _column(capacity: int) -> array[int]:
-    return array("q", bytes(8 * capacity))
+    return array("q", (0,)) * capacity
 
 
 def read_int16(data: Any, at: int) -> int:

@@ -186,7 +186,11 @@ def split_records(
             byte = data[at]
             at += 1
             if byte >= 128:
-                byte, at = finish_varint(data, at, stop, byte, 28)
+                if at < stop and data[at] < 128:
+                    byte += (data[at] << 7) - 128
+                    at += 1
+                else:
+                    byte, at = finish_varint(data, at, stop, byte, 28)
             if at < 0 or at >= stop:
                 why = "its offset delta is broken"
                 break

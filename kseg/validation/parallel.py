@@ -350,15 +350,16 @@ def range_starts(path: str, size: int, jobs: int) -> list[int]:
 
 def _entry_near(path: str, position: int, size: int) -> int | None:
     """The first byte from ``position`` on where an entry seems to begin, and others follow; None if it isn't near."""
-    with open_range(path, position, min(size, position + SEARCH_REACH)) as source:
-        tape = Tape(source, SEARCH_REACH, lambda finding: None)
-        tape.fill(SEARCH_REACH)
-        at = 0
-        while at < tape.available:
-            at = kernel.find_plausible(tape.data, at, tape.end, MAX_ENTRY_SIZE)
-            if at < tape.end and _chains(tape, at):
-                return position + at
-            at += 1
+    for reach in (SEARCH_REACH // 32, SEARCH_REACH):  # small entries are found in a little
+        with open_range(path, position, min(size, position + reach)) as source:
+            tape = Tape(source, reach, lambda finding: None)
+            tape.fill(reach)
+            at = 0
+            while at < tape.available:
+                at = kernel.find_plausible(tape.data, at, tape.end, MAX_ENTRY_SIZE)
+                if at < tape.end and _chains(tape, at):
+                    return position + at
+                at += 1
     return None
 
 
