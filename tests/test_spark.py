@@ -215,6 +215,41 @@ def test_an_uncommitted_read_shows_what_a_committed_one_leaves_out(spark: SparkS
     assert committed.where("control is not null").count() == 0
 
 
+def test_files_that_are_no_log(spark: SparkSession) -> None:
+    """The rows of ``kseg dump --as``; a record set's are a segment's."""
+    requests = SEGMENTS.parent / "streams" / "4.3.0-java" / "05.requests"
+    responses = requests.with_suffix(".responses")
+    reader = spark.read.format("kseg").option("as", "responses").option("requests", str(requests))
+    table = reader.load(str(responses)).collect()
+    done = kseg("dump", "--as", "requests", "--as", "responses", "--format", "jsonl", requests, responses)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    alone = [row for row in lines if row["file"] == str(responses)]
+    for name in (
+        "kind",
+        "position",
+        "api_name",
+        "api_version",
+        "correlation_id",
+        "frame",
+        "topic_id",
+        "partition",
+        "offset",
+    ):
+        assert [row[name] for row in table] == [row.get(name) for row in alone]
+    assert [json.loads(row.body) for row in table if row.body] == [row["body"] for row in alone if "body" in row]
+    assert next(row.value for row in table if row.kind == "record") == b"this is the first message"
+    wide = SEGMENTS.parent / "framed"
+    (message,) = spark.read.format("kseg").option("as", "wide-crc").load(str(wide / "example" / "data")).collect()
+    assert (message.key, message.crc, message.damage) == (b"first", 4252115574, None)
+    *_, damage = spark.read.format("kseg").option("as", "wide-crc").load(str(wide / "truncated" / "data")).collect()
+    assert damage.damage.startswith("truncated-tail")
+    findings = spark.read.format("kseg").option("as", "wide-crc").option("view", "findings")
+    assert [row.rule for row in findings.load(str(wide / "wrong-crc" / "data")).collect()] == ["crc-mismatch"]
+    segment = SEGMENTS / "4.3.0-v2-none" / f"{0:020}.log"
+    plain = spark.read.format("kseg").load(str(segment)).collect()
+    assert spark.read.format("kseg").option("as", "message-set").load(str(segment)).collect() == plain
+
+
 def examples() -> list[str]:
     """The Python of the README's chapter on Spark, as it stands there."""
     chapter = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## On Spark")[1].split("\n## ")[0]

@@ -10,7 +10,7 @@ from kseg.files.storage import SegmentFile, open_source
 from kseg.findings import Report
 from kseg.frames.framings import framing
 from kseg.frames.parts import Reading, RecordSet
-from kseg.log.rows import BATCH_COLUMNS, Row, as_it_is, batch_row, record_row
+from kseg.log.rows import BATCH_COLUMNS, PRODUCER_COLUMNS, Row, as_it_is, batch_row, record_row
 from kseg.log.segment import SegmentReader
 
 
@@ -37,6 +37,19 @@ def dump_framed(
                 if not part.place:
                     raise
                 judged(part.not_one_entry)
+
+
+def framed_rows(file: SegmentFile, report: Report, *, deep: bool, verify_crc: bool) -> Iterator[Row]:
+    """The rows of one file, by its framing, with their bytes as they are. Raises as ``dump_framed``."""
+    for item in dump_framed(file, report, Filter(), deep=deep, headings=False, verify_crc=verify_crc):
+        if isinstance(item, Framed):
+            yield {"topic": None, "partition": None, **item.row}  # not what the file's folder is called
+        elif isinstance(item, Entry):
+            yield batch_row(item.file, item.batch)
+        elif isinstance(item, Run):
+            batch = item.batch
+            own = {column.name: getattr(batch, column.name) for column in PRODUCER_COLUMNS}
+            yield from ({**record_row(item.file, record, as_it_is), **own} for record in item.records())
 
 
 def _placed(item: Entry | Run, place: Row) -> Iterator[Item]:

@@ -86,12 +86,12 @@ _PLACE = (
     Column("topic", "text", "by the name of the folder; null in others"),
     Column("partition", "int32", "by the name of the folder"),
 )
-_PRODUCER = (
+PRODUCER_COLUMNS = (
     Column("producer_id", "int", "-1 is none"),
     Column("producer_epoch", "int", "-1 is none"),
     Column("transactional", "bool", "part of a transaction"),
 )
-RECORD_TABLE = (*_PLACE, *RECORD_COLUMNS[1:], *_PRODUCER)
+RECORD_TABLE = (*_PLACE, *RECORD_COLUMNS[1:], *PRODUCER_COLUMNS)
 BATCH_TABLE = (*_PLACE, *BATCH_COLUMNS[1:])
 FINDING_TABLE = (*_PLACE, *FINDING_COLUMNS[1:])
 SEGMENT_TABLE = (

@@ -85,7 +85,8 @@ def write_parquet(dumped: Items, out: TextIO, view: View, columns: Columns) -> N
     from pyarrow.parquet import ParquetWriter
 
     widened = arrow_rows.widened(columns)
-    found = (item.row for item in dumped if isinstance(item, Framed))
+    # Topics are those of records: a capture's folder says nothing of them.
+    found = ({"topic": None, "partition": None, **item.row} for item in dumped if isinstance(item, Framed))
     raw: Any = out.buffer
     with ParquetWriter(raw, arrow_rows.schema(widened)) as writer:
         while group := list(islice(found, arrow_rows.BATCH_ROWS)):

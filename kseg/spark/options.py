@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
 )
 
 from kseg.errors import UsageError
+from kseg.frames.framings import FRAMINGS
 from kseg.log.internal import BY_FOLDER
 from kseg.log.rows import Column
 from kseg.protocol.internal_topics import TOPICS
@@ -100,6 +101,8 @@ class Options:
     view: str = "records"
     columns: tuple[Column, ...] = ()
     decode_as: str | None = None
+    framing: str | None = None
+    requests: str | None = None
     mode: str = "permissive"
     isolation: str = "read_uncommitted"
     limits: Limits = field(default_factory=Limits)
@@ -121,13 +124,18 @@ def parse(given: Mapping[str, str], schema: Iterable[tuple[str, str]] | None = N
         raise UsageError("no path: load(PATH) takes segments, partition folders, log dirs and URLs")
     view = _choice("view", options, tuple(VIEWS), "records")
     first, end = _range(options.get("offsets"))
+    framing = _choice("as", options, tuple(FRAMINGS), "") if "as" in options else None
+    if framing:
+        _refuse_beside_a_framing(options, framing, view)
     decode_as: str | None = _choice("decode", options, (NO_DECODING, BY_FOLDER, *TOPICS), NO_DECODING)
     decode_as = None if decode_as == NO_DECODING else decode_as
     return Options(
         paths=tuple(paths),
         view=view,
-        columns=columns_of(view, _list(options.get("columns")), schema, decoded=decode_as is not None),
+        columns=columns_of(view, _list(options.get("columns")), schema, decoded=decode_as is not None, framed=framing),
         decode_as=decode_as,
+        framing=framing,
+        requests=options.get("requests"),
         mode=_choice("mode", options, MODES, "permissive"),
         isolation=_choice("isolation", options, ISOLATIONS, "read_uncommitted"),
         limits=Limits(
@@ -161,10 +169,21 @@ def _paths(options: Mapping[str, str]) -> list[str]:
     return paths
 
 
+_OF_LOGS = ("decode", "isolation", "topics", "partitions", "offsets", "since", "until")
+
+
+def _refuse_beside_a_framing(options: Mapping[str, str], framing: str, view: str) -> None:
+    """Raises UsageError for what only logs have."""
+    beside = next((name for name in _OF_LOGS if name in options), "view" if view == "segments" else None)
+    if beside:
+        raise UsageError(f"option as is for files that are no log: {beside} is not for these")
+    if "requests" in options and (framing != "responses" or "paths" in options):
+        raise UsageError("option requests is the file of what one file of responses answers")
+
+
 _KNOWN = (
-    "path", "paths", "view", "columns", "decode", "mode", "isolation", "topics", "partitions", "offsets", "since", "until",
-    "verifycrc", "splitbytes", "pushdown", "startingoffsets", "failondataloss", "maxoffsetspertrigger",
-    "maxbytespertrigger",
+    "path", "paths", "view", "columns", "as", "requests", *_OF_LOGS, "mode", "verifycrc", "splitbytes", "pushdown",
+    "startingoffsets", "failondataloss", "maxoffsetspertrigger", "maxbytespertrigger",
 )  # fmt: skip
 
 

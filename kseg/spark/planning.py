@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, pairwise, zip_longest
 
 from kseg.beside.side_files import find_files
@@ -22,6 +22,7 @@ from kseg.files.storage import (
     open_source,
     topic_partition,
 )
+from kseg.frames.framings import framed_files
 from kseg.spark.options import Limits, Options
 from kseg.spark.views import FINDINGS, TRANSACTION_STATE
 from kseg.transactions.aborted import Committed, committed
@@ -81,6 +82,10 @@ def check_paths(options: Options) -> None:
     for path in options.paths:
         if path == STDIN:
             raise UsageError("standard input can't be read by Spark: load() takes files, folders and URLs")
+        if options.framing:
+            for file in framed_files([path], [options.framing]):
+                open_source(file.path).close()
+            continue
         if next(_judged_files(path) if options.view == FINDINGS else find_segments(path)).path == path:
             open_source(path).close()
 
@@ -95,6 +100,10 @@ def plan(options: Options, limits: Limits) -> list[Split]:
 
     The segments view is split by file only, the findings view by folder: a check needs what stands before, and beside.
     """
+    if options.framing:
+        files = framed_files(options.paths, [options.framing])
+        alone = ([Piece(replace(file, requests=options.requests), local_size(file.path))] for file in files)
+        return list(packed(alone, options.split_bytes or LEAST_SPLIT_BYTES))
     if options.view == FINDINGS:
         units = list(_whole_folders(options.paths, limits))
         return list(packed(units, options.split_bytes or SPLIT_BYTES))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kseg.dumping.dump import Filter
+from kseg.dumping.framed import framed_rows
 from kseg.errors import KsegError
 from kseg.files.storage import open_range, open_source
 from kseg.findings import RULES, Finding, Severity, Verdict
@@ -52,7 +53,8 @@ class Task:
 
 def read(options: Options, limits: Limits, split: Split) -> Iterator[pa.RecordBatch]:
     """The rows of a split. Raises Damaged in failfast mode; else what can't be read is rows, or left out."""
-    return _READERS[options.view](Task(options, limits), split)
+    reader = _framed if options.framing and options.view != FINDINGS else _READERS[options.view]
+    return reader(Task(options, limits), split)
 
 
 class Damage:
@@ -192,6 +194,29 @@ def _batches(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
             damage.add(str(error))
     if found:
         yield from_rows(task.options.columns, found)
+
+
+def _framed(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
+    """Rows of files that are no log, as ``kseg dump --as`` has them."""
+    options = task.options
+    for piece in split.pieces:
+        damage = Damage(
+            piece, options.mode if options.view == "records" or options.mode == "failfast" else "dropmalformed"
+        )
+        found: list[rows.Row] = []
+        try:
+            for row in framed_rows(piece.file, damage, deep=options.view == "records", verify_crc=options.verify_crc):
+                found.append(row)
+                if len(found) == BATCH_ROWS:
+                    yield from_rows(options.columns, found)
+                    found.clear()
+        except Damaged:
+            raise
+        except KsegError as error:
+            damage.add(str(error))
+        if found:
+            yield from_rows(options.columns, found)
+        yield from damage.taken(task)
 
 
 def _findings(task: Task, split: Split) -> Iterator[pa.RecordBatch]:

@@ -35,6 +35,8 @@ class KsegStreamReader(DataSourceStreamReader):
     def __init__(self, options: Options) -> None:
         if options.view not in ("records", "batches"):
             raise UsageError(f"view {options.view} is of whole files: a stream has records or batches")
+        if options.framing:
+            raise UsageError("option as is for whole files: a stream follows logs")
         limits = (options.stream.max_offsets, options.stream.max_bytes)
         if None not in limits:
             raise UsageError("maxOffsetsPerTrigger and maxBytesPerTrigger: give one of them")

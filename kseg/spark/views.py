@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 
 from kseg.errors import UsageError
+from kseg.frames.framings import framing
 from kseg.log import rows
 from kseg.log.rows import Column
 from kseg.output.arrow_rows import widened
@@ -41,13 +42,21 @@ _TYPES = {
 
 
 def columns_of(
-    view: str, names: Sequence[str], schema: Iterable[tuple[str, str]] | None = None, *, decoded: bool = False
+    view: str,
+    names: Sequence[str],
+    schema: Iterable[tuple[str, str]] | None = None,
+    *,
+    decoded: bool = False,
+    framed: str | None = None,
 ) -> tuple[Column, ...]:
     """The columns of a view that are named, all of them when none is; ``schema`` has names and types. Raises UsageError.
 
-    A ``*`` among the names is all that are there when none is named. ``decoded``: records have that column, too.
+    A ``*`` among the names is all that are there when none is named. ``decoded``: records have that column, too. ``framed``
+    is what files are read as that are no log: then they have that framing's columns.
     """
-    there = (*VIEWS[view], rows.DECODED) if decoded and view == "records" else VIEWS[view]
+    there = _framed(view, framed) if framed else VIEWS[view]
+    if decoded and view == "records":
+        there = (*there, rows.DECODED)
     known = {column.name: column for column in (*there, *_ON_REQUEST.get(view, ()))}
     if "*" in names:
         at = names.index("*")
@@ -60,6 +69,13 @@ def columns_of(
         if kind is not None and kind != _TYPES[known[name].type]:
             raise UsageError(f"column {name} is of type {_TYPES[known[name].type]}, not {kind}")
     return tuple(known[name] for name, _ in wanted) or there
+
+
+def _framed(view: str, name: str) -> tuple[Column, ...]:
+    own = framing(name)
+    if view == "records" and own.columns:
+        return (*widened(own.columns), _DAMAGE)
+    return widened(own.shallow_columns) if view == "batches" and own.columns else VIEWS[view]
 
 
 def ddl(columns: Iterable[Column]) -> str:
