@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kseg.files.storage import SegmentFile
+from kseg.files.storage import SegmentFile, open_range
+from kseg.log.segment import SegmentReader
 from kseg.rewriting.records_builder import PlainRecord, build_batch
 from kseg.validation import parallel
 from kseg.validation.validate import FileResult, Settings
@@ -92,3 +93,13 @@ def test_processes_only_where_they_save_time(tmp_path: Path, codec: str, worth: 
     size = path.stat().st_size
     assert parallel._worth_processes([SegmentFile(str(path))], [size], Settings()) is worth
     assert not parallel._worth_processes([SegmentFile(str(path))], [size], Settings(deep=False))
+
+
+def test_a_range_ends_where_it_ends_whatever_the_file_holds_behind(tmp_path: Path) -> None:
+    """A torn tail makes a reader look whether its file has grown: of a range, it would go on into the next."""
+    path = write(tmp_path, [batch(number) for number in range(8)])
+    end = len(batch(0)) * 3 + 7
+    source = open_range(str(path), 0, end)
+    with SegmentReader(source) as reader:
+        assert sum(window.batches.count for window in reader.windows()) == 3
+        assert (reader.position, source.size) == (end, end)

@@ -40,14 +40,16 @@ _SNAPSHOT_NAME = re.compile(r"(\d{20})-\d{10}\.checkpoint$")
 class Source:
     """Bytes read front to back, with a size taken once at opening (None when it can't be known, as of a pipe).
 
-    A live segment grows while it is read: nothing past ``size`` is read until ``refresh`` takes the size anew.
+    A live segment grows while it is read: nothing past ``size`` is read until ``refresh`` takes the size anew, and in
+    a ``bounded`` one never: a range does not grow into the next.
     ``start`` is the first byte read, 0 unless only a range of the file is wanted; ``size`` is where reading ends, and
     ``position`` where it has come to.
     """
 
-    def __init__(self, name: str, raw: Any, size: int | None, start: int = 0) -> None:
+    def __init__(self, name: str, raw: Any, size: int | None, start: int = 0, *, bounded: bool = False) -> None:
         self.name = name
         self.size = size
+        self._bounded = bounded
         self.start = start
         self.position = start
         self._raw = raw
@@ -73,7 +75,7 @@ class Source:
     @property
     def may_grow(self) -> bool:
         """Whether it is a local file, to which something may be appended."""
-        return isinstance(self._raw, io.FileIO)
+        return isinstance(self._raw, io.FileIO) and not self._bounded
 
     def refresh(self) -> bool:
         """Take the size of a local file again; True when it has grown since."""
@@ -212,7 +214,7 @@ def is_snapshot(name: str) -> bool:
 def open_range(path: str, start: int, end: int) -> Source:
     """Open bytes ``start`` to ``end`` of a local file. Raises UnreadableError."""
     source = open_source(path)
-    return Source(source.name, source._raw, end, start)
+    return Source(source.name, source._raw, end, start, bounded=True)
 
 
 def local_size(path: str) -> int | None:

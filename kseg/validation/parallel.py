@@ -333,7 +333,7 @@ def _fits(path: str, start: int, before: History, after: History, tally: Tally, 
 
 def range_starts(path: str, size: int, jobs: int) -> list[int]:
     """Where to split a file: bytes at which entries begin, 0 the first. Only 0 where it isn't worth it."""
-    count = min(jobs * 4, size // RANGE_SIZE)
+    count = min(jobs * 8, size // RANGE_SIZE)  # so many that none is waited for long at the end
     starts = [0]
     # The end of a snapshot is judged by its beginning, too.
     if jobs < 2 or count < 2 or is_snapshot(path):
