@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from operator import itemgetter
 from pathlib import Path
@@ -16,6 +17,7 @@ from kseg.dumping.dump import Entry, dump_segment
 from kseg.findings import ignore
 from kseg.internal.effective import effective
 from kseg.internal.state import At, State
+from tests.damage import entries, fix_crc, flip
 from tests.lab.internal_fixtures import ANSWERS
 from tests.test_internal_topics import FOLDERS, SEGMENTS, placed
 
@@ -151,3 +153,19 @@ def test_a_later_record_wins_over_a_transaction_that_ends_behind_it() -> None:
     state.put("OffsetCommit", {"group": "g"}, {"offset": 2}, At(8, None, 1))
     state.put("OffsetCommit", {"group": "g"}, {"offset": 1}, At(5, None, 1))
     assert [item.data["offset"] for item in state] == [2]
+
+
+@pytest.mark.parametrize("topic", FOLDERS)
+def test_records_that_are_not_what_they_should_be_end_nothing(topic: str, tmp_path: Path) -> None:
+    """Bytes flipped behind a valid CRC: there is a state still, in bounded time, and whatever it says can be written."""
+    folder = placed(topic, tmp_path)
+    sound = (folder / FIRST).read_bytes()
+    noise = random.Random(5)
+    for _ in range(12):
+        data = sound
+        for place in noise.choices(entries(sound), k=6):
+            data = fix_crc(flip(data, noise.randrange(place.at + 61, place.end), 1 << noise.randrange(8)), place.at)
+        (folder / FIRST).write_bytes(data)
+        done = dump("--format", "jsonl", folder)
+        assert done.exit_code in (0, 1), done.output
+        assert all(json.loads(line)["kind"] for line in done.stdout.splitlines())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 import struct
 from pathlib import Path
@@ -16,8 +17,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kseg.cli.main import main
+from kseg.dumping.decoded_text import decoded_parts, jackson
 from kseg.dumping.dump import Run, dump_segment
 from kseg.protocol.internal_topics import TOPICS, decode
 from tests.lab import maven
@@ -164,6 +168,25 @@ def test_a_fault_says_where_it_is(topic: str, key: bytes | None, value: bytes | 
     half = decoded.value if fault.startswith("value") else decoded.key
     assert half is not None
     assert half.raw == stored
+
+
+@given(st.sampled_from(sorted(TOPICS)), st.none() | st.binary(max_size=40), st.none() | st.binary(max_size=60))
+def test_no_bytes_raise_anything(topic: str, key: bytes | None, value: bytes | None) -> None:
+    decoded = decode(topic, key, value)
+    json.dumps(decoded.as_dict(), allow_nan=False).encode()
+    assert any(decoded_parts(topic, decoded, 7))
+
+
+@pytest.mark.parametrize(
+    "number", [0.0, 0.001, 0.00012, 12.5, 123456.0, 1e7, 1.0e-5, 123456789.125, 1e21, -2.5e8, 5e-324]
+)
+def test_doubles_are_written_as_java_writes_them(number: float) -> None:
+    """``Double.toString``: decimal from 0.001 to 10,000,000, else with an exponent, and a digit behind the point."""
+    text = jackson({"value": number})[9:-1]
+    assert float(text) == number
+    assert ("E" in text) == (number != 0 and not 0.001 <= abs(number) < 1e7)
+    assert re.fullmatch(r"-?\d+\.\d+(E-?\d+)?", text)
+    assert "E" not in text or len(text.split(".")[0].lstrip("-")) == 1
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from kseg.protocol.internal_topics import CLUSTER_METADATA, REMOTE_LOG_METADATA,
 from kseg.protocol.messages import jsonable, known
 
 _JSON_ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _WORD = re.compile("(?<!^)([A-Z])")
 
 #: RemoteLogSegmentState and RemotePartitionDeleteState.
@@ -43,20 +44,30 @@ def decoded_parts(topic: str, decoded: Decoded, offset: int) -> tuple[str | None
 
 def jackson(node: Any) -> str:
     """JSON as Kafka's library writes it: no spaces, no escapes beyond ASCII, \\u001F where Python says \\u001f."""
-    if isinstance(node, dict):
-        return "{" + ",".join(f"{jackson(name)}:{jackson(value)}" for name, value in node.items()) + "}"
-    if isinstance(node, list):
-        return "[" + ",".join(map(jackson, node)) + "]"
-    if isinstance(node, float):
-        return _double(node)
-    text = json.dumps(jsonable(node), ensure_ascii=False)
+    text = _with_doubles(node) if _has_doubles(node) else _encode(jsonable(node))
+    if "\\u" not in text:
+        return text
     return _JSON_ESCAPE.sub(lambda escape: f"\\u{escape[1].upper()}" if escape[1] else escape[0], text)
+
+
+def _has_doubles(node: Any) -> bool:
+    items = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    return isinstance(node, float) or any(map(_has_doubles, items))
+
+
+def _with_doubles(node: Any) -> str:
+    """As the encoder, which can't be told how to write them."""
+    if isinstance(node, dict):
+        return "{" + ",".join(f"{_encode(name)}:{_with_doubles(value)}" for name, value in node.items()) + "}"
+    if isinstance(node, list):
+        return "[" + ",".join(map(_with_doubles, node)) + "]"
+    return _double(node) if isinstance(node, float) else _encode(jsonable(node))
 
 
 def _double(number: float) -> str:
     """As ``Double.toString``."""
     if not math.isfinite(number):
-        return jackson(jsonable(number))
+        return _encode(jsonable(number))
     if number == 0 or 1e-3 <= abs(number) < 1e7:
         return repr(number)
     digits, _, exponent = f"{number!r}".partition("e")

@@ -11,8 +11,7 @@ import base64
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from json import dumps
-from json.encoder import encode_basestring
+from json.encoder import JSONEncoder, encode_basestring
 
 from kseg.dumping import dump_text, line_writer
 from kseg.dumping.dump import Run
@@ -23,10 +22,12 @@ from kseg.format.log_format import CODEC_MASK, CONTROL
 from kseg.log import rows
 from kseg.log.records import timestamp_type
 
+_encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
 
 def to_json(row: object) -> str:
     """One line of JSON."""
-    return escape_json(dumps(row, ensure_ascii=False, separators=(",", ":")))
+    return escape_json(_encode(row))
 
 
 #: Bytes as a JSON value; what needs saying of their encoding follows under the name given.

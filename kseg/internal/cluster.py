@@ -66,7 +66,7 @@ def _change_partition(state: State, data: Data, at: At) -> None:
         del fields["leaderRecoveryState"]
     if fields.get("leader") == _NO_LEADER_CHANGE:
         del fields["leader"]
-    if known:
+    if known and "leaderEpoch" in known.data:
         # PartitionRegistration.merge: the record doesn't say them.
         fields["leaderEpoch"] = known.data["leaderEpoch"] + ("leader" in fields)
         fields["partitionEpoch"] = known.data["partitionEpoch"] + 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -75,4 +74,5 @@ class State:
 
 
 def _place(entity: str, key: Data) -> tuple[str, str]:
-    return entity, json.dumps(key, sort_keys=True)
+    # Fields of a key have one order, that of its definition.
+    return entity, repr(key)

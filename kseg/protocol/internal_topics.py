@@ -14,7 +14,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
+from operator import attrgetter
 from typing import Any
 
 from kseg.protocol import messages
@@ -51,9 +52,12 @@ class Half:
 
     def as_dict(self) -> dict[str, Any]:
         """What there is of it, as JSON has it."""
-        fields = ("type", "name", "version", "data", "raw", "fault")
-        found = ((name, getattr(self, name)) for name in fields)
+        found = zip(_SHOWN, _shown(self), strict=True)
         return {name: messages.jsonable(value) for name, value in found if value is not None}
+
+
+_SHOWN = ("type", "name", "version", "data", "raw", "fault")
+_shown = attrgetter(*_SHOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +96,13 @@ def _coordinated(topic: str, key: bytes | None, value: bytes | None) -> Decoded:
 
 def _key(topic: str, cursor: Cursor) -> Half:
     kind = cursor.int16()
-    name = named(RECORDS, "coordinator-key", topic).get(kind)
-    if name is None:
-        return Half(kind)
-    return _message(Half(kind, _SUFFIX.sub("", name)), name, 0, cursor)
+    name = _records(topic).get(kind)
+    return Half(kind) if name is None else Half(kind, name, data=_message(f"{name}Key", 0, cursor))
 
 
 def _value(name: str, cursor: Cursor) -> Half:
     version = cursor.int16()
-    half = _message(Half(version=version), f"{name}Value", version, cursor)
+    half = Half(version=version, data=_message(f"{name}Value", version, cursor))
     if name == "GroupMetadata" and half.data and half.data["protocolType"] == _CONSUMER_PROTOCOL:
         for member in half.data["members"]:
             _open_member(member)
@@ -134,20 +136,27 @@ def _typed(topic: str, cursor: Cursor) -> Half:
         raise MalformedMessage(f"frame version {frame}, where {FRAME_VERSION} should be")
     kind = cursor.uvarint()
     version = cursor.uvarint()
-    name = named(RECORDS, "metadata", topic).get(kind)
+    name = _records(topic).get(kind)
     if name is None:
         return Half(kind, version=version)
-    return _message(Half(kind, _SUFFIX.sub("", name), version), name, version, cursor)
+    return Half(kind, name, version, _message(f"{name}Record", version, cursor))
 
 
-def _message(half: Half, name: str, version: int, cursor: Cursor) -> Half:
+@cache
+def _records(topic: str) -> Mapping[int, str]:
+    """The kinds of a topic's records by their numbers."""
+    kinds = {**named(RECORDS, "coordinator-key", topic), **named(RECORDS, "metadata", topic)}
+    return {number: _SUFFIX.sub("", name) for number, name in kinds.items()}
+
+
+def _message(name: str, version: int, cursor: Cursor) -> messages.Message | None:
     known = definition(RECORDS, name, version)
     if known is None:
-        return half
+        return None
     data = messages.read(known, version, cursor)
     if cursor.left:
         raise MalformedMessage(f"{name}: {cursor.left} bytes behind the end of version {version}")
-    return replace(half, data=data)
+    return data
 
 
 def _attempt(stored: bytes, read: Callable[[Cursor], Half]) -> Half:

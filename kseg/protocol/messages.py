@@ -20,8 +20,9 @@ from __future__ import annotations
 import base64
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import groupby
 from typing import Any
 
 from kseg.protocol.definitions import Definition, Field
@@ -30,8 +31,11 @@ from kseg.protocol.wire import Cursor, MalformedMessage
 #: Where tagged fields are kept that the definition lacks: ``[{"tag": int, "data": bytes}]``.
 UNKNOWN_TAGS = "unknownTaggedFields"
 
+_JSON_TYPES = frozenset((str, int, bool, type(None)))
+
 Message = dict[str, Any]
 _Reader = Callable[[Cursor], Any]
+_Step = Callable[[Cursor, Message], None]
 
 
 def read(definition: Definition, version: int, cursor: Cursor) -> Message:
@@ -54,15 +58,16 @@ def decode(definition: Definition, version: int, data: bytes | memoryview) -> Me
 
 def jsonable(node: Any) -> Any:
     """The same in what JSON has: bytes in base64, a number that is none by its name, as Kafka's converters write them."""
-    if isinstance(node, dict):
-        return {name: jsonable(value) for name, value in node.items()}
-    if isinstance(node, list):
-        return [jsonable(item) for item in node]
-    if isinstance(node, bytes):
+    kind = type(node)
+    if kind in _JSON_TYPES:
+        return node
+    if kind is dict:
+        return {name: value if type(value) in _JSON_TYPES else jsonable(value) for name, value in node.items()}
+    if kind is list:
+        return [item if type(item) in _JSON_TYPES else jsonable(item) for item in node]
+    if kind is bytes:
         return base64.b64encode(node).decode()
-    if isinstance(node, float) and not math.isfinite(node):
-        return "NaN" if math.isnan(node) else "Infinity" if node > 0 else "-Infinity"
-    return node
+    return node if math.isfinite(node) else "NaN" if math.isnan(node) else "Infinity" if node > 0 else "-Infinity"
 
 
 def known(node: Any) -> Any:
@@ -78,15 +83,15 @@ def _message_reader(definition: Definition, version: int) -> _Reader:
 
 
 def _structure(fields: tuple[Field, ...], version: int, flexible: bool) -> _Reader:
-    present = [(field, _field(field, version, flexible)) for field in fields if version in field.versions]
-    plain = [(field.name, reader) for field, reader in present if version not in field.tagged]
-    order = (*(field.name for field, _ in present), UNKNOWN_TAGS)
-    tagged = {field.tag: (field.name, reader) for field, reader in present if version in field.tagged}
+    present = [field for field in fields if version in field.versions]
+    steps = list(_steps([field for field in present if version not in field.tagged], version, flexible))
+    tagged = {field.tag: (field.name, _field(field, version, flexible)) for field in present if version in field.tagged}
+    order = (*(field.name for field in present), UNKNOWN_TAGS)
 
     def read_fields(cursor: Cursor) -> Message:
         message: Message = {}
-        for name, reader in plain:
-            message[name] = _within(name, reader, cursor)
+        for step in steps:
+            step(cursor, message)
         if flexible and _read_tags(cursor, tagged, message):
             # The order is that of the definition, as in Kafka's JSON: tags may be anywhere in it.
             return {name: message[name] for name in order if name in message}
@@ -95,11 +100,36 @@ def _structure(fields: tuple[Field, ...], version: int, flexible: bool) -> _Read
     return read_fields
 
 
-def _within(name: str, reader: _Reader, cursor: Cursor) -> Any:
-    try:
-        return reader(cursor)
-    except MalformedMessage as error:
-        raise MalformedMessage(f"{name}: {error}") from None
+def _steps(fields: Sequence[Field], version: int, flexible: bool) -> Iterator[_Step]:
+    """Numbers that follow each other are read at once: that halves the time of most messages."""
+    for numbers, group in groupby(fields, key=lambda field: field.type in _CODES):
+        run = list(group)
+        singles = [_single(field.name, _field(field, version, flexible)) for field in run]
+        yield from [_run(run, singles)] if numbers and len(run) > 1 else singles
+
+
+def _single(name: str, reader: _Reader) -> _Step:
+    def read_one(cursor: Cursor, message: Message) -> None:
+        try:
+            message[name] = reader(cursor)
+        except MalformedMessage as error:
+            raise MalformedMessage(f"{name}: {error}") from None
+
+    return read_one
+
+
+def _run(fields: Sequence[Field], singles: Sequence[_Step]) -> _Step:
+    names = [field.name for field in fields]
+    layout = struct.Struct(">" + "".join(_CODES[field.type] for field in fields))
+
+    def read_run(cursor: Cursor, message: Message) -> None:
+        if cursor.left >= layout.size:
+            message.update(zip(names, cursor.unpack(layout), strict=True))
+            return
+        for single in singles:
+            single(cursor, message)  # one of them says that it is not there
+
+    return read_run
 
 
 def _read_tags(cursor: Cursor, known: Mapping[int, tuple[str, _Reader]], message: Message) -> int:
@@ -112,7 +142,7 @@ def _read_tags(cursor: Cursor, known: Mapping[int, tuple[str, _Reader]], message
             continue
         name, reader = known[tag]
         own = Cursor(data)
-        message[name] = _within(name, reader, own)
+        _single(name, reader)(own, message)
         if own.left:
             raise MalformedMessage(f"{name}: {own.left} bytes behind its end")
     return count
@@ -136,24 +166,29 @@ def _field(field: Field, version: int, message_flexible: bool) -> _Reader:
 
 def _fixed(code: str) -> _Reader:
     layout = struct.Struct(">" + code)
-    return lambda cursor: layout.unpack(cursor.take(layout.size))[0]
+    return lambda cursor: cursor.unpack(layout)[0]
 
 
 def _uuid(cursor: Cursor) -> str:
     return base64.urlsafe_b64encode(cursor.take(16)).rstrip(b"=").decode()
 
 
-_FIXED: Mapping[str, _Reader] = {
-    "bool": _fixed("?"),
-    "int8": _fixed("b"),
-    "int16": _fixed("h"),
-    "uint16": _fixed("H"),
-    "int32": _fixed("i"),
-    "uint32": _fixed("I"),
-    "int64": _fixed("q"),
-    "float64": _fixed("d"),
-    "uuid": _uuid,
+def _texts(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+#: Numbers, as ``struct`` calls them.
+_CODES = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "float64": "d",
 }
+_FIXED: Mapping[str, _Reader] = {**{name: _fixed(code) for name, code in _CODES.items()}, "uuid": _uuid}
 # What has a length before it, and how that is stored in versions that are not flexible.
 _LENGTHS = {"string": "h", "bytes": "i", "records": "i"}
 _TAKEN: Mapping[str, Callable[[Cursor, int], Any]] = {

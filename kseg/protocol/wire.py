@@ -47,9 +47,17 @@ class Cursor:
         if self.items < 0:
             raise MalformedMessage(f"more than {MAX_ITEMS} items before byte {self.at}")
 
+    def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
+        """The next values, as the layout has them."""
+        at = self.at
+        if layout.size > len(self.data) - at:
+            raise MalformedMessage(f"{layout.size} bytes wanted at byte {at} of {len(self.data)}")
+        self.at = at + layout.size
+        return layout.unpack_from(self.data, at)
+
     def int16(self) -> int:
         """A signed integer of two bytes."""
-        number: int = _SHORT.unpack(self.take(2))[0]
+        number: int = self.unpack(_SHORT)[0]
         return number
 
     def uvarint(self) -> int:
