@@ -28,6 +28,7 @@ _EXPORTS = {
     "open_segment": "kseg.reading",
     "Segment": "kseg.reading",
     "side_entries": "kseg.reading",
+    "framed_rows": "kseg.reading",
     "Record": "kseg.log.records",
     "RecordBatch": "kseg.log.records",
     "Header": "kseg.log.records",

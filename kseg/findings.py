@@ -67,10 +67,10 @@ _TABLE = (
     Rule("K105", "lost-bytes", _E, "{bytes} bytes are no entry of a log: {why}", _TRUNCATES),
     Rule("K106", "oversize-entry", _W, "{size} bytes in all, more than the limit of {limit}",
          "A leader with that max.message.bytes refuses it on produce; what is stored is served, and replicas follow."),
-    Rule("K108", "partial-entry", _I, "the last entry is here in part, as far as a fetch had room: {why}",
-         "Cuts it off itself where the fetch's limit is; the consumer passes over it, and fetches it next."),
     Rule("K107", "read-error", _F, "reading failed: {why}",
          "An I/O error takes the whole log dir offline."),
+    Rule("K108", "partial-entry", _I, "the last entry is here in part, as far as a fetch had room: {why}",
+         "Cuts it off itself where the fetch's limit is; the consumer passes over it, and fetches it next."),
     # K2: batches
     Rule("K201", "crc-mismatch", _E, "the CRC says {stored:#010x}, the bytes say {computed:#010x}{note}", _TRUNCATES),
     Rule("K202", "non-monotonic-offset", _E, "offset {offset} after {previous}{note}",

@@ -1,4 +1,4 @@
-"""The library's front door: open a segment, iterate over its batches or its records, or over a file's beside it."""
+"""The library's front door: open a segment, iterate over its batches or its records, or over what is in other files."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from kseg.beside.side_files import recognise
+from kseg.dumping import framed
 from kseg.errors import UnreadableError, UsageError
-from kseg.files.storage import open_source
+from kseg.files.storage import SegmentFile, open_source
 from kseg.findings import Report, ignore
+from kseg.frames.framings import FRAMINGS
 from kseg.log.chunk import Chunk
 from kseg.log.deep_iteration import DECOMPRESSION_LIMIT, DeepIterator
 from kseg.log.records import Record, RecordBatch, record_batch
@@ -79,6 +81,25 @@ def open_segment(
     """
     reader = SegmentReader(open_source(path), report=report, verify_crc=verify_crc)
     return Segment(reader, report, decompression_limit)
+
+
+def framed_rows(
+    path: str | os.PathLike[str],
+    framing: str,
+    *,
+    requests: str | os.PathLike[str] | None = None,
+    report: Report = ignore,
+    verify_crc: bool = True,
+) -> Iterator[dict[str, Any]]:
+    """The rows of ``kseg dump --as FRAMING --deep``, their bytes as they are; ``requests`` is what responses answer.
+
+    Raises UsageError for an unknown framing, UnreadableError and NotASegmentError.
+    """
+    if framing not in FRAMINGS:
+        raise UsageError(f"{framing!r} is no framing: {', '.join(FRAMINGS)}")
+    asked = None if requests is None else os.fspath(requests)
+    file = SegmentFile(os.fspath(path), framing=framing, requests=asked)
+    return framed.framed_rows(file, report, deep=True, verify_crc=verify_crc)
 
 
 def side_entries(path: str | os.PathLike[str], report: Report = ignore) -> Iterator[Any]:

@@ -14,6 +14,7 @@ import click
 
 from kseg.beside.side_files import SIDE_FILES
 from kseg.cli.main import main
+from kseg.frames.streams import FRAME_COLUMNS
 from kseg.log import rows
 from kseg.output import rule_docs
 from tests.test_layers import ENTRIES, HOUSE
@@ -33,9 +34,13 @@ def commands() -> str:
 
 
 def row_tables() -> str:
-    """The columns of batch and record rows, and of those of side files."""
+    """The columns of batch and record rows, of frames, and of side files."""
     lines = []
-    for title, columns in (("batch", rows.BATCH_COLUMNS), ("record", (*rows.RECORD_COLUMNS, rows.DECODED))):
+    for title, columns in (
+        ("batch", rows.BATCH_COLUMNS),
+        ("record", (*rows.RECORD_COLUMNS, rows.DECODED)),
+        ("request, response; of their records, behind the above", FRAME_COLUMNS),
+    ):
         lines += [f"| {title} | type | |", "|---|---|---|"]
         lines += [f"| `{column.name}` | {column.type} | {column.meaning} |" for column in columns]
         lines.append("")

@@ -13,7 +13,9 @@ from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import kseg as kseg_library
 from kseg.cli.main import main
+from kseg.errors import UsageError
 from kseg.files.storage import SegmentFile
 from kseg.frames import apis, streams
 from kseg.validation.validate import Settings, validate_segment
@@ -107,6 +109,15 @@ def test_responses_alone_are_shown_as_they_are() -> None:
     """Nothing in a response says what it answers."""
     (first, *_) = rows("dump", "--as", "responses", PRODUCED.with_suffix(".responses"))
     assert (first["api_key"], first["api_name"], first["body_encoding"]) == (None, None, "base64")
+
+
+def test_the_library_has_the_rows_with_their_bytes() -> None:
+    found = list(kseg_library.framed_rows(PRODUCED, "requests"))
+    assert [row["value"] for row in found if row["kind"] == "record"][:2] == [b"this is the first message", b"no key"]
+    answers = list(kseg_library.framed_rows(PRODUCED.with_suffix(".responses"), "responses", requests=PRODUCED))
+    assert [row["api_name"] for row in answers] == ["ApiVersions", "InitProducerId", "Produce", "Produce"]
+    with pytest.raises(UsageError, match="no framing: message-set, wide-crc, requests, responses"):
+        kseg_library.framed_rows(PRODUCED, "frames")
 
 
 def test_every_format_has_frames_and_records(tmp_path: Path) -> None:

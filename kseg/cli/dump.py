@@ -112,8 +112,6 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
 
     keep, met = _filter(options), _Met()
     if options["framings"]:
-        if options["decode"]:
-            raise UsageError("--decode is for segments, not for --as")
         from kseg.cli.framed import show_framed
 
         return show_framed(paths, shallow, (output, format_name), options, keep, met)

@@ -30,8 +30,9 @@ def show_framed(
 ) -> int:
     """Dump files by their framings into ``result``, a path and a format; returns the exit code. Raises UsageError."""
     output, name = result
-    if options["spark"] is not None or options["follow"]:
-        raise UsageError("--as goes with neither --spark nor --follow")
+    for of_logs in ("spark", "follow", "effective", "decode"):
+        if options[of_logs]:
+            raise UsageError(f"--as doesn't go with --{of_logs}")
     refuse_as_output(output, paths)
     files = framed_files(paths, options["framings"])
     kinds = [framing(str(file.framing)) for file in files]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-from kseg.format import wide_message
-
 _SIGNATURES = (
     (b"\x1f\x8b", "a gzip file: unpack it first, or pipe it in (gunzip -c FILE | kseg … -)"),
     (b"\x28\xb5\x2f\xfd", "a zstd file: unpack it first, or pipe it in (zstd -dc FILE | kseg … -)"),
@@ -36,6 +34,8 @@ def what_it_is(name: str, head: bytes) -> str:
     for signature, kind in _SIGNATURES:
         if head.startswith(signature):
             return kind
+    from kseg.format import wide_message  # only here: every segment's reader loads this module
+
     if wide_message.is_proved(head, 0, len(head)):
         return "a tutorial's messages, whose CRC of eight bytes is the value's: `--as wide-crc` reads them"
     if not head.strip(b"\0"):

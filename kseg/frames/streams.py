@@ -38,7 +38,8 @@ SEARCH_REACH = 1024 * 1024
 # No broker takes more requests of a connection than some; a capture may hold several connections.
 _AHEAD = 10_000
 
-_FRAME = (
+#: Of a request or a response, and of what is in it.
+FRAME_COLUMNS = (
     Column("kind", "text", "request, response, batch or record"),
     Column("file", "text", "the path as it was given"),
     Column("position", "int", "first byte of the frame, or of the entry"),
@@ -58,8 +59,8 @@ _FRAME = (
 
 
 def _columns(others: tuple[Column, ...]) -> tuple[Column, ...]:
-    known = {column.name for column in _FRAME}
-    return (*_FRAME, *(column for column in others if column.name not in known))
+    known = {column.name for column in FRAME_COLUMNS}
+    return (*FRAME_COLUMNS, *(column for column in others if column.name not in known))
 
 
 def _requests(source: Source, report: Report, reading: Reading) -> Iterator[Part]:
