@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from kseg.beside.producer_snapshot import read_snapshot
 from kseg.beside.txn_index import read_txn_index
 from tests import damage
+from tests.lab import maven
 
 SEGMENTS = Path(__file__).parents[1] / "fixtures" / "segments"
 TRANSACTIONS = SEGMENTS / "4.3.0-v2-none-transactions"
@@ -93,3 +95,41 @@ def test_damage_is_passed_over_and_told(tmp_path: Path) -> None:
     # Without its marker the next transaction of the producer seems the same one.
     assert [row["first_offset"] for row in of(found, "aborted")] == [18]
     assert kseg(tmp_path / "missing").returncode == 2
+
+
+@pytest.mark.interop
+@pytest.mark.skipif(maven.missing() is not None, reason=str(maven.missing()))
+def test_kafka_finds_the_same_ones_hanging_and_aborts_them_by_our_line(tmp_path: Path) -> None:
+    """A broker with a transaction that its coordinator knows nothing of: the same producers, and a remedy that works."""
+    from tests.lab.kraft import KraftBroker
+    from tests.lab.modern_fixtures import create_topic
+    from tests.lab.oracle import VERSION, run_java
+    from tests.lab.serve import put
+
+    tool = "org.apache.kafka.tools.TransactionsCommand"
+    broker = KraftBroker(VERSION, tmp_path / "broker", {})
+    with broker:
+        create_topic(broker, "orders", {})
+        broker.stop()
+        put(TRANSACTIONS, broker.partition("orders"), side_files=True)
+        broker.start()
+        server = ["--bootstrap-server", broker.bootstrap]
+        found = run_java(VERSION, tool, [*server, "find-hanging", "--broker-id", "1"]).splitlines()
+        names, *lines = (line.split() for line in found)
+        (theirs,) = (dict(zip(names, line, strict=True)) for line in lines)
+        (ours,) = of(rows(broker.partition("orders")), "hanging")
+        assert {
+            "Topic": ours["topic"],
+            "Partition": str(ours["partition"]),
+            "ProducerId": str(ours["producer_id"]),
+            "ProducerEpoch": str(ours["producer_epoch"]),
+            "StartOffset": str(ours["first_offset"]),
+            "LastTimestamp": str(ours["last_timestamp"]),
+        }.items() <= theirs.items(), (theirs, ours)
+        script, _, host, *rest = shlex.split(ours["abort"])
+        assert (script, host) == ("kafka-transactions.sh", "HOST:9092")
+        run_java(VERSION, tool, [*server, *rest])
+        broker.stop()
+        after = rows(broker.partition("orders"))
+    assert of(after, "open", "hanging") == []
+    assert (78, 4) in [(row["first_offset"], row["producer_id"]) for row in of(after, "aborted")]
