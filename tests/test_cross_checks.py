@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from kseg.beside.side_files import find_files
+from kseg.beside.txn_index import ABORTED_TXN
 from kseg.findings import Severity
+from kseg.rewriting.records_builder import PlainRecord, build_batch
 from kseg.validation import parallel
 from kseg.validation.cross_checks import judged_together
 from kseg.validation.validate import FileResult, Settings
@@ -116,6 +118,30 @@ def test_an_abort_that_no_index_tells_of_is_said_of_the_log(tmp_path: Path) -> N
     folder = copied(TRANSACTIONS.name, tmp_path)
     (folder / f"{17:020}.txnindex").unlink()
     assert rules(folder) == {f"{17:020}.log": ["txn-index-mismatch"] * 2}
+
+
+def test_an_abort_of_what_stands_in_earlier_segments_is_missed_too(tmp_path: Path) -> None:
+    """The index with the marker's segment has it, wherever its records are; a marker without any needs no entry."""
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+
+    def abort(offset: int, producer_id: int) -> bytes:
+        record = PlainRecord(offset, b"\0\0\0\0", b"\0\0\0\0\0\0", 1_700_000_000_000)
+        return build_batch([record], producer_id=producer_id, producer_epoch=0, transactional=True, control=True)
+
+    data = [PlainRecord(n, b"k", b"v", 1_700_000_000_000) for n in range(3)]
+    (folder / f"{0:020}.log").write_bytes(
+        build_batch(data, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    )
+    (folder / f"{3:020}.log").write_bytes(abort(3, 7) + abort(4, 8))
+    assert rules(folder) == {}, "logs alone, copied without any index"
+    (folder / f"{3:020}.index").touch()
+    assert rules(folder) == {f"{3:020}.log": ["txn-index-mismatch"]}
+    index = folder / f"{3:020}.txnindex"
+    index.write_bytes(ABORTED_TXN.pack(0, 7, 0, 3, 4))
+    assert rules(folder) == {}
+    index.write_bytes(b"")
+    assert rules(folder) == {index.name: ["txn-index-mismatch"]}
 
 
 def test_a_damaged_log_is_not_told_again_of_what_stands_beside_it(tmp_path: Path) -> None:

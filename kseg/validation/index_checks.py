@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain, islice
 from typing import Generic, TypeVar
 
@@ -155,6 +156,8 @@ class AbortsInStep:
         self._opener = DeepIterator(ignore)
         self._open: dict[int, int] = {}
         self._ended: dict[int, int] = {}
+        # Aborts that are not in it, of what could only have been written to segments before: markers, by producer.
+        self.unindexed: dict[int, int] = {}
 
     def _tell(self, finding: Finding) -> None:
         self._told = True
@@ -187,6 +190,8 @@ class AbortsInStep:
         elif aborted and first is not None:
             facts = {"producer_id": producer_id, "first": first, "last": offset, "why": "is not in it"}
             self._report(Finding("txn-index-mismatch", self._at, None, first, offset, facts))
+        elif aborted and before < 0:
+            self.unindexed[producer_id] = offset
 
     def _pass(self, offset: int) -> None:
         """The entries of markers before that offset, which did not come."""
@@ -270,7 +275,8 @@ class Beside:
         self._times.finish(watch.time_row, facts.last_offset, whole=whole)
         self._aborts.finish(whole=whole and deep)
         self.close()
-        return facts
+        # A copy of the logs alone has no index for any of them.
+        return replace(facts, unindexed=self._aborts.unindexed) if self._reports else facts
 
     def close(self) -> None:
         for source in self._sources:

@@ -113,6 +113,7 @@ class PartitionChecks:
                 self._judge_snapshot(base, exact=True)
                 self._judged.add(base)
             self._judge_producers(facts, report)
+            self._judge_aborts(name, facts)
         self._bases.append(base)
         if facts is None or facts.disorder or facts.damaged or grown:
             history.end = None
@@ -185,6 +186,20 @@ class PartitionChecks:
                 continue
             told = {"producer_id": producer_id, "sequence": sequence, "expected": expected}
             report(Finding("sequence-gap", offset=offset, facts=told))
+
+    def _judge_aborts(self, name: str, facts: SegmentFacts) -> None:
+        """Aborts of what was written to earlier segments only, which a segment's own check can't know of."""
+        history = self._history
+        # The cleaner drops the entry with the last of the data.
+        if history.holes or self._is_compacted(facts):
+            return
+        index = name.removesuffix(".log") + ".txnindex"
+        report = self._tell(index if os.path.exists(self._path(index)) else name)
+        for producer_id, marker in facts.unindexed.items():
+            first = history.open.get(producer_id)
+            if first is not None:
+                told = {"producer_id": producer_id, "first": first, "last": marker, "why": "is not in it"}
+                report(Finding("txn-index-mismatch", 0, None, first, marker, told))
 
     # -- files beside the segments, once all of these are taken
 

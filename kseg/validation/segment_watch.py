@@ -39,7 +39,8 @@ class SegmentFacts:
     missing between entries, ``thinned``: within v2 batches, as only the cleaner leaves them. ``damaged``: bytes are
     lost. ``disorder``: offsets go back, so that ``last_offset`` means little. ``first_batches`` and ``producers`` have
     each producer's first and last batch of data. ``open`` are the first offsets of transactions that don't end here,
-    ``ended`` the producers whose do.
+    ``ended`` the producers whose do. ``unindexed`` are aborts, by producers without data here before them, that the
+    transaction index does not have: their markers' offsets.
     """
 
     first_offset: int | None = None
@@ -53,6 +54,7 @@ class SegmentFacts:
     producers: dict[int, BatchOfProducer] = field(default_factory=dict)
     open: dict[int, int] = field(default_factory=dict)
     ended: frozenset[int] = frozenset()
+    unindexed: dict[int, int] = field(default_factory=dict)
 
 
 class SegmentWatch:
