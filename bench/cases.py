@@ -25,6 +25,8 @@ SPEEDUP = Figure(lambda ours, peer: peer.wall / ours.wall, "{:.1f}x as fast")
 ABOVE = Figure(lambda ours, peer: ours.wall - peer.wall, "{:.3f} s above")
 PEAK = Figure(lambda ours, peer: ours.peak / 1e6, "{:.0f} MB peak")
 PEAKS = Figure(lambda ours, peer: ours.peak / peer.peak, "{:.2f}x its peak")
+CPU = Figure(lambda ours, peer: ours.cpu / peer.cpu, "{:.2f}x its CPU time")
+PER_SEGMENT = Figure(lambda ours, peer: ours.wall / peer.wall / 4, "{:.2f}x its time a segment")
 PER_BYTE = Figure(lambda ours, peer: ours.wall / peer.wall / 4, "{:.2f}x its time a byte")
 
 
@@ -142,6 +144,20 @@ def _convert(corpus: str) -> Case:
     )
 
 
+def _indexes(base: str, *options: str) -> Case:
+    """A folder with its indexes, against the log alone in a folder."""
+    return Case(
+        " ".join(("indexes of", base, *options)),
+        (f"{base}-indexed", f"{base}-bare"),
+        (
+            _validate("validate", f"{base}-indexed", "--jobs", "1", *options, label="with indexes"),
+            _validate("validate", f"{base}-bare", "--jobs", "1", *options, label="without"),
+        ),
+        (Goal("with indexes", "without", CPU, at_most=1.1),),
+        times=4,
+    )
+
+
 def _gigabyte(codec: str) -> Case:
     corpus = f"1g-{codec}"
     return Case(
@@ -214,6 +230,21 @@ CASES: tuple[Case, ...] = (
             lambda corpora: peers.cat(corpora["1g-lz4"]),
         ),
         (Goal("kseg", "floor", SLOWDOWN, at_most=1.3), Goal("kseg", "cat", SLOWDOWN)),
+    ),
+    *(_indexes(base, *options) for base in ("none", "one-record-batches") for options in ((), ("--shallow",))),
+    Case(
+        "10,000 segments",
+        ("2500-segments", "10000-segments"),
+        (
+            _validate("validate", "2500-segments", "--jobs", "1", label="2,500"),
+            _validate("validate", "10000-segments", "--jobs", "1", label="10,000"),
+        ),
+        (
+            Goal("10,000", "2,500", PER_SEGMENT, at_most=1.1),
+            Goal("10,000", "10,000", PEAK, at_most=150),
+            Goal("10,000", "2,500", PEAKS),
+        ),
+        quick=False,
     ),
     Case(
         "two jobs, 1 GiB lz4",

@@ -12,12 +12,16 @@ import shutil
 import struct
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 
 from bench.measure import BenchError
+from kseg.beside.indexes import IndexBuilder
+from kseg.files.storage import open_source
 from kseg.format.log_format import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, RECORD_COUNT_AT
+from kseg.log.segment import SegmentReader
 from tests.lab import maven
 
 KAFKA = "4.3.0"
@@ -57,12 +61,22 @@ RECIPES = {
     "large-none": Recipe(2, "none", records=400, batch_size=0, kind="large"),
     "large-lz4": Recipe(2, "lz4", records=400, batch_size=0, kind="large"),
 }
+#: A broker's folders: of which recipe, in how many segments of how many batches, with indexes beside them or without.
+FOLDERS = {
+    "2500-segments": ("one-record-batches", 2_500, 80, True),
+    "10000-segments": ("one-record-batches", 10_000, 80, True),
+    **{
+        f"{base}-{kind}": (base, 1, sys.maxsize, kind == "indexed")
+        for base in ("none", "one-record-batches")
+        for kind in ("indexed", "bare")
+    },
+}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A segment and what it holds; ``bytes`` is its size."""
+    """A segment, or a folder of them, and what it holds; ``bytes`` is the size of the log."""
 
     path: Path
     batches: int
@@ -75,6 +89,8 @@ def corpus(name: str) -> Corpus:
 
     Raises BenchError for another name, and where the writer fails.
     """
+    if name in FOLDERS:
+        return _folder(name)
     size, _, base = name.partition("-")
     path = CORPORA / name / SEGMENT
     manifest = path.with_name("corpus.json")
@@ -120,6 +136,47 @@ def _write(path: Path, recipe: Recipe) -> dict[str, int]:
         raise BenchError(f"the corpus's writer ended with {done.returncode}\n{done.stderr}")
     counts: dict[str, int] = json.loads(done.stdout)
     return counts
+
+
+def _folder(name: str) -> Corpus:
+    """A partition's folder, made anew each time: it is of files that would only be in the way."""
+    base, segments, batches, indexed = FOLDERS[name]
+    source = corpus(base)
+    remove(name)
+    folder = CORPORA / name / "orders-0"
+    folder.mkdir(parents=True)
+    written = records = size = 0
+    with SegmentReader(open_source(source.path), verify_crc=False) as reader, ExitStack() as files:
+        for window in reader.windows():
+            columns = window.batches
+            for row in range(columns.count):
+                if written == segments * batches:
+                    break
+                if written % batches == 0:
+                    files.close()
+                    path = folder / f"{columns.base_offset[row]:020}.log"
+                    log = files.enter_context(path.open("wb"))
+                log.write(window.view[columns.at[row] : columns.at[row] + columns.size[row]])
+                written += 1
+                records += columns.record_count[row]
+                size += columns.size[row]
+    if indexed:
+        for path in folder.glob("*.log"):
+            _index(path)
+    os.sync()
+    return Corpus(folder, written, records, size)
+
+
+def _index(path: Path) -> None:
+    with (
+        SegmentReader(open_source(path), verify_crc=False) as reader,
+        path.with_suffix(".index").open("wb") as offsets,
+        path.with_suffix(".timeindex").open("wb") as times,
+    ):
+        builder = IndexBuilder(int(path.stem), offsets, times)
+        for window in reader.windows():
+            builder.add(window.batches, 0, window.batches.count)
+        builder.finish()
 
 
 def _repeat(base: Corpus, path: Path, size: int) -> dict[str, int]:

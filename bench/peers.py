@@ -81,6 +81,8 @@ def bare_python() -> Command:
 
 def cat(corpus: Corpus) -> Command:
     """Reading alone."""
+    if corpus.path.is_dir():
+        return Command("cat", ("find", str(corpus.path), "-type", "f", "-exec", "cat", "{}", "+"), output=False)
     return Command("cat", ("cat", str(corpus.path)), output=False)
 
 
