@@ -325,7 +325,7 @@ def test_every_kind_is_dumped_in_every_format(kind: str, name: str) -> None:
 
 
 def test_a_dump_of_several_kinds() -> None:
-    """One stream for programs; csv has a single heading, and filters choose from segments."""
+    """One stream for programs; csv and Parquet have one set of columns, and filters choose from segments."""
     segment, index = SMALL["offset_index_entry"].with_suffix(".log"), SMALL["offset_index_entry"]
     done = kseg("dump", "--format", "jsonl", segment, index, segment)
     kinds = [json.loads(line)["kind"] for line in done.stdout.splitlines()]
@@ -333,10 +333,41 @@ def test_a_dump_of_several_kinds() -> None:
     assert kinds[-1] == "batch"
     limited = kseg("dump", "--format", "jsonl", "--limit", "1", index, segment)
     assert len(limited.stdout.splitlines()) == 1
-    for refused in (("--format", "csv", segment), ("--format", "hex"), ("--format", "parquet"), ("--offsets", "1:")):
+    for refused in (("--format", "csv", segment), ("--format", "parquet", segment), ("--offsets", "1:")):
         done = kseg("dump", *refused, index)
         assert (done.returncode, done.stdout) == (2, "")
         assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_hex_has_every_byte_once_and_every_entry(kind: str, tmp_path: Path) -> None:
+    """Also what stands before the first entry, and the zeros of preallocation, in a line a block."""
+    path = tmp_path / SMALL[kind].name
+    path.write_bytes(SMALL[kind].read_bytes() + bytes(10_000 if path.suffix == ".index" else 0))
+    done = kseg("dump", "--format", "hex", path)
+    assert done.returncode == 0
+    found = b""
+    for line in done.stdout.splitlines():
+        if line.startswith(" "):
+            position, _, stored = line.strip().partition("  ")
+            assert int(position) == len(found)
+            zeros = re.fullmatch(r"(\d+) bytes of zeros", stored)
+            found += bytes(int(zeros[1])) if zeros else bytes.fromhex(stored[:48])
+    assert found == path.read_bytes()
+    entries, _ = walked(path, path.read_bytes())
+    heads = [line for line in done.stdout.splitlines() if line.startswith("entry at ")]
+    assert [int(re.split("[ ,]", head)[2]) for head in heads] == [position for position, _ in entries]
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_parquet_rows_are_those_of_json_lines(kind: str, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    target = tmp_path / "rows.parquet"
+    assert kseg("dump", "--format", "parquet", "-o", target, SMALL[kind]).returncode == 0
+    wanted = [json.loads(line) for line in kseg("dump", "--format", "jsonl", SMALL[kind]).stdout.splitlines()]
+    table = parquet.read_table(target)
+    assert table.column_names == list(wanted[0])
+    assert table.to_pylist() == wanted
 
 
 def test_a_damaged_index_is_dumped_as_far_as_it_goes(tmp_path: Path) -> None:

@@ -27,12 +27,14 @@ DUMP_FORMATS: Mapping[str, str] = {
     "hex": "kseg.output.dump:write_hex",
     "parquet": "kseg.output.parquet:write_parquet",
 }
-# Of files beside the log: (items, out, view). What their entries are in Parquet or in hexadecimal nobody has asked yet.
+# Of files beside the log: (items, out, view).
 SIDE_FORMATS: Mapping[str, str] = {
     "table": "kseg.output.side:write_table",
     "jsonl": "kseg.output.side:write_jsonl",
     "csv": "kseg.output.side:write_csv",
     "text": "kseg.output.side:write_text",
+    "hex": "kseg.output.side:write_hex",
+    "parquet": "kseg.output.side:write_parquet",
 }
 # Of files that are no log: (items, out, view, columns).
 FRAMED_FORMATS: Mapping[str, str] = {

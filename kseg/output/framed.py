@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any, TextIO
 
 from kseg.dumping.dump import Framed, Item
 from kseg.dumping.record_lines import to_json
-from kseg.errors import UsageError
 from kseg.escapes import escape_controls
 from kseg.log.rows import ENCODERS, Column, Row, encoded
-from kseg.output import arrow_rows
 from kseg.output.dump import cell, csv_cell, pages
 from kseg.output.formats import View, console
 
@@ -79,16 +76,8 @@ def write_table(dumped: Items, out: TextIO, view: View, columns: Columns) -> Non
 
 def write_parquet(dumped: Items, out: TextIO, view: View, columns: Columns) -> None:
     """Bytes are bytes there. Raises UsageError for a terminal, and where pyarrow is missing."""
-    if view.terminal:
-        raise UsageError("parquet is no text: give -o FILE, or send stdout to a file or a pipe")
-    arrow_rows.arrow()
-    from pyarrow.parquet import ParquetWriter
+    from kseg.output.parquet import write_rows  # it loads what only Parquet needs
 
-    widened = arrow_rows.widened(columns)
     # Topics are those of records: a capture's folder says nothing of them.
     found = ({"topic": None, "partition": None, **item.row} for item in dumped if isinstance(item, Framed))
-    raw: Any = out.buffer
-    with ParquetWriter(raw, arrow_rows.schema(widened)) as writer:
-        while group := list(islice(found, arrow_rows.BATCH_ROWS)):
-            writer.write_batch(arrow_rows.from_rows(widened, group))
-    raw.flush()
+    write_rows(found, columns, out, view)

@@ -27,19 +27,28 @@ FEW_VALUES = ("topic", "partition", "file", "timestamp_type", "compression", "pr
 def write_parquet(
     dumped: Iterable[Beginning | Entry | Run], out: TextIO, view: View, without: Collection[str] = ()
 ) -> None:
-    """Writes to the binary stream under ``out``, all columns or ``without`` some. Raises UsageError for a terminal, and
-    where pyarrow is missing.
-    """
+    """Writes all columns, or ``without`` some. Raises UsageError as write_batches."""
+    table = rows.RECORD_TABLE if view.deep else rows.BATCH_TABLE
+    columns = arrow_rows.widened((*table, rows.DECODED) if view.deep and view.decoded else table)
+    columns = tuple(column for column in columns if column.name not in without)
+    batches = _record_batches(dumped, columns) if view.deep else _entry_batches(dumped, columns)
+    write_batches(batches, columns, out, view)
+
+
+def write_rows(found: Iterable[rows.Row], columns: Sequence[rows.Column], out: TextIO, view: View) -> None:
+    """Writes rows of any kind. Raises UsageError as write_batches."""
+    columns = arrow_rows.widened(columns)
+    write_batches(_row_batches(iter(found), columns), columns, out, view)
+
+
+def write_batches(batches: Iterable[pa.RecordBatch], columns: Sequence[rows.Column], out: TextIO, view: View) -> None:
+    """Writes to the binary stream under ``out``. Raises UsageError for a terminal, and where pyarrow is missing."""
     if view.terminal:
         raise UsageError("parquet is no text: give -o FILE, or send stdout to a file or a pipe")
     arrow_rows.arrow()
     from pyarrow.parquet import ParquetWriter
 
-    table = rows.RECORD_TABLE if view.deep else rows.BATCH_TABLE
-    columns = arrow_rows.widened((*table, rows.DECODED) if view.deep and view.decoded else table)
-    columns = tuple(column for column in columns if column.name not in without)
     few = [column.name for column in columns if column.name in FEW_VALUES]
-    batches = _record_batches(dumped, columns) if view.deep else _entry_batches(dumped, columns)
     raw: Any = out.buffer
     with ParquetWriter(raw, arrow_rows.schema(columns), use_dictionary=few) as writer:
         for batch in batches:
@@ -80,6 +89,9 @@ def _stretches(kept: Sequence[int]) -> Iterator[tuple[int, int]]:
 def _entry_batches(
     dumped: Iterable[Beginning | Entry | Run], columns: Sequence[rows.Column]
 ) -> Iterator[pa.RecordBatch]:
-    entries = (rows.batch_row(item.file, item.batch) for item in dumped if isinstance(item, Entry))
-    while group := list(islice(entries, arrow_rows.BATCH_ROWS)):
+    return _row_batches((rows.batch_row(item.file, item.batch) for item in dumped if isinstance(item, Entry)), columns)
+
+
+def _row_batches(found: Iterator[rows.Row], columns: Sequence[rows.Column]) -> Iterator[pa.RecordBatch]:
+    while group := list(islice(found, arrow_rows.BATCH_ROWS)):
         yield arrow_rows.from_rows(columns, group)

@@ -6,15 +6,17 @@ The text is kafka-dump-log's for the files that it knows; of the others it is th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TextIO
 
 from kseg.beside.side_files import COMMON, SideFile, recognise, side_row
 from kseg.dumping.dump import Beginning, Item, NoEntries, SideEntry
 from kseg.dumping.dump_text import header_lines
+from kseg.dumping.hexdump import hex_lines
 from kseg.dumping.record_lines import to_json
 from kseg.errors import UsageError
 from kseg.escapes import escape_controls
+from kseg.files.storage import Source, open_source
 from kseg.log.rows import Column, Row
 from kseg.output.dump import cell, csv_cell, pages
 from kseg.output.formats import DUMP_FORMATS, SIDE_FORMATS, View, console, writer
@@ -34,10 +36,8 @@ def refuse_for_side_files(paths: Iterable[str], name: str, *, filtered: bool) ->
     titles = ", ".join(sorted(side.title for side in kinds if side))
     if filtered:
         raise UsageError(f"--offsets and its like choose from segments; {titles}: give it without")
-    if name not in SIDE_FORMATS:
-        raise UsageError(f"--format {name} is for segments, not for a file beside one ({titles})")
-    if name == "csv" and len(kinds) > 1:
-        raise UsageError("--format csv has one heading: give files of one kind")
+    if name in ("csv", "parquet") and len(kinds) > 1:
+        raise UsageError(f"--format {name} has one set of columns: give files of one kind")
 
 
 def write_jsonl(dumped: Items, out: TextIO, view: View) -> None:
@@ -61,6 +61,46 @@ def write_csv(dumped: Items, out: TextIO, view: View) -> None:
             out.write(",".join(names) + "\n")
         for row in _rows([item]):
             out.write(",".join(csv_cell(row[name], view) for name in names) + "\n")
+
+
+def write_hex(dumped: Items, out: TextIO, view: View) -> None:
+    """The bytes of each entry below its fields; what stands before the first one below the file's name."""
+    for file, items in groupby(dumped, key=lambda item: item.file):
+        out.write(f"file {escape_controls(file)}\n")
+        with open_source(file) as source:
+            for item in items:
+                if isinstance(item, SideEntry):
+                    _write_stored(source, item.position, out)
+                    fields = zip(item.side.columns, item.entry, strict=True)
+                    told = (f" {column.name} {_told(value)}" for column, value in fields)
+                    out.write(f"entry at {item.position},{','.join(told)}\n")
+            _write_stored(source, None, out)
+
+
+def _told(value: object) -> str:
+    return "-" if value is None else escape_controls(str(value))
+
+
+def _write_stored(source: Source, end: int | None, out: TextIO) -> None:
+    """From where the source has come to up to byte ``end``; a block of zeros, as preallocation leaves them, is a line."""
+    buffer = memoryview(bytearray(4096))
+    while end is None or source.position < end:
+        position = source.position
+        block = buffer[: source.readinto(buffer if end is None else buffer[: end - position])]
+        if not block:
+            return
+        lines = hex_lines(block, position) if any(block) else (f"{position:10d}  {len(block)} bytes of zeros",)
+        out.writelines(f"{line}\n" for line in lines)
+
+
+def write_parquet(dumped: Items, out: TextIO, view: View) -> None:
+    """Raises UsageError for a terminal, and where pyarrow is missing."""
+    from kseg.output.parquet import write_rows  # it loads what only Parquet needs
+
+    # Which columns there are the first file says, which comes before its entries, if it has any.
+    first = next(iter(dumped := iter(dumped)), None)
+    found = _rows(chain([first] if first else [], dumped))
+    write_rows(found, _columns(first.side if first else None), out, view)
 
 
 def write_text(dumped: Items, out: TextIO, view: View) -> None:
