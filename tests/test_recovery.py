@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from kseg.cli.main import main
 from kseg.restart.plan import ACTIONS, FAILURES, PartitionPlan
 from kseg.restart.recovery import Start, plan_partition
+from kseg.validation import parallel
 from tests import damage
 from tests.lab import maven
 from tests.lab.recovery_scenes import INDEX_INTERVAL, OFFLINE, REFUSED, SCENES, SOUND, TRANSACTIONS, Scene, log
@@ -214,6 +215,25 @@ def test_folders_that_are_on_their_way_out(tmp_path: Path) -> None:
         if row.get("partition") == 2 and row["kind"] == "step"
     }
     assert found == {"2": "nothing", "delete": "delete-folder", "stray": "nothing", "future": "nothing"}
+
+
+def test_processes_make_the_same_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partitions side by side, told in their order."""
+    monkeypatch.setattr(parallel, "RANGE_SIZE", 1)
+    for number, scene in enumerate(SCENES[:12]):
+        folder = tmp_path / f"topic-{number}"
+        folder.mkdir()
+        shutil.copyfile(SOUND / METADATA, folder / METADATA)
+        scene.put(folder)
+    one, two = (run("--unclean", "--jobs", jobs, "--format", "jsonl", tmp_path) for jobs in (1, 2))
+    assert (one.stdout, one.exit_code) == (two.stdout, two.exit_code)
+    assert len(one.stdout.splitlines()) > 12
+
+
+def test_a_url_is_refused_in_one_line() -> None:
+    done = run("s3://bucket/kafka-logs")
+    assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
+    assert "local disks" in done.stderr
 
 
 def test_nothing_is_changed(tmp_path: Path) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import click
 
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, fail
-from kseg.errors import KsegError
+from kseg.cli.progress import shown
+from kseg.errors import KsegError, UsageError
 from kseg.output.formats import PLAN_FORMATS, destination, writer
 
 if TYPE_CHECKING:
+    from kseg.restart.dirs import Each
     from kseg.restart.plan import LogDirPlan, PartitionPlan
 
 
@@ -25,8 +30,15 @@ if TYPE_CHECKING:
               help="The topics' index.interval.bytes.")  # fmt: skip
 @common.output_format(PLAN_FORMATS)
 @common.output
+@common.jobs
+@common.max_rate
 def recovery(
-    paths: tuple[str, ...], clean: bool | None, index_interval: int, format_name: str, output: str | None
+    paths: tuple[str, ...],
+    clean: bool | None,
+    index_interval: int,
+    format_name: str,
+    output: str | None,
+    jobs: int | None,
 ) -> int:
     """Tell what a broker (Kafka 4) started now would do to a log dir or a partition folder.
 
@@ -34,23 +46,57 @@ def recovery(
     as they stand; and the bytes, records and offsets lost by it. Nothing is changed. Exit codes: 0 nothing would be
     lost, 1 something would, or the broker would not start or take the log dir offline, 2 it could not be done.
     """
-    from kseg.files.storage import refuse_as_output
+    from kseg.files.storage import is_url, refuse_as_output
     from kseg.output.recovery import Total
     from kseg.restart.dirs import Asked, plan
+    from kseg.validation.parallel import cores
 
+    for path in filter(is_url, paths):
+        raise UsageError(f"{path}: a broker starts on local disks, and so does recovery: give a folder")
     refuse_as_output(output, paths)
     total = Total()
+    sizes = _log_bytes(paths)
 
     def plans() -> Iterator[LogDirPlan | PartitionPlan]:
         for path in paths:
             try:
-                yield from plan(path, Asked(clean, index_interval))
+                for made in plan(path, Asked(clean, index_interval), each):
+                    progress(sizes[os.path.normpath(made.folder)])
+                    yield made
             except KsegError as error:
                 fail(str(error))
                 total.unread += 1
 
-    with destination(output) as out:
+    with (
+        destination(output) as out,
+        shown(sum(sizes.values())) as progress,
+        _partitions_by(jobs or cores(), sizes) as each,
+    ):
         writer(PLAN_FORMATS, format_name)(total.counted(plans()), total, out)
     if total.unread:
         return FAILED
     return FOUND if total.lost_bytes or total.failing else 0
+
+
+def _log_bytes(paths: Iterable[str]) -> Counter[str]:
+    """The bytes of segments by their folders: what is to be read at most."""
+    from kseg.files.storage import find_segments, size_of
+
+    sizes: Counter[str] = Counter()
+    for path in paths:
+        with suppress(KsegError):
+            for file in find_segments(path):
+                sizes[os.path.normpath(os.path.dirname(file.path))] += size_of(file) or 0
+    return sizes
+
+
+@contextmanager
+def _partitions_by(jobs: int, sizes: Counter[str]) -> Iterator[Each]:
+    """``map``, or that of a pool where there are partitions enough for processes to save more than they cost."""
+    from kseg.validation.parallel import RANGE_SIZE, process_pool
+
+    if jobs == 1 or len(sizes) < 2 or sizes.total() < 2 * RANGE_SIZE:
+        yield map
+        return
+    with process_pool(jobs) as executor:
+        yield executor.map

@@ -6,7 +6,7 @@ Source: ``LogManager.loadLogs`` of Kafka 4.3.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -41,8 +41,12 @@ class Asked:
     index_interval: int = INDEX_INTERVAL_BYTES
 
 
-def plan(path: str, asked: Asked) -> Iterator[LogDirPlan | PartitionPlan]:
-    """The plan for a log dir, then those for its partitions; or the one for a partition's folder.
+#: ``map``, or one that hands the calls to other processes.
+Each = Callable[[Callable[[str, Start], PartitionPlan], Iterable[str], Iterable[Start]], Iterable[PartitionPlan]]
+
+
+def plan(path: str, asked: Asked, each: Each = map) -> Iterator[LogDirPlan | PartitionPlan]:
+    """The plan for a log dir, then those for its partitions, made by ``each``; or the one for a partition's folder.
 
     Raises UnreadableError.
     """
@@ -61,8 +65,8 @@ def plan(path: str, asked: Asked) -> Iterator[LogDirPlan | PartitionPlan]:
     steps += [Step("refuse", name, "it is no partition's folder") for name in folders if not partition_of(name)]
     folders = [name for name in folders if partition_of(name)]
     yield LogDirPlan(path, starts.clean, tuple(steps), len(folders))
-    for name in folders:
-        yield plan_partition(os.path.join(path, name), starts.of(partition_of(name)))
+    partitions = [os.path.join(path, name) for name in folders]
+    yield from each(plan_partition, partitions, [starts.of(partition_of(name)) for name in folders])
 
 
 @dataclass(frozen=True, slots=True)
