@@ -4,6 +4,8 @@ cimport cython
 
 from kseg.validation.checks cimport History
 from kseg.format.kernel cimport BatchColumns, clamped
+from kseg.format.splitting cimport header_field
+from kseg.format.stretch cimport is_ascii
 
 cdef long long BAD, CODEC, CONTROL_BIT, APPEND_TIME
 
@@ -23,8 +25,14 @@ cpdef check_record_attributes(chunk, limits, report)
 @cython.locals(batches=BatchColumns, row=cython.Py_ssize_t)
 cpdef check_control_records(chunk, limits, report)
 
-@cython.locals(batches=BatchColumns, row=cython.Py_ssize_t)
+@cython.locals(
+    batches=BatchColumns, counts="long long[::1]", ats="long long[::1]", row=cython.Py_ssize_t, total=cython.longlong,
+    first=cython.Py_ssize_t, payload="const unsigned char[::1]", i=cython.Py_ssize_t,
+)
 cpdef check_header_keys(chunk, limits, report)
+
+@cython.locals(size=cython.longlong)
+cdef bint has_ascii_keys(const unsigned char[::1] data, Py_ssize_t at, long long count) except -1
 
 @cython.locals(
     batches=BatchColumns, offsets="long long[::1]", row=cython.Py_ssize_t, previous=cython.longlong,
