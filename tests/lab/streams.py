@@ -124,6 +124,29 @@ def scene_0_10(folder: Path, proxy: Proxy) -> str:
     return "Kafka 0.10.2.2: its Java producer (lz4) and ConsoleConsumer"
 
 
+def scene_0_11(folder: Path, proxy: Proxy) -> str:
+    with old_broker("0.11.0.3", folder, proxy):
+        java_producer(
+            "0.11.0.3",
+            proxy,
+            "stamped",
+            "enable.idempotence=true",
+            "max.in.flight.requests.per.connection=1",
+            "retries=3",
+        )
+        new = ("--from-beginning", "--bootstrap-server", proxy.bootstrap)
+        java_consumer("0.11.0.3", proxy, "kafka.tools.ConsoleConsumer", *new)
+    return "Kafka 0.11.0.3: its idempotent Java producer and ConsoleConsumer"
+
+
+def scene_2_8(folder: Path, proxy: Proxy) -> str:
+    with old_broker("2.8.2", folder, proxy):
+        java_producer("2.8.2", proxy, "stamped", "compression.type=zstd")
+        new = ("--from-beginning", "--bootstrap-server", proxy.bootstrap, "--isolation-level", "read_committed")
+        java_consumer("2.8.2", proxy, "kafka.tools.ConsoleConsumer", *new)
+    return "Kafka 2.8.2: its Java producer (zstd) and ConsoleConsumer, which reads committed"
+
+
 def scene_java(folder: Path, proxy: Proxy) -> str:
     with modern_broker(folder, proxy):
         java_producer(MODERN, proxy, "stamped", "compression.type=snappy")
@@ -164,6 +187,8 @@ SCENES: Mapping[str, Callable[[Path, Proxy], str]] = {
     "0.8.2.2": scene_0_8,
     "0.9.0.1": scene_0_9,
     "0.10.2.2": scene_0_10,
+    "0.11.0.3": scene_0_11,
+    "2.8.2": scene_2_8,
     "4.3.0-java": scene_java,
     "4.3.0-librdkafka": scene_librdkafka,
     "4.3.0-admin": scene_admin,
