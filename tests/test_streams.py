@@ -186,6 +186,15 @@ def test_what_is_not_known_is_shown_raw(tmp_path: Path) -> None:
     assert (done.exit_code, done.stderr.count("unknown-api"), len(others)) == (0, 2, 9)
 
 
+def test_a_huge_body_of_an_unknown_api_is_not_held_several_times(tmp_path: Path) -> None:
+    """Memory is one frame's: what of it is shown has a limit."""
+    path = tmp_path / "a"
+    path.write_bytes(frame(struct.pack(">i", 1), bytes(3 << 20)) + frame(struct.pack(">i", 2), b"next"))
+    first, second = rows("dump", "--as", "responses", path)
+    assert (first["size"], len(first["body"])) == ((3 << 20) + 4, -(-(1 << 20) // 3) * 4)
+    assert second["body"] == "bmV4dA=="
+
+
 def test_reading_goes_on_behind_a_size_that_lies(tmp_path: Path) -> None:
     path = tmp_path / "a"
     data = PRODUCED.read_bytes()

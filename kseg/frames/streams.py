@@ -31,6 +31,8 @@ from kseg.log.tape import Tape
 
 #: Larger frames are taken for a size that lies; socket.request.max.bytes is 100 MiB by default.
 MAX_FRAME = 256 * 1024 * 1024
+#: Of a body that can't be decoded, the bytes that are shown; ``size`` tells how many there are.
+RAW_SHOWN = 1024 * 1024
 _SIZE = struct.Struct(">i")
 _ROOM = 256 * 1024
 #: How far the next frame is looked for behind one that can't be.
@@ -49,7 +51,7 @@ FRAME_COLUMNS = (
     Column("api_version", "int", "its version"),
     Column("correlation_id", "int", "a response has its request's, records their frame's"),
     Column("client_id", "text", "of a request"),
-    Column("body", "object", "decoded; in base64 where that can't be done"),
+    Column("body", "object", "decoded; where that can't be done in base64, a MiB of it at most"),
     Column("body_encoding", "text", "base64, or null"),
     Column("frame", "int", "first byte of the frame that the records are in"),
     Column("topic", "text", "theirs; null where the version has ids for names"),
@@ -91,7 +93,7 @@ def _parts(
         rule, facts = message.fault
         report(Finding(rule, position, end, facts=facts))
     body = message.body
-    raw = base64.b64encode(data[message.body_at :]).decode() if body is None else None
+    raw = base64.b64encode(data[message.body_at :][:RAW_SHOWN]).decode() if body is None else None
     api = message.api
     yield {
         "kind": kind,
