@@ -93,7 +93,8 @@ def _log_bytes(paths: Iterable[str]) -> Counter[str]:
 @contextmanager
 def _partitions_by(jobs: int, sizes: Counter[str]) -> Iterator[Each]:
     """``map``, or that of a pool where there are partitions enough for processes to save more than they cost."""
-    from kseg.validation.parallel import RANGE_SIZE, process_pool
+    from kseg.files.processes import process_pool
+    from kseg.validation.parallel import RANGE_SIZE
 
     if jobs == 1 or len(sizes) < 2 or sizes.total() < 2 * RANGE_SIZE:
         yield map

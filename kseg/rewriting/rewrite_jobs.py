@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import os
 import shutil
-import signal
 import threading
 import time
 from collections import Counter
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kseg.errors import KsegError
+from kseg.files import processes
 from kseg.files.safe_output import scratch_folder, writing
 from kseg.files.storage import local_size, open_range
 from kseg.findings import RULES, Finding, Severity
@@ -197,20 +197,13 @@ class _Pool:
     """Processes that end when this one fails, or is gone; ``progress`` is told what they are done with."""
 
     def __init__(self, jobs: int, progress: Progress) -> None:
-        import multiprocessing
-        from concurrent.futures import ProcessPoolExecutor
-
-        # fork where there is one: a fresh interpreter costs 0.1 s a process.
-        method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
-        context = multiprocessing.get_context(method)
+        start = processes.context()
         self._progress = progress
-        self._done = context.Value("q", 0)
+        self._done = start.Value("q", 0)
         self._told = 0
         # Without a lock: who ends while he holds one would keep the others from ending.
-        self._stop = context.RawValue("b", 0)
-        self._executor = ProcessPoolExecutor(
-            jobs, mp_context=context, initializer=_begin, initargs=(self._done, self._stop, os.getpid())
-        )
+        self._stop = start.RawValue("b", 0)
+        self._executor = processes.executor(jobs, _begin, self._done, self._stop, os.getpid())
 
     def __enter__(self) -> _Pool:
         return self
@@ -249,8 +242,7 @@ _counter: Any = None
 def _begin(counter: Any, stopped: Any, parent: int) -> None:
     global _counter
     _counter = counter
-    # Ctrl-C reaches all of them, and the first one sees to it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    processes.deaf_to_ctrl_c()
     threading.Thread(target=_end_with, args=(parent, stopped), daemon=True).start()
 
 

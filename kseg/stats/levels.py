@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from kseg.codecs.compression import codec_name
 from kseg.errors import KsegError, VanishedError
+from kseg.files.processes import process_pool
 from kseg.files.storage import STDIN, SegmentFile, open_source
 from kseg.format.kernel import RecordColumns
 from kseg.log.chunk import Chunk
@@ -23,7 +24,6 @@ from kseg.log.segment import SegmentReader
 from kseg.stats import counting
 from kseg.stats.counting import FAR, Counts
 from kseg.stats.totals import GROUP_SUMS, SCALAR_SUMS, Pin, Range, Stats, bound_epochs
-from kseg.validation.parallel import process_pool
 from kseg.validation.validate import FileResult, Progress, Settings, Summary, Tally, new_tally, no_progress
 
 if TYPE_CHECKING:

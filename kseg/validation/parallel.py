@@ -8,16 +8,14 @@ checks fits at the seams. Where one of these fails, the file is run through agai
 from __future__ import annotations
 
 import os
-import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kseg.errors import KsegError
-from kseg.files import pace
+from kseg.files.processes import process_pool
 from kseg.files.storage import SegmentFile, is_snapshot, open_range, open_source, size_of
 from kseg.findings import RULES, ignore
 from kseg.format import kernel
@@ -66,36 +64,6 @@ CHAIN = 3
 def cores() -> int:
     """The processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextmanager
-def process_pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """A pool of ``jobs`` processes that only read, which have one limit for their pace together with this one.
-
-    When the block is left by an exception, as at Ctrl-C, what they do is given up at once.
-    """
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor
-
-    # fork where there is one: a fresh interpreter costs 0.1 s a process.
-    method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
-    context = multiprocessing.get_context(method)
-    others = set(multiprocessing.active_children())
-    with pace.shared(jobs + 1):
-        executor = ProcessPoolExecutor(jobs, context, initializer=_begin, initargs=(pace.limited(),))
-        try:
-            yield executor
-        except BaseException:
-            executor.shutdown(wait=False, cancel_futures=True)
-            for child in set(multiprocessing.active_children()) - others:
-                child.kill()
-            raise
-        executor.shutdown()
-
-
-def _begin(rate: float | None) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
-    pace.limit(rate)
 
 
 class Pool(Protocol):
