@@ -47,6 +47,8 @@ FRAMED: Mapping[str, tuple[str, bytes]] = {
     "key-length": ("wide-crc", message(b"first", b"this is the first message", key_length=-2) + SECOND + THIRD),
     "value-length": ("wide-crc", PLAIN + message(b"lies", b"in its length", value_length=0x7FFFFFFF) + SECOND),
     "length-past-the-end": ("wide-crc", PLAIN + message(b"lies", b"in its length", value_length=2000) + SECOND),
+    "zeros-behind": ("wide-crc", PLAIN + bytes(2000)),
+    "zeros-between": ("wide-crc", PLAIN + bytes(2000) + SECOND),
     "magic": ("wide-crc", message(b"first", b"this is the first message", magic=2) + SECOND),
     "attributes": ("wide-crc", message(b"first", b"this is the first message", attributes=0x48) + SECOND),
     "codec": ("wide-crc", message(b"first", b"this is the first message", attributes=7) + SECOND),

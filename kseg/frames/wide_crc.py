@@ -17,12 +17,15 @@ from kseg.format.wide_message import KNOWN_MAGICS, OVERHEAD, Fault, Wanted, Wide
 from kseg.frames.parts import Framing, Reading
 from kseg.log.deep_iteration import DECOMPRESSION_LIMIT
 from kseg.log.rows import BATCH_COLUMNS, RECORD_COLUMNS, Row
-from kseg.log.tape import Tape
+from kseg.log.tape import MAX_UNKNOWN_STREAM, Tape
 
 _ROOM = 1024 * 1024
-#: How far the next message is looked for behind a broken one, and how many bytes of CRCs that may take.
+#: The next message behind a broken one is looked for in so many bytes at a time, with so many bytes of CRCs at most.
 SEARCH_REACH = 1024 * 1024
-_SEARCH_EFFORT = 64 * 1024 * 1024
+_SEARCH_EFFORT = 16 * 1024 * 1024
+_OVERLAP = 64 * 1024
+# They would be empty messages whose CRC holds: so many in a row are preallocated, or never written.
+_ZEROS = bytes(512)
 # What a compressed value begins with; snappy's raw blocks have nothing of the kind.
 _SIGNATURES = {1: b"\x1f\x8b", 2: b"\x82SNAPPY\x00", 3: b"\x04\x22\x4d\x18", 4: b"\x28\xb5\x2f\xfd"}
 
@@ -41,6 +44,9 @@ def messages(source: Source, report: Report, reading: Reading) -> Iterator[Row]:
     """
     tape = Tape(source, _ROOM, report)
     while tape.fill(OVERHEAD) or tape.available:
+        if tape.fill(len(_ZEROS)) and tape.data.startswith(_ZEROS, tape.start):
+            _pass_over_zeros(tape, report)
+            continue
         found = _next(tape)
         if isinstance(found, WideMessage):
             yield _row(source.name, tape, found, report, reading.verify_crc)
@@ -59,24 +65,47 @@ def _next(tape: Tape) -> WideMessage | Wanted | Fault:
 
 def _pass_over(tape: Tape, broken: Wanted | Fault, report: Report) -> None:
     """Report what can't be read, and go on where the next message is proved, or nowhere."""
-    tape.fill(SEARCH_REACH)
-    began, size = tape.position, tape.available
-    behind = _next_proved(tape)
-    if behind is None and isinstance(broken, Wanted):
-        if not tape.failed:
-            why = f"{size} bytes are left of the {broken.bytes} that it needs at least"
-            report(Finding("truncated-tail", began, began + size, facts={"bytes": size, "why": why}))
-        tape.use_up()
-        return
-    if behind is not None:
-        tape.start = behind
-    lost = tape.use_up() if behind is None else tape.position - began
+    began = tape.position
+    found = _seek(tape)
+    lost = tape.position - began
+    place, facts = (began, began + lost), {"bytes": lost}
     if isinstance(broken, Fault):
-        facts = {"size": broken.size, "why": broken.why, "bytes": lost}
-        report(Finding("invalid-size", began, began + lost, facts=facts))
-    else:
-        facts = {"bytes": lost, "why": "a message whose CRC holds is found behind them"}
-        report(Finding("lost-bytes", began, began + lost, facts=facts))
+        report(Finding("invalid-size", *place, facts={"size": broken.size, "why": broken.why, **facts}))
+    elif found:
+        report(Finding("lost-bytes", *place, facts={**facts, "why": "a message whose CRC holds is found behind them"}))
+    elif not tape.failed:
+        why = f"{lost} bytes are left of the {broken.bytes} that it needs at least"
+        report(Finding("truncated-tail", *place, facts={**facts, "why": why}))
+
+
+def _pass_over_zeros(tape: Tape, report: Report) -> None:
+    began = tape.position
+    # As many are kept as a message's header has, which begins with zeros itself.
+    while tape.fill(OVERHEAD + 1) and tape.position - began < MAX_UNKNOWN_STREAM:
+        rest = len(bytes(tape.view[tape.start : tape.end]).lstrip(b"\0"))
+        tape.start = tape.end - rest - OVERHEAD
+        if rest:
+            _seek(tape)
+            facts = {"bytes": tape.position - began, "why": "zeros, and what follows them up to the next message"}
+            report(Finding("lost-bytes", began, tape.position, facts=facts))
+            return
+    tape.use_up()
+    end = tape.position
+    report(Finding("zero-tail", began, end, facts={"bytes": end - began, "note": tape.of_zeros(began, end)}))
+
+
+def _seek(tape: Tape) -> bool:
+    """Have the tape begin where the next message is proved, or at the file's end; whether one is."""
+    while True:
+        tape.fill(SEARCH_REACH)
+        behind = _next_proved(tape)
+        if behind is not None:
+            tape.start = behind
+            return True
+        if tape.available < SEARCH_REACH:
+            tape.use_up()
+            return False
+        tape.start = tape.end - _OVERLAP
 
 
 def _next_proved(tape: Tape) -> int | None:
