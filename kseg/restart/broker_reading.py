@@ -25,6 +25,8 @@ from kseg.restart.epoch_fates import Epochs
 
 # Larger entries are read in pieces, so that memory stays flat.
 _WHOLE = WINDOW_SIZE - LOG_OVERHEAD
+#: Producers with open transactions that are remembered: a broker has a handful, damage could make one of every batch.
+MAX_WRITING = 100_000
 # AbstractIndex.warmEntries: where a look-up begins decides what it finds in an index that is out of order.
 _WARM_ENTRIES = 8192 // OFFSET_ENTRY.size
 
@@ -189,8 +191,12 @@ class _IndexOrder:
         return True
 
 
-def recover(piece: Piece, interval: int, epochs: Epochs) -> Recovered:
-    """Recover a piece as after an unclean stop; ``interval`` is index.interval.bytes. New epochs join ``epochs``."""
+def recover(piece: Piece, interval: int, epochs: Epochs, writing: set[int]) -> Recovered:
+    """Recover a piece as after an unclean stop; ``interval`` is index.interval.bytes. New epochs join ``epochs``.
+
+    ``writing`` are the producers known to have a transaction open, kept up to date. Raises RefusedError where one of
+    them writes outside it: replaying producers' states is not guarded as reading batches is.
+    """
     found = Recovered(next_offset=piece.base_offset)
     reader = BrokerReader(piece, verify=True)
     order = _IndexOrder()
@@ -211,9 +217,26 @@ def recover(piece: Piece, interval: int, epochs: Epochs) -> Recovered:
             if batches.magic[row] >= 2:
                 epochs.see(batches.partition_leader_epoch[row], batches.base_offset[row])
                 found.end_of_state = last + 1
+                if batches.producer_id[row] >= 0:
+                    _replay(batches, row, writing)
     found.why = reader.why
     found.disorder = not order.add_time()
     return found
+
+
+def _replay(batches: BatchColumns, row: int, writing: set[int]) -> None:
+    """As ``ProducerAppendInfo.append``, which throws InvalidTxnStateException also where a log is but read."""
+    producer_id, attributes = batches.producer_id[row], batches.attributes[row]
+    if attributes & log_format.CONTROL:
+        if batches.record_count[row]:  # emptied by the cleaner it ends nothing
+            writing.discard(producer_id)
+    elif attributes & log_format.TRANSACTIONAL:
+        if len(writing) < MAX_WRITING:
+            writing.add(producer_id)
+    elif producer_id in writing:
+        raise RefusedError(
+            f"producer {producer_id} has a transaction open, and writes outside it at offset {batches.base_offset[row]}"
+        )
 
 
 def read_end(piece: Piece, begin: int, wanted: int) -> tuple[int | None, int | None]:

@@ -174,7 +174,7 @@ class _Loading:
         why = self._rebuild_why(stem, base)
         if why is not None:
             try:
-                piece, _ = self._recover_segment(piece, "rebuild-indexes", why, loading=True)
+                piece, _ = self._recover_segment(piece, "rebuild-indexes", why, set(), loading=True)
             except _OverflowError:
                 # What is not yet loaded is not found when it is to be replaced: it stays beside what it is split into.
                 self._pieces[base] = piece
@@ -199,14 +199,16 @@ class _Loading:
                     return f"its transaction index has an abort at offset {entry.last_offset}"
         return None
 
-    def _recover_segment(self, piece: Piece, action: str, why: str, *, loading: bool = False) -> tuple[Piece, int]:
-        """What is left of it, and the bytes cut off."""
+    def _recover_segment(
+        self, piece: Piece, action: str, why: str, writing: set[int], *, loading: bool = False
+    ) -> tuple[Piece, int]:
+        """What is left of it, and the bytes cut off. ``writing`` as for ``recover``."""
         base = piece.base_offset
         self.at_work = name = file_name(base)
         state = self._snapshots.rebuild(list(self._pieces), self._start.log_start, base, clean=False)
         if base not in self._ends:
             self.tell(action, name, why)
-        result = recover(piece, self._start.index_interval, self._epochs)
+        result = recover(piece, self._start.index_interval, self._epochs, writing)
         if result.overflow is not None:
             end, _ = read_end(piece, result.indexed, base)
             if end is None or end <= base or 0 <= end - 1 - base <= INT32_MAX:
@@ -237,9 +239,10 @@ class _Loading:
             return
         bases = list(self._pieces)
         first = max(bisect_right(bases, self._start.recovery_point) - 1, 0)
+        writing: set[int] = set()
         for at, base in enumerate(bases[first:], first):
             why = f"it may not have been flushed: the recovery point is {self._start.recovery_point}"
-            self._pieces[base], cut = self._recover_segment(self._pieces[base], "recover-segment", why)
+            self._pieces[base], cut = self._recover_segment(self._pieces[base], "recover-segment", why, writing)
             if cut:
                 self._delete_segments(bases[at + 1 :], f"{file_name(base)} had to be cut")
                 return

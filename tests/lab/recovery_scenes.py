@@ -133,6 +133,16 @@ def _foreign_txn_index(folder: Path) -> None:
     shutil.copyfile(folder / f"{17:020d}.txnindex", folder / f"{52:020d}.txnindex")
 
 
+def _plainly_by(producer_id: int, number: int) -> Callable[[bytes], bytes]:
+    """That batch becomes the producer's, and no part of a transaction."""
+
+    def change(data: bytes) -> bytes:
+        at = damage.entries(data)[number].at
+        return damage.alter(data, at, attributes=0, producer_id=producer_id, producer_epoch=0, base_sequence=6)
+
+    return change
+
+
 _EPOCHS = b"0\n3\n0 0\n1 50\n2 %d\n"
 _NO_SNAPSHOTS = _remove(*(f"{offset:020d}.snapshot" for offset in SNAPSHOTS))
 _TORN = _edit(120, lambda data: damage.shrink(data, len(data) - 10))
@@ -215,6 +225,9 @@ REFUSED = (
         "lower-offset-no-index", True, _all(_with_offset(52, 8, 55), _remove(f"{52:020d}.index")), source=TRANSACTIONS
     ),
     Scene("topic-id", True, _write("partition.metadata", b"version: 0\n")),
+    # Replaying producers' states throws what reading batches does not.
+    Scene("plain-write-in-a-transaction", False, _edit(77, _plainly_by(4, 2)), source=TRANSACTIONS),
+    Scene("plain-write-in-an-earlier-one", False, _edit(17, _plainly_by(3, 1)), source=TRANSACTIONS),
 )
 #: What takes a log dir offline: done to the log dir, or to the partition in it.
 OFFLINE = {
