@@ -225,6 +225,5 @@ def cases(size: int) -> tuple[Case, ...]:
                 Goal("count()", "count()", EACH, at_most=20),
             ),
             rounds=2,
-            warm=False,
         ),
     )
