@@ -87,7 +87,12 @@ def test_records_are_those_that_were_sent(folder: Path) -> None:
             assert (frame["api_name"], frame["correlation_id"]) == (api, row["correlation_id"])
             assert frame["position"] < row["position"] < frame["position"] + 4 + frame["size"]
             assert row["partition"] == 0
-            assert row["topic"] == "orders" or (row["topic"] is None and len(row["topic_id"]) == 22)
+            # Clients of 4.x name topics by id alone; on the Java consumer's connection a Metadata response told the name.
+            told = row["topic_id"] is None or (folder.name, kind) == ("4.3.0-java", "response")
+            assert (row["topic"], len(row["topic_id"] or "")) == (
+                "orders" if told else None,
+                22 if row["topic_id"] else 0,
+            )
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
@@ -275,7 +280,9 @@ def test_any_bytes_end_in_findings(tmp_path_factory: pytest.TempPathFactory, dat
 @pytest.mark.skipif(maven.missing() is not None, reason=str(maven.missing()))
 def test_kafkas_classes_say_so_today() -> None:
     """The expectations are theirs, and not edited."""
-    from tests.lab.streams import said
+    from tests.lab.streams import judge_of, said
 
-    for folder in FOLDERS:
-        assert said(folder) == (folder / "expect.jsonl").read_text(encoding="utf-8"), folder.name
+    for version in {judge_of(folder) for folder in FOLDERS}:
+        judged = [folder for folder in FOLDERS if judge_of(folder) == version]
+        kept = "".join((folder / "expect.jsonl").read_text(encoding="utf-8") for folder in judged)
+        assert said(version, judged) == kept, version

@@ -26,6 +26,8 @@ from kseg.protocol.wire import Cursor, MalformedMessage
 #: What every request begins with: API key, API version, correlation id; and every response.
 REQUEST_HEAD = struct.Struct(">hhi")
 RESPONSE_HEAD = struct.Struct(">i")
+_METADATA = 3
+_NO_ID = "A" * 22  # as Kafka prints sixteen zeros
 _API_VERSIONS = 18
 _CONTROLLED_SHUTDOWN = 7
 _ERROR = struct.Struct(">h")
@@ -173,6 +175,14 @@ def record_sets(node: Any, place: Row | None = None) -> Iterator[tuple[Row, Stre
                     yield place, value
             else:
                 yield from record_sets(value, place)
+
+
+def topic_names(message: Message) -> Iterator[tuple[str, str]]:
+    """(id, name) of the topics that a Metadata response tells of."""
+    if message.api is not None and message.api.key == _METADATA and message.body is not None:
+        for topic in message.body["topics"]:
+            if topic.get("topicId", _NO_ID) != _NO_ID and topic["name"]:
+                yield topic["topicId"], topic["name"]
 
 
 def shown(node: Any) -> Any:

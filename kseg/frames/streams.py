@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import struct
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 
 from kseg.files.storage import Source, open_source
@@ -24,6 +24,7 @@ from kseg.frames.apis import (
     read_response,
     record_sets,
     shown,
+    topic_names,
 )
 from kseg.frames.parts import Framing, Part, Reading, RecordSet
 from kseg.log.rows import BATCH_COLUMNS, RECORD_COLUMNS, Column, Row
@@ -39,6 +40,8 @@ _ROOM = 256 * 1024
 SEARCH_REACH = 1024 * 1024
 # No broker takes more requests of a connection than some; a capture may hold several connections.
 _AHEAD = 10_000
+# Topics whose names are kept: no cluster has many more.
+_NAMES = 100_000
 
 #: Of a request or a response, and of what is in it.
 FRAME_COLUMNS = (
@@ -54,7 +57,7 @@ FRAME_COLUMNS = (
     Column("body", "object", "decoded; where that can't be done in base64, a MiB of it at most"),
     Column("body_encoding", "text", "base64, or null"),
     Column("frame", "int", "first byte of the frame that the records are in"),
-    Column("topic", "text", "theirs; null where the version has ids for names"),
+    Column("topic", "text", "theirs; by an id only if a Metadata response told it before, else null"),
     Column("topic_id", "text", "theirs, in versions that have one"),
     Column("partition", "int", "theirs"),
 )
@@ -69,11 +72,12 @@ def _requests(source: Source, report: Report, reading: Reading) -> Iterator[Part
     for position, data in _frames(source, report, REQUEST_HEAD):
         message = read_request(data)
         row = {"client_id": message.client_id}
-        yield from _parts(source.name, "request", row, position, data, message, report)
+        yield from _parts(source.name, "request", row, position, data, message, report, {})
 
 
 def _responses(source: Source, report: Report, reading: Reading) -> Iterator[Part]:
     asked = _Asked(reading.requests)
+    names: dict[str, str] = {}
     with closing(asked):
         for position, data in _frames(source, report, RESPONSE_HEAD):
             (correlation_id,) = RESPONSE_HEAD.unpack_from(data)
@@ -81,13 +85,23 @@ def _responses(source: Source, report: Report, reading: Reading) -> Iterator[Par
             if api is None and reading.requests is not None:
                 facts = {"correlation_id": correlation_id}
                 report(Finding("unmatched-response", position, position + _SIZE.size + len(data), facts=facts))
-            yield from _parts(source.name, "response", {}, position, data, read_response(data, api), report)
+            message = read_response(data, api)
+            if len(names) < _NAMES:
+                names.update(topic_names(message))
+            yield from _parts(source.name, "response", {}, position, data, message, report, names)
 
 
 def _parts(
-    file: str, kind: str, own: Row, position: int, data: memoryview, message: Message, report: Report
+    file: str,
+    kind: str,
+    own: Row,
+    position: int,
+    data: memoryview,
+    message: Message,
+    report: Report,
+    names: Mapping[str, str],
 ) -> Iterator[Part]:
-    """The row of a frame, and the record sets in it."""
+    """The row of a frame, and the record sets in it; ``names`` are those of topics by their ids, as far as told before."""
     begin, end = position + _SIZE.size, position + _SIZE.size + len(data)
     if message.fault:
         rule, facts = message.fault
@@ -109,7 +123,7 @@ def _parts(
         **({} if raw is None else {"body_encoding": "base64"}),
     }
     for place, records in record_sets(body):
-        where = {"topic": None, "topic_id": None, "partition": None, **place}
+        where = {"topic": names.get(place.get("topic_id", "")), "topic_id": None, "partition": None, **place}
         name = f"{file}: {where['topic'] or where['topic_id']}-{where['partition']}"
         first = begin + records.at
         source = Source(name, _Within(data, begin), first + records.size, first)

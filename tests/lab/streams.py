@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -214,13 +214,17 @@ def capture(name: str) -> None:
         sent = [[None if data is None else data.hex() for data in pair] for pair in PAIRS]
         (target / "sent.json").write_text(json.dumps(sent) + "\n", encoding="utf-8")
     (target / "ORIGIN").write_text(f"{what}\n\n{''.join(digests)}", encoding="utf-8")
-    (target / "expect.jsonl").write_text(said(target), encoding="utf-8")
+    (target / "expect.jsonl").write_text(said(judge_of(target), [target]), encoding="utf-8")
 
 
-def said(folder: Path) -> str:
-    """What Kafka's own classes read in a folder's streams: of old versions 3.9's, since 4 has dropped them."""
-    version = MODERN if folder.name.startswith(MODERN) else "3.9.1"
-    requests = sorted(folder.glob("*.requests"))
+def judge_of(folder: Path) -> str:
+    """The Kafka whose classes read a folder's streams: of old versions 3.9, since 4 has dropped them."""
+    return MODERN if folder.name.startswith(MODERN) else "3.9.1"
+
+
+def said(version: str, folders: Iterable[Path]) -> str:
+    """What the classes of that Kafka read in folders of streams, in their order."""
+    requests = [path for folder in folders for path in sorted(folder.glob("*.requests"))]
     files = [str(file) for path in requests for file in (path, path.with_suffix(".responses"))]
     return run_java(version, str(PROGRAM), files)
 
