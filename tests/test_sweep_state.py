@@ -22,6 +22,7 @@ from kseg.rewriting.records_builder import PlainRecord, build_batch
 from kseg.validation.parallel import validate_files
 from kseg.validation.sweep_state import SweepState
 from kseg.validation.validate import Settings
+from tests.make_findings import settings_of
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 LONG_AGO = 1_700_000_000
@@ -38,7 +39,9 @@ def age(folder: Path) -> None:
 def logs(tmp_path: Path) -> Path:
     """Every damaged and many sound files, among them segments with open transactions beside their indexes."""
     folder = tmp_path / "logs"
-    shutil.copytree(FIXTURES / "findings", folder / "findings")
+    for source in (path.parent for path in sorted((FIXTURES / "findings").glob("*/ORIGIN"))):
+        if "framing" not in settings_of(source):  # what is no log is no part of a sweep
+            shutil.copytree(source, folder / "findings" / source.name)
     for source in sorted((FIXTURES / "segments").glob("4.3.0-*")):
         shutil.copytree(source, folder / "segments" / source.name)
     age(folder)
