@@ -94,7 +94,10 @@ def test_damage_is_passed_over_and_told(tmp_path: Path) -> None:
     found = [json.loads(line) for line in done.stdout.splitlines()]
     # Without its marker the next transaction of the producer seems the same one.
     assert [row["first_offset"] for row in of(found, "aborted")] == [18]
-    assert kseg(tmp_path / "missing").returncode == 2
+    for unreadable in (tmp_path / "missing", TRANSACTIONS / f"{17:020}.index"):
+        done = kseg(unreadable)
+        assert (done.returncode, done.stdout) == (2, "0 partitions: 0 hanging, 0 open, 0 aborted, 0 committed\n")
+        assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.interop

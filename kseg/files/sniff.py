@@ -30,7 +30,8 @@ def what_it_is(name: str, head: bytes) -> str:
     """One phrase from a file's name and first bytes (a thousand, if there are so many)."""
     for suffix, kind in _SIDE_FILES.items():
         if name.endswith(suffix) or os.path.basename(name).rpartition(".")[0].endswith(suffix):
-            return f"{kind} is named by 20 digits"
+            named = os.path.basename(name)[:20].isdigit()
+            return f"{kind}, which `kseg dump` and `kseg validate` read" if named else f"{kind} is named by 20 digits"
     for signature, kind in _SIGNATURES:
         if head.startswith(signature):
             return kind

@@ -80,7 +80,8 @@ def _age(item: Transaction, now: int) -> int | None:
 def _partition_text(item: PartitionState) -> str:
     counts = ", ".join(f"{item.states[state]} {state}" for state in STATES if item.states[state])
     if item.held_by is None:
-        return f"{counts or 'no transactions'}; nothing holds the last stable offset, {item.last_stable_offset}"
+        end = "" if item.last_stable_offset is None else f", {item.last_stable_offset}"
+        return f"{counts or 'no transactions'}; nothing holds the last stable offset{end}"
     behind = (item.log_end or 0) - (item.last_stable_offset or 0)
     return (
         f"{counts}; the last stable offset is {item.last_stable_offset}, held by producer {item.held_by}: "

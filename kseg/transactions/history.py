@@ -110,9 +110,12 @@ def transactions_of(
 ) -> Iterator[Transaction | PartitionState]:
     """A partition's transactions in the order of their ends, those that are open behind them, its state last.
 
+    Of one that can't be read at all there is nothing.
+
     ``files`` are its segments in order, ``now`` epoch milliseconds, ``max_age`` milliseconds.
     """
     history = _History(folder, now, max_age)
+    readable = False
     for file in files:
         history.begin(file.path)
         try:
@@ -122,9 +125,11 @@ def transactions_of(
                     if has_markers(window.batches):
                         for row, offset, marker in transactional(window, history.opener):
                             yield from history.take(window.batches, row, offset, marker)
+            readable = True
         except KsegError as error:
             unread(str(error))
-    yield from history.finish()
+    if readable or history.met:
+        yield from history.finish()
 
 
 class _History:
@@ -160,6 +165,11 @@ class _History:
             if first is not None:
                 last = max(first, producer.last_offset)
                 self._open[producer.producer_id] = _Open(producer.producer_epoch, first, last, None, producer.timestamp)
+
+    @property
+    def met(self) -> bool:
+        """Whether there was any transaction."""
+        return bool(self._open or self._states)
 
     def see_end(self, batches: BatchColumns) -> None:
         for row in range(batches.count - 1, -1, -1):
