@@ -370,6 +370,7 @@ def codec_quirk(data: bytes) -> bytes:
 @Case(
     PLAIN,
     "not a log: a tutorial's own message, whose gzip bit is set though nothing is compressed",
+    name="message",
     framing="wide-crc",
 )
 def claimed_codec(data: bytes) -> bytes:
