@@ -53,7 +53,10 @@ DAMAGED = sorted(
     for folder in OF_THE_LOG
     if any(folder.glob("*.log")) and '"severity": "error"' in (folder / "expect.jsonl").read_text("utf-8")
 )
-HARMLESS = sorted({folder for folder in FINDINGS.iterdir() if len(list(folder.glob("*.log"))) == 1} - set(DAMAGED))
+# What is read as something else is no segment that could be repaired.
+FRAMED = {path.parent for path in FINDINGS.glob("*/settings.json") if '"framing"' in path.read_text("utf-8")}
+SEGMENTS_OF_ONE = {folder for folder in FINDINGS.iterdir() if len(list(folder.glob("*.log"))) == 1}
+HARMLESS = sorted(SEGMENTS_OF_ONE - set(DAMAGED) - FRAMED)
 # These need a setting that their expectation was made with.
 BY_OPTION = {"null-key", "oversize-entry"}
 MENDED = {"invalid-size", "unknown-magic", "max-timestamp-mismatch", "leader-epoch-regression"}
