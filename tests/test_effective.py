@@ -18,7 +18,7 @@ from kseg.findings import ignore
 from kseg.internal.effective import effective
 from kseg.internal.state import At, State
 from tests.damage import entries, fix_crc, flip
-from tests.lab.internal_fixtures import ANSWERS
+from tests.lab.oracle import ANSWERS
 from tests.test_internal_topics import FOLDERS, SEGMENTS, placed
 
 FIRST = f"{0:020}.log"

@@ -14,11 +14,9 @@ from kseg.protocol.internal_topics import CONSUMER_OFFSETS, REMOTE_LOG_METADATA,
 from tests.lab import scenes
 from tests.lab.kraft import KraftBroker
 from tests.lab.modern_fixtures import create_topic, save
-from tests.lab.oracle import run_java
+from tests.lab.oracle import ANSWERS, run_java
 
 VERSION = "4.3.0"
-#: Beside the log of groups, what the broker answered for them.
-ANSWERS = "committed-offsets.json"
 #: Jars of clients and plugins beside the broker's own.
 PLUGINS = "4.3.0-internal"
 WHAT = "classic, consumer, share and streams groups, transactions, tiered storage, administrators"

@@ -15,6 +15,9 @@ PROGRAM = Path(__file__).with_name("Oracle.java")
 # Everything in a partition folder that holds batches: segments, and the snapshots of KRaft.
 SUFFIXES = (".log", ".checkpoint")
 
+# Beside a log of groups, what the broker answered for them.
+ANSWERS = "committed-offsets.json"
+
 Row = dict[str, Any]
 
 
