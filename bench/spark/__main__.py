@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -10,13 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+from pyspark.errors import PySparkException
 
 from bench import peers, table
 from bench.cases import PEAKS
+from bench.corpora import HOME
 from bench.measure import BenchError, Command, Run, run
 from bench.spark import topic, workers
 from bench.spark.cases import GIB, MASTER, Case, Work, cases, counted
 from bench.spark.ready import ReadyBatches
+from kseg.errors import KsegError
 from kseg.spark import session
 
 README = Path(__file__).resolve().parents[2] / "README.md"
@@ -44,6 +48,7 @@ def main() -> int:
             print(table.line(row), file=sys.stderr, flush=True)
         print(f"{case.name}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
     spark.stop()
+    shutil.rmtree(HOME / "spark", ignore_errors=True)  # links to corpora that are gone hold their room
     how = "wall-clock medians in one warm session (of whole processes for --jobs); the peak is a Python worker's."
     text = table.table(rows, engine, options.rounds, how)
     print(text, end="")
@@ -81,8 +86,8 @@ def _measure(spark: Any, case: Case, rounds: int, size: int) -> list[table.Row]:
                     if number or not case.warm:
                         runs.setdefault(name, []).append(done)
         _check(case, runs)
-    except BenchError as error:
-        missing = str(error).splitlines()[0]
+    except (BenchError, KsegError, PySparkException, RuntimeError) as error:  # the others are measured all the same
+        missing = (str(error).splitlines() or [type(error).__name__])[0]
         print(f"{case.name}: {error}", file=sys.stderr)
         runs = {}
     return table.rows_of(case, runs, missing)

@@ -216,6 +216,7 @@ def cases(size: int) -> tuple[Case, ...]:
                 Goal(f"validate {large}", "validate 256 MiB", PEAKS, at_most=1.1),
             ),
             rounds=1,
+            warm=False,
         ),
         Case(
             f"{SMALL} segments of 10 KB",
