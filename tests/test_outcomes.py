@@ -33,6 +33,16 @@ def test_a_reader_that_has_enough_is_no_failure(name: str) -> None:
     assert shell(f"kseg dump --deep --format {name} {many} | head -n 1 > /dev/null") == (0, "")
 
 
+@pytest.mark.parametrize(
+    "verb", ["validate", "validate --format jsonl", "validate --format sarif", "stats", "dump --deep"]
+)
+@pytest.mark.parametrize("reader", ["true", "head -c 1"])
+def test_a_reader_that_goes_changes_no_verdict(verb: str, reader: str) -> None:
+    """A script that shows the first line of a report must still learn that there is damage."""
+    line = f"kseg {verb} {BROKEN} | {reader} > /dev/null; test $? = 1"
+    assert shell(line)[0] == 0
+
+
 @pytest.mark.parametrize("stream", ["2>&-", "2>/dev/full", "<&-"])
 @pytest.mark.parametrize(
     ("arguments", "code"), [(f"stats {PLAIN}", 0), (f"stats {BROKEN}", 1), ("stats absent", 2), ("--x", 2)]

@@ -22,7 +22,7 @@ output = click.option(
 )
 no_crc = click.option("--no-crc", is_flag=True, help="Don't check CRCs, as a consumer with check.crcs=false.")
 jobs = click.option(
-    "--jobs", type=click.IntRange(min=1), default=None, metavar="N", help="Processes to use (default: the cores)."
+    "--jobs", type=click.IntRange(1, 1024), default=None, metavar="N", help="Processes to use (default: the cores)."
 )
 spark = click.option(
     "--spark", metavar="MASTER", help="Have Spark do it: local[*], spark://…, yarn. Executors must see the PATHs."

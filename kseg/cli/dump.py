@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kseg.cli import common
-from kseg.cli.messages import FAILED, FOUND, Notes, fail, note
+from kseg.cli.messages import FAILED, FOUND, Notes, fail, note, while_read
 from kseg.errors import KsegError, UsageError, VanishedError
 from kseg.findings import Finding
 from kseg.output.formats import DUMP_FORMATS, View, destination, writer
@@ -167,7 +167,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
             met.rows |= isinstance(item, (Entry, Run, SideEntry))
             yield item
 
-    with destination(output) as out:
+    with while_read(), destination(output, to_the_end=False) as out:
         decoded = any(internal_topic(file.path, decode_as) for file in files)
         view = View(deep=not shallow, encoding=options["encoding"], terminal=out.isatty(), decoded=decoded)
         if options["follow"]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from kseg.cli.messages import note
+from kseg.cli.messages import note, while_read
 from kseg.errors import UsageError
 from kseg.files.storage import SegmentFile, topic_partition
 from kseg.findings import Report
@@ -45,7 +45,7 @@ def show_effective(
             if topic is not None:
                 yield from met.attempt(_partition(folder, topic, folders[folder], met))
 
-    with destination(output) as out:
+    with while_read(), destination(output, to_the_end=False) as out:
         writer(EFFECTIVE_FORMATS, name)(partitions(), out)
     return met.exit_code()
 

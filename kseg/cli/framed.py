@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kseg.cli.messages import FAILED
+from kseg.cli.messages import FAILED, while_read
 from kseg.dumping.dump import Entry, Filter, Framed, Run, limited
 from kseg.dumping.framed import dump_framed
 from kseg.errors import UsageError
@@ -56,7 +56,7 @@ def show_framed(
             met.rows |= isinstance(item, (Entry, Run, Framed))
             yield item
 
-    with destination(output) as out:
+    with while_read(), destination(output, to_the_end=False) as out:
         view = View(deep=deep, encoding=options["encoding"], terminal=out.isatty())
         shown = limited(chain.from_iterable(map(show, files)), options["limit"])
         columns = [kinds[0].columns if deep else kinds[0].shallow_columns] if own else []

@@ -48,6 +48,15 @@ def telling() -> Iterator[None]:
         raise KsegError(f"standard output: {error.strerror or error}; the work itself is done") from error
 
 
+@contextmanager
+def while_read() -> Iterator[None]:
+    """Rows for a reader of stdout who may have enough at any moment, as ``head`` has: the block ends there, as it would."""
+    try:
+        yield
+    except BrokenPipeError:
+        silence(sys.stdout)
+
+
 def silence(stream: TextIO | None) -> None:
     """Have a stream that can't be written to take whatever comes, or what it still holds would fail at the end."""
     with suppress(OSError):

@@ -7,6 +7,7 @@ terminal sees it, control characters and markup are escaped.
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -127,17 +128,57 @@ def binary(out: TextIO) -> BinaryIO:
     return out.buffer
 
 
+class _Outlet(io.RawIOBase):
+    """A file descriptor that takes whatever comes: once its reader has gone, for nobody."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._gone = False
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        if not self._gone:
+            try:
+                return os.write(self._descriptor, data)
+            except BrokenPipeError:
+                self._gone = True
+        return memoryview(data).nbytes
+
+
+def _never_gone(stream: TextIO) -> TextIO:
+    stream.flush()
+    try:
+        outlet = _Outlet(stream.fileno())
+    except OSError:
+        return stream  # no file of the system's, so no pipe either
+    buffer = io.BufferedWriter(outlet)
+    return io.TextIOWrapper(buffer, "utf-8", errors="backslashreplace", line_buffering=stream.isatty())
+
+
 @contextmanager
-def destination(path: str | None) -> Iterator[TextIO]:
-    """Where results go: stdout (None or ``-``), or a file that appears whole under its name, or not at all."""
+def destination(path: str | None, *, to_the_end: bool = True) -> Iterator[TextIO]:
+    """Where results go: stdout (None or ``-``), or a file that appears whole under its name, or not at all.
+
+    A reader of stdout that goes, as ``head`` does, changes no verdict, so the work goes on. Without ``to_the_end``, where
+    rows are all that it is about, a write then raises BrokenPipeError.
+    """
     if path in (None, "-"):
         if sys.stdout is None:
             raise KsegError("standard output is closed")
         reconfigure = getattr(sys.stdout, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(encoding="utf-8", errors="backslashreplace")
-        yield sys.stdout
-        sys.stdout.flush()
+        out: TextIO = _never_gone(sys.stdout) if to_the_end else sys.stdout
+        yield out
+        out.flush()
         return
     # A link stays a link: what it leads to is replaced. A device or a pipe can only be written to.
     target = Path(str(path))
