@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
+from kseg.cli.messages import note
 from kseg.errors import KsegError, UsageError
 from kseg.files.storage import STDIN, SegmentFile, is_url, total_size
 from kseg.validation.validate import Progress
@@ -52,6 +53,8 @@ def spark_session(master: str, paths: Sequence[str]) -> Iterator[SparkSession]:
     _check_python(master)
     from kseg.spark.launch import start
 
+    if sys.stderr.isatty():
+        note(f"starting Spark on {master}")
     try:
         from pyspark.sql import SparkSession
 

@@ -94,6 +94,8 @@ def _head(plan: LogDirPlan | PartitionPlan) -> str:
         return f"{plan.partitions} partitions, the last stop counts as {stop}"
     if plan.fails:
         return "the broker can't take it"
+    if any(step.action == "mark-stray" for step in plan.steps):
+        return f"becomes a stray, and an empty log takes its place: {_lost_text(plan.lost)} are out of use"
     log = "" if plan.log_end is None else f"; log start {plan.log_start}, end {plan.log_end}"
     return f"loses {_lost_text(plan.lost)}{log} afterwards" if plan.lost.bytes else f"nothing is lost{log}"
 

@@ -138,6 +138,7 @@ class _Loading:
         if path is None:
             pieces = [piece for piece in self._pieces.values() if piece.size]  # an empty one may only be planned
             lost = sum((survey(piece.path, piece.begin, piece.end) for piece in pieces), NOTHING_LOST)
+            self._loaded = False  # what the log is afterwards, nobody reads there
             self.tell("mark-stray", why=f"there is no {_TOPIC_ID}", lost=lost)
             return
         try:
