@@ -92,9 +92,10 @@ def test_every_format_has_the_message(format_name: str, tmp_path: Path) -> None:
 
 
 def test_a_file_that_fails_as_a_segment_is_recognised(tmp_path: Path) -> None:
-    """By the CRC of its first message, under whatever name it goes; a segment is not taken for one."""
+    """By the CRC of a message near its beginning, under whatever name it goes and whatever else is wrong there."""
     path = tmp_path / make_findings.FIRST
-    for data in (EXAMPLE, SECOND + PLAIN, framed.message(b"long", b"x" * 900)):
+    tutorials = [data for framing, data in FRAMED.values() if framing == "wide-crc"]
+    for data in (*tutorials, SECOND + PLAIN, framed.message(b"long", b"x" * 9_000)):
         path.write_bytes(data)
         for verb in ("dump", "validate"):
             done = kseg(verb, path)
@@ -102,6 +103,21 @@ def test_a_file_that_fails_as_a_segment_is_recognised(tmp_path: Path) -> None:
             assert "--as wide-crc" in done.stderr
     path.write_bytes(bytes(100))
     assert "wide-crc" not in kseg("validate", path).output
+
+
+def test_what_begins_as_another_file_is_no_torn_log(tmp_path: Path) -> None:
+    """A program's header reads as a batch's without a size; a real batch, alone and torn or damaged, stays damaged."""
+    path = tmp_path / "file"
+    path.write_bytes(
+        b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\x00\x3e\x00\x01\x00\x00\x00" + bytes(8) + b"\x40" + bytes(200)
+    )
+    done = kseg("validate", path)
+    assert (done.exit_code, "no Kafka log segment: a program" in done.stderr) == (2, True)
+    log = SEGMENT.read_bytes()
+    batch = log[: 12 + int.from_bytes(log[8:12], "big")]
+    for damaged in (batch[:-9], batch[:8] + bytes(4) + batch[12:-1] + b"?", b"\x7fELF" + log[4:]):
+        path.write_bytes(damaged)
+        assert kseg("validate", path).exit_code == 1
 
 
 def test_a_message_set_is_read_as_a_segment_is(tmp_path: Path) -> None:

@@ -191,6 +191,17 @@ def test_what_is_not_known_is_shown_raw(tmp_path: Path) -> None:
     assert (done.exit_code, done.stderr.count("unknown-api"), len(others)) == (0, 2, 9)
 
 
+def test_requests_that_are_taken_for_a_segment_are_recognised(tmp_path: Path) -> None:
+    """By their first frame, if its API is Kafka's; a number that is none's is no hint."""
+    for path in STREAMS.glob("*/00.requests"):
+        done = kseg("validate", path)
+        assert (done.exit_code, "--as requests" in done.stderr) == (2, True), path
+    path = tmp_path / "a"
+    for head in (header(999, 0), header(18, 99), header(18, 0)[:-2] + b"\x7f\xff"):
+        path.write_bytes(frame(head, b"body"))
+        assert "--as requests" not in kseg("validate", path).stderr
+
+
 def test_a_huge_body_of_an_unknown_api_is_not_held_several_times(tmp_path: Path) -> None:
     """Memory is one frame's: what of it is shown has a limit."""
     path = tmp_path / "a"

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import os
+import struct
 
+#: Bytes of a file's beginning that are enough to say what it is.
+HEAD = 64 * 1024
+# Of these, where text is expected to be text, and where a message may stand behind a damaged one.
+_TEXT = _DAMAGED = 1024
+# What a request begins with: its size, API key and version, correlation id, and the length of the client's id.
+_FRAME = struct.Struct(">ihhih")
 _SIGNATURES = (
     (b"\x1f\x8b", "a gzip file: unpack it first, or pipe it in (gunzip -c FILE | kseg … -)"),
     (b"\x28\xb5\x2f\xfd", "a zstd file: unpack it first, or pipe it in (zstd -dc FILE | kseg … -)"),
@@ -27,20 +34,48 @@ _SIDE_FILES = {
 
 
 def what_it_is(name: str, head: bytes) -> str:
-    """One phrase from a file's name and first bytes (a thousand, if there are so many)."""
+    """One phrase from a file's name and first bytes, HEAD if there are so many."""
     for suffix, kind in _SIDE_FILES.items():
         if name.endswith(suffix) or os.path.basename(name).rpartition(".")[0].endswith(suffix):
             named = os.path.basename(name)[:20].isdigit()
             return f"{kind}, which `kseg dump` and `kseg validate` read" if named else f"{kind} is named by 20 digits"
+    proved = what_it_surely_is(head)
+    if proved:
+        return proved
+    if _begins_with_request(head):
+        return "it begins as what a client sends a broker: `--as requests` reads that"
+    if not head.strip(b"\0"):
+        return "nothing but zeros"
+    if head and all(byte in b"\t\n\r\f\x1b" or 32 <= byte < 127 or byte >= 128 for byte in head[:_TEXT]):
+        return "it looks like text"
+    return f"no entry found; it begins with {head[:16].hex(' ')}"
+
+
+def what_it_surely_is(head: bytes) -> str | None:
+    """That phrase, where the bytes are proof enough against a header that looks like a torn entry's.
+
+    A signature would be the upper half of an offset of 10^17 or more; a tutorial's message has a CRC that holds.
+    """
     for signature, kind in _SIGNATURES:
         if head.startswith(signature):
             return kind
     from kseg.format import wide_message  # only here: every segment's reader loads this module
 
-    if wide_message.is_proved(head, 0, len(head)):
+    # The first may be damaged, or too long to be here whole.
+    if any(wide_message.is_proved(head, at, len(head)) for at in range(min(len(head), _DAMAGED))):
         return "a tutorial's messages, whose CRC of eight bytes is the value's: `--as wide-crc` reads them"
-    if not head.strip(b"\0"):
-        return "nothing but zeros"
-    if head and all(byte in b"\t\n\r\f\x1b" or 32 <= byte < 127 or byte >= 128 for byte in head):
-        return "it looks like text"
-    return f"no entry found; it begins with {head[:16].hex(' ')}"
+    return None
+
+
+def _begins_with_request(head: bytes) -> bool:
+    """Whether a frame of an API and version that Kafka has begins there, with a client id that is text."""
+    if len(head) < _FRAME.size:
+        return False
+    size, key, version, _, client_id_size = _FRAME.unpack_from(head)
+    client_id = head[_FRAME.size :][: max(client_id_size, 0)]
+    if not -1 <= client_id_size <= size + 4 - _FRAME.size:
+        return False
+    from kseg.protocol.definitions import APIS, definition, named
+
+    name = named(APIS, "request").get(key)
+    return bool(name and definition(APIS, name, version)) and client_id.isascii() and b"\0" not in client_id

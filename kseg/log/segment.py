@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kseg.errors import NotASegmentError
-from kseg.files.sniff import what_it_is
+from kseg.files.sniff import HEAD, what_it_is, what_it_surely_is
 from kseg.files.storage import Source, base_offset_of
 from kseg.findings import Report, ignore
 from kseg.format import kernel, log_format
@@ -79,6 +79,7 @@ class SegmentReader:
         self._next_offset: int | None = None
         self._found_any = False
         self._held: Outcome | None = None
+        self._head = b""
 
     @property
     def position(self) -> int:
@@ -190,6 +191,9 @@ class SegmentReader:
         tape = self._tape
         reach = MAX_UNKNOWN_STREAM if not self._found_any and self.source.size is None else None
         began = tape.position
+        if not (self._found_any or self._head):
+            tape.fill(HEAD)
+            self._head = bytes(tape.view[tape.start : min(tape.start + HEAD, tape.end)])
         outcome = resynchronise(tape, self._max_size, self._expected(), self._effort, reach)
         if outcome.torn and tape.failed:
             # The read error has been told, and is why the file ends here.
@@ -202,8 +206,11 @@ class SegmentReader:
             tape.skip_to(tape.shift + tape.end)
             return
         recognised = outcome.recognised or (outcome.torn and self.name_offset is not None and not tape.fill(17))
+        if not self._found_any and outcome.torn and began == self.source.start:
+            # Of other files, too, the beginning may look like that of a torn entry.
+            recognised = recognised and not what_it_surely_is(self._head)
         if outcome.gave_up or not (self._found_any or recognised):
-            raise NotASegmentError(f"{self.name}: no Kafka log segment: {what_it_is(self.name, tape.first_bytes)}")
+            raise NotASegmentError(f"{self.name}: no Kafka log segment: {what_it_is(self.name, self._head)}")
         yield from self._apply(outcome)
 
     def _apply(self, outcome: Outcome) -> Iterator[Window]:

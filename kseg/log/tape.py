@@ -8,8 +8,6 @@ from kseg.findings import Finding, Report
 
 #: How often a file may turn out to have been written to while its tail was looked at, before that is left to its writer.
 WRITES_FOLLOWED = 3
-#: What is kept of a file's beginning, to say what it is if it is no log.
-FIRST_BYTES = 1024
 
 #: So many bytes hold a whole block of a disk, wherever they begin: fewer can't be a hole.
 TELLING_ZEROS = 8192
@@ -31,7 +29,6 @@ class Tape:
         self.start = 0
         self.end = 0
         self.shift = source.start
-        self.first_bytes = b""
         self.failed = False
         self._capacity = capacity
         self._source = source
@@ -65,8 +62,6 @@ class Tape:
             # A pipe gives little at a time: enough is enough. A file fills the buffer in one call.
             if self.end >= wanted and self._source.size is None:
                 break
-        if not self.first_bytes:
-            self.first_bytes = bytes(self.data[: min(self.end, FIRST_BYTES)])
         return self.end >= wanted
 
     def lacks(self, wanted: int) -> bool:
