@@ -43,6 +43,10 @@ class Rule:
     message: str
     broker: str
 
+    def told(self, *, framed: bool) -> str | None:
+        """What a broker does: of a file that is no log only by the rules of the wire, for no one recovers it."""
+        return self.broker if not framed or self.code.startswith("K8") or self.name == "partial-entry" else None
+
 
 _I, _W, _E, _F = Severity.INFO, Severity.WARNING, Severity.ERROR, Severity.FATAL
 _TRUNCATES = "Recovery after an unclean stop truncates the log here and deletes every later segment; a consumer stops."
@@ -209,6 +213,8 @@ _TABLE = (
          "Answers requests in their order; a client that is answered something else ends the connection."),
     Rule("K806", "body-left-over", _W, "{what}, version {api_version}: {bytes} bytes are left over behind it",
          "Nothing: it looks no further than the body goes. librdkafka's Metadata requests for all topics are so."),
+    Rule("K807", "unread-bodies", _I, "{frames} frames are not looked into: {why}",
+         "Nothing: a client knows what it has asked."),
 )  # fmt: skip
 
 RULES: Mapping[str, Rule] = {rule.name: rule for rule in _TABLE}
@@ -240,11 +246,15 @@ def ignore(finding: Finding) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A finding that has been weighed: with the file it is in and its severity under the policy."""
+    """A finding that has been weighed: with the file it is in and its severity under the policy.
+
+    ``framed`` is set of a file that is no log.
+    """
 
     file: str
     severity: Severity
     finding: Finding
+    framed: bool = False
 
     @property
     def rule(self) -> Rule:
@@ -253,6 +263,11 @@ class Verdict:
     @property
     def message(self) -> str:
         return self.rule.message.format_map(self.finding.facts)
+
+    @property
+    def broker(self) -> str | None:
+        """What a broker does about it; None where there is nothing to say."""
+        return self.rule.told(framed=self.framed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,30 @@ def test_what_begins_as_another_file_is_no_torn_log(tmp_path: Path) -> None:
         assert kseg("validate", path).exit_code == 1
 
 
+def test_of_what_is_no_log_no_recovery_is_told() -> None:
+    """No broker truncates a log at a tutorial's message; of a frame it is told who ends the connection."""
+    lies = FOLDER / "key-length" / "data"
+    for name in ("table", "github", "junit", "html"):
+        done = kseg("validate", "--as", "wide-crc", "--format", name, lies)
+        assert "invalid-size" in done.stdout
+        assert "Recovery" not in done.stdout, name
+    cut = make_findings.FINDINGS / "frame-cut" / "03.requests"
+    for name in ("table", "github", "junit", "html"):
+        assert "until the connection ends" in kseg("validate", "--as", "requests", "--format", name, cut).stdout, name
+
+
+def test_a_wrong_crc_loses_its_message() -> None:
+    """As it does in a segment, and as a summary's lost_bytes says."""
+    *_, summary = rows("validate", "--as", "wide-crc", FOLDER / "wrong-crc" / "data")
+    assert (summary["lost_bytes"], summary["batches"]) == (len(EXAMPLE), 2)
+
+
+def test_empty_files_have_none_of_their_own() -> None:
+    for framing, nothing in (("wide-crc", "no message"), ("requests", "no frame"), ("responses", "no frame")):
+        done = kseg("validate", "--as", framing, "/dev/null")
+        assert (done.exit_code, done.stdout.splitlines()[0]) == (0, f"/dev/null: sound (empty: {nothing})")
+
+
 def test_a_message_set_is_read_as_a_segment_is(tmp_path: Path) -> None:
     """The same rows; a last entry in part is told, and is no damage; the name says nothing about offsets."""
     path = tmp_path / f"{7:020}.log"

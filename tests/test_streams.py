@@ -117,6 +117,18 @@ def test_responses_alone_are_shown_as_they_are() -> None:
     assert (first["api_key"], first["api_name"], first["body_encoding"]) == (None, None, "base64")
 
 
+def test_bodies_that_were_not_decoded_are_not_called_sound(tmp_path: Path) -> None:
+    """Neither without the requests nor where an API isn't known; ignoring the rule makes no body read."""
+    for more in ((), ("--rule", "unread-bodies=ignore")):
+        *_, summary = rows("validate", "--as", "responses", *more, PRODUCED.with_suffix(".responses"))
+        assert (summary["verdict"], summary["unchecked"]) == ("undetermined", 1)
+    path = tmp_path / "a"
+    path.write_bytes(PRODUCED.read_bytes() + frame(header(999, 0), b"body"))
+    done = kseg("validate", "--as", "requests", path)
+    assert done.stdout.splitlines()[-1].startswith("undetermined: ")
+    assert "bodies of frames, were not checked" in done.stdout
+
+
 def test_the_library_has_the_rows_with_their_bytes() -> None:
     found = list(kseg_library.framed_rows(PRODUCED, "requests"))
     assert [row["value"] for row in found if row["kind"] == "record"][:2] == [b"this is the first message", b"no key"]

@@ -9,8 +9,10 @@ from kseg.files.storage import STDIN, Source
 from kseg.findings import Finding, Report
 from kseg.log.rows import Column, Row
 
-#: Of what is no record set, the findings that tell of bytes which no one can use; their facts count these.
-LOSING = frozenset({"truncated-tail", "invalid-size", "lost-bytes", "frame-size", "frame-cut"})
+#: Of what is no record set, the findings that tell of bytes which no one can use: all that they span.
+LOSING = frozenset({"truncated-tail", "invalid-size", "lost-bytes", "crc-mismatch", "frame-size", "frame-cut"})
+#: Those behind which a body is left that was not decoded, though it may be sound.
+UNDECODED = frozenset({"unknown-api", "unmatched-response", "unread-bodies"})
 # What a leader assigns: in a set that is sent to it, these say nothing.
 _ASSIGNED = frozenset({"non-monotonic-offset", "record-offset-mismatch", "wrapper-offset-mismatch", "offset-gap"})
 

@@ -78,17 +78,23 @@ def _requests(source: Source, report: Report, reading: Reading) -> Iterator[Part
 def _responses(source: Source, report: Report, reading: Reading) -> Iterator[Part]:
     asked = _Asked(reading.requests)
     names: dict[str, str] = {}
+    unread = 0
     with closing(asked):
         for position, data in _frames(source, report, RESPONSE_HEAD):
             (correlation_id,) = RESPONSE_HEAD.unpack_from(data)
             api = asked.find(correlation_id)
-            if api is None and reading.requests is not None:
+            if reading.requests is None:
+                unread += 1
+            elif api is None:
                 facts = {"correlation_id": correlation_id}
                 report(Finding("unmatched-response", position, position + _SIZE.size + len(data), facts=facts))
             message = read_response(data, api)
             if len(names) < _NAMES:
                 names.update(topic_names(message))
             yield from _parts(source.name, "response", {}, position, data, message, report, names)
+    if unread:
+        why = "only requests say what they answer; give these, too (--as requests --as responses)"
+        report(Finding("unread-bodies", facts={"frames": unread, "why": why}))
 
 
 def _parts(

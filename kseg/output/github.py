@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TextIO
 
-from kseg.output.report_words import legible, message_and_place, sum_up, unlisted
+from kseg.output.report_words import broker_line, legible, message_and_place, sum_up, unlisted
 from kseg.validation.validate import FileResult, Summary
 
 _COMMANDS = {"info": "notice", "warning": "warning", "error": "error"}
@@ -27,7 +27,7 @@ def write_github(results: Iterable[FileResult], total: Summary, out: TextIO) -> 
         for verdict in result.verdicts:
             rule = verdict.rule
             command = _COMMANDS[verdict.severity.label]
-            message = f"{message_and_place(verdict)}\nBroker: {rule.broker}"
+            message = message_and_place(verdict) + broker_line(verdict)
             out.write(_command(command, result.file, f"{rule.code} {rule.name}", message))
         for rule, count in unlisted(result):
             out.write(_command("notice", result.file, f"{rule.code} {rule.name}", f"{count:,} more, not listed"))

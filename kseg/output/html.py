@@ -95,7 +95,7 @@ $unread$map$findings$unlisted</section>
 
 _FINDING = Template("""<tr><td class="fixed $severity"><strong>$severity</strong></td>
 <td class="fixed">$code<br>$rule</td><td class="place">$place</td>
-<td>$message<p class="broker">Broker: $broker</p></td></tr>
+<td>$message$broker</td></tr>
 """)
 
 _MAP = Template("""<svg class="map" role="img" aria-label="$label" viewBox="0 0 $width $height"
@@ -114,12 +114,14 @@ def write_html(results: Iterable[FileResult], total: Summary, out: TextIO) -> No
     share one table at the end.
     """
     with _spool() as sections, _spool() as rows:
+        framed = False
         for number, result in enumerate(results, 1):
+            framed = framed or result.framing is not None
             if result.unread is None and not result.summary.rules and not result.verdicts:
                 rows.write(_clean_row(result))
             else:
                 sections.write(_ascii(_file(number, result)))
-        out.write(_ascii(_head(total)))
+        out.write(_ascii(_head(total, framed)))
         _put(out, "<h2>Files with findings</h2>\n", sections, "")
         _put(out, f"<h2>Files without findings</h2>\n{_CLEAN_TABLE}", rows, "</tbody></table></div>\n")
     out.write("</main>\n<footer>Made by kseg. Bytes are positions in the file, offsets are record numbers.</footer>\n")
@@ -155,13 +157,13 @@ def _text(value: object) -> str:
     return escape(legible(str(value)))
 
 
-def _head(total: Summary) -> str:
+def _head(total: Summary, framed: bool) -> str:
     return _HEAD.substitute(
         verdict=total.verdict,
         style=_STYLE,
         meaning=_VERDICTS[total.verdict],
         counts=_counts(total),
-        rules=_rules(total),
+        rules=_rules(total, framed),
     )
 
 
@@ -182,12 +184,12 @@ def _counts(total: Summary) -> str:
     return f'<dl class="counts">{items}</dl>'
 
 
-def _rules(total: Summary) -> str:
+def _rules(total: Summary, framed: bool) -> str:
     if not total.rules:
         return ""
     rows = "".join(
         f'<tr><td class="fixed">{rule.code}</td><td class="fixed">{rule.name}</td><td class="number">'
-        f"{total.rules[rule.name]:,}</td><td>{_text(rule.broker)}</td></tr>\n"
+        f"{total.rules[rule.name]:,}</td><td>{_text(rule.told(framed=framed) or '')}</td></tr>\n"
         for rule in RULES.values()
         if total.rules[rule.name]
     )
@@ -245,7 +247,7 @@ def _findings(verdicts: tuple[Verdict, ...]) -> str:
             rule=verdict.rule.name,
             place="<br>".join(map(_text, places(verdict.finding))),
             message=_text(verdict.message),
-            broker=_text(verdict.rule.broker),
+            broker=f'<p class="broker">Broker: {_text(verdict.broker)}</p>' if verdict.broker else "",
         )
         for verdict in verdicts
     )

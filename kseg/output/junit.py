@@ -12,7 +12,16 @@ from typing import TextIO
 from xml.etree import ElementTree
 
 from kseg.findings import Severity, Verdict
-from kseg.output.report_words import count_of, facts_of, legible, message_and_place, place, range_of, unlisted
+from kseg.output.report_words import (
+    broker_line,
+    count_of,
+    facts_of,
+    legible,
+    message_and_place,
+    place,
+    range_of,
+    unlisted,
+)
 from kseg.validation.validate import FileResult, Summary
 
 
@@ -62,7 +71,7 @@ def _failing_case(verdict: Verdict) -> ElementTree.Element:
     facts = "\n".join(
         f"{key}: {legible(str(value))}" for key, value in range_of(verdict.finding).items() if value is not None
     )
-    return _case(name, rule.name, "failure", rule.code, message, f"{message}\n{facts}\nBroker: {rule.broker}")
+    return _case(name, rule.name, "failure", rule.code, message, f"{message}\n{facts}{broker_line(verdict)}")
 
 
 def _case(name: str, classname: str, outcome: str, kind: str, message: str, text: str = "") -> ElementTree.Element:

@@ -38,13 +38,17 @@ def write_jsonl(results: Iterable[FileResult], total: Summary, out: TextIO) -> N
 _STYLES = {Severity.INFO: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "red", Severity.FATAL: "bold red"}
 
 
+# What an empty file has none of; of streams a frame.
+_NOTHING = {None: "no batch yet", "message-set": "no entry", "wide-crc": "no message"}
+
+
 def write_table(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
     """A table for each file with findings; a line for each sound segment, and one for all."""
     for result in results:
         if result.verdicts:
             _write_findings(result, out)
         elif result.summary.files and not result.unread:
-            empty = "" if result.summary.bytes else " (empty: no batch yet)"
+            empty = "" if result.summary.bytes else f" (empty: {_NOTHING.get(result.framing, 'no frame')})"
             out.write(f"{escape_controls(result.file)}: sound{empty}\n")
     out.write(summary_line(total) + "\n")
 
@@ -56,7 +60,9 @@ def _write_findings(result: FileResult, out: TextIO) -> None:
     told = {verdict.rule.name: verdict for verdict in result.verdicts if verdict.severity >= Severity.WARNING}
     for name, verdict in told.items():
         more = result.summary.rules[name] - sum(verdict.rule.name == name for verdict in result.verdicts)
-        print_note(out, f"  {name}{f' ({more} more)' if more else ''}, what a broker does: {verdict.rule.broker}")
+        broker = f", what a broker does: {verdict.broker}" if verdict.broker else ""
+        if more or broker:
+            print_note(out, f"  {name}{f' ({more} more)' if more else ''}{broker}")
 
 
 def _cells(verdict: Verdict) -> tuple[str, ...]:
@@ -75,7 +81,7 @@ def summary_line(total: Summary) -> str:
     beside = f" {total.side_files} beside them," if total.side_files else ""
     unread = f" {total.unread} unread," if total.unread else ""
     records = "records not counted" if total.shallow else f"{total.records} records"
-    crcs = "; CRCs were not checked" if total.unchecked else ""
+    crcs = "; CRCs, or bodies of frames, were not checked" if total.unchecked else ""
     return (
         f"{total.verdict}: {total.files} files,{beside}{unread} {total.batches} batches, {records}, "
         f"{total.bytes} bytes; {total.errors} errors, {total.warnings} warnings, {total.infos} notes; "

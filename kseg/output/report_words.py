@@ -93,6 +93,11 @@ def message_and_place(verdict: Verdict) -> str:
     return "; ".join((legible(verdict.message), *places(verdict.finding)))
 
 
+def broker_line(verdict: Verdict) -> str:
+    """What a broker does, in a line of its own behind others; nothing where there is nothing to say."""
+    return f"\nBroker: {verdict.broker}" if verdict.broker else ""
+
+
 def facts_of(summary: Summary) -> dict[str, Any]:
     return {**{name: getattr(summary, name) for name in COUNTS}, "verdict": summary.verdict}
 

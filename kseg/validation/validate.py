@@ -80,8 +80,8 @@ class Summary:
     """Counts over one file or many; ``rules`` are findings by rule.
 
     ``files`` are segments, as are ``batches``, ``records`` and ``bytes`` theirs; ``side_files`` stand beside them.
-    ``unread`` files could not be read, of ``unchecked`` ones the CRCs were not computed, and of ``shallow`` ones no
-    entry was opened, so that their records are not counted.
+    ``unread`` files could not be read, of ``unchecked`` ones the CRCs were not computed, or bodies of frames were not
+    decoded, and of ``shallow`` ones no entry was opened, so that their records are not counted.
     """
 
     files: int = 0
@@ -126,7 +126,8 @@ class FileResult:
     """What became of one file: its findings (the first few of each rule) and counts, or why it could not be read.
 
     ``beside`` are the results of a segment's indexes where these were judged with it, ``facts`` what concerns its
-    neighbours. ``vanished``: it is no more in the folder that it was found in, and counts for nothing.
+    neighbours. ``vanished``: it is no more in the folder that it was found in, and counts for nothing. ``framing`` is the
+    file's, None for a log's.
     """
 
     file: str
@@ -136,6 +137,7 @@ class FileResult:
     beside: tuple[FileResult, ...] = ()
     facts: SegmentFacts | None = None
     vanished: bool = False
+    framing: str | None = None
 
     @property
     def doubtful(self) -> bool:
@@ -146,12 +148,15 @@ class FileResult:
 class Tally:
     """A report that weighs findings of one file, counts them and keeps the first few of each rule."""
 
-    def __init__(self, file: str, policy: Policy, limit: int, *, side: bool = False) -> None:
+    def __init__(
+        self, file: str, policy: Policy, limit: int, *, side: bool = False, framing: str | None = None
+    ) -> None:
         self.summary = Summary(files=int(not side), side_files=int(side))
         self.verdicts: list[Verdict] = []
         self._file = file
         self._policy = policy
         self._limit = limit
+        self._framing = framing
 
     def __call__(self, finding: Finding) -> None:
         rule = RULES[finding.rule]
@@ -167,7 +172,7 @@ class Tally:
             summary.infos += 1
         summary.rules[rule.name] += 1
         if summary.rules[rule.name] <= self._limit:
-            self.verdicts.append(Verdict(self._file, severity, finding))
+            self.verdicts.append(Verdict(self._file, severity, finding, self._framing is not None))
 
     def absorb(self, later: FileResult) -> None:
         """Take in the result of the next part of the same file."""
@@ -190,7 +195,7 @@ class Tally:
     def result(self, unread: str | None = None) -> FileResult:
         """What has been gathered, in the order of the file."""
         verdicts = sorted(self.verdicts, key=lambda verdict: (verdict.finding.position or 0, verdict.rule.code))
-        return FileResult(self._file, tuple(verdicts), self.summary, unread)
+        return FileResult(self._file, tuple(verdicts), self.summary, unread, framing=self._framing)
 
 
 def validate_segment(
@@ -277,13 +282,15 @@ def _walk_side_file(source: Source, known: Recognised, tally: Tally, progress: P
 def _check_parts(source: Source, file: SegmentFile, settings: Settings, tally: Tally, progress: Progress) -> None:
     """Every check over a file that is no segment but has records in it, by its framing."""
     from kseg.frames.framings import framing
-    from kseg.frames.parts import LOSING, Reading, RecordSet
+    from kseg.frames.parts import LOSING, UNDECODED, Reading, RecordSet
 
     assert file.framing
-    summary, done = tally.summary, 0
+    summary, done, decoded = tally.summary, 0, True
 
     def report(finding: Finding) -> None:
-        summary.lost_bytes += finding.facts["bytes"] if finding.rule in LOSING else 0
+        nonlocal decoded
+        summary.lost_bytes += (finding.end or 0) - (finding.position or 0) if finding.rule in LOSING else 0
+        decoded = decoded and finding.rule not in UNDECODED
         tally(finding)
 
     for part in framing(file.framing).walk(source, report, Reading(settings.verify_crc, file.requests)):
@@ -295,7 +302,7 @@ def _check_parts(source: Source, file: SegmentFile, settings: Settings, tally: T
         progress(source.position - done)
         done = source.position
     progress(source.position - done)
-    summary.files, summary.bytes, summary.unchecked = 1, source.position, int(not settings.verify_crc)
+    summary.files, summary.bytes, summary.unchecked = 1, source.position, int(not (settings.verify_crc and decoded))
 
 
 def _check_record_set(part: RecordSet, own: Tally, settings: Settings, tally: Tally) -> None:
@@ -313,7 +320,7 @@ def _check_record_set(part: RecordSet, own: Tally, settings: Settings, tally: Ta
 def new_tally(file: SegmentFile, settings: Settings) -> Tally:
     """An empty tally under the policy for that file."""
     side = file.framing is None and _side_file(file.path) is not None
-    return Tally(file.path, policy_for(file, settings), settings.max_per_rule, side=side)
+    return Tally(file.path, policy_for(file, settings), settings.max_per_rule, side=side, framing=file.framing)
 
 
 def run_checks(
