@@ -91,6 +91,32 @@ def test_every_format_has_the_message(format_name: str, tmp_path: Path) -> None:
         assert "4252115574" in text
 
 
+def test_null_and_empty_differ_for_people_too(tmp_path: Path) -> None:
+    """As in the table and the text of a segment: - and a size of -1 are null; a column of nulls alone is there, too."""
+    path = tmp_path / "data"
+    path.write_bytes(framed.message(None, b"no key") + framed.message(b"", b"empty key") + framed.message(b"k", None))
+    text = kseg("dump", "--as", "wide-crc", "--format", "text", path).stdout.splitlines()
+    for line, said in zip(
+        text,
+        (
+            "keySize: -1 valueSize: 6 value: no key",
+            "keySize: 0 key:  valueSize: 9 value: empty key",
+            "keySize: 1 key: k valueSize: -1 size",
+        ),
+        strict=True,
+    ):
+        assert said in line
+    cells = [line.split() for line in kseg("dump", "--as", "wide-crc", "--format", "table", path).stdout.splitlines()]
+    assert [cell[:4] for cell in cells if cell and cell[0].isdigit()] == [
+        ["0", "-", "no", "key"], ["24", "empty", "key", "27"], ["51", "k", "-", "19"],
+    ]  # fmt: skip
+    path.write_bytes(framed.message(None, b"no key"))
+    assert "key" in kseg("dump", "--as", "wide-crc", "--format", "table", path).stdout.splitlines()[2].split()
+    # A request has no key at all.
+    shown = kseg("dump", "--as", "requests", "--format", "table", make_findings.STREAMS / make_findings.PRODUCED).stdout
+    assert all(line.rstrip().endswith("…") for line in shown.splitlines() if "Produce" in line)
+
+
 def test_a_file_that_fails_as_a_segment_is_recognised(tmp_path: Path) -> None:
     """By the CRC of a message near its beginning, under whatever name it goes and whatever else is wrong there."""
     path = tmp_path / make_findings.FIRST

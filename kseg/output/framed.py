@@ -17,6 +17,8 @@ Columns = Sequence[Column]
 
 # A decoded body, or a value, may be longer than any terminal is wide.
 _WIDEST = 48
+# Of these null and empty differ.
+_SIZED = ("key", "value")
 _NUMBERS = ("int", "int32", "ms")
 
 
@@ -40,11 +42,21 @@ def write_csv(dumped: Items, out: TextIO, view: View, columns: Columns) -> None:
 
 
 def write_text(dumped: Items, out: TextIO, view: View, columns: Columns) -> None:
-    """As kafka-dump-log writes an index: what there is, with its name, a row a line."""
-    for row in _rows(dumped, view):
-        told = (f" {name}: {_text(value)}" for name, value in row.items() if name != "kind" and value not in (None, []))
-        line = row["kind"] + "".join(told)
-        out.write((escape_controls(line) if view.terminal else line) + "\n")
+    """As kafka-dump-log writes an index: what there is, with its name, a row a line; a null has a size of -1."""
+    encode = ENCODERS[view.encoding]
+    for item in dumped:
+        if isinstance(item, Framed):
+            told = (f" {name}: {_text(value)}" for name, value in _told(item.row, encoded(item.row, encode)))
+            line = item.row["kind"] + "".join(told)
+            out.write((escape_controls(line) if view.terminal else line) + "\n")
+
+
+def _told(row: Row, shown: Row) -> Iterator[tuple[str, Any]]:
+    for name, value in shown.items():
+        if name in _SIZED:
+            yield f"{name}Size", -1 if row[name] is None else len(row[name])
+        if name != "kind" and value not in (None, []):
+            yield name, value
 
 
 def _text(value: Any) -> str:
@@ -58,7 +70,7 @@ def write_table(dumped: Items, out: TextIO, view: View, columns: Columns) -> Non
 
     shown_on = console(out)
     for page in pages(_rows(dumped, view)):
-        shown = [column for column in columns[2:] if any(row.get(column.name) not in (None, []) for row in page)]
+        shown = [column for column in columns[2:] if any(_has(row, column.name) for row in page)]
         kinds = {row["kind"] for row in page}
         if len(kinds) > 1:
             shown.insert(0, columns[0])
@@ -69,9 +81,13 @@ def write_table(dumped: Items, out: TextIO, view: View, columns: Columns) -> Non
                 column.name, justify="right" if number else "left", no_wrap=True, max_width=None if number else _WIDEST
             )
         for row in page:
-            values = (row.get(column.name) for column in shown)
-            table.add_row(*(Text("" if value is None else cell(value)) for value in values))
+            # What a kind of row doesn't have is no null of its own.
+            table.add_row(*(Text(cell(row[column.name]) if column.name in row else "") for column in shown))
         shown_on.print(Text(cell(page[0]["file"])), table)
+
+
+def _has(row: Row, name: str) -> bool:
+    return row.get(name) not in (None, []) or (name in _SIZED and name in row)
 
 
 def write_parquet(dumped: Items, out: TextIO, view: View, columns: Columns) -> None:
