@@ -38,7 +38,7 @@ HOUSE = {
     "replicas": "leader_epochs differences replica replica_diff",
     "stats": "counting totals levels",
     "transactions": "aborted history",
-    "internal": "state cluster effective",
+    "internal": "state names cluster effective",
     "dumping": "dump framed ranges growth following decoded_text dump_text line_writer record_lines hexdump",
     "output": (
         "rule_docs formats tables report_words junit sarif github html report gather arrow_rows dump parquet side framed "
@@ -64,6 +64,7 @@ ROOMS = {
         "cli.common",
         "cli.dump",
         "cli.framed",
+        "cli.effective",
         "cli.validate",
         "cli.audit",
         "cli.convert",

@@ -16,7 +16,7 @@ from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, Notes, fail, note, while_read
 from kseg.errors import KsegError, UsageError, VanishedError
 from kseg.findings import Finding
-from kseg.output.formats import DUMP_FORMATS, View, destination, writer
+from kseg.output.formats import DUMP_FORMATS, EFFECTIVE_FORMATS, View, destination, writer
 
 if TYPE_CHECKING:
     from kseg.dumping.dump import Filter
@@ -85,7 +85,7 @@ def _internal_topic(context: click.Context, parameter: click.Parameter, name: st
 @click.option("--no-decode", is_flag=True, help="Leave records as they are in folders of internal topics, too.")
 @click.option("--effective", is_flag=True,
               help="Of partition folders of internal topics what they come to: the latest state by key, and what takes "
-                   "the space.")  # fmt: skip
+                   f"the space. As {' or '.join(EFFECTIVE_FORMATS)}.")  # fmt: skip
 @click.option("--follow", is_flag=True, help="Go on with what is appended, and with new segments, until Ctrl-C.")
 @common.no_crc
 @common.max_rate
@@ -115,21 +115,17 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
         from kseg.cli.framed import show_framed
 
         return show_framed(paths, shallow, (output, format_name), options, keep, met)
+    if options["effective"]:
+        from kseg.cli.effective import show_effective
+
+        return show_effective(paths, (output, format_name), options["decode"], met, click.get_current_context())
     shallow = shallow is not False
-    decode_as = _decode_as(options, shallow and not options["effective"])
+    decode_as = _decode_as(options, shallow)
     if keep.key is not None and shallow:
         raise UsageError("--key looks into records: it needs --deep")
 
-    files = list(met.attempt(chain.from_iterable(map(find_segments, paths))))
+    files = list(chain.from_iterable(met.attempt(find_segments(path)) for path in paths))
     refuse_as_output(output, [*paths, *(file.path for file in files)])
-    if options["effective"]:
-        if keep != Filter() or any(options[name] for name in ("spark", "follow", "limit", "no_decode")):
-            raise UsageError(
-                "--effective is of whole partitions: it goes with neither filters nor --spark nor --follow"
-            )
-        from kseg.cli.effective import show_effective
-
-        return show_effective(files, (output, format_name), decode_as, met)
     beside = {file.path: known for file in files if (known := recognise(file.path))}
     if beside:
         refuse_for_side_files([file.path for file in files], format_name, filtered=keep != Filter())

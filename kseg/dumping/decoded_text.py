@@ -14,16 +14,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kseg.internal.names import DELETE_STATES, SEGMENT_STATES
 from kseg.protocol.internal_topics import CLUSTER_METADATA, REMOTE_LOG_METADATA, Decoded, Half
 from kseg.protocol.messages import jsonable, known
 
 _JSON_ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _WORD = re.compile("(?<!^)([A-Z])")
-
-#: RemoteLogSegmentState and RemotePartitionDeleteState.
-_SEGMENT_STATES = ("COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED", "DELETE_SEGMENT_STARTED", "DELETE_SEGMENT_FINISHED")
-_DELETE_STATES = ("DELETE_PARTITION_MARKED", "DELETE_PARTITION_STARTED", "DELETE_PARTITION_FINISHED")
 
 
 def decoded_parts(topic: str, decoded: Decoded, offset: int) -> tuple[str | None, str | None]:
@@ -139,7 +136,7 @@ def _flag(name: str) -> Callable[[_Data], object]:
     return lambda data: str(data.get(name, False)).lower()
 
 
-_STATE = _state(_SEGMENT_STATES, "remoteLogSegmentState")
+_STATE = _state(SEGMENT_STATES, "remoteLogSegmentState")
 #: The fields of each object, in the order in which Java's prints them.
 _TIERED: Mapping[str, Mapping[str, Callable[[_Data], object]]] = {
     "RemoteLogSegmentMetadata": {
@@ -162,7 +159,7 @@ _TIERED: Mapping[str, Mapping[str, Callable[[_Data], object]]] = {
     },
     "RemotePartitionDeleteMetadata": {
         "topicPartition": lambda data: _place(data["topicIdPartition"]),
-        "state": _state(_DELETE_STATES, "remotePartitionDeleteState"),
+        "state": _state(DELETE_STATES, "remotePartitionDeleteState"),
         "eventTimestampMs": _same("eventTimestampMs"),
         "brokerId": _same("brokerId"),
     },

@@ -22,10 +22,6 @@ from kseg.log.segment import SegmentReader
 from kseg.protocol.internal_topics import CLUSTER_METADATA, REMOTE_LOG_METADATA, Decoded, Half, decode
 from kseg.protocol.messages import jsonable
 
-#: ``TransactionState`` by its number, as ``__transaction_state`` has it.
-_STATUSES = (
-    "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence"
-)  # fmt: skip
 #: The fields of a key that say whose it is: a group, a transactional id.
 _OWNERS = ("group", "groupId", "transactionalId")
 _EVENTS = {CLUSTER_METADATA: CLUSTER, REMOTE_LOG_METADATA: REMOTE}
@@ -170,6 +166,11 @@ def _owner(key: Data) -> str | None:
     return next((str(key[name]) for name in _OWNERS if name in key), None)
 
 
+def topic_names(items: Iterable[Item]) -> dict[str, str]:
+    """The names of topics by their ids, as far as the items tell them."""
+    return {item.key["topicId"]: item.data["name"] for item in items if item.entity == "topic"}
+
+
 def effective(topic: str, paths: Sequence[str], report_of: Callable[[str], Report]) -> Effective:
     """The state that the segments of one partition make, in their order. Raises UnreadableError and NotASegmentError.
 
@@ -196,9 +197,3 @@ def _sources(paths: Iterable[str]) -> Iterator[tuple[str, int]]:
     for path in paths:
         if not is_snapshot(path):
             yield path, end
-
-
-def status(item: Item) -> str | None:
-    """How a transactional id's last transaction stands, ``Ongoing`` where one is open; None for other items."""
-    number = item.data.get("transactionStatus")
-    return _STATUSES[number] if isinstance(number, int) and 0 <= number < len(_STATUSES) else None

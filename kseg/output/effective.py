@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, TextIO
 
 from kseg.dumping.record_lines import to_json
 from kseg.escapes import escape_controls
-from kseg.internal.effective import Effective, status
-from kseg.internal.state import Item
+from kseg.internal.effective import Effective, topic_names
+from kseg.internal.names import names, status
+from kseg.internal.state import Data, Item
 from kseg.output.dump import cell
 from kseg.output.formats import console
 
@@ -32,13 +33,15 @@ def write_jsonl(partitions: Iterable[Partition], out: TextIO) -> None:
     """``kind="state"`` for each item, ``kind="space"`` for each entity and owner behind those of the partition."""
     for found in partitions:
         place = {"folder": found.folder, "topic": found.topic, "partition": found.partition}
-        for item in found.effective.items():
-            out.write(to_json({"kind": "state", **place, **_row(item)}) + "\n")
+        items = list(found.effective.items())
+        topics = topic_names(items)
+        for item in items:
+            out.write(to_json({"kind": "state", **place, **_row(item, topics)}) + "\n")
         for space in found.effective.spaces():
             out.write(to_json({"kind": "space", **place, **asdict(space)}) + "\n")
 
 
-def _row(item: Item) -> dict[str, Any]:
+def _row(item: Item, topics: Mapping[str, str]) -> dict[str, Any]:
     return {
         "entity": item.entity,
         "key": item.key,
@@ -47,38 +50,93 @@ def _row(item: Item) -> dict[str, Any]:
         "timestamp": item.at.timestamp,
         "pending": item.pending,
         "status": status(item),
+        "topic_name": topics.get(item.key.get("topicId", "")),
     }
 
 
 def write_table(partitions: Iterable[Partition], out: TextIO) -> None:
     """A table for each entity, and one of what takes the space."""
     for found in partitions:
-        out.write(escape_controls(found.folder) + "\n")
+        out.write(escape_controls(found.folder) + "\n\n")
         items = sorted(found.effective.items(), key=lambda item: (item.entity, item.pending))
-        for entity, group in groupby(items, key=lambda item: item.entity):
-            _write(entity, [_cells(item) for item in group], out)
         spaces = found.effective.spaces()
+        if not items:
+            out.write(f"holds nothing: {sum(space.records for space in spaces)} records, and all they put is gone\n\n")
+        topics = topic_names(items)
+        for entity, group in groupby(items, key=lambda item: item.entity):
+            _write(entity, [_cells(item, topics) for item in group], out)
         _write("space", [asdict(space) for space in spaces[:_LARGEST]], out)
         if len(spaces) > _LARGEST:
-            out.write(f"and {len(spaces) - _LARGEST} smaller\n")
+            out.write(f"and {len(spaces) - _LARGEST} smaller\n\n")
 
 
-def _cells(item: Item) -> dict[str, Any]:
-    more = {"status": status(item), "pending": "yes" if item.pending else None}
-    known = {name: value for name, value in more.items() if value is not None}
-    return {**item.key, **known, **item.data, "offset in log": item.at.offset}
+def _cells(item: Item, topics: Mapping[str, str]) -> dict[str, Any]:
+    key = _flat(item.key)
+    if item.entity == "partition":
+        key = {"topic": topics.get(item.key["topicId"]), **key}
+    # What no definition is known of is bytes on both sides.
+    key = {f"key.{name}" if name in item.data else name: value for name, value in key.items()}
+    pending = {"pending": True} if item.pending else {}
+    return {**key, **item.data, **names(item), **pending, "offset in log": item.at.offset}
+
+
+def _flat(key: Data) -> Data:
+    """A remote segment's key names its partition within."""
+    of_segment = key.get("remoteLogSegmentId", key)
+    place = of_segment.get("topicIdPartition")
+    if place is None:
+        return key
+    segment = {"segment": of_segment["id"]} if "id" in of_segment else {}
+    return {"topic": place["name"], "partition": place["partition"], **segment, "topicId": place["id"]}
 
 
 def _write(title: str, found: list[dict[str, Any]], out: TextIO) -> None:
+    """A table, its longest texts cut where they must be, or, where too little were left of them, a line a field."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    names = list(dict.fromkeys(name for row in found for name in row))
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=Text(title), title_justify="left")
-    for name in names:
-        numbers = all(isinstance(row.get(name, 0), int) for row in found)
-        table.add_column(Text(escape_controls(name)), justify="right" if numbers else "left", overflow="fold")
-    for row in found:
-        table.add_row(*(Text(cell(row.get(name))) for name in names))
-    console(out).print(table)
+    out.write(title + "\n")
+    shown_on = console(out)
+    columns = list(dict.fromkeys(name for row in found for name in row))
+    cells = {name: [cell(row.get(name)) for row in found] for name in columns}
+    numbers = {name for name in columns if all(isinstance(row.get(name), (int, type(None))) for row in found)}
+    widths = _widths(cells, numbers, shown_on.width + 1 - _BETWEEN * len(columns))
+    if widths is None:
+        out.writelines("".join(_fields(row)) + "\n" for row in found)
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        table.add_column(
+            Text(escape_controls(name)),
+            justify="right" if name in numbers else "left",
+            overflow="ellipsis",
+            no_wrap=True,
+            width=widths[name],
+        )
+    for line in zip(*cells.values(), strict=True):
+        table.add_row(*map(Text, line))
+    shown_on.print(table)
+
+
+def _widths(cells: Mapping[str, list[str]], whole: set[str], room: int) -> dict[str, int] | None:
+    """The widths of columns that fit together: headings and those that are to be ``whole`` stay so."""
+    from rich.cells import cell_len
+
+    wanted = {name: max(map(cell_len, column)) for name, column in cells.items()}
+    for cut in range(room, _LEAST - 1, -1):
+        widths = {
+            name: max(cell_len(name), width if name in whole else min(width, cut)) for name, width in wanted.items()
+        }
+        if sum(widths.values()) <= room:
+            return widths
+    return None
+
+
+#: What stands between two columns; of a text, what is left at least where it is cut.
+_BETWEEN, _LEAST = 3, 18
+
+
+def _fields(row: dict[str, Any]) -> Iterable[str]:
+    width = max(map(len, row))
+    return (f" {escape_controls(name):<{width}}  {cell(value)}\n" for name, value in row.items())

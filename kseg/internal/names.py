@@ -1,0 +1,52 @@
+"""What Kafka's enums call the numbers in records of internal topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kseg.internal.state import Item
+
+#: RemoteLogSegmentState and RemotePartitionDeleteState.
+SEGMENT_STATES = ("COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED", "DELETE_SEGMENT_STARTED", "DELETE_SEGMENT_FINISHED")
+DELETE_STATES = ("DELETE_PARTITION_MARKED", "DELETE_PARTITION_STARTED", "DELETE_PARTITION_FINISHED")
+_TRANSACTION_STATES = (
+    "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence"
+)  # fmt: skip
+_ACL_OPERATIONS = (
+    "UNKNOWN", "ANY", "ALL", "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "CLUSTER_ACTION",
+    "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "IDEMPOTENT_WRITE", "CREATE_TOKENS", "DESCRIBE_TOKENS", "TWO_PHASE_COMMIT",
+)  # fmt: skip
+_ACL_RESOURCES = ("UNKNOWN", "ANY", "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER")
+
+#: By entity and field; an ACL and a config number their resources each in its own way.
+_NAMES: Mapping[str, Mapping[str, Mapping[int, str]]] = {
+    "acl": {
+        "resourceType": dict(enumerate(_ACL_RESOURCES)),
+        "patternType": dict(enumerate(("UNKNOWN", "ANY", "MATCH", "LITERAL", "PREFIXED"))),
+        "operation": dict(enumerate(_ACL_OPERATIONS)),
+        "permissionType": dict(enumerate(("UNKNOWN", "ANY", "DENY", "ALLOW"))),
+    },
+    "config": {
+        "resourceType": {2: "TOPIC", 4: "BROKER", 8: "BROKER_LOGGER", 16: "CLIENT_METRICS", 32: "GROUP"},
+    },
+    "partition": {"leaderRecoveryState": {0: "RECOVERED", 1: "RECOVERING"}},
+    "scram credential": {"mechanism": {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}},
+    "remote segment": {"remoteLogSegmentState": dict(enumerate(SEGMENT_STATES))},
+    "remote partition": {"remotePartitionDeleteState": dict(enumerate(DELETE_STATES))},
+    "TransactionLog": {"transactionStatus": dict(enumerate(_TRANSACTION_STATES))},
+}
+#: Those of the fields that say how far something is.
+_STATUSES = ("transactionStatus", "remoteLogSegmentState", "remotePartitionDeleteState")
+
+
+def names(item: Item) -> dict[str, str]:
+    """The names of an item's numbers, by its fields; numbers that a newer Kafka gave out have none."""
+    fields = {**item.key, **item.data}
+    known = {name: numbers.get(fields.get(name, -1)) for name, numbers in _NAMES.get(item.entity, {}).items()}
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def status(item: Item) -> str | None:
+    """How far a transactional id's last transaction is, or a remote segment's copying or deletion; None for others."""
+    known = names(item)
+    return next((known[name] for name in _STATUSES if name in known), None)
