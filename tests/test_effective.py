@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
+import re
 import shutil
+from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,9 @@ from kseg.dumping.dump import Entry, dump_segment
 from kseg.findings import ignore
 from kseg.internal.effective import effective
 from kseg.internal.state import At, State
+from kseg.output.effective import Partition, write_table
 from tests.damage import entries, fix_crc, flip
+from tests.lab import maven
 from tests.lab.oracle import ANSWERS
 from tests.test_internal_topics import FOLDERS, SEGMENTS, placed
 
@@ -91,6 +96,102 @@ def test_open_transactions_are_told(tmp_path: Path) -> None:
     assert ongoing == {"plain-three", "plain-open"}
 
 
+def held_remotely(data: bytes, folder: Path) -> list[list[Any]]:
+    """Behind each batch, the remote segments as the oracle has them."""
+    found = []
+    for entry in entries(data):
+        (folder / FIRST).write_bytes(data[: entry.end])
+        segments = []
+        for row in rows(folder):
+            if row["kind"] == "state":
+                place, segment_id = row["key"]["remoteLogSegmentId"].values()
+                name = f"{place['id']}:{place['name']}-{place['partition']}"
+                segments.append([name, segment_id, row["status"], *(row["data"][field] for field in SEGMENT_FIELDS)])
+        found.append(sorted(segments))
+    return found
+
+
+SEGMENT_FIELDS = ("startOffset", "endOffset", "segmentSizeInBytes", "brokerId", "eventTimestampMs")
+
+
+@pytest.mark.interop
+@pytest.mark.skipif(maven.missing() is not None, reason=str(maven.missing()))
+def test_tiered_storage_comes_to_what_the_brokers_cache_holds(tmp_path: Path) -> None:
+    """Behind every batch, and of a log whose first is gone: of a segment that it never heard of a broker takes no news."""
+    from tests.lab.oracle import VERSION, run_java
+
+    folder = placed("__remote_log_metadata", tmp_path)
+    whole = (folder / FIRST).read_bytes()
+    logs = [whole, whole[entries(whole)[1].at :]]
+    files = [tmp_path / f"{number}.log" for number in range(len(logs))]
+    for file, data in zip(files, logs, strict=True):
+        file.write_bytes(data)
+    program = Path(__file__).parent / "lab" / "RemoteOracle.java"
+    told = run_java(VERSION, str(program), [str(file) for file in files])
+    wanted = [sorted(json.loads(line)) for line in told.splitlines()]
+    assert [held for data in logs for held in held_remotely(data, folder)] == wanted
+    assert any(wanted)
+
+
+def test_remote_segments_have_their_states_until_they_are_gone(tmp_path: Path) -> None:
+    """A table has partition, id and state of each; where all is deleted it says so."""
+    folder = placed("__remote_log_metadata", tmp_path)
+    data = (folder / FIRST).read_bytes()
+    states = [{segment[2] for segment in held} for held in held_remotely(data, folder)]
+    assert states[0] == {"COPY_SEGMENT_STARTED"}
+    assert states[5] == {"COPY_SEGMENT_FINISHED"}
+    assert states[-2:] == [{"DELETE_SEGMENT_STARTED"}, set()]
+    assert "of 12 records nothing holds" in dump(folder).stdout
+    (folder / FIRST).write_bytes(b"")
+    assert "of 0 records nothing holds" in dump(folder).stdout
+    (folder / FIRST).write_bytes(data[: entries(data)[5].end])
+    line = next(line for line in dump(folder).stdout.splitlines() if "863wBXVcRYa4pXQE1BFRBw" in line)
+    assert line.split()[:2] == ["tiered", "0"]
+    assert "COPY_SEGMENT_FINISHED" in line
+
+
+def test_names_stand_for_ids_and_numbers(tmp_path: Path) -> None:
+    """Of a partition its topic's name; of ACLs and configs what Kafka's enums say. JSON keeps the numbers."""
+    folder = placed("__cluster_metadata", tmp_path)
+    table = dump(folder).stdout
+    acl = next(line for line in table.splitlines() if "User:alice" in line).split()
+    assert acl[1:-1] == ["TOPIC", "plain", "PREFIXED", "User:alice", "*", "READ", "ALLOW"]
+    assert {"TOPIC", "BROKER", "GROUP"} <= {line.split()[0] for line in table.splitlines() if line.strip()}
+    found = [row for row in rows(folder) if row["kind"] == "state"]
+    topics = {row["key"]["topicId"]: row["data"]["name"] for row in found if row["entity"] == "topic"}
+    partitions = [row for row in found if row["entity"] == "partition"]
+    assert {row["topic_name"] for row in partitions} == set(topics.values())
+    assert all(row["topic_name"] == topics[row["key"]["topicId"]] for row in partitions)
+    assert next(row for row in found if row["entity"] == "acl")["data"]["operation"] == 3
+
+
+@pytest.mark.parametrize("width", [80, 100, 240])
+@pytest.mark.parametrize("topic", FOLDERS)
+def test_lines_on_a_terminal_stay_whole(
+    topic: str, width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No table is wider than the terminal, no heading is broken, and every item is there."""
+    folder = placed(topic, tmp_path)
+    found = effective(topic, [str(folder / FIRST)], lambda path: ignore)
+    out = Terminal()
+    monkeypatch.setenv("COLUMNS", str(width))
+    write_table([Partition(str(folder), topic, 0, found)], out)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
+    for heading, rule in pairwise(lines):
+        if set(rule.strip()) == {"─"}:
+            assert len(rule.rstrip()) <= width
+            assert "…" not in heading
+    ends = {line.split()[-1] for line in lines if line.strip()}
+    assert {str(item.at.offset) for item in found.items()} <= ends
+
+
+class Terminal(io.StringIO):
+    """Text, where a person looks on."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 def test_what_takes_the_space_is_told_by_owner(tmp_path: Path) -> None:
     """Every record is counted once, and what holds is no more than what is there."""
     folder = placed("__consumer_offsets", tmp_path)
@@ -126,14 +227,60 @@ def test_damage_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
     ("arguments", "line"),
     [
         (["--format", "csv"], "--effective takes --format table or jsonl"),
-        (["--key", "x", "--deep"], "--effective is of whole partitions"),
-        (["--follow"], "--effective is of whole partitions"),
+        (["--key", "x"], "--key doesn't go with it"),
+        (["--key", "x", "--deep"], "--key doesn't go with it"),
+        (["--limit", "0"], "--limit doesn't go with it"),
+        (["--no-decode"], "--no-decode doesn't go with it"),
+        (["--follow"], "--follow doesn't go with it"),
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments: list[str], line: str, tmp_path: Path) -> None:
+    """In one line, which names what is in the way."""
     done = dump(*arguments, placed("__transaction_state", tmp_path))
     assert done.exit_code == 2
     assert line in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_what_is_not_there_is_no_matter_of_topics(tmp_path: Path) -> None:
+    """A path that leads to nothing has one line, the true one; what else is named is shown all the same."""
+    missing, empty = tmp_path / "nosuch", tmp_path / "empty"
+    empty.mkdir()
+    for path, reason in ((missing, "No such file or directory"), (empty, "no segment in it")):
+        done = dump(path)
+        assert done.exit_code == 2
+        assert [reason in line for line in done.stderr.splitlines()] == [True]
+    done = dump(missing, empty, placed("__transaction_state", tmp_path))
+    assert done.exit_code == 2
+    assert "plain-three" in done.stdout
+    assert len(done.stderr.splitlines()) == 2
+
+
+def test_standard_input_goes_by_its_name(tmp_path: Path) -> None:
+    data = (placed("__transaction_state", tmp_path) / FIRST).read_bytes()
+    arguments = ["dump", "--effective", "--decode", "__transaction_state", "-"]
+    done = CliRunner().invoke(main, arguments, input=data)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[0] == "-"
+    done = CliRunner().invoke(main, [*arguments, "--format", "jsonl"], input=data)
+    assert {json.loads(line)["folder"] for line in done.stdout.splitlines()} == {"-"}
+
+
+def test_keys_of_unknown_types_are_told_apart(tmp_path: Path) -> None:
+    """What a newer Kafka wrote is bytes, those of the key beside those of the value."""
+    folder = placed("__consumer_offsets", tmp_path)
+    data = (folder / FIRST).read_bytes()
+    for group in (b"kseg-classic", b"kseg-consumer"):
+        of_group = len(group).to_bytes(2, "big") + group
+        data = data.replace(b"\0\1" + of_group, b"\x63\1" + of_group)
+    for place in entries(data):
+        data = fix_crc(data, place.at)
+    (folder / FIRST).write_bytes(data)
+    unknown = [row for row in rows(folder) if row["kind"] == "state" and row["entity"] == "type 25345"]
+    assert len({row["key"]["raw"] for row in unknown}) == len(unknown) == 2
+    table = dump(folder).stdout
+    assert "key.raw" in table
+    assert all(row["key"]["raw"] in table and row["data"]["raw"] in table for row in unknown)
 
 
 def test_topics_of_users_have_no_state(tmp_path: Path) -> None:

@@ -130,8 +130,8 @@ def _change_segment(state: State, data: Data, at: At) -> None:
     key, fields = _split(data, ("remoteLogSegmentId",))
     if fields["remoteLogSegmentState"] == _SEGMENT_GONE:
         state.remove("remote segment", key)
-    else:
-        state.merge("remote segment", key, {name: value for name, value in fields.items() if value is not None}, at)
+    elif state.get("remote segment", key):  # of one that it never heard of the broker takes no news
+        state.merge("remote segment", key, fields, at)
 
 
 def _change_remote_partition(state: State, data: Data, at: At) -> None:

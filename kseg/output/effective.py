@@ -61,11 +61,12 @@ def write_table(partitions: Iterable[Partition], out: TextIO) -> None:
         items = sorted(found.effective.items(), key=lambda item: (item.entity, item.pending))
         spaces = found.effective.spaces()
         if not items:
-            out.write(f"holds nothing: {sum(space.records for space in spaces)} records, and all they put is gone\n\n")
+            out.write(f"of {sum(space.records for space in spaces)} records nothing holds\n\n")
         topics = topic_names(items)
         for entity, group in groupby(items, key=lambda item: item.entity):
             _write(entity, [_cells(item, topics) for item in group], out)
-        _write("space", [asdict(space) for space in spaces[:_LARGEST]], out)
+        if spaces:
+            _write("space", [asdict(space) for space in spaces[:_LARGEST]], out)
         if len(spaces) > _LARGEST:
             out.write(f"and {len(spaces) - _LARGEST} smaller\n\n")
 
@@ -98,7 +99,8 @@ def _write(title: str, found: list[dict[str, Any]], out: TextIO) -> None:
 
     out.write(title + "\n")
     shown_on = console(out)
-    columns = list(dict.fromkeys(name for row in found for name in row))
+    *_, last = found[0]
+    columns = [*dict.fromkeys(name for row in found for name in row if name != last), last]
     cells = {name: [cell(row.get(name)) for row in found] for name in columns}
     numbers = {name for name in columns if all(isinstance(row.get(name), (int, type(None))) for row in found)}
     widths = _widths(cells, numbers, shown_on.width + 1 - _BETWEEN * len(columns))
