@@ -12,8 +12,8 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "kseg"
 
-#: Every module of the package, a floor a line; a new one goes below the last that it imports.
-#: Every module of the package: a room a line, from the ground up, and in each its modules in their order.
+#: Every module of the package: a room a line, from the ground up, and in each its modules in their order. A new one goes
+#: below the last that it imports.
 HOUSE = {
     "": "errors escapes engine findings",
     "protocol": "wire definitions messages internal_topics",
