@@ -852,6 +852,8 @@ def test_indexes_of_a_damaged_log_are_refused(tmp_path: Path) -> None:
 def test_what_is_there_is_kept_without_force(tmp_path: Path) -> None:
     target = tmp_path / FIRST
     assert "is a folder: DST is the segment to write" in run("--force", SOUND, tmp_path).stderr
+    assert "is a folder: DST is the segment to write" in run(SOUND, f"{tmp_path}/new/").stderr
+    assert list(tmp_path.iterdir()) == []
     stale = target.with_suffix(".txnindex")
     for taken in (target, *index_paths(target)):
         taken.write_bytes(b"mine")

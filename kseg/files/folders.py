@@ -62,9 +62,9 @@ def refuse_replacing(sources: Iterable[PartitionFolder], targets: Iterable[Path]
             raise UsageError(f"{target} lies in the source: inputs are never changed")
 
 
-def refuse_folder(target: Path, source: str) -> None:
-    """Raises UsageError for a folder where a segment is to be written."""
-    if target.is_dir():
+def refuse_folder(target: Path, source: str, given: str) -> None:
+    """Raises UsageError for a folder where a segment is to be written; ``given`` as one, ``DST/``, it need not exist."""
+    if target.is_dir() or given.endswith("/"):
         raise UsageError(f"{target} is a folder: DST is the segment to write, as {target / os.path.basename(source)}")
 
 

@@ -93,7 +93,7 @@ def convert_by(work: Work, source: str, target: str, plan: Plan) -> Result:
     refuse_overlap(source, goal)
     if not os.path.isdir(source):
         refuse_side_file(source)
-        refuse_folder(goal, source)
+        refuse_folder(goal, source, target)
         refuse_own_files(source, (goal, *index_paths(goal), txn_index_path(goal)))
         return _convert_alone(work, source, goal, plan)
     folder = PartitionFolder(Path(source))

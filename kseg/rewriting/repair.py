@@ -164,7 +164,7 @@ def repair(
     if not os.path.isdir(source):
         refuse_side_file(source)
         if target is not None:
-            refuse_folder(goal, source)
+            refuse_folder(goal, source, target)
             refuse_own_files(source, (goal, *index_paths(goal), txn_index_path(goal)))
         result.segments.append(repair_segment(source, goal, plan, tell, progress))
         result.left_out += [] if plan.dry_run else _beside(source)
