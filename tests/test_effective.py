@@ -283,6 +283,16 @@ def test_keys_of_unknown_types_are_told_apart(tmp_path: Path) -> None:
     assert all(row["key"]["raw"] in table and row["data"]["raw"] in table for row in unknown)
 
 
+def test_files_of_a_folder_count_in_whatever_order_they_are_named(tmp_path: Path) -> None:
+    """Another folder's between them must not push the first of them out."""
+    folder, other = placed("__cluster_metadata", tmp_path), placed("__transaction_state", tmp_path)
+    (snapshot,) = folder.glob("*.checkpoint")
+    together = dump("--format", "jsonl", snapshot, folder / FIRST, other / FIRST)
+    apart = dump("--format", "jsonl", snapshot, other / FIRST, folder / FIRST)
+    assert apart.exit_code == together.exit_code == 0
+    assert sorted(apart.stdout.splitlines()) == sorted(together.stdout.splitlines())
+
+
 def test_topics_of_users_have_no_state(tmp_path: Path) -> None:
     shutil.copytree(SEGMENTS / "4.3.0-v2-none", tmp_path / "logs" / "orders-0")
     done = dump(tmp_path / "logs")

@@ -96,16 +96,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
     A folder stands for the segments in it; an index, a snapshot or a checkpoint is shown where it is named itself.
     """
     from kseg.beside.side_files import recognise
-    from kseg.dumping.dump import (
-        Entry,
-        Filter,
-        Item,
-        Run,
-        SideEntry,
-        dump_segment,
-        dump_side_file,
-        limited,
-    )
+    from kseg.dumping.dump import Entry, Filter, Item, Run, SideEntry, dump_segment, dump_side_file, limited
     from kseg.files.storage import find_segments, refuse_as_output
     from kseg.log.internal import internal_topic
     from kseg.output.side import refuse_for_side_files, write_mixed

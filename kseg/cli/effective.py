@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from itertools import chain, groupby
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import click
@@ -40,7 +40,9 @@ def show_effective(
     refuse_as_output(output, [*paths, *(file.path for file in files)])
     if not files:
         return FAILED
-    folders = {folder: list(of_folder) for folder, of_folder in groupby(files, key=_folder)}
+    folders: dict[str, list[SegmentFile]] = {}
+    for file in files:  # a folder's may be named in any order, with others' between them
+        folders.setdefault(_folder(file), []).append(file)
     topics = {folder: internal_topic(found[0].path, decode_as or BY_FOLDER) for folder, found in folders.items()}
     if not any(topics.values()):
         raise UsageError("--effective is for folders of internal topics; others can be named by --decode TOPIC")
