@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parents[1] / "kseg"
 #: Every module of the package: a room a line, from the ground up, and in each its modules in their order. A new one goes
 #: below the last that it imports.
 HOUSE = {
-    "": "errors escapes engine findings",
+    "": "errors text engine findings",
     "protocol": "wire definitions messages internal_topics",
     "format": "wide_message log_format control_records checksums kernel neighbours splitting stretch encoder survey",
     "codecs": "libraries snappy_blocks lz4_frames zstd_frames compression",

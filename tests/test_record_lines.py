@@ -16,19 +16,11 @@ from hypothesis import strategies as st
 from kseg.dumping import dump_text
 from kseg.dumping.dump import Run, dump_segment
 from kseg.dumping.line_writer import ENCODINGS, STEERING_END, Layout, LineBuffer, write_lines
-from kseg.dumping.record_lines import (
-    encoded,
-    json_layout,
-    text_layout,
-    text_lines,
-    to_json,
-    write_json,
-    write_text,
-)
-from kseg.escapes import escape_controls
+from kseg.dumping.record_lines import json_layout, text_layout, text_lines, write_json, write_text
 from kseg.log import rows
 from kseg.log.records import Header, timestamp_type
 from kseg.rewriting.records_builder import PlainRecord, build_batch, build_wrapper
+from kseg.text import encoded, escape_controls, to_json
 
 # What JSON or a terminal needs escaped, what no decoder may take, and the borders of what one must.
 PIECES = [

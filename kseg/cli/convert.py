@@ -93,8 +93,8 @@ def _write_text(result: Result) -> None:
 
 
 def _write_lines(one: Conversion) -> None:
-    from kseg.escapes import escape_controls
     from kseg.rewriting.conversion import LOSSES
+    from kseg.text import escape_controls
 
     lines = [
         one.target,
@@ -116,7 +116,7 @@ def _counts(codecs: Counter[str]) -> str:
 
 
 def _write_jsonl(result: Result) -> None:
-    from kseg.dumping.record_lines import to_json
+    from kseg.text import to_json
 
     for conversion in result.segments:
         click.echo(to_json({"kind": "conversion", **conversion.as_row()}))

@@ -21,7 +21,7 @@ FOUND, FAILED = 1, 2
 
 def note(line: str) -> None:
     """Print one line, ``kseg:`` before it."""
-    from kseg.escapes import escape_controls
+    from kseg.text import escape_controls
 
     with heard():
         click.echo(f"kseg: {escape_controls(line)}", err=True)

@@ -107,7 +107,7 @@ class _Text:
         )
 
     def _line(self, text: str) -> None:
-        from kseg.escapes import escape_controls
+        from kseg.text import escape_controls
 
         self._out.write(escape_controls(text) + "\n")
 
@@ -168,7 +168,7 @@ class _JsonLines:
         self._object({"kind": "summary", "files": len(result.segments), **totals, "missing": len(result.missing)})
 
     def _object(self, row: dict[str, Any]) -> None:
-        from kseg.dumping.record_lines import to_json
+        from kseg.text import to_json
 
         self._out.write(to_json(row) + "\n")
 

@@ -11,24 +11,16 @@ import base64
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from json.encoder import JSONEncoder, encode_basestring
+from json.encoder import encode_basestring
 
 from kseg.dumping import dump_text, line_writer
 from kseg.dumping.dump import Run
 from kseg.dumping.line_writer import MARK, STEERING_END, Escapes, Layout, LineBuffer, write_lines
-from kseg.escapes import escape_json
 from kseg.format.kernel import increment_sequence
 from kseg.format.log_format import CODEC_MASK, CONTROL
 from kseg.log import rows
 from kseg.log.records import timestamp_type
-
-_encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-
-def to_json(row: object) -> str:
-    """One line of JSON."""
-    return escape_json(_encode(row))
-
+from kseg.text import encoded, escape_json, to_json
 
 #: Bytes as a JSON value; what needs saying of their encoding follows under the name given.
 JsonWriter = Callable[[memoryview, str], str]
@@ -49,11 +41,6 @@ JSON_WRITERS: Mapping[str, JsonWriter] = {
     "hex": lambda data, name: f'"{data.hex()}"',
     "base64": lambda data, name: f'"{base64.b64encode(data).decode()}"',
 }
-
-
-def encoded(text: str) -> bytes:
-    """Text as it is written everywhere: a file name that is no UTF-8 shows its bytes."""
-    return text.encode("utf-8", "backslashreplace")
 
 
 def write_json(run: Run, encoding: str, lines: LineBuffer) -> None:

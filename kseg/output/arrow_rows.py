@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from kseg.dumping.record_lines import to_json
 from kseg.errors import UsageError
 from kseg.files.storage import topic_partition
 from kseg.format.log_format import FIRST_MILLISECOND, LAST_MILLISECOND, TIMESTAMP_TYPES
@@ -20,6 +19,7 @@ from kseg.log.chunk import Chunk
 from kseg.log.internal import decoded_record
 from kseg.log.rows import Column
 from kseg.output import gather
+from kseg.text import to_json
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
-from kseg.dumping.record_lines import to_json
 from kseg.log import rows
 from kseg.output.dump import cell, csv_cell
 from kseg.output.formats import View, console
+from kseg.text import to_json
 
 Found = Iterable[Mapping[str, Any]]
 

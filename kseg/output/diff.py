@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TextIO
 
-from kseg.dumping.record_lines import to_json
-from kseg.escapes import escape_controls
 from kseg.log.rows import Row
 from kseg.output.formats import console
 from kseg.replicas.differences import COUNTED, KINDS, Comparison, Difference, Place
 from kseg.replicas.replica import Replica
 from kseg.replicas.replica_diff import truncations
+from kseg.text import escape_controls, to_json
 
 
 def difference_row(difference: Difference) -> Row:

@@ -10,10 +10,9 @@ from typing import Any, TextIO
 from kseg.dumping import dump_text, hexdump, record_lines
 from kseg.dumping.dump import Beginning, Entry, Run
 from kseg.dumping.line_writer import LineBuffer
-from kseg.dumping.record_lines import encoded, to_json
-from kseg.escapes import escape_controls
 from kseg.log import rows
 from kseg.output.formats import View, binary, console
+from kseg.text import encoded, escape_controls, to_json
 
 Rows = Iterable[Beginning | Entry | Run]
 

@@ -7,13 +7,12 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, TextIO
 
-from kseg.dumping.record_lines import to_json
-from kseg.escapes import escape_controls
 from kseg.internal.effective import Effective, topic_names
 from kseg.internal.names import names, status
 from kseg.internal.state import Data, Item
 from kseg.output.dump import cell
 from kseg.output.formats import console
+from kseg.text import escape_controls, to_json
 
 #: Of an entity's owners, how many a table names.
 _LARGEST = 10

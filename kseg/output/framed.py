@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 from kseg.dumping.dump import Framed, Item
-from kseg.dumping.record_lines import to_json
-from kseg.escapes import escape_controls
 from kseg.log.rows import ENCODERS, Column, Row, encoded
 from kseg.output.dump import cell, csv_cell, pages
 from kseg.output.formats import View, console
+from kseg.text import escape_controls, to_json
 
 Items = Iterable[Item]
 Columns = Sequence[Column]

@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, TextIO
 
-from kseg.dumping.record_lines import to_json
-from kseg.escapes import escape_controls
 from kseg.output.tables import print_table
 from kseg.restart.plan import FAILURES, NOTHING_LOST, LogDirPlan, Lost, PartitionPlan, Step
+from kseg.text import escape_controls, to_json
 
 Plans = Iterable[LogDirPlan | PartitionPlan]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TextIO
 
-from kseg.escapes import escape_controls
 from kseg.findings import Severity, Verdict
 from kseg.output.tables import print_note, print_table
+from kseg.text import escape_controls
 from kseg.validation.validate import COUNTS, FileResult, Summary
 
 
@@ -26,8 +26,8 @@ def summary_row(total: Summary) -> dict[str, Any]:
 
 
 def write_jsonl(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
-    from kseg.dumping.record_lines import to_json
     from kseg.log.rows import finding_row
+    from kseg.text import to_json
 
     for result in results:
         for verdict in result.verdicts:

@@ -13,13 +13,12 @@ from kseg.beside.side_files import COMMON, SideFile, recognise, side_row
 from kseg.dumping.dump import Beginning, Item, NoEntries, SideEntry
 from kseg.dumping.dump_text import header_lines
 from kseg.dumping.hexdump import hex_lines
-from kseg.dumping.record_lines import to_json
 from kseg.errors import UsageError
-from kseg.escapes import escape_controls
 from kseg.files.storage import Source, open_source
 from kseg.log.rows import Column, Row
 from kseg.output.dump import cell, csv_cell, pages
 from kseg.output.formats import DUMP_FORMATS, SIDE_FORMATS, View, console, writer
+from kseg.text import escape_controls, to_json
 
 Items = Iterable[Beginning | SideEntry | NoEntries]
 

@@ -8,12 +8,11 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, TextIO
 
-from kseg.dumping.record_lines import to_json
-from kseg.escapes import escape_controls
 from kseg.log.rows import Row
 from kseg.output.formats import console
 from kseg.stats.levels import Level
 from kseg.stats.totals import Pin, Range, Stats
+from kseg.text import escape_controls, to_json
 
 _TABLE_PAGE = 500
 _EPOCHS_SHOWN = 20

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TextIO
 
-from kseg.dumping.record_lines import to_json
-from kseg.escapes import escape_controls
+from kseg.text import escape_controls, to_json
 from kseg.transactions.history import STATES, PartitionState, Transaction
 
 Items = Iterable[Transaction | PartitionState]

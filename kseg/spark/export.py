@@ -111,7 +111,7 @@ def output_name(source: str, suffix: str) -> str:
 
 def finish(export: Export, entries: Iterable[manifest.Entry]) -> None:
     """List what there is, in the order of the sources: ``_kseg/manifest.jsonl``."""
-    from kseg.dumping.record_lines import to_json
+    from kseg.text import to_json
 
     with whole_file(Path(export.folder) / _KEPT / "manifest.jsonl") as out:
         for entry in entries:

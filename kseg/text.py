@@ -1,0 +1,30 @@
+"""Text for outputs: escaping of what could control a terminal, and JSON."""
+
+from __future__ import annotations
+
+import re
+from json.encoder import JSONEncoder
+
+# C0, DEL, C1, and the marks that change the direction of text.
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def escape_controls(text: str) -> str:
+    r"""Return text in which control characters are written as ``\xNN`` or ``\uNNNN``."""
+    return _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def escape_json(text: str) -> str:
+    """Return JSON that is safe on a terminal: JSON itself escapes C0, this function the rest."""
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def to_json(value: object) -> str:
+    """Return a value as one line of JSON."""
+    return escape_json(_encode(value))
+
+
+def encoded(text: str) -> bytes:
+    """Return text as the bytes of every output: the bytes of a file name that is not UTF-8 are shown escaped."""
+    return text.encode("utf-8", "backslashreplace")
