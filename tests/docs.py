@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from kseg.beside.side_files import SIDE_FILES
-from kseg.cli.main import main
+from kseg.cli.main import COMMANDS, main
 from kseg.frames.streams import FRAME_COLUMNS
 from kseg.log import rows
 from kseg.output import rule_docs
@@ -27,7 +27,9 @@ FIXTURES = ROOT / "fixtures"
 def commands() -> str:
     """The help of every command, as a terminal of 100 columns shows it."""
     blocks = []
-    for name, command in main.commands.items():
+    for name in COMMANDS:
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
         context = click.Context(command, info_name=f"kseg {name}", terminal_width=100, max_content_width=100)
         blocks.append(f"```\n$ kseg {name} --help\n{command.get_help(context)}\n```")
     return "\n\n".join(blocks)

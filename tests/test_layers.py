@@ -49,8 +49,8 @@ HOUSE = {
         "manifest export conversions audits arrow_columns writing"
     ),
     "cli": (
-        "__init__ settings progress common messages spark framed effective dump validate convert repair stats diff recovery "
-        "transactions audit main"
+        "startup settings progress common messages spark framed effective dump validate rules convert repair stats diff "
+        "recovery transactions audit main"
     ),
 }
 #: Above all rooms: the front doors.
@@ -60,6 +60,7 @@ ORDER = [f"{room}.{name}".lstrip(".") for room, names in HOUSE.items() for name 
 ROOMS = {
     "click": {
         "cli.main",
+        "cli.rules",
         "cli.messages",
         "cli.common",
         "cli.dump",

@@ -6,6 +6,7 @@ import click
 
 from kseg.cli import common
 from kseg.cli.messages import FOUND, note
+from kseg.files.storage import find_segments, refuse_as_output
 from kseg.output.formats import AUDIT_FORMATS, destination, writer
 
 # Functions of ``spark.audits`` by their names here, and which of their rows are findings, in SQL.
@@ -36,7 +37,6 @@ def audit(name: str, paths: tuple[str, ...], spark: str, format_name: str, outpu
     that diverge or are damaged, overlaps, duplicates, timestamps in the future.
     """
     from kseg.cli.spark import spark_session
-    from kseg.files.storage import find_segments, refuse_as_output
 
     files = [file.path for path in paths for file in find_segments(path)]
     refuse_as_output(output, [*paths, *files])

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from kseg.files import pace
 from kseg.frames.framings import FRAMINGS
 
 
@@ -30,8 +31,6 @@ spark = click.option(
 
 
 def _limit_pace(context: click.Context, parameter: click.Parameter, text: str | None) -> None:
-    from kseg.files import pace
-
     try:
         pace.limit(None if text is None else pace.parse_rate(text))
     except ValueError as error:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, Notes, fail, note, telling
-
-if TYPE_CHECKING:
-    from kseg.rewriting.conversion import Conversion
-    from kseg.rewriting.convert import Result
+from kseg.cli.progress import shown
+from kseg.files.storage import find_segments, total_size
+from kseg.format.log_format import DEFAULT_MAX_MESSAGE_BYTES
+from kseg.rewriting.conversion import LOSSES, Conversion
+from kseg.rewriting.conversion_plan import Plan
+from kseg.rewriting.convert import Result
+from kseg.rewriting.convert import convert as run
+from kseg.text import escape_controls, to_json
+from kseg.validation.parallel import cores
 
 #: Names that are shown of files that are not in a copy.
 LISTED = 20
@@ -42,12 +47,7 @@ def convert(
     already are copied byte for byte. DST appears whole, with its indexes, or not at all; it is read back and compared
     with SRC first.
     """
-    from kseg.cli.progress import shown
     from kseg.cli.spark import spark_pool
-    from kseg.files.storage import find_segments, total_size
-    from kseg.rewriting.conversion_plan import Plan
-    from kseg.rewriting.convert import convert as run
-    from kseg.validation.parallel import cores
 
     notes, plan = Notes(), Plan.of(direction, **options)
     files = list(find_segments(source))
@@ -71,8 +71,6 @@ def convert(
 
 
 def _note_size(conversion: Conversion) -> None:
-    from kseg.format.log_format import DEFAULT_MAX_MESSAGE_BYTES
-
     if conversion.largest_after > max(DEFAULT_MAX_MESSAGE_BYTES, conversion.largest_before):
         note(
             f"{conversion.target}: the largest entry has {conversion.largest_after} bytes now: "
@@ -81,8 +79,6 @@ def _note_size(conversion: Conversion) -> None:
 
 
 def _write_text(result: Result) -> None:
-    from kseg.rewriting.conversion import Conversion
-
     for one in result.segments:
         _write_lines(one)
     if len(result.segments) > 1:
@@ -93,9 +89,6 @@ def _write_text(result: Result) -> None:
 
 
 def _write_lines(one: Conversion) -> None:
-    from kseg.rewriting.conversion import LOSSES
-    from kseg.text import escape_controls
-
     lines = [
         one.target,
         f"  entries  {one.entries_before} -> {one.entries_after}, {one.copied} of them copied as they were",
@@ -116,8 +109,6 @@ def _counts(codecs: Counter[str]) -> str:
 
 
 def _write_jsonl(result: Result) -> None:
-    from kseg.text import to_json
-
     for conversion in result.segments:
         click.echo(to_json({"kind": "conversion", **conversion.as_row()}))
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from kseg.cli import common
 from kseg.cli.messages import FOUND, Notes
+from kseg.cli.progress import shown
+from kseg.errors import UsageError
+from kseg.files.storage import STDIN, local_size, refuse_as_output
 from kseg.output.formats import DIFF_FORMATS, destination, writer
-
-if TYPE_CHECKING:
-    from kseg.replicas.differences import Difference
+from kseg.replicas.differences import SAME_CONTENT, Difference
+from kseg.replicas.replica import Replica
+from kseg.replicas.replica_diff import compare
 
 _ALLOWED = ("starts-later", "ends-earlier", "missing")
 
@@ -35,13 +38,6 @@ def diff(a: str, b: str, deep: bool, format_name: str, output: str | None, limit
     the same content. Where replicas diverge it says the first offset, the leader epochs there, the last common offset,
     and where a follower would truncate. Exit codes: 0 the same content, 1 not the same, 2 it could not be done.
     """
-    from kseg.cli.progress import shown
-    from kseg.errors import UsageError
-    from kseg.files.storage import STDIN, local_size, refuse_as_output
-    from kseg.replicas.differences import SAME_CONTENT
-    from kseg.replicas.replica import Replica
-    from kseg.replicas.replica_diff import compare
-
     if a == b == STDIN:
         raise UsageError("standard input can be one of the replicas, not both")
     told: Counter[str] = Counter()

@@ -6,20 +6,24 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from kseg.beside.side_files import recognise
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, Notes, fail, note, while_read
+from kseg.dumping.dump import Entry, Filter, Item, Run, SideEntry, dump_segment, dump_side_file, limited
 from kseg.errors import KsegError, UsageError, VanishedError
+from kseg.files.storage import find_segments, local_size, open_source, refuse_as_output
 from kseg.findings import Finding
+from kseg.log.internal import BY_FOLDER, internal_topic
 from kseg.output.formats import DUMP_FORMATS, EFFECTIVE_FORMATS, View, destination, writer
-
-if TYPE_CHECKING:
-    from kseg.dumping.dump import Filter
+from kseg.output.side import refuse_for_side_files, write_mixed
+from kseg.protocol.internal_topics import TOPICS
 
 
 def _offsets(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int | None, int | None]:
@@ -43,8 +47,6 @@ def _time(context: click.Context, parameter: click.Parameter, text: str | None) 
         return None
     if re.fullmatch(r"-?[0-9]{1,19}", text) and abs(int(text)) < 1 << 63:
         return int(text)
-    from datetime import UTC, datetime
-
     try:
         moment = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
@@ -57,8 +59,6 @@ def _time(context: click.Context, parameter: click.Parameter, text: str | None) 
 def _internal_topic(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
     if name is None:
         return None
-    from kseg.protocol.internal_topics import TOPICS
-
     if name not in TOPICS:
         raise click.BadParameter(f"internal topics are {', '.join(TOPICS)}")
     return name
@@ -95,12 +95,6 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
 
     A folder stands for the segments in it; an index, a snapshot or a checkpoint is shown where it is named itself.
     """
-    from kseg.beside.side_files import recognise
-    from kseg.dumping.dump import Entry, Filter, Item, Run, SideEntry, dump_segment, dump_side_file, limited
-    from kseg.files.storage import find_segments, refuse_as_output
-    from kseg.log.internal import internal_topic
-    from kseg.output.side import refuse_for_side_files, write_mixed
-
     keep, met = _filter(options), _Met()
     if options["framings"]:
         from kseg.cli.framed import show_framed
@@ -175,8 +169,6 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
 
 
 def _filter(options: Mapping[str, Any]) -> Filter:
-    from kseg.dumping.dump import Filter
-
     first, end = options["offsets"]
     return Filter(
         first_offset=first,
@@ -191,8 +183,6 @@ def _filter(options: Mapping[str, Any]) -> Filter:
 
 def _decode_as(options: Mapping[str, Any], shallow: bool) -> str | None:
     """Of what topic records are, for ``internal_topic``. Raises UsageError where that can't be followed."""
-    from kseg.log.internal import BY_FOLDER
-
     if options["decode"] and (shallow or options["no_decode"]):
         raise UsageError("--decode looks into records: it needs --deep, and not --no-decode")
     named: str | None = options["decode"]
@@ -201,8 +191,6 @@ def _decode_as(options: Mapping[str, Any], shallow: bool) -> str | None:
 
 def _refuse_to_follow(paths: Iterable[str]) -> None:
     """Raises UsageError for what is no local file, UnreadableError for what can't be read at all."""
-    from kseg.files.storage import local_size, open_source
-
     for path in paths:
         if local_size(path) is None:
             open_source(path).close()  # which may say why

@@ -1,30 +1,50 @@
-"""The command line: the group of commands. Exit code 0 is nothing found, 1 is findings, 2 is that it could not be done."""
+"""The command line: the group of commands, each imported when it is called.
+
+Exit code 0: nothing found. 1: findings. 2: the command could not do its work.
+"""
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
+from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 import click
 
 import kseg
-from kseg.cli.audit import audit
-from kseg.cli.convert import convert
-from kseg.cli.diff import diff
-from kseg.cli.dump import dump
+from kseg.cli import startup
 from kseg.cli.messages import FAILED, fail, heard, silence
-from kseg.cli.recovery import recovery
-from kseg.cli.repair import repair
-from kseg.cli.stats import stats
-from kseg.cli.transactions import transactions
-from kseg.cli.validate import rules, validate
 from kseg.errors import KsegError
+
+#: Command -> "module:function", in the order of the help.
+COMMANDS: Mapping[str, str] = {
+    "dump": "kseg.cli.dump:dump",
+    "validate": "kseg.cli.validate:validate",
+    "rules": "kseg.cli.rules:rules",
+    "convert": "kseg.cli.convert:convert",
+    "repair": "kseg.cli.repair:repair",
+    "stats": "kseg.cli.stats:stats",
+    "diff": "kseg.cli.diff:diff",
+    "recovery": "kseg.cli.recovery:recovery",
+    "transactions": "kseg.cli.transactions:transactions",
+    "audit": "kseg.cli.audit:audit",
+}
 
 
 class Commands(click.Group):
-    """Click ends with 1 where contract says 2, and shows tracebacks; here 1 means findings, and only that."""
+    """The group of commands. Click exits with 1 on errors and shows tracebacks; here 1 means findings only."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, function = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(module), function)
+        return command
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -36,6 +56,7 @@ class Commands(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         kwargs["standalone_mode"] = False
+        startup.collect_rarely()
         if sys.stderr is None:
             # Closed: the next file to be opened must not become it.
             sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
@@ -62,7 +83,7 @@ class Commands(click.Group):
                 sys.stdout.flush()
         except OSError:
             silence(sys.stdout)  # what it could not take was told: the interpreter would end with 120
-        gc.freeze()  # or the interpreter looks through all that was imported, before it lets go of it
+        startup.skip_final_collection()
         sys.exit(code)
 
 
@@ -74,7 +95,3 @@ def main() -> None:
     A PATH is a segment (.log), a partition folder, a log dir, a URL, or - for standard input.
     Exit codes: 0 nothing found, 1 findings, 2 it could not be done.
     """
-
-
-for command in (dump, validate, rules, convert, repair, stats, diff, recovery, transactions, audit):
-    main.add_command(command)

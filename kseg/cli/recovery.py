@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 
 import click
 
@@ -14,11 +13,13 @@ from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, fail
 from kseg.cli.progress import shown
 from kseg.errors import KsegError, UsageError
+from kseg.files.processes import process_pool
+from kseg.files.storage import find_segments, is_url, refuse_as_output, size_of
 from kseg.output.formats import PLAN_FORMATS, destination, writer
-
-if TYPE_CHECKING:
-    from kseg.restart.dirs import Each
-    from kseg.restart.plan import LogDirPlan, PartitionPlan
+from kseg.output.recovery import Total
+from kseg.restart.dirs import Asked, Each, plan
+from kseg.restart.plan import LogDirPlan, PartitionPlan
+from kseg.validation.parallel import RANGE_SIZE, cores
 
 
 @click.command()
@@ -46,11 +47,6 @@ def recovery(
     as they stand; and the bytes, records and offsets lost by it. Nothing is changed. Exit codes: 0 nothing would be
     lost, 1 something would, or the broker would not start or take the log dir offline, 2 it could not be done.
     """
-    from kseg.files.storage import is_url, refuse_as_output
-    from kseg.output.recovery import Total
-    from kseg.restart.dirs import Asked, plan
-    from kseg.validation.parallel import cores
-
     for path in filter(is_url, paths):
         raise UsageError(f"{path}: a broker starts on local disks, and so does recovery: give a folder")
     refuse_as_output(output, paths)
@@ -80,8 +76,6 @@ def recovery(
 
 def _log_bytes(paths: Iterable[str]) -> Counter[str]:
     """The bytes of segments by their folders: what is to be read at most."""
-    from kseg.files.storage import find_segments, size_of
-
     sizes: Counter[str] = Counter()
     for path in paths:
         with suppress(KsegError):
@@ -93,9 +87,6 @@ def _log_bytes(paths: Iterable[str]) -> Counter[str]:
 @contextmanager
 def _partitions_by(jobs: int, sizes: Counter[str]) -> Iterator[Each]:
     """``map``, or that of a pool where there are partitions enough for processes to save more than they cost."""
-    from kseg.files.processes import process_pool
-    from kseg.validation.parallel import RANGE_SIZE
-
     if jobs == 1 or len(sizes) < 2 or sizes.total() < 2 * RANGE_SIZE:
         yield map
         return

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, TextIO
+from dataclasses import asdict
+from typing import Any, TextIO
 
 import click
 
 from kseg.cli.messages import FAILED, FOUND, fail, note, telling
-
-if TYPE_CHECKING:
-    from kseg.rewriting.losses import Lost, Salvaged
-    from kseg.rewriting.repair import Result
-    from kseg.rewriting.repair_segment import Plan
+from kseg.cli.progress import shown
+from kseg.files.storage import find_segments, refuse_as_output, total_size
+from kseg.findings import Policy
+from kseg.output.formats import destination
+from kseg.rewriting.losses import Lost, Partial, Salvaged
+from kseg.rewriting.repair import Result
+from kseg.rewriting.repair import repair as run
+from kseg.rewriting.repair_segment import Plan
+from kseg.text import escape_controls, to_json
 
 
 @click.command()
@@ -39,13 +44,6 @@ def repair(source: str, target: str | None, format_name: str, output: str | None
     finds no error in it. Wrong sizes and magic bytes that the CRC proves are mended. SRC is never changed; DST appears
     whole, or not at all. Exit codes: 0 nothing was lost, 1 something was, 2 it could not be done.
     """
-    from kseg.cli.progress import shown
-    from kseg.files.storage import find_segments, refuse_as_output, total_size
-    from kseg.findings import Policy
-    from kseg.output.formats import destination
-    from kseg.rewriting.repair import repair as run
-    from kseg.rewriting.repair_segment import Plan
-
     policy = Policy.parse(options.pop("rule"))
     plan = Plan(**options, policy=policy)
     refuse_as_output(output, [source] if target is None else [source, target])
@@ -107,14 +105,10 @@ class _Text:
         )
 
     def _line(self, text: str) -> None:
-        from kseg.text import escape_controls
-
         self._out.write(escape_controls(text) + "\n")
 
 
 def _offsets(what: Lost) -> str:
-    from kseg.rewriting.losses import Partial
-
     text = "-" if what.last_offset is None else f"{'?' if what.offset is None else what.offset}..{what.last_offset}"
     return f"{text}, kept {what.kept_offset}..{what.last_kept_offset}" if isinstance(what, Partial) else text
 
@@ -140,8 +134,6 @@ def _verdict(one: Salvaged, missing: int) -> str:
 
 def _total(result: Result) -> Salvaged:
     """The counts of all segments."""
-    from kseg.rewriting.losses import Salvaged
-
     counts = {name: sum(getattr(one, name) for one in result.segments) for name in _TOTALS}
     return Salvaged("", "", **counts)
 
@@ -153,13 +145,9 @@ class _JsonLines:
         self._out = out
 
     def tell(self, what: Lost) -> None:
-        from dataclasses import asdict
-
         self._object({"kind": what.kind, **asdict(what)})
 
     def finish(self, result: Result, plan: Plan) -> None:
-        from dataclasses import asdict
-
         for one in result.segments:
             row = {"kind": "segment", **asdict(one)}
             self._object({**row, "target": None} if plan.dry_run else row)
@@ -168,8 +156,6 @@ class _JsonLines:
         self._object({"kind": "summary", "files": len(result.segments), **totals, "missing": len(result.missing)})
 
     def _object(self, row: dict[str, Any]) -> None:
-        from kseg.text import to_json
-
         self._out.write(to_json(row) + "\n")
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, Notes, fail
+from kseg.cli.progress import shown
 from kseg.errors import KsegError
+from kseg.files.storage import SegmentFile, find_segments, refuse_as_output, total_size
 from kseg.output.formats import STATS_FORMATS, destination, writer
-
-if TYPE_CHECKING:
-    from kseg.files.storage import SegmentFile
-    from kseg.stats.levels import SegmentStats
+from kseg.stats.levels import SegmentStats, in_folder_order, levels, stats_of
+from kseg.validation.parallel import cores
+from kseg.validation.validate import Settings
 
 
 @click.command()
@@ -34,12 +35,6 @@ def stats(paths: tuple[str, ...], shallow: bool, format_name: str, output: str |
     Batches, records, bytes, versions, codecs, sizes, timestamps and the batch that retention waits for, keys,
     tombstones, producers, leader epochs, transactions. Damage is passed over, and noted on stderr.
     """
-    from kseg.cli.progress import shown
-    from kseg.files.storage import find_segments, refuse_as_output, total_size
-    from kseg.stats.levels import in_folder_order, levels, stats_of
-    from kseg.validation.parallel import cores
-    from kseg.validation.validate import Settings
-
     settings = Settings(deep=not shallow, verify_crc=not options["no_crc"])
     met = _Met()
     files: list[SegmentFile] = []

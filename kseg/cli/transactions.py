@@ -6,18 +6,16 @@ import os
 import time
 from collections.abc import Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import click
 
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, Notes, fail
 from kseg.errors import KsegError
+from kseg.files.storage import SegmentFile, find_segments, refuse_as_output
 from kseg.output.formats import TRANSACTION_FORMATS, destination, writer
-
-if TYPE_CHECKING:
-    from kseg.files.storage import SegmentFile
-    from kseg.transactions.history import PartitionState, Transaction
+from kseg.output.transactions import Total
+from kseg.transactions.history import PartitionState, Transaction, transactions_of
 
 _STATES = click.Choice(["hanging", "open", "aborted", "committed"])
 
@@ -39,10 +37,6 @@ def transactions(
     one comes with the command that aborts it. Exit codes: 0 none hangs, 1 one does, or damage was met, 2 it could not
     be done.
     """
-    from kseg.files.storage import find_segments, refuse_as_output
-    from kseg.output.transactions import Total
-    from kseg.transactions.history import transactions_of
-
     failed = False
     notes = Notes()
     total = Total()

@@ -11,14 +11,18 @@ import click
 
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, fail, note
+from kseg.cli.progress import shown
+from kseg.cli.settings import read_settings
 from kseg.errors import KsegError, UsageError
-from kseg.findings import Policy, known_rule, parse_severity
+from kseg.files.storage import SegmentFile, find_segments, is_folder, refuse_as_output, total_size
+from kseg.findings import Policy, parse_severity
+from kseg.frames.framings import framed_files
 from kseg.output.formats import REPORT_FORMATS, destination, writer
+from kseg.validation.parallel import cores, validate_files
+from kseg.validation.validate import FileResult, Progress, Settings, Summary, no_progress
 
 if TYPE_CHECKING:
-    from kseg.files.storage import SegmentFile
     from kseg.validation.sweep_state import SweepState
-    from kseg.validation.validate import Settings
 
 # Of files that are passed over, how many are named.
 _PASSED_OVER_SHOWN = 8
@@ -60,12 +64,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     A file that is named alone is judged by itself, those of a folder against each other, too.
     Findings are listed by byte and offset.
     """
-    from kseg.cli.progress import shown
     from kseg.cli.spark import spark_pool
-    from kseg.files.storage import refuse_as_output, total_size
-    from kseg.frames.framings import framed_files
-    from kseg.validation.parallel import cores, validate_files
-    from kseg.validation.validate import FileResult, Progress, Settings, Summary, no_progress
 
     options = _with_settings(context)
     settings = Settings(
@@ -143,8 +142,6 @@ def _sweep_state(
 
 def _files(paths: tuple[str, ...]) -> tuple[list[SegmentFile], bool]:
     """The files to check, and whether a path could not be read; what was passed over is told."""
-    from kseg.files.storage import find_segments, is_folder
-
     files: list[SegmentFile] = []
     passed_over: list[str] = []
     failed = False
@@ -166,8 +163,6 @@ def _files(paths: tuple[str, ...]) -> tuple[list[SegmentFile], bool]:
 
 def _with_settings(context: click.Context) -> dict[str, Any]:
     """The command's options, those not given on the command line taken from the settings file."""
-    from kseg.cli.settings import read_settings
-
     names = {"format" if name == "format_name" else name for name in context.params} - _OF_ONE_RUN
     found = read_settings(Path.cwd(), names)
     options = dict(context.params)
@@ -181,12 +176,3 @@ def _with_settings(context: click.Context) -> dict[str, Any]:
             except click.BadParameter as error:
                 raise UsageError(f"the settings file: {setting}: {error.message}") from error
     return options
-
-
-@click.command()
-@click.argument("name", required=False)
-def rules(name: str | None) -> None:
-    """List the rules, or explain one: NAME is a rule's name or code."""
-    from kseg.output.rule_docs import explain, table
-
-    click.echo(explain(known_rule(name)) if name else table())
