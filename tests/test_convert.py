@@ -30,7 +30,6 @@ from kseg.rewriting.records_builder import PlainRecord, build_batch, build_messa
 from kseg.rewriting.rewrite import DamagedError, index_paths, refuse_size
 from kseg.rewriting.transcode import WrongVersionError
 from kseg.validation.validate import Settings, validate_segment
-from tests.lab import maven
 from tests.test_fixtures import FOLDERS, expected
 from tests.test_records_builder import LEGACY_CODECS, NOW, plain, read, record_lists
 
@@ -636,12 +635,9 @@ def test_a_large_entry_is_pointed_out(tmp_path: Path) -> None:
     assert target.stat().st_size > 1024 * 1024 + LOG_OVERHEAD
 
 
-@pytest.mark.interop
+@pytest.mark.kafka
 def test_kafka_reads_converted_fixtures_the_same(tmp_path: Path) -> None:
     """Every fixture to v2, and the old ones to each other: Kafka's reader says of the copies what it said of them."""
-    reason = maven.missing()
-    if reason:
-        pytest.skip(reason)
     from tests.lab import oracle
 
     sources: dict[Path, Path] = {}
@@ -660,13 +656,10 @@ def test_kafka_reads_converted_fixtures_the_same(tmp_path: Path) -> None:
         ]
 
 
-@pytest.mark.interop
+@pytest.mark.kafka
 @pytest.mark.parametrize("version", [0, 1])
 def test_kafka_reads_what_was_converted_downwards(version: int, tmp_path: Path) -> None:
     """Every fixture, by way of v2: all that the old version can hold, and its own inner CRCs and offsets right."""
-    reason = maven.missing()
-    if reason:
-        pytest.skip(reason)
     from tests.lab import oracle
 
     sources: dict[Path, Path] = {}

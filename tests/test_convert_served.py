@@ -16,11 +16,10 @@ import pytest
 from kseg.rewriting.conversion_plan import Plan
 from kseg.rewriting.convert import convert
 from kseg.rewriting.records_builder import PlainRecord, build_message, build_wrapper
-from tests.lab import maven
 from tests.lab.oracle import Row
 from tests.test_fixtures import SEGMENTS, expected
 
-pytestmark = pytest.mark.interop
+pytestmark = pytest.mark.kafka
 NAME = "00000000000000000000.log"
 NOW = 1_700_000_000_000
 SETS = 60
@@ -113,9 +112,6 @@ def topics(work: Path) -> Iterator[Topic]:
 
 
 def test_a_broker_lives_with_it(tmp_path: Path) -> None:
-    reason = maven.missing()
-    if reason:
-        pytest.skip(reason)
     from tests.lab import scenes, serve
     from tests.lab.kraft import KraftBroker
     from tests.lab.modern_fixtures import COMPACT, create_topic

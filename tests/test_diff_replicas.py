@@ -16,23 +16,15 @@ import pytest
 from kseg.output.diff import JsonLinesWriter
 from kseg.replicas.replica import Replica
 from kseg.replicas.replica_diff import compare
-from tests.lab import maven
 
 if TYPE_CHECKING:
     from tests.lab.kraft import KraftBroker
 
-pytestmark = pytest.mark.interop
+pytestmark = pytest.mark.kafka
 VERSION = "4.3.0"
 TOPIC = "replicated"
 WAIT_SECONDS = 60.0
 SHARED, ONLY_OLD_LEADER, ONLY_NEW_LEADER = 300, 40, 25
-
-
-@pytest.fixture(autouse=True)
-def _real_kafka() -> None:
-    reason = maven.missing()
-    if reason:
-        pytest.skip(reason)
 
 
 def outcome(a: Path, b: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:

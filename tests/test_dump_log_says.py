@@ -6,12 +6,7 @@ import json
 
 import pytest
 
-from tests.lab import maven
-
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.skipif(maven.missing() is not None, reason=str(maven.missing())),
-]
+pytestmark = pytest.mark.kafka
 
 
 def test_its_answers_are_those_that_are_kept() -> None:

@@ -22,7 +22,6 @@ from kseg.internal.effective import effective
 from kseg.internal.state import At, State
 from kseg.output.effective import Partition, write_table
 from tests.damage import entries, fix_crc, flip
-from tests.lab import maven
 from tests.lab.oracle import ANSWERS
 from tests.test_internal_topics import FOLDERS, SEGMENTS, placed
 
@@ -114,8 +113,7 @@ def held_remotely(data: bytes, folder: Path) -> list[list[Any]]:
 SEGMENT_FIELDS = ("startOffset", "endOffset", "segmentSizeInBytes", "brokerId", "eventTimestampMs")
 
 
-@pytest.mark.interop
-@pytest.mark.skipif(maven.missing() is not None, reason=str(maven.missing()))
+@pytest.mark.kafka
 def test_tiered_storage_comes_to_what_the_brokers_cache_holds(tmp_path: Path) -> None:
     """Behind every batch, and of a log whose first is gone: of a segment that it never heard of a broker takes no news."""
     from tests.lab.oracle import VERSION, run_java

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.lab import maven
 from tests.test_following import following, offsets
 from tests.test_spark_streaming import ALL, reader, rows
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]  # the stream is Spark's, read without a session
 VERSION = "4.3.0"
 TOPIC = "orders"
 ROUNDS = 12
@@ -22,9 +21,6 @@ ROUNDS = 12
 
 def test_a_brokers_log_is_followed_while_it_writes(tmp_path: Path) -> None:
     """By a stream of committed reads, 200 offsets a trigger, and by ``dump --follow``; with the broker's own indexes."""
-    reason = maven.missing()
-    if reason:
-        pytest.skip(reason)
     from confluent_kafka import Consumer, Producer, TopicPartition
     from pyspark.sql.streaming.datasource import ReadMaxRows
 

@@ -24,7 +24,6 @@ from kseg.cli.main import main
 from kseg.dumping.decoded_text import decoded_parts, jackson
 from kseg.dumping.dump import Run, dump_segment
 from kseg.protocol.internal_topics import TOPICS, decode
-from tests.lab import maven
 
 SEGMENTS = Path(__file__).parents[1] / "fixtures" / "segments"
 #: The folder of each topic, and kafka-dump-log's option for it.
@@ -59,8 +58,7 @@ def rows(*arguments: object) -> list[dict[str, Any]]:
     return [json.loads(line) for line in dump("--format", "jsonl", *arguments).splitlines()]
 
 
-@pytest.mark.interop
-@pytest.mark.skipif(maven.missing() is not None, reason=str(maven.missing()))
+@pytest.mark.kafka
 def test_text_equals_what_kafkas_decoders_print(partition: Path) -> None:
     from tests.lab.oracle import dump_log_segments
 

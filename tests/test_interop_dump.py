@@ -13,13 +13,9 @@ from kseg.dumping.dump import dump_segment, dump_side_file
 from kseg.output import side as side_output
 from kseg.output.dump import write_text
 from kseg.output.formats import View
-from tests.lab import maven
 from tests.test_fixtures import FOLDERS
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.skipif(maven.missing() is not None, reason=str(maven.missing())),
-]
+pytestmark = pytest.mark.kafka
 
 # At a zero tail the tool dies with a stack trace, so that nothing can be compared.
 PREALLOCATED = ("preallocated", "log-dir")

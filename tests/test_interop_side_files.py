@@ -11,13 +11,9 @@ import pytest
 
 from kseg.beside.side_files import recognise
 from tests import damage
-from tests.lab import maven
 from tests.test_side_files import REAL, SMALL, walked
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.skipif(maven.missing() is not None, reason=str(maven.missing())),
-]
+pytestmark = pytest.mark.kafka
 
 #: What Kafka's reader tells of an entry; indexes are compared as kafka-dump-log prints them.
 TOLD: dict[str, Callable[[Any], list[Any]]] = {

@@ -14,12 +14,8 @@ from click.testing import CliRunner
 
 from kseg.cli.main import main
 from kseg.validation import parallel
-from tests.lab import maven
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.skipif(maven.missing() is not None, reason=str(maven.missing())),
-]
+pytestmark = pytest.mark.kafka
 
 SECONDS = 12.0
 # Sequences have holes where the cleaner was, and no file says that it was.

@@ -28,13 +28,6 @@ from kseg.protocol.messages import UNKNOWN_TAGS, decode, jsonable, known
 from kseg.protocol.wire import MalformedMessage
 from tests.lab import maven
 
-
-def interop(test: Any) -> Any:
-    """For tests that ask real Kafka."""
-    why = maven.missing()
-    return pytest.mark.skipif(why is not None, reason=str(why))(pytest.mark.interop(test))
-
-
 PACKAGES = {
     None: "org.apache.kafka.common.message",
     "__cluster_metadata": "org.apache.kafka.common.metadata",
@@ -102,7 +95,7 @@ def written(release: str, cases: Sequence[tuple[Definition, int, dict[str, Any]]
 
 
 @pytest.mark.parametrize("release", ["4.3.0", "3.9.1"])
-@interop
+@pytest.mark.kafka
 def test_every_message_is_read_as_kafka_wrote_it(release: str) -> None:
     cases = [(*one, filled(one[0].fields, one[1], nulls)) for one in messages(release) for nulls in (False, True)]
     assert len(cases) > 100
@@ -111,7 +104,7 @@ def test_every_message_is_read_as_kafka_wrote_it(release: str) -> None:
         assert json.dumps(jsonable(decode(one, version, data))) == json.dumps(wanted), (one.name, version)
 
 
-@interop
+@pytest.mark.kafka
 def test_the_tables_are_those_of_kafkas_jars() -> None:
     from tests.lab.make_definitions import tables
 

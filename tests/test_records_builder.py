@@ -19,7 +19,6 @@ from kseg.log import deep_iteration, rows
 from kseg.log.records import Header, Record, RecordBatch, record_batch
 from kseg.log.segment import SegmentReader
 from kseg.rewriting.records_builder import PlainRecord, build_batch, build_message, build_wrapper
-from tests.lab import maven
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 LEGACY_CODECS = CODECS[1:4]
@@ -195,7 +194,7 @@ def _row(record: Record, name: str) -> dict[str, Any]:
     return {key: value for key, value in row.items() if not key.endswith("_encoding")}
 
 
-@pytest.mark.interop
+@pytest.mark.kafka
 @settings(max_examples=3, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(
     st.lists(
@@ -210,9 +209,6 @@ def _row(record: Record, name: str) -> dict[str, Any]:
 )
 def test_kafka_reads_the_same(tmp_path_factory: pytest.TempPathFactory, cases: list[Any]) -> None:
     """One JVM for many entries, each in a file of its own: three versions, every codec, both timestamp types."""
-    reason = maven.missing()
-    if reason:
-        pytest.skip(reason)
     from tests.lab import oracle
 
     folder = tmp_path_factory.mktemp("built")

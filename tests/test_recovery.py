@@ -16,7 +16,6 @@ from kseg.restart.plan import ACTIONS, FAILURES, PartitionPlan
 from kseg.restart.recovery import Start, plan_partition
 from kseg.validation import parallel
 from tests import damage
-from tests.lab import maven
 from tests.lab.recovery_scenes import INDEX_INTERVAL, OFFLINE, REFUSED, SCENES, SOUND, TRANSACTIONS, Scene, log
 from tests.test_fixtures import SEGMENTS
 
@@ -274,16 +273,9 @@ def test_no_byte_is_trusted(clean: bool, tmp_path: Path) -> None:
         file.write_bytes(data)
 
 
-def _real_kafka() -> None:
-    reason = maven.missing()
-    if reason:
-        pytest.skip(reason)
-
-
-@pytest.mark.interop
+@pytest.mark.kafka
 def test_a_broker_does_what_the_plan_says() -> None:
     """Sixty damaged partitions under a real broker, planned before its start and looked at behind it."""
-    _real_kafka()
     from dataclasses import asdict
 
     from tests.lab.recovery_broker import observe
@@ -301,9 +293,8 @@ def test_a_broker_does_what_the_plan_says() -> None:
         assert now == OUTCOMES[outcome.scene, outcome.clean]
 
 
-@pytest.mark.interop
+@pytest.mark.kafka
 def test_a_broker_dies_where_the_plan_says() -> None:
-    _real_kafka()
     from tests.lab.recovery_broker import refused
 
     failing: list[str] = []
@@ -315,9 +306,8 @@ def test_a_broker_dies_where_the_plan_says() -> None:
     assert refused(REFUSED, see) == failing == [scene.name for scene in REFUSED]
 
 
-@pytest.mark.interop
+@pytest.mark.kafka
 def test_a_broker_leaves_the_log_dirs_that_the_plan_says() -> None:
-    _real_kafka()
     from tests.lab.recovery_broker import offline
 
     failing: list[str] = []

@@ -36,7 +36,6 @@ from kseg.rewriting.rewrite import DamagedError, index_paths
 from kseg.validation.validate import Settings, validate_segment
 from tests import damage
 from tests.damage import entries, get, put
-from tests.lab import maven
 from tests.make_findings import CASES
 from tests.test_fixtures import FOLDERS, SEGMENTS, dumped, expected
 from tests.test_records_builder import NOW
@@ -965,12 +964,9 @@ def test_a_window_is_no_seam(tmp_path: Path) -> None:
     assert len(list(read_offset_index(index, 0))) == 194
 
 
-@pytest.mark.interop
+@pytest.mark.kafka
 def test_kafka_reads_what_was_repaired(tmp_path: Path) -> None:
     """Kafka's reader takes every repaired fixture to its end, and finds the records that were not damaged."""
-    reason = maven.missing()
-    if reason:
-        pytest.skip(reason)
     from tests.lab import oracle
 
     targets = {}
@@ -988,12 +984,9 @@ def test_kafka_reads_what_was_repaired(tmp_path: Path) -> None:
         assert sum(row["kind"] == "record" for row in rows) == segment.records
 
 
-@pytest.mark.interop
+@pytest.mark.kafka
 def test_kafka_reads_the_records_that_were_not_damaged(tmp_path: Path) -> None:
     """After every verb, on every version and codec: the repaired file's records are the sound one's, but for the lost."""
-    reason = maven.missing()
-    if reason:
-        pytest.skip(reason)
     from tests.lab import oracle
 
     wanted: dict[Path, list[dict[str, Any]]] = {}
@@ -1026,12 +1019,9 @@ def _last_offset(data: bytes, place: damage.Place) -> int:
     return get(data, place.at, "base_offset") + delta
 
 
-@pytest.mark.interop
+@pytest.mark.kafka
 def test_a_broker_trusts_what_was_repaired(tmp_path: Path) -> None:
     """After a clean stop it takes log and indexes as they are, and serves every record that was kept."""
-    reason = maven.missing()
-    if reason:
-        pytest.skip(reason)
     from tests.lab.serve import serve_and_consume
 
     source, target, kept = tmp_path / "in-0", tmp_path / "out-0", tmp_path / "kept"
@@ -1053,15 +1043,12 @@ def test_a_broker_trusts_what_was_repaired(tmp_path: Path) -> None:
         assert (kept / FIRST).with_suffix(suffix).read_bytes() == mine
 
 
-@pytest.mark.interop
+@pytest.mark.kafka
 def test_a_broker_alone_would_lose_far_more(tmp_path: Path) -> None:
     """Recovery truncates at the first bad batch and deletes all later segments; of a repaired copy it deletes nothing.
 
     Both copies of one damaged partition stand in one broker that has crashed.
     """
-    reason = maven.missing()
-    if reason:
-        pytest.skip(reason)
     from tests.lab.serve import serve_several
 
     sound, damaged, repaired = tmp_path / "sound-0", tmp_path / "damaged-0", tmp_path / "repaired-0"

@@ -105,7 +105,7 @@ def test_an_address_or_credentials_that_are_wrong_are_said(bucket: str, monkeypa
     assert (done.returncode, done.stderr) == (2, f"kseg: {BUCKET}/orders-3: Unable to locate credentials\n")
 
 
-@pytest.mark.interop
+@pytest.mark.spark
 def test_spark_reads_a_bucket(bucket: str) -> None:
     """Each segment is a task's, topic and partition come from the key."""
     pytest.importorskip("pyspark", reason="pyspark is not installed")

@@ -32,7 +32,7 @@ from kseg.errors import UsageError  # noqa: E402
 from kseg.spark import SETTINGS, register  # noqa: E402
 from kseg.spark.launch import check_java  # noqa: E402
 
-pytestmark = pytest.mark.interop
+pytestmark = pytest.mark.spark
 DAMAGED = SEGMENTS.parent / "findings"
 ROOT = SEGMENTS.parents[1]
 

@@ -18,7 +18,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from tests.test_spark import spark  # noqa: F401
 
-pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
 def audit(name: str, *paths: object, code: int = 0) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed")
 from kseg.errors import UsageError  # noqa: E402
 from kseg.spark.launch import check_java  # noqa: E402
 
-pytestmark = pytest.mark.interop
+pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[1]
 BATCHES = 4000
 

@@ -25,7 +25,7 @@ from kseg.errors import KsegError
 from kseg.spark.pool import SparkPool
 from tests.test_spark import spark  # noqa: F401
 
-pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 FINDINGS = ROOT / "fixtures" / "findings"
 
 

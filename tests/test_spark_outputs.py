@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from kseg.spark.conversions import convert_through
 from tests.test_spark import spark  # noqa: F401
 
-pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
 @pytest.fixture

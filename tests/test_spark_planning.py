@@ -37,6 +37,7 @@ from kseg.spark.options import Limits, narrowed, parse
 from kseg.spark.planning import FILE_COST, Piece, Segment, plan, split_size
 from kseg.spark.source import KsegDataSource, KsegReader
 
+pytestmark = pytest.mark.spark
 BATCHES = 400
 TRANSACTIONAL = [folder for folder in sorted(SEGMENTS.iterdir()) if "transactions" in folder.name]
 

@@ -26,6 +26,7 @@ from kseg.spark import launch
 from kseg.spark.options import parse
 from kseg.spark.streaming import KsegStreamReader
 
+pytestmark = pytest.mark.spark
 ALL = ReadAllAvailable()
 
 
@@ -256,7 +257,6 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.mark.interop
 def test_a_restarted_query_writes_each_record_once(spark: SparkSession, tmp_path: Path) -> None:
     """Stopped in mid-stream while a writer writes, and started again from its checkpoint: rows = source rows."""
     writer = Writer(tmp_path / "logs" / "orders-3", segment_batches=20)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from kseg.errors import KsegError, UsageError
-from tests.lab import maven
 from tests.test_cli import MIXED, SEGMENTS
 from tests.test_fixtures import expected
 from tests.test_spark_fleet import run
@@ -22,7 +21,7 @@ from pyspark.sql.functions import lit
 from kseg.spark.writing import write_segments
 from tests.test_spark import spark  # noqa: F401
 
-pytestmark = pytest.mark.interop
+pytestmark = pytest.mark.spark
 
 
 def dumped(path: Path) -> list[tuple[Any, ...]]:
@@ -46,10 +45,9 @@ def test_what_is_read_is_written(spark: SparkSession, tmp_path: Path) -> None:  
     assert checked.exit_code == 0, checked.stdout
 
 
+@pytest.mark.kafka
 def test_kafka_reads_what_was_written(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
     """Its own reader says of the records what it said of those they were made of."""
-    if reason := maven.missing():
-        pytest.skip(reason)
     from tests.lab import oracle
 
     source = SEGMENTS / "4.3.0-v2-none-headers"

@@ -19,7 +19,6 @@ from kseg.errors import UsageError
 from kseg.files.storage import SegmentFile
 from kseg.frames import apis, streams
 from kseg.validation.validate import Settings, validate_segment
-from tests.lab import maven
 
 STREAMS = Path(__file__).parents[1] / "fixtures" / "streams"
 FOLDERS = sorted(path.parent for path in STREAMS.glob("*/expect.jsonl"))
@@ -299,8 +298,7 @@ def test_any_bytes_end_in_findings(tmp_path_factory: pytest.TempPathFactory, dat
     assert kseg("dump", "--as", "requests", "--as", "responses", *files).exit_code in (0, 1)
 
 
-@pytest.mark.interop
-@pytest.mark.skipif(maven.missing() is not None, reason=str(maven.missing()))
+@pytest.mark.kafka
 def test_kafkas_classes_say_so_today() -> None:
     """The expectations are theirs, and not edited."""
     from tests.lab.streams import judge_of, said

@@ -107,8 +107,7 @@ def messages_of(bootstrap: str, topic: str) -> list[str]:
     return [line.split("\t")[0] for line in done.stdout.splitlines()]
 
 
-@pytest.mark.interop
-@pytest.mark.skipif(maven.missing() is not None, reason=str(maven.missing()))
+@pytest.mark.kafka
 def test_a_consumer_does_not_get_past_zeros_in_a_sealed_segment() -> None:
     """Why it is an error: the broker serves them. (librdkafka 2.x even aborts its process on them.)"""
     from tests.lab.kraft import KraftBroker

@@ -15,7 +15,6 @@ import pytest
 from kseg.beside.producer_snapshot import read_snapshot
 from kseg.beside.txn_index import read_txn_index
 from tests import damage
-from tests.lab import maven
 
 SEGMENTS = Path(__file__).parents[1] / "fixtures" / "segments"
 TRANSACTIONS = SEGMENTS / "4.3.0-v2-none-transactions"
@@ -100,8 +99,7 @@ def test_damage_is_passed_over_and_told(tmp_path: Path) -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.interop
-@pytest.mark.skipif(maven.missing() is not None, reason=str(maven.missing()))
+@pytest.mark.kafka
 def test_kafka_finds_the_same_ones_hanging_and_aborts_them_by_our_line(tmp_path: Path) -> None:
     """A broker with a transaction that its coordinator knows nothing of: the same producers, and a remedy that works."""
     from tests.lab.kraft import KraftBroker
