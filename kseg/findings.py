@@ -50,7 +50,13 @@ class Rule:
 
 _I, _W, _E, _F = Severity.INFO, Severity.WARNING, Severity.ERROR, Severity.FATAL
 _TRUNCATES = "Recovery after an unclean stop truncates the log here and deletes every later segment; a consumer stops."
-_CONSUMER = "The broker does not open batches: it serves this one, and the consumer fails on it."
+_CONSUMER = "The broker does not open v2 batches: it serves this one, and the consumer fails on it."
+# FileRecords.searchForOffsetFromPosition and UnifiedLog.rebuildProducerState ask a batch for its base offset, which of a
+# compressed v0 or v1 message only its content tells.
+_OPENED = (
+    "The broker serves a v2 batch as it is, and the consumer fails on it. Compressed v0 and v1 messages it opens to look up "
+    "offsets, also when it starts: one that it can't read ends the process."
+)
 _SILENT = "Nothing: the broker takes it as it is."
 _SNAPSHOT = "Deletes it, and goes by an older snapshot and the log behind that, or by the whole log."
 _OFFLINE = "Takes the log dir offline, and stops where it was the last."
@@ -111,7 +117,7 @@ _TABLE = (
     Rule("K218", "magic-downgrade", _I, "a v{magic} entry after v{previous}",
          "Clears the leader epoch cache; Kafka 4 reads such entries but never writes them."),
     # K3: records
-    Rule("K301", "malformed-record", _E, "record {index}: {why}", _CONSUMER),
+    Rule("K301", "malformed-record", _E, "record {index}: {why}", _OPENED),
     Rule("K302", "null-key", _E, "record {index} at offset {offset} has no key",
          "The cleaner drops keyless records of a compacted topic; on produce they are refused."),
     Rule("K303", "record-offset-mismatch", _E, "record {index}: offset {offset} {why}", _CONSUMER),
@@ -121,9 +127,10 @@ _TABLE = (
     Rule("K305", "wrapper-offset-mismatch", _E, "the wrapper's offset {offset} {why}",
          "A v1 wrapper offset below its last inner offset fails the consumer; otherwise offsets are silently shifted."),
     Rule("K306", "nested-compression", _E, "inner message {index} is itself compressed with {codec}",
-         "The consumer fails on it (KAFKA-1718)."),
+         "A leader rejects it on produce. A stored one ends a broker that looks up offsets in it, also when it starts; the "
+         "consumer fails on it."),
     Rule("K307", "mixed-wrapper-codecs", _E, "inner message {index} names {codec}, its wrapper {wrapper}",
-         "The consumer fails on it."),
+         "As for nested-compression: whatever its codec, an inner message may have none."),
     Rule("K308", "truncated-wrapper", _E, "the last inner message is cut short: {bytes} bytes are left over",
          "Drops the torn message without a word."),
     Rule("K309", "malformed-control-record", _E, "control record {index}: {why}",
@@ -133,10 +140,10 @@ _TABLE = (
     Rule("K311", "internal-record", _E, "record {index} is none of {topic}: {why}",
          "A coordinator can't load the partition: its groups or transactions stand still. With KRaft the process ends."),
     # K4: codecs
-    Rule("K401", "unknown-codec", _E, "codec {codec}: {why}", _CONSUMER),
-    Rule("K402", "undecodable-payload", _E, "the {codec} payload can't be decoded: {why}", _CONSUMER),
+    Rule("K401", "unknown-codec", _E, "codec {codec}: {why}", _OPENED),
+    Rule("K402", "undecodable-payload", _E, "the {codec} payload can't be decoded: {why}", _OPENED),
     Rule("K403", "decompression-limit", _E, "the {codec} payload grows past {limit} bytes",
-         "The consumer inflates it as far as its memory goes."),
+         "The consumer inflates it as far as its memory goes; of v0 and v1 the broker does so, too, also when it starts."),
     Rule("K404", "codec-quirk", _I, "{codec}: {why}", _SILENT),
     Rule("K405", "claimed-codec", _W, "the attributes say {codec}, but the value is not compressed",
          "Takes the claim for true: the consumer fails on it."),

@@ -39,16 +39,21 @@ def what_it_is(name: str, head: bytes) -> str:
         if name.endswith(suffix) or os.path.basename(name).rpartition(".")[0].endswith(suffix):
             named = os.path.basename(name)[:20].isdigit()
             return f"{kind}, which `kseg dump` and `kseg validate` read" if named else f"{kind} is named by 20 digits"
+    if not head.strip(b"\0"):
+        return "nothing but zeros"
+    return what_it_seems(head) or f"no entry found; it begins with {head[:16].hex(' ')}"
+
+
+def what_it_seems(head: bytes) -> str | None:
+    """Return a phrase for a kind of file other than a log, by its first bytes; None for bytes of no known kind."""
     proved = what_it_surely_is(head)
     if proved:
         return proved
     if _begins_with_request(head):
         return "it begins as what a client sends a broker: `--as requests` reads that"
-    if not head.strip(b"\0"):
-        return "nothing but zeros"
     if head and all(byte in b"\t\n\r\f\x1b" or 32 <= byte < 127 or byte >= 128 for byte in head[:_TEXT]):
         return "it looks like text"
-    return f"no entry found; it begins with {head[:16].hex(' ')}"
+    return None
 
 
 def what_it_surely_is(head: bytes) -> str | None:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kseg.errors import NotASegmentError
-from kseg.files.sniff import HEAD, what_it_is, what_it_surely_is
+from kseg.files.sniff import HEAD, what_it_is, what_it_seems, what_it_surely_is
 from kseg.files.storage import Source, base_offset_of
 from kseg.findings import Report, ignore
 from kseg.format import kernel, log_format
@@ -205,7 +205,9 @@ class SegmentReader:
         if outcome.torn and tape.outrun():
             tape.skip_to(tape.shift + tape.end)
             return
-        recognised = outcome.recognised or (outcome.torn and self.name_offset is not None and not tape.fill(17))
+        # A broker takes every file of that name for a segment: one without a readable batch is damaged.
+        named = outcome.torn and self.name_offset is not None
+        recognised = outcome.recognised or (named and not (tape.fill(17) and what_it_seems(self._head)))
         if not self._found_any and outcome.torn and began == self.source.start:
             # Of other files, too, the beginning may look like that of a torn entry.
             recognised = recognised and not what_it_surely_is(self._head)

@@ -117,7 +117,8 @@ def write_html(results: Iterable[FileResult], total: Summary, out: TextIO) -> No
         framed = False
         for number, result in enumerate(results, 1):
             framed = framed or result.framing is not None
-            if result.unread is None and not result.summary.rules and not result.verdicts:
+            lost = result.summary.lost_bytes  # a rule that is ignored is not listed, but its bytes are lost
+            if result.unread is None and not (lost or result.summary.rules or result.verdicts):
                 rows.write(_clean_row(result))
             else:
                 sections.write(_ascii(_file(number, result)))

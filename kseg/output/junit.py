@@ -57,7 +57,7 @@ def _suite(result: FileResult) -> ElementTree.Element:
     suite.set("failures", str(failures))
     suite.set("errors", str(len(cases) - failures))
     suite.set("skipped", "0")
-    suite.extend(cases or [ElementTree.Element("testcase", classname="kseg", name="sound")])
+    suite.extend(cases or [ElementTree.Element("testcase", classname="kseg", name=result.summary.verdict)])
     notes = list(_notes(result))
     if notes:
         ElementTree.SubElement(suite, "system-out").text = "\n".join(notes)

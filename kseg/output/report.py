@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, TextIO
 
 from kseg.findings import Severity, Verdict
+from kseg.output.report_words import count_of
 from kseg.output.tables import print_note, print_table
 from kseg.text import escape_controls
 from kseg.validation.validate import COUNTS, FileResult, Summary
@@ -43,14 +44,24 @@ _NOTHING = {None: "no batch yet", "message-set": "no entry", "wide-crc": "no mes
 
 
 def write_table(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
-    """A table for each file with findings; a line for each sound segment, and one for all."""
+    """Write a table for each file with findings, a line for each other segment, and a line for the whole run."""
     for result in results:
         if result.verdicts:
             _write_findings(result, out)
         elif result.summary.files and not result.unread:
-            empty = "" if result.summary.bytes else f" (empty: {_NOTHING.get(result.framing, 'no frame')})"
-            out.write(f"{escape_controls(result.file)}: sound{empty}\n")
+            out.write(f"{escape_controls(result.file)}: {result.summary.verdict}{_reservations(result)}\n")
     out.write(summary_line(total) + "\n")
+
+
+def _reservations(result: FileResult) -> str:
+    """What limits the verdict of a file without listed findings, in parentheses; empty where nothing does."""
+    summary = result.summary
+    limits = [] if summary.bytes else [f"empty: {_NOTHING.get(result.framing, 'no frame')}"]
+    if summary.unchecked:
+        limits.append("not everything was checked" if result.framing else "CRCs were not checked")
+    if summary.lost_bytes:
+        limits.append(f"{count_of(summary.lost_bytes, 'byte')} lost")
+    return f" ({', '.join(limits)})" if limits else ""
 
 
 def _write_findings(result: FileResult, out: TextIO) -> None:
