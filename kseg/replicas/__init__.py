@@ -1,1 +1,1 @@
-"""Two replicas of a partition side by side."""
+"""Comparison of two replicas of a partition: ``kseg diff``."""

@@ -1,32 +1,32 @@
-"""How two replicas of a partition can differ: the kinds, a difference, and the verdict over all of them."""
+"""The kinds of difference between two replicas of a partition, and the verdict over all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-#: Kinds of difference, with what they mean.
+#: Kinds of difference and their meanings.
 KINDS: Mapping[str, str] = {
-    "leader-epoch": "the same batches, but for the partition leader epoch in their headers",
+    "leader-epoch": "the same batches except for the partition leader epoch in their headers",
     "batching": "the same records in other batches",
-    "starts-later": "only the other replica goes back that far, as after retention",
-    "ends-earlier": "only the other replica goes on that far, as ahead of a follower",
+    "starts-later": "only the other replica has these first offsets, as after retention",
+    "ends-earlier": "only the other replica has these last offsets, as when this one is a follower",
     "missing": "only the other replica has these offsets, as after compaction",
-    "unopened": "batches differ; whether their records do was not looked at",
-    "damaged": "only the other replica has what is damaged here",
+    "unopened": "batches differ; their records were not compared",
+    "damaged": "this replica is damaged here, and only the other one has these offsets",
     "content": "both replicas have these offsets, with different records",
 }
-#: What their counts are of.
+#: Kind -> the unit of its count, singular and plural.
 COUNTED: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(KINDS, ("record", "records")),
     "leader-epoch": ("batch", "batches"),
     "batching": ("batch", "batches"),
     "unopened": ("place", "places"),
 }
-#: Those that leave the content the same.
+#: Kinds that leave the content the same.
 SAME_CONTENT = frozenset({"leader-epoch", "batching"})
 
-# From good to bad: the first whose kinds hold all that was found.
+# From best to worst: the verdict is the first row whose kinds include every kind that was found.
 _VERDICTS: tuple[tuple[str, frozenset[str]], ...] = (
     ("identical", frozenset()),
     ("same", SAME_CONTENT),
@@ -39,7 +39,7 @@ _VERDICTS: tuple[tuple[str, frozenset[str]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an entry is in a replica. ``leader_epoch`` is None where its version has none."""
+    """The place of a batch in a replica. ``leader_epoch`` is None for v0 and v1, which have none."""
 
     file: str
     position: int
@@ -50,9 +50,9 @@ class Place:
 class Difference:
     """Offsets ``first_offset`` to ``last_offset`` (inclusive) that differ in one way.
 
-    ``lacking`` is the replica, a or b, that has nothing there; None where both have. ``a`` and ``b`` are where the first
-    of them stand. ``count`` are records (an unopened wrapper is one), entries of a for leader-epoch and batching,
-    or places for unopened. ``detail`` says more of the first.
+    ``lacking`` is the replica, ``a`` or ``b``, that lacks these offsets; None if both have them. ``a`` and ``b`` are the
+    places of the first difference. ``count`` is the number of records (an unopened compressed message set counts as
+    one), of batches in replica a for leader-epoch and batching, or of places for unopened. ``detail`` describes the first.
     """
 
     kind: str
@@ -67,10 +67,10 @@ class Difference:
 
 @dataclass(slots=True)
 class Comparison:
-    """The outcome: stretches, records or entries by kind, and where the replicas part.
+    """The outcome of a comparison: the number of differences and of records or batches by kind.
 
-    ``last_common_offset`` is the last one before ``first_difference``, the first offset with different records, that
-    both have alike; without such a difference the last common one of all.
+    ``last_common_offset`` is the last offset with equal records before ``first_difference``, the first offset with
+    different records; without such a difference it is the last offset with equal records of the whole log.
     """
 
     stretches: dict[str, int] = field(default_factory=dict)
@@ -81,8 +81,8 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """``identical``, ``same`` content, ``consistent`` where both have records, ``disjoint`` where they never do,
-        ``undetermined`` by headers alone, ``damaged`` or ``diverged``."""
+        """One of ``identical``, ``same`` (content), ``consistent`` (equal wherever both have records), ``disjoint`` (no
+        common offset), ``undetermined`` (headers alone do not decide), ``damaged``, ``diverged``."""
         kinds = set(self.counts) | ({"damaged"} if self.damage else set())
         if kinds == {"starts-later", "ends-earlier"} and self.last_common_offset is None:
             return "disjoint"

@@ -1,4 +1,4 @@
-"""Where a follower truncates its log, from the leader epochs of both (KIP-101, KIP-279), as brokers reckon it.
+"""The offset to which a follower truncates its log, from the leader epochs of both replicas (KIP-101, KIP-279).
 
 Sources: ``LeaderEpochFileCache.endOffsetFor``, ``AbstractFetcherThread.getOffsetTruncationState``.
 """
@@ -18,13 +18,13 @@ CHECKPOINT = "leader-epoch-checkpoint"
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Who led a log and from where on: entries in the order of their epochs, and the log's end offset (exclusive)."""
+    """The leader epochs of a log in ascending order, and the log's end offset (exclusive)."""
 
     entries: Sequence[LeaderEpoch]
     end_offset: int
 
     def end_offset_for(self, epoch: int) -> tuple[int, int] | None:
-        """The largest known epoch up to that one, and where it ended; None when there is none, as OffsetsForLeaderEpoch."""
+        """Return the largest known epoch <= ``epoch`` and its end offset, or None, as OffsetsForLeaderEpoch does."""
         known = [entry for entry in self.entries if entry.epoch <= epoch]
         if not known:
             return None
@@ -32,14 +32,14 @@ class Lineage:
         return known[-1].epoch, min(later, default=self.end_offset)
 
     def truncated(self, offset: int) -> Lineage:
-        """What is left below that offset."""
+        """Return the epochs that remain after a truncation to ``offset``."""
         return Lineage([entry for entry in self.entries if entry.start_offset < offset], min(offset, self.end_offset))
 
 
 def truncation_offset(follower: Lineage, leader: Lineage) -> int | None:
-    """The offset that a follower would truncate its log to, under that leader.
+    """Return the offset to which ``follower`` would truncate its log under ``leader``.
 
-    None where epochs don't tell, as in logs of v0 and v1: it goes to its high watermark then.
+    None if the leader epochs do not decide it, as in logs of v0 and v1: the follower then truncates to its high watermark.
     """
     while follower.entries:
         latest = follower.entries[-1].epoch
@@ -53,7 +53,7 @@ def truncation_offset(follower: Lineage, leader: Lineage) -> int | None:
         own_epoch, own_end = own
         if own_epoch == epoch:
             return min(own_end, end, follower.end_offset)
-        # It does not know the epoch the leader answered with: it truncates to its own smaller one, and asks again.
+        # The follower does not know the epoch of the answer: it truncates to its own smaller epoch and asks again.
         shorter = follower.truncated(own_end)
         if len(shorter.entries) == len(follower.entries):
             return None
@@ -62,7 +62,7 @@ def truncation_offset(follower: Lineage, leader: Lineage) -> int | None:
 
 
 def read_checkpoint(folder: str, report: Report) -> list[LeaderEpoch]:
-    """The entries of a partition folder's ``leader-epoch-checkpoint``, none where it is not there."""
+    """Return the entries of a partition folder's ``leader-epoch-checkpoint``; none if the file does not exist."""
     path = os.path.join(folder, CHECKPOINT)
     if not os.path.isfile(path):
         return []

@@ -1,4 +1,4 @@
-"""One replica of a partition as a stream: its entries from segment to segment, and the records of those that are opened."""
+"""A cursor over one replica of a partition: its batches in all segments, and the records of opened batches."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from kseg.replicas.leader_epochs import Lineage, read_checkpoint
 from kseg.rewriting.runs import payload_of
 from kseg.validation.validate import Progress, no_progress
 
-# Entries opened at once: one where replicas differ here and there, many where they differ all along.
+# Batches opened at once: few if replicas differ in single places, many if they differ everywhere.
 MAX_AHEAD = 1024
 
 
 def files_of(path: str) -> list[SegmentFile]:
-    """The segments of a partition folder by offset, or the one that the path is. Raises UnreadableError."""
+    """Return the segments of a partition folder in offset order, or the one segment at ``path``. Raises UnreadableError."""
     if not is_folder(path):
         return [SegmentFile(path)]
     try:
@@ -40,12 +40,12 @@ def files_of(path: str) -> list[SegmentFile]:
 
 
 class Replica:
-    """A cursor over a replica's entries; those with a bad CRC are passed over.
+    """A cursor over the batches of a replica. Batches with a wrong CRC are skipped.
 
-    Once ``more`` said True, ``row`` of ``batches`` is the entry at hand. ``open`` opens it: its records are then rows
-    ``i`` to ``end`` of ``records``, their bytes in ``data``. ``report`` is called with (file, finding).
-    ``damage`` counts places that can't be read; ``torn`` is whether one lies right before the entry at hand, ``broken``
-    whether its own records are not all to be had.
+    After ``more`` returned True, ``row`` of ``batches`` is the current batch. ``open`` opens it: its records are then
+    rows ``i`` to ``end`` of ``records``, their bytes in ``data``. ``report`` is called with (file, finding).
+    ``damage`` counts places that cannot be read. ``torn`` is set if such a place lies directly before the current batch,
+    ``broken`` if not all of its records can be read.
     """
 
     def __init__(self, path: str, report: Callable[[str, Finding], None]) -> None:
@@ -76,7 +76,7 @@ class Replica:
         self._checkpoint = read_checkpoint(path, lambda finding: report(path, finding)) if is_folder(path) else []
 
     def more(self) -> bool:
-        """Have an entry at hand; False at the end of the last segment."""
+        """Advance to a readable batch; return False at the end of the last segment."""
         while True:
             while self.row < self.batches.count:
                 if self.batches.crc_state[self.row] != kernel.CRC_BAD:
@@ -87,11 +87,11 @@ class Replica:
                 self.finished = True
                 return False
             self.window, self.batches, self.row = window, window.batches, 0
-            self._note_epochs()
+            self._collect_epochs()
 
     @property
     def low(self) -> int:
-        """The least that the first offset of the entry at hand can be; a wrapper's is known once it is opened."""
+        """The smallest possible first offset of the current batch. A compressed message set must be opened to know more."""
         wrapper = self.batches.magic[self.row] < 2 and self.batches.attributes[self.row] & CODEC_MASK
         if not wrapper:
             return self.batches.base_offset[self.row]
@@ -99,34 +99,34 @@ class Replica:
 
     @property
     def high(self) -> int:
-        """The last offset of the entry at hand."""
+        """The last offset of the current batch."""
         return self.batches.last_offset[self.row]
 
     @property
     def offset(self) -> int:
-        """The offset of the record at hand."""
+        """The offset of the current record."""
         return self.records.offset[self.i]
 
     @property
     def end_offset(self) -> int:
-        """The offset that the next record would get; of a newest segment without a batch it is in the name."""
+        """The offset of the next record. If the newest segment is empty, its file name has it."""
         end = 0 if self.last_offset is None else self.last_offset + 1
         return max(end, base_offset_of(self.files[-1].path) or 0)
 
     @property
     def lineage(self) -> Lineage:
-        """The leader epochs by the checkpoint beside the log, or else by its batches, as far as they were read."""
+        """The leader epochs of the checkpoint next to the log or, without one, of the batches read so far."""
         return Lineage(self._checkpoint or self._from_batches, self.end_offset)
 
-    def starts_behind(self, offset: int) -> bool:
-        """Whether the log begins behind that offset: by its first file's name, or without one by its first entry."""
+    def starts_after(self, offset: int) -> bool:
+        """Whether the log begins after ``offset``, by its first file name or, without one, by its first batch."""
         begin = base_offset_of(self.files[0].path)
         if begin is None and self.last_offset is None:
             begin = self.low if self.first_offset is None and not self.finished else self.first_offset
         return begin is not None and offset < begin
 
     def advance(self, count: int = 1) -> None:
-        """Go past entries, the one at hand the first."""
+        """Skip ``count`` batches, beginning with the current one."""
         if self.first_offset is None:
             self.first_offset = self.low
         high = self.batches.last_offset[self.row + count - 1]
@@ -137,9 +137,9 @@ class Replica:
         self.opened = False
 
     def open(self) -> None:
-        """Open the entry at hand. What of it can't be read is reported, and taken for damage."""
+        """Open the current batch. Records that cannot be read are reported and counted as damage."""
         assert self.window is not None
-        chunk, row = self._opener.entry(self.window, self.row)
+        chunk, row = self._opener.batch(self.window, self.row)
         self.records, self.data = chunk.records, payload_of(chunk, row)
         self.opened = True
         self.i = self.end = 0
@@ -154,13 +154,13 @@ class Replica:
 
     @property
     def opened_batches(self) -> BatchColumns:
-        """The entries that ``records`` are of."""
+        """The batches that ``records`` belong to."""
         return self._opener.batches
 
     def _all_windows(self) -> Iterator[Window]:
         for file in self.files:
             self.file, self._active = file.path, file.active
-            with SegmentReader(open_source(file.path), report=self._met) as reader:
+            with SegmentReader(open_source(file.path), report=self._record_finding) as reader:
                 done = 0
                 for window in reader.windows():
                     yield window
@@ -168,16 +168,16 @@ class Replica:
                     done = reader.position
                 self.progress(reader.position - done)
 
-    def _met(self, finding: Finding) -> None:
+    def _record_finding(self, finding: Finding) -> None:
         self._report(self.file, finding)
-        # Where a broker may be writing a torn tail is no damage.
+        # A torn tail in the active segment is not damage: a broker may be writing there.
         live = self._active and finding.rule == "truncated-tail"
         if RULES[finding.rule].severity >= Severity.ERROR and not live:
             self.damage += 1
             self.torn = True
 
-    def _note_epochs(self) -> None:
-        """Leader epochs as a broker takes them from batches at recovery: only ever larger ones."""
+    def _collect_epochs(self) -> None:
+        """Collect leader epochs as a broker does at recovery: only epochs larger than the latest."""
         batches = self.batches
         latest = self._from_batches[-1].epoch if self._from_batches else -1
         if batches.partition_leader_epoch[0] == latest == batches.partition_leader_epoch[batches.count - 1]:
@@ -190,7 +190,7 @@ class Replica:
 
 
 class _Opener:
-    """Opens entries of windows, twice as many at a time as long as they are asked for one after the other."""
+    """Opens batches of windows. As long as they are requested in sequence, each time twice as many."""
 
     def __init__(self, report: Report) -> None:
         self.batches = BatchColumns(1)
@@ -201,18 +201,18 @@ class _Opener:
         self._first = 0
         self._stop = 0
 
-    def entry(self, window: Window, row: int) -> tuple[Chunk, int]:
-        """The chunk that holds entry ``row`` of the window, and its row there."""
+    def batch(self, window: Window, row: int) -> tuple[Chunk, int]:
+        """Return the chunk that holds batch ``row`` of the window, and its row in that chunk."""
         if window is not self._window or not self._first <= row < self._stop:
-            goes_on = row == 0 if window is not self._window else row == self._stop
-            ahead = 2 * (self._stop - self._first) if goes_on else 1
+            in_sequence = row == 0 if window is not self._window else row == self._stop
+            ahead = 2 * (self._stop - self._first) if in_sequence else 1
             self._open(window, row, min(max(ahead, 1), MAX_AHEAD, window.batches.count - row))
         while self._chunk is None or self._chunk.stop <= row - self._first:
             self._chunk = next(self._chunks)
         return self._chunk, row - self._first
 
     def _open(self, window: Window, first: int, count: int) -> None:
-        """Entries of the window in columns of their own."""
+        """Copy the headers of ``count`` batches into separate columns and start opening them."""
         old, batches = window.batches, BatchColumns(count)
         for n in range(count):
             row = first + n

@@ -1,8 +1,8 @@
-"""``kseg diff`` as a library: two replicas of a partition side by side, merged by offset in constant memory.
+"""``kseg diff`` as a library: two replicas of a partition, merged by offset in constant memory.
 
-Where headers and bytes agree nothing is opened. Where they don't, the records decide: the same records in other
-batches are the same content; an offset that both have with other records is divergence; what only one has is told
-apart by where it is: before the other begins, behind its end, where it is damaged, or in its midst.
+Batches with equal headers and bytes are not opened. For all others the records decide. Equal records in different
+batches are the same content. Different records at one offset are divergence. Records that only one replica has are
+classified by their place in the other: before its start, after its end, in a damaged place, or in the middle.
 """
 
 from __future__ import annotations
@@ -19,56 +19,56 @@ from kseg.replicas.leader_epochs import truncation_offset
 from kseg.replicas.replica import Replica
 from kseg.validation.validate import Progress, no_progress
 
-#: Called with each difference, in the order of offsets.
-Tell = Callable[[Difference], None]
+#: Called with each difference, in offset order.
+OnDifference = Callable[[Difference], None]
 
 
 def compare(
-    a: Replica, b: Replica, tell: Tell, *, shallow: bool = False, progress: Progress = no_progress
+    a: Replica, b: Replica, on_difference: OnDifference, *, shallow: bool = False, progress: Progress = no_progress
 ) -> Comparison:
-    """Compare two replicas to their ends; with ``shallow`` by headers and CRCs only. Raises UnreadableError and its like."""
+    """Compare two whole replicas; with ``shallow`` by headers and CRCs only. Raises KsegError if one cannot be read."""
     a.progress = b.progress = progress
-    merge = _Merge(a, b, tell)
+    merge = _Merge(a, b, on_difference)
     while a.more() & b.more():
-        if merge.same_entries(compare_bytes=not shallow) or merge.one_only():
+        if merge.skip_same_batches(compare_bytes=not shallow) or merge.skip_one_only():
             continue
         if shallow:
-            merge.unopened()
+            merge.skip_unopened()
         else:
-            merge.open_group()
+            merge.compare_records_of_group()
     while a.more() or b.more():
-        merge.tail()
+        merge.skip_tail()
     merge.flush()
     merge.result.damage = a.damage + b.damage
     return merge.result
 
 
 def truncations(a: Replica, b: Replica) -> dict[str, int | None]:
-    """The offset each replica would truncate to if the other led, None where leader epochs don't tell."""
+    """Return the offset to which each replica would truncate under the other, None if leader epochs do not decide it."""
     return {"a": truncation_offset(a.lineage, b.lineage), "b": truncation_offset(b.lineage, a.lineage)}
 
 
 class _Merge:
-    """The state of a comparison: two cursors, and the difference that may still grow."""
+    """The state of a comparison: two cursors, and the difference that may still be extended."""
 
-    def __init__(self, a: Replica, b: Replica, tell: Tell) -> None:
+    def __init__(self, a: Replica, b: Replica, on_difference: OnDifference) -> None:
         self.a = a
         self.b = b
         self.result = Comparison()
-        self._tell = tell
-        self._growing: Difference | None = None
+        self._on_difference = on_difference
+        self._pending: Difference | None = None
         self._last = 0
         self._count = 0
 
-    def same_entries(self, *, compare_bytes: bool) -> bool:
-        """Go past the entries at hand that are the same but for their leader epochs; False where there are none."""
+    def skip_same_batches(self, *, compare_bytes: bool) -> bool:
+        """Skip batches that are equal except for their leader epochs; return False if there are none."""
         a, b = self.a, self.b
         count = survey.count_same_headers(a.batches, a.row, b.batches, b.row, True)
         if count and compare_bytes:
             count = self._same_bytes(count)
         if count:
             self.flush()
-            self._reach(a.batches.last_offset[a.row + count - 1])
+            self._update_last_common(a.batches.last_offset[a.row + count - 1])
         else:
             count = survey.count_same_headers(a.batches, a.row, b.batches, b.row, False)
             if not count or a.batches.partition_leader_epoch[a.row] == b.batches.partition_leader_epoch[b.row]:
@@ -79,8 +79,10 @@ class _Merge:
         return True
 
     def _same_bytes(self, count: int) -> int:
-        """Entries alike to the byte; in a window they stand one behind the other. CRCs that agree are proof enough but
-        for a chance of one in four billion an entry."""
+        """Return how many of ``count`` batches are equal byte for byte; in a window they are contiguous.
+
+        Equal CRCs alone would be wrong for one batch in four billion.
+        """
         a, b = self.a, self.b
         assert a.window is not None
         assert b.window is not None
@@ -92,7 +94,7 @@ class _Merge:
         return 0 if count == 1 else self._same_bytes(count // 2)
 
     def _other_epochs(self, count: int) -> int:
-        """A run of entries whose leader epochs, and only these, differ in one way; returns how many they are."""
+        """Return the number of batches in sequence that differ by the same pair of leader epochs and by nothing else."""
         a, b = self.a, self.b
         left, right = a.batches.partition_leader_epoch, b.batches.partition_leader_epoch
         pair = left[a.row], right[b.row]
@@ -101,31 +103,31 @@ class _Merge:
             run += 1
         last = a.batches.last_offset[a.row + run - 1]
         self._difference("leader-epoch", a.low, last, run, detail=f"{pair[0]} and {pair[1]}")
-        self._reach(last)
+        self._update_last_common(last)
         return run
 
-    def one_only(self) -> bool:
-        """Go past the entries of the replica that has some before the other's next; False if they overlap."""
+    def skip_one_only(self) -> bool:
+        """Skip a batch that ends before the other replica's current batch begins; return False if the two overlap."""
         a, b = self.a, self.b
         if a.high < b.low:
-            self._entry_only(a, b)
+            self._skip_batch(a, b)
         elif b.high < a.low:
-            self._entry_only(b, a)
+            self._skip_batch(b, a)
         else:
             return False
         return True
 
-    def tail(self) -> None:
-        """Go past an entry that comes when the other replica has come to its end."""
+    def skip_tail(self) -> None:
+        """Skip a batch after the other replica has ended."""
         a, b = self.a, self.b
-        self._entry_only(*((b, a) if a.finished else (a, b)))
+        self._skip_batch(*((b, a) if a.finished else (a, b)))
 
-    def _entry_only(self, here: Replica, there: Replica) -> None:
+    def _skip_batch(self, here: Replica, there: Replica) -> None:
         row = here.row
         empty = here.batches.magic[row] >= 2 and not here.batches.record_count[row]
         records = 1 if here.batches.magic[row] < 2 else here.batches.record_count[row]
         if empty and there.first_offset is not None and not there.finished:
-            # Compaction keeps an empty batch for its producer's sake: no record is missing.
+            # Compaction keeps an empty batch with the producer's last sequence: no record is missing.
             self._difference("batching", here.low, here.high, 1, detail="an empty batch")
         else:
             self._only(here, there, here.low, here.high, records)
@@ -134,14 +136,14 @@ class _Merge:
     def _only(self, here: Replica, there: Replica, first: int, last: int, count: int) -> None:
         if there.torn or there.broken:
             kind = "damaged"
-        elif there.starts_behind(last):
+        elif there.starts_after(last):
             kind = "starts-later"
         else:
             kind = "ends-earlier" if there.finished and not there.opened else "missing"
         self._difference(kind, first, last, count, lacking="b" if here is self.a else "a")
 
-    def unopened(self) -> None:
-        """Go past two entries that overlap and differ, and what they overlap with, without looking into them."""
+    def skip_unopened(self) -> None:
+        """Skip two different batches that overlap, and all batches that overlap with them, without opening them."""
         a, b = self.a, self.b
         first, last = min(a.low, b.low), max(a.high, b.high)
         self._difference("unopened", first, last, 1, detail=_how_they_differ(a.batches, a.row, b.batches, b.row))
@@ -149,8 +151,8 @@ class _Merge:
             while replica.more() and replica.low <= last:
                 replica.advance()
 
-    def open_group(self) -> None:
-        """Compare the records of entries that overlap, until both replicas are between entries again."""
+    def compare_records_of_group(self) -> None:
+        """Compare the records of overlapping batches until both replicas are between batches again."""
         a, b = self.a, self.b
         low = min(a.low, b.low)
         how = _how_they_differ(a.batches, a.row, b.batches, b.row)
@@ -174,10 +176,10 @@ class _Merge:
             of_a, of_b = a.batch_count - first_of_a, b.batch_count - first_of_b
             detail = how if of_a == of_b == 1 else "other bounds"
             self._difference("batching", low, high, of_a, detail=detail, places=places)
-            self._reach(high)
+            self._update_last_common(high)
 
     def _catch_up(self, here: Replica, there: Replica) -> None:
-        """``here`` has records at hand, ``there`` is between entries: open its next if it overlaps, or go past them."""
+        """Open the next batch of ``there`` if it overlaps the records of ``here``; else skip those records."""
         if there.more() and there.low <= here.records.offset[here.end - 1]:
             there.open()
         else:
@@ -193,18 +195,18 @@ class _Merge:
             count = min(a.end - a.i, b.end - b.i)
             magic = min(a.batches.magic[a.row], b.batches.magic[b.row])
             sides = (a.data, a.records, a.opened_batches, a.i, b.data, b.records, b.opened_batches, b.i, count, magic)
-            alike = survey.count_same(*sides)
-            if alike:
-                self._common_records(a.records.offset[a.i + alike - 1])
+            equal = survey.count_same(*sides)
+            if equal:
+                self._common_records(a.records.offset[a.i + equal - 1])
             else:
                 other = survey.count_other(*sides)
                 last = a.records.offset[a.i + other - 1]
                 self._difference("content", a.offset, last, other, detail=_fields(a, b, magic))
-            a.i += alike or other
-            b.i += alike or other
+            a.i += equal or other
+            b.i += equal or other
 
     def _records_only(self, here: Replica, there: Replica, end: int | None) -> None:
-        """Go past the records before offset ``end``, or all of the entry."""
+        """Skip the records before offset ``end``, or all of the batch if it is None."""
         first = here.i
         offsets = here.records.offset
         i = here.end
@@ -216,12 +218,12 @@ class _Merge:
         here.i = i
 
     def _common_records(self, offset: int) -> None:
-        """Both have records up to that offset alike; a run of other batches with the same records goes on."""
-        if self._growing is not None and self._growing.kind not in SAME_CONTENT:
+        """Record that records up to ``offset`` are equal. A run of different batches with equal records continues."""
+        if self._pending is not None and self._pending.kind not in SAME_CONTENT:
             self.flush()
-        self._reach(offset)
+        self._update_last_common(offset)
 
-    def _reach(self, offset: int) -> None:
+    def _update_last_common(self, offset: int) -> None:
         if "content" not in self.result.counts:
             self.result.last_common_offset = offset
 
@@ -236,11 +238,11 @@ class _Merge:
         detail: str = "",
         places: tuple[Place | None, Place | None] | None = None,
     ) -> None:
-        """Note a difference; one that goes on from the one before makes that longer."""
-        result, growing = self.result, self._growing
+        """Record a difference, or extend the previous one if it continues."""
+        result, pending = self.result, self._pending
         result.counts[kind] = result.counts.get(kind, 0) + count
-        alike = growing is not None and (growing.kind, growing.lacking) == (kind, lacking)
-        if growing is not None and alike and (kind == "content" or growing.detail == detail):
+        equal = pending is not None and (pending.kind, pending.lacking) == (kind, lacking)
+        if pending is not None and equal and (kind == "content" or pending.detail == detail):
             self._last = last
             self._count += count
             return
@@ -250,20 +252,20 @@ class _Merge:
             None if lacking == "b" else _place(self.b),
         )
         result.stretches[kind] = result.stretches.get(kind, 0) + 1
-        self._growing = Difference(kind, first, last, lacking, count, *here, detail)
+        self._pending = Difference(kind, first, last, lacking, count, *here, detail)
         self._last, self._count = last, count
         if kind == "content" and result.first_difference is None:
-            result.first_difference = self._growing
+            result.first_difference = self._pending
 
     def flush(self) -> None:
-        """Tell of the difference that does not grow any more."""
-        growing, self._growing = self._growing, None
-        if growing is not None:
-            self._tell(replace(growing, last_offset=self._last, count=self._count))
+        """Report the pending difference: it is complete."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            self._on_difference(replace(pending, last_offset=self._last, count=self._count))
 
 
 def _place(replica: Replica) -> Place | None:
-    """Where the entry at hand stands."""
+    """Return the place of the current batch, None at the end of the replica."""
     if replica.row >= replica.batches.count:
         return None
     batches, row = replica.batches, replica.row
@@ -272,7 +274,7 @@ def _place(replica: Replica) -> Place | None:
 
 
 def _how_they_differ(left: BatchColumns, i: int, right: BatchColumns, j: int) -> str:
-    """In words, what of two entries' headers is not the same; the codec and the version say the rest."""
+    """Describe the header fields in which two batches differ."""
     if (left.base_offset[i], left.last_offset[i]) != (right.base_offset[j], right.last_offset[j]):
         return "other bounds"
     found = []
@@ -292,7 +294,7 @@ _HEADER = (
 
 
 def _fields(a: Replica, b: Replica, magic: int) -> str:
-    """Which fields of the records at hand differ, as far as that version knows them."""
+    """List the fields in which the current records differ, of those that version ``magic`` has."""
     found = [name for name in ("key", "value") if _part(a, name) != _part(b, name)]
     left, right = a.records, b.records
     if magic and left.timestamp[a.i] != right.timestamp[b.i]:
