@@ -172,9 +172,9 @@ def test_a_value_newer_than_its_layout_is_not_guessed_at(type_id: int) -> None:
             bytes.fromhex("0000 02 00000001" + "00" * 16 + "02 7f 61"),
             "length 126 at byte 25, with 1 bytes left",
         ),
-        (key(4), bytes.fromhex("0000 01 00 05 61"), "5 bytes wanted"),
-        (key(4), bytes.fromhex("0000 ffffffff0f 00"), "1 bytes wanted"),
-        (key(4), bytes.fromhex("0000 00 00"), "1 bytes behind the end"),
+        (key(4), bytes.fromhex("0000 01 00 05 61"), "5 bytes expected"),
+        (key(4), bytes.fromhex("0000 ffffffff0f 00"), "1 bytes expected"),
+        (key(4), bytes.fromhex("0000 00 00"), "1 bytes after the end"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line(marker_key: bytes | None, value: bytes | None, why: str) -> None:

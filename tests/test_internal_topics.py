@@ -152,11 +152,11 @@ def test_what_is_not_known_is_kept_raw(
 @pytest.mark.parametrize(
     ("topic", "key", "value", "fault"),
     [
-        ("__transaction_state", None, b"x", "key: null, where a type should be"),
-        ("__transaction_state", b"\x00", None, "key: 2 bytes wanted at byte 0 of 1"),
-        ("__transaction_state", KEY + b"!", None, "key: TransactionLogKey: 1 bytes behind the end of version 0"),
-        ("__transaction_state", KEY, b"\x00\x01", "value: producerId: 8 bytes wanted at byte 2 of 2"),
-        ("__cluster_metadata", None, b"\x02\x01\x00", "value: frame version 2, where 1 should be"),
+        ("__transaction_state", None, b"x", "key: null instead of a record type"),
+        ("__transaction_state", b"\x00", None, "key: 2 bytes expected at byte 0 of 1"),
+        ("__transaction_state", KEY + b"!", None, "key: TransactionLogKey: 1 bytes after the end of version 0"),
+        ("__transaction_state", KEY, b"\x00\x01", "value: producerId: 8 bytes expected at byte 2 of 2"),
+        ("__cluster_metadata", None, b"\x02\x01\x00", "value: frame version 2, expected 1"),
     ],
 )
 def test_a_fault_says_where_it_is(topic: str, key: bytes | None, value: bytes | None, fault: str) -> None:

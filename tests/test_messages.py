@@ -139,7 +139,7 @@ def test_no_shorter_message_passes_and_no_longer() -> None:
     for size in range(len(whole)):
         with pytest.raises(MalformedMessage):
             decode(state(), 1, whole[:size])
-    with pytest.raises(MalformedMessage, match="1 bytes behind the end of version 1"):
+    with pytest.raises(MalformedMessage, match="1 bytes after the end of version 1"):
         decode(state(), 1, whole + b"\0")
 
 
@@ -148,10 +148,13 @@ def test_no_shorter_message_passes_and_no_longer() -> None:
     [
         (STATE[:15] + bytes.fromhex("ffffffff0f"), "transactionPartitions: length 4294967294 at byte 20"),
         (STATE[:15] + bytes.fromhex("ffffffffff01"), "transactionPartitions: varint of more than 5 bytes"),
-        (STATE[:15] + bytes.fromhex("02 00"), "transactionPartitions: topic: null at byte 17, where none may be"),
+        (
+            STATE[:15] + bytes.fromhex("02 00"),
+            "transactionPartitions: topic: null at byte 17 in a field that is not nullable",
+        ),
         (STATE[:15] + bytes.fromhex("02 0374"), "topic: length 2 at byte 17, with 1 bytes left"),
-        (STATE + bytes.fromhex("01 02 03 000200"), "clientTransactionVersion: 1 bytes behind its end"),
-        (STATE + bytes.fromhex("01 02 01 00"), "clientTransactionVersion: 2 bytes wanted"),
+        (STATE + bytes.fromhex("01 02 03 000200"), "clientTransactionVersion: 1 bytes after its end"),
+        (STATE + bytes.fromhex("01 02 01 00"), "clientTransactionVersion: 2 bytes expected"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(data: bytes, why: str) -> None:

@@ -1,1 +1,1 @@
-"""What Kafka's internal topics come to: the latest state by key, and what takes the space."""
+"""The effective state of Kafka's internal topics: the latest value of each key, and the space used per key."""

@@ -1,7 +1,7 @@
-"""What the records of the cluster's metadata do to its state, and those of tiered storage to theirs.
+"""Apply metadata records of the cluster and of tiered storage to their state.
 
-As ``MetadataDelta`` and ``RemoteLogMetadataCache`` of Kafka apply them: some records replace, some change fields, some
-remove, and take others along.
+Follows Kafka's ``MetadataDelta`` and ``RemoteLogMetadataCache``: a record replaces an item, changes some of its fields,
+or removes it together with the items that depend on it.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from kseg.internal.state import At, Data, Item, State
 
 Change = Callable[[State, Data, At], None]
 
-#: What a change of a broker's registration says by numbers; 0 is no change.
+#: The numbers in BrokerRegistrationChangeRecord; 0 means unchanged.
 _SWITCHES = ("fenced", "inControlledShutdown")
 _NO_LEADER_CHANGE = -2
 _NO_RECOVERY_CHANGE = -1
-#: RemoteLogSegmentState and RemotePartitionDeleteState of what is gone.
+#: RemoteLogSegmentState and RemotePartitionDeleteState after the deletion.
 _SEGMENT_GONE, _PARTITION_GONE = 3, 2
 _TOPIC_RESOURCE = 2  # ConfigResource.Type
 
 
 def put(entity: str, *fields: str) -> Change:
-    """Replace the item whose key those fields are."""
+    """Return a change that replaces the item whose key consists of the given fields."""
     return lambda state, data, at: state.put(entity, *_split(data, fields), at)
 
 
 def remove(entity: str, *fields: str) -> Change:
-    """Remove it."""
+    """Return a change that removes the item."""
 
     def change(state: State, data: Data, at: At) -> None:
         state.remove(entity, _split(data, fields)[0])
@@ -36,7 +36,7 @@ def remove(entity: str, *fields: str) -> Change:
 
 
 def unless(gone: Callable[[Data], bool], entity: str, *fields: str) -> Change:
-    """Replace it, or remove it where the record says that it is gone."""
+    """Return a change that replaces the item, or removes it if the record marks it as removed."""
     kept, dropped = put(entity, *fields), remove(entity, *fields)
     return lambda state, data, at: (dropped if gone(data) else kept)(state, data, at)
 
@@ -67,7 +67,7 @@ def _change_partition(state: State, data: Data, at: At) -> None:
     if fields.get("leader") == _NO_LEADER_CHANGE:
         del fields["leader"]
     if known and "leaderEpoch" in known.data:
-        # PartitionRegistration.merge: the record doesn't say them.
+        # PartitionRegistration.merge: the record does not contain them.
         fields["leaderEpoch"] = known.data["leaderEpoch"] + ("leader" in fields)
         fields["partitionEpoch"] = known.data["partitionEpoch"] + 1
     state.merge("partition", key, fields, at)
@@ -95,7 +95,7 @@ def _fence(fenced: bool) -> Change:
     return lambda state, data, at: state.merge("broker", {"brokerId": data["id"]}, {"fenced": fenced}, at)
 
 
-#: By the names of records, those whose records say nothing of the state left out.
+#: Record name -> change. Records that do not affect the state are left out.
 CLUSTER: Mapping[str, Change] = {
     "AccessControlEntry": put("acl", "id"),
     "BrokerRegistrationChange": _change_broker,
@@ -130,7 +130,7 @@ def _change_segment(state: State, data: Data, at: At) -> None:
     key, fields = _split(data, ("remoteLogSegmentId",))
     if fields["remoteLogSegmentState"] == _SEGMENT_GONE:
         state.remove("remote segment", key)
-    elif state.get("remote segment", key):  # of one that it never heard of the broker takes no news
+    elif state.get("remote segment", key):  # the broker ignores updates of a segment that it does not know
         state.merge("remote segment", key, fields, at)
 
 

@@ -1,7 +1,7 @@
-"""The effective state of a partition of an internal topic: what whoever loads it now would hold.
+"""The effective state of a partition of an internal topic: the state that a broker has after loading it.
 
-Coordinators keep the last value of each key until a tombstone; what a transaction wrote holds from its commit on. KRaft
-begins at the newest snapshot and goes on with the log behind it, and has transactions of its own (KIP-868).
+Coordinators keep the last value of each key until a tombstone; values written in a transaction take effect at its
+commit. KRaft loads the newest snapshot and then the log after it, and has its own transactions (KIP-868).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kseg.log.segment import SegmentReader
 from kseg.protocol.internal_topics import CLUSTER_METADATA, REMOTE_LOG_METADATA, Decoded, Half, decode
 from kseg.protocol.messages import jsonable
 
-#: The fields of a key that say whose it is: a group, a transactional id.
+#: The fields of a key that name its owner: a group or a transactional id.
 _OWNERS = ("group", "groupId", "transactionalId")
 _EVENTS = {CLUSTER_METADATA: CLUSTER, REMOTE_LOG_METADATA: REMOTE}
 _BEGIN, _END, _ABORT = "BeginTransaction", "EndTransaction", "AbortTransaction"
@@ -30,9 +30,10 @@ _BEGIN, _END, _ABORT = "BeginTransaction", "EndTransaction", "AbortTransaction"
 
 @dataclass(slots=True)
 class Space:
-    """What an entity's records of one owner take: keys and values, in bytes, before compression.
+    """The space used by the records of one entity and owner: bytes of keys and values, before compression.
 
-    ``live`` are those of what holds, None where records are no key's: the rest waits for the cleaner.
+    ``live_records`` and ``live_bytes`` count the latest values; the cleaner removes the others. They are None for topics
+    that are not keyed.
     """
 
     entity: str
@@ -46,14 +47,14 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A record, decoded, and where it is."""
+    """A decoded record and its place."""
 
     decoded: Decoded
     at: At
 
 
 class Effective:
-    """Takes the records of one partition in their order; ``items`` and ``spaces`` tell what they came to."""
+    """Applies the records of one partition in offset order. ``items`` and ``spaces`` return the result."""
 
     def __init__(self, topic: str) -> None:
         self._events = _EVENTS.get(topic)
@@ -63,8 +64,8 @@ class Effective:
         self._begun: list[Write] | None = None
         self._spaces: dict[tuple[str, str | None], Space] = {}
 
-    def take(self, chunk: Chunk, first_offset: int) -> None:
-        """The records of a chunk from an offset on."""
+    def apply(self, chunk: Chunk, first_offset: int) -> None:
+        """Apply the records of a chunk whose offset is at least ``first_offset``."""
         batches, offsets = chunk.batches, chunk.lists.offset
         for row in range(chunk.first, chunk.stop):
             if not batches.record_total[row]:
@@ -83,7 +84,7 @@ class Effective:
                         self._apply(write)
 
     def items(self) -> Iterator[Item]:
-        """What holds; behind it what open transactions would make hold."""
+        """Yield the effective items, then as pending those that open transactions would change."""
         yield from self._state
         undecided = State()
         for write in [*(self._begun or ()), *(write for writes in self._open.values() for write in writes)]:
@@ -91,7 +92,7 @@ class Effective:
         yield from (replace(item, pending=True) for item in undecided)
 
     def spaces(self) -> list[Space]:
-        """What takes the space, the largest first."""
+        """Return the space used per entity and owner, the largest first."""
         if self._events is None:
             live: defaultdict[tuple[str, str | None], list[int]] = defaultdict(list)
             for item in self._state:
@@ -167,14 +168,14 @@ def _owner(key: Data) -> str | None:
 
 
 def topic_names(items: Iterable[Item]) -> dict[str, str]:
-    """The names of topics by their ids, as far as the items tell them."""
+    """Return topic names by topic id, for the topics among the items."""
     return {item.key["topicId"]: item.data["name"] for item in items if item.entity == "topic"}
 
 
 def effective(topic: str, paths: Sequence[str], report_of: Callable[[str], Report]) -> Effective:
-    """The state that the segments of one partition make, in their order. Raises UnreadableError and NotASegmentError.
+    """Return the effective state of one partition; ``paths`` are its segments in offset order.
 
-    ``report_of`` gives a report for each path.
+    ``report_of`` returns the report callback for a path. Raises UnreadableError and NotASegmentError.
     """
     found = Effective(topic)
     for path, first_offset in _sources(paths):
@@ -183,12 +184,12 @@ def effective(topic: str, paths: Sequence[str], report_of: Callable[[str], Repor
         with SegmentReader(open_source(path), report=report) as reader:
             for window in reader.windows():
                 for chunk in opener.chunks(window):
-                    found.take(chunk, first_offset)
+                    found.apply(chunk, first_offset)
     return found
 
 
 def _sources(paths: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """The newest snapshot, whose offsets are its own, and the segments, each with the first offset to be taken."""
+    """Yield the newest snapshot, then the segments, each with the first offset to apply."""
     snapshots = sorted((path for path in paths if is_snapshot(path)), key=os.path.basename)
     end = 0
     for newest in snapshots[-1:]:

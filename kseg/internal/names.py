@@ -1,4 +1,4 @@
-"""What Kafka's enums call the numbers in records of internal topics."""
+"""The names of Kafka's enums for the numbers in records of internal topics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ACL_OPERATIONS = (
 )  # fmt: skip
 _ACL_RESOURCES = ("UNKNOWN", "ANY", "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER")
 
-#: By entity and field; an ACL and a config number their resources each in its own way.
+#: Entity -> field -> number -> name. ACLs and configs number their resource types differently.
 _NAMES: Mapping[str, Mapping[str, Mapping[int, str]]] = {
     "acl": {
         "resourceType": dict(enumerate(_ACL_RESOURCES)),
@@ -35,18 +35,18 @@ _NAMES: Mapping[str, Mapping[str, Mapping[int, str]]] = {
     "remote partition": {"remotePartitionDeleteState": dict(enumerate(DELETE_STATES))},
     "TransactionLog": {"transactionStatus": dict(enumerate(_TRANSACTION_STATES))},
 }
-#: Those of the fields that say how far something is.
+#: The fields that hold a status.
 _STATUSES = ("transactionStatus", "remoteLogSegmentState", "remotePartitionDeleteState")
 
 
 def names(item: Item) -> dict[str, str]:
-    """The names of an item's numbers, by its fields; numbers that a newer Kafka gave out have none."""
+    """Return the names of an item's numbers by field. Numbers that a newer Kafka added are left out."""
     fields = {**item.key, **item.data}
     known = {name: numbers.get(fields.get(name, -1)) for name, numbers in _NAMES.get(item.entity, {}).items()}
     return {name: value for name, value in known.items() if value is not None}
 
 
 def status(item: Item) -> str | None:
-    """How far a transactional id's last transaction is, or a remote segment's copying or deletion; None for others."""
+    """Return the status of a transactional id, a remote segment or a remote partition; None for other items."""
     known = names(item)
     return next((known[name] for name in _STATUSES if name in known), None)

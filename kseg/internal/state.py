@@ -1,4 +1,4 @@
-"""A state by key, as records make it: put, changed, removed."""
+"""A keyed state, to which records are applied: put, merge, remove."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Data = dict[str, Any]
 
 
 class At(NamedTuple):
-    """Where a record is: its ``offset`` and ``timestamp`` (epoch ms or None), and the bytes of its key and value."""
+    """The place of a record: ``offset``, ``timestamp`` (epoch ms or None), and ``size``: bytes of its key and value."""
 
     offset: int
     timestamp: int | None
@@ -19,9 +19,9 @@ class At(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What holds for a key. ``entity`` is its kind, ``at`` the last record that said something of it.
+    """The value of a key. ``entity`` is its kind, ``at`` the place of the last record that changed it.
 
-    ``pending``: it does not hold yet, since its transaction is open.
+    ``pending``: the value is not effective yet, because its transaction is open.
     """
 
     entity: str
@@ -32,39 +32,39 @@ class Item:
 
 
 class State:
-    """Items by entity and key, in the order in which they came to be."""
+    """Items by entity and key, in the order of their creation."""
 
     def __init__(self) -> None:
         self._items: dict[tuple[str, str], Item] = {}
 
     def put(self, entity: str, key: Data, data: Data, at: At) -> None:
-        """Let it hold, unless a later record says otherwise: what a transaction wrote comes to hold at its end."""
+        """Set a value unless a later record has set it already: values of a transaction are applied at its commit."""
         place = _place(entity, key)
         known = self._items.get(place)
         if known is None or known.at.offset <= at.offset:
             self._items[place] = Item(entity, key, data, at)
 
     def merge(self, entity: str, key: Data, data: Data, at: At) -> None:
-        """Change some fields of what is there."""
+        """Change some fields of an item, or create it."""
         place = _place(entity, key)
         known = self._items.get(place)
         self._items[place] = Item(entity, key, {**known.data, **data} if known else data, at)
 
     def remove(self, entity: str, key: Data) -> Item | None:
-        """Forget it; what it was, if anything."""
+        """Remove an item and return it, or None."""
         return self._items.pop(_place(entity, key), None)
 
     def get(self, entity: str, key: Data) -> Item | None:
-        """What holds for a key."""
+        """Return the item of a key, or None."""
         return self._items.get(_place(entity, key))
 
     def remove_where(self, entity: str, unwanted: Callable[[Item], bool]) -> None:
-        """Forget those of an entity."""
+        """Remove the items of an entity for which ``unwanted`` returns true."""
         for place in [place for place, item in self._items.items() if item.entity == entity and unwanted(item)]:
             del self._items[place]
 
     def change_where(self, entity: str, wanted: Callable[[Item], bool], change: Callable[[Data], Data]) -> None:
-        """Change those of an entity."""
+        """Replace the data of the items of an entity for which ``wanted`` returns true."""
         for place, item in self._items.items():
             if item.entity == entity and wanted(item):
                 self._items[place] = replace(item, data=change(item.data))

@@ -1,1 +1,1 @@
-"""Kafka's own messages, the fields of its protocol and of its internal topics: their definitions, and one reader for all."""
+"""Kafka's messages, of its protocol and its internal topics: their definitions and one reader for all of them."""

@@ -1,12 +1,12 @@
-"""Records of the topics that Kafka keeps for itself, decoded: which there are, how each frames its messages.
+"""Decoding of the records of Kafka's internal topics, and the framing of each topic's messages.
 
-Three coordinators write a key and a value, KRaft and tiered storage a value alone::
+Three coordinators write a key and a value; KRaft and tiered storage write a value only::
 
     key    := type:int16 message                  -- the type is the API key of the definitions
     value  := version:int16 message               -- null is a tombstone
     framed := frame:uvarint type:uvarint version:uvarint message
 
-What is of an unknown type or version is no error: a newer broker wrote it, and it is kept as it is.
+An unknown type or version is not an error: a newer broker wrote it, and the bytes are kept as they are.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _SUFFIX = re.compile("(Key|Value|Record)$")
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """A key or a value. ``type`` is the number of its kind of record, ``name`` that kind's name, where it tells them.
+    """The key or the value of a record. ``type`` is the number of the record type and ``name`` its name, if it has them.
 
-    ``data`` is the message; None where that isn't known, and ``raw`` then are the bytes as stored. ``fault`` says why
-    bytes are not the message they claim to be.
+    ``data`` is the message. It is None for an unknown type or version; ``raw`` then has the bytes as stored. ``fault``
+    says why the bytes are not a valid message.
     """
 
     type: int | None = None
@@ -51,7 +51,7 @@ class Half:
     fault: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """What there is of it, as JSON has it."""
+        """Return the fields that are not None, with JSON values."""
         found = zip(_SHOWN, _shown(self), strict=True)
         return {name: messages.jsonable(value) for name, value in found if value is not None}
 
@@ -62,32 +62,32 @@ _shown = attrgetter(*_SHOWN)
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A record of an internal topic; a half that is null is None."""
+    """A decoded record of an internal topic; a null key or value is None."""
 
     key: Half | None
     value: Half | None
 
     @property
     def fault(self) -> str | None:
-        """What is malformed, None where nothing is."""
+        """The faults of key and value in one line; None if both are valid."""
         found = [
             f"{name}: {half.fault}" for name, half in (("key", self.key), ("value", self.value)) if half and half.fault
         ]
         return "; ".join(found) or None
 
     def as_dict(self) -> dict[str, Any]:
-        """The column ``decoded`` of a record's row."""
+        """Return the value of the column ``decoded`` of a record row."""
         return {"key": self.key and self.key.as_dict(), "value": self.value and self.value.as_dict()}
 
 
 def decode(topic: str, key: bytes | None, value: bytes | None) -> Decoded:
-    """A record of ``topic``, one of TOPICS. Raises nothing: what is wrong is told in the halves."""
+    """Decode a record of ``topic``, one of TOPICS. Raises nothing: faults are in the halves."""
     return TOPICS[topic](key, value)
 
 
 def _coordinated(topic: str, key: bytes | None, value: bytes | None) -> Decoded:
     if key is None:
-        return Decoded(Half(fault="null, where a type should be"), None if value is None else Half(raw=value))
+        return Decoded(Half(fault="null instead of a record type"), None if value is None else Half(raw=value))
     first = _attempt(key, partial(_key, topic))
     if value is None or first.fault or first.name is None:
         return Decoded(first, None if value is None else Half(raw=value))
@@ -110,7 +110,7 @@ def _value(name: str, cursor: Cursor) -> Half:
 
 
 def _open_member(member: messages.Message) -> None:
-    """What clients tell each other through a classic group, opened where it is what Kafka's own consumers say."""
+    """Decode the member data of a classic consumer group, if it is in the format of Kafka's own consumers."""
     for field, name in _MEMBER_FIELDS.items():
         data = member.get(field)
         if not data:
@@ -122,7 +122,7 @@ def _open_member(member: messages.Message) -> None:
             if known is not None:
                 member[field] = messages.read(known, version, cursor)
         except MalformedMessage:
-            pass  # the broker passes it on as it is, whatever it is
+            pass  # the broker does not look into these bytes either
 
 
 def _framed(topic: str, key: bytes | None, value: bytes | None) -> Decoded:
@@ -133,7 +133,7 @@ def _framed(topic: str, key: bytes | None, value: bytes | None) -> Decoded:
 def _typed(topic: str, cursor: Cursor) -> Half:
     frame = cursor.uvarint()
     if frame != FRAME_VERSION:
-        raise MalformedMessage(f"frame version {frame}, where {FRAME_VERSION} should be")
+        raise MalformedMessage(f"frame version {frame}, expected {FRAME_VERSION}")
     kind = cursor.uvarint()
     version = cursor.uvarint()
     name = _records(topic).get(kind)
@@ -144,7 +144,7 @@ def _typed(topic: str, cursor: Cursor) -> Half:
 
 @cache
 def _records(topic: str) -> Mapping[int, str]:
-    """The kinds of a topic's records by their numbers."""
+    """Return the record types of a topic by number."""
     kinds = {**named(RECORDS, "coordinator-key", topic), **named(RECORDS, "metadata", topic)}
     return {number: _SUFFIX.sub("", name) for number, name in kinds.items()}
 
@@ -155,7 +155,7 @@ def _message(name: str, version: int, cursor: Cursor) -> messages.Message | None
         return None
     data = messages.read(known, version, cursor)
     if cursor.left:
-        raise MalformedMessage(f"{name}: {cursor.left} bytes behind the end of version {version}")
+        raise MalformedMessage(f"{name}: {cursor.left} bytes after the end of version {version}")
     return data
 
 
@@ -167,7 +167,7 @@ def _attempt(stored: bytes, read: Callable[[Cursor], Half]) -> Half:
     return half if half.data is not None else replace(half, raw=stored)
 
 
-#: The topics, and for each what makes a record of a key and a value.
+#: Topic -> decoder of (key, value).
 TOPICS: Mapping[str, Callable[[bytes | None, bytes | None], Decoded]] = {
     **{topic: partial(_coordinated, topic) for topic in (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)},
     **{topic: partial(_framed, topic) for topic in (CLUSTER_METADATA, REMOTE_LOG_METADATA)},

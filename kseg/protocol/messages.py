@@ -1,6 +1,6 @@
-"""One reader for all of Kafka's messages: from a definition, a version and bytes to a plain dict.
+"""The reader of all of Kafka's messages: from a definition, a version and bytes to a plain dict.
 
-The encoding, of which "flexible" versions (KIP-482) have the second column::
+The encoding; "flexible" versions (KIP-482) use the second column::
 
     string    int16 length, byte*           (length + 1):uvarint, byte*
     bytes     int32 length, byte*           (length + 1):uvarint, byte*
@@ -9,10 +9,10 @@ The encoding, of which "flexible" versions (KIP-482) have the second column::
 
     tags := count:uvarint (tag:uvarint size:uvarint byte*)*
 
-A length below 0 is null (0 in the second column). A structure that may be null has an int8 before it, negative where it is;
-as a tagged field it has an uvarint, 0 where it is. Names and values are those of Kafka's generated JSON converters, so that
-they can be compared with what kafka-dump-log prints; a tagged field that isn't stored is left out, and one with a tag that
-the definition lacks is kept in ``unknownTaggedFields`` as it is.
+A negative length is null (0 in the second column). A nullable structure is preceded by an int8 that is negative for null;
+as a tagged field by a uvarint that is 0 for null. Names and values are those of Kafka's generated JSON converters, so that
+they can be compared with the output of kafka-dump-log. Tagged fields that are not stored are left out; those with a tag
+that the definition lacks are kept as bytes in ``unknownTaggedFields``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 from kseg.protocol.definitions import Definition, Field
 from kseg.protocol.wire import Cursor, MalformedMessage
 
-#: Where tagged fields are kept that the definition lacks: ``[{"tag": int, "data": bytes}]``.
+#: The key of tagged fields that the definition lacks: ``[{"tag": int, "data": bytes}]``.
 UNKNOWN_TAGS = "unknownTaggedFields"
 
 _JSON_TYPES = frozenset((str, int, bool, type(None)))
@@ -39,25 +39,25 @@ _Step = Callable[[Cursor, Message], None]
 
 
 def read(definition: Definition, version: int, cursor: Cursor) -> Message:
-    """The message at the cursor, which then stands behind it. Raises MalformedMessage, and nothing else.
+    """Read the message at the cursor and advance the cursor past it. Raises only MalformedMessage.
 
-    ``version`` is one of the definition's. Bytes and records are ``bytes``, UUIDs text as Kafka prints them.
+    ``version`` is one of the definition's versions. Bytes and records become ``bytes``, UUIDs text as Kafka prints them.
     """
     message: Message = _message_reader(definition, version)(cursor)
     return message
 
 
 def decode(definition: Definition, version: int, data: bytes | memoryview) -> Message:
-    """The message that the bytes are, to their end. Raises MalformedMessage."""
+    """Read a message that takes up all of ``data``. Raises MalformedMessage."""
     cursor = Cursor(data)
     message = read(definition, version, cursor)
     if cursor.left:
-        raise MalformedMessage(f"{cursor.left} bytes behind the end of version {version}")
+        raise MalformedMessage(f"{cursor.left} bytes after the end of version {version}")
     return message
 
 
 def jsonable(node: Any) -> Any:
-    """The same in what JSON has: bytes in base64, a number that is none by its name, as Kafka's converters write them."""
+    """Return a message as JSON values, as Kafka's converters do: bytes in base64, NaN and infinities as text."""
     kind = type(node)
     if kind in _JSON_TYPES:
         return node
@@ -71,7 +71,7 @@ def jsonable(node: Any) -> Any:
 
 
 def known(node: Any) -> Any:
-    """The same without what the definition lacks."""
+    """Return a message without tagged fields that the definition lacks."""
     if isinstance(node, dict):
         return {name: known(value) for name, value in node.items() if name != UNKNOWN_TAGS}
     return [known(item) for item in node] if isinstance(node, list) else node
@@ -93,7 +93,7 @@ def _structure(fields: tuple[Field, ...], version: int, flexible: bool) -> _Read
         for step in steps:
             step(cursor, message)
         if flexible and _read_tags(cursor, tagged, message):
-            # The order is that of the definition, as in Kafka's JSON: tags may be anywhere in it.
+            # In the order of the definition, as in Kafka's JSON, where tagged fields can be anywhere.
             return {name: message[name] for name in order if name in message}
         return message
 
@@ -101,7 +101,7 @@ def _structure(fields: tuple[Field, ...], version: int, flexible: bool) -> _Read
 
 
 def _steps(fields: Sequence[Field], version: int, flexible: bool) -> Iterator[_Step]:
-    """Numbers that follow each other are read at once: that halves the time of most messages."""
+    """Read consecutive numbers with one struct: this halves the time of most messages."""
     for numbers, group in groupby(fields, key=lambda field: field.type in _CODES):
         run = list(group)
         singles = [_single(field.name, _field(field, version, flexible)) for field in run]
@@ -127,7 +127,7 @@ def _run(fields: Sequence[Field], singles: Sequence[_Step]) -> _Step:
             message.update(zip(names, cursor.unpack(layout), strict=True))
             return
         for single in singles:
-            single(cursor, message)  # one of them says that it is not there
+            single(cursor, message)  # the one that is cut off raises with its name
 
     return read_run
 
@@ -144,7 +144,7 @@ def _read_tags(cursor: Cursor, known: Mapping[int, tuple[str, _Reader]], message
         own = Cursor(data)
         _single(name, reader)(own, message)
         if own.left:
-            raise MalformedMessage(f"{name}: {own.left} bytes behind its end")
+            raise MalformedMessage(f"{name}: {own.left} bytes after its end")
     return count
 
 
@@ -177,7 +177,7 @@ def _texts(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-#: Numbers, as ``struct`` calls them.
+#: Integer and float types -> format characters of ``struct``.
 _CODES = {
     "bool": "?",
     "int8": "b",
@@ -189,7 +189,7 @@ _CODES = {
     "float64": "d",
 }
 _FIXED: Mapping[str, _Reader] = {**{name: _fixed(code) for name, code in _CODES.items()}, "uuid": _uuid}
-# What has a length before it, and how that is stored in versions that are not flexible.
+# Types with a length prefix -> the format of the length in versions that are not flexible.
 _LENGTHS = {"string": "h", "bytes": "i", "records": "i"}
 _TAKEN: Mapping[str, Callable[[Cursor, int], Any]] = {
     "string": lambda cursor, size: cursor.take(size).decode("utf-8", "replace"),
@@ -199,13 +199,13 @@ _TAKEN: Mapping[str, Callable[[Cursor, int], Any]] = {
 
 
 def _length(code: str, flexible: bool, nullable: bool) -> Callable[[Cursor], int]:
-    """Reads a length or a count; -1 is null. No item is smaller than a byte, so neither can exceed what is left."""
+    """Return a reader of a length or count; -1 is null. An item has at least one byte, so neither exceeds the bytes left."""
     layout = _fixed(code)
 
     def read_length(cursor: Cursor) -> int:
         length: int = cursor.uvarint() - 1 if flexible else layout(cursor)
         if length < 0 and not nullable:
-            raise MalformedMessage(f"null at byte {cursor.at}, where none may be")
+            raise MalformedMessage(f"null at byte {cursor.at} in a field that is not nullable")
         if length > cursor.left:
             raise MalformedMessage(f"length {length} at byte {cursor.at}, with {cursor.left} bytes left")
         return max(length, -1)

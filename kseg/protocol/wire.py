@@ -1,4 +1,4 @@
-"""Bytes read from the front; nothing is taken before it is known to be there."""
+"""A cursor over bytes that checks every length before it reads."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import struct
 from typing import Any
 
 _UNSIGNED_VARINT_MAX_BYTES = 5
-#: Of all arrays of a message together: an item of one byte becomes an object of hundreds.
+#: Limit on the items of all arrays of a message: an item of one byte becomes an object of hundreds of bytes.
 MAX_ITEMS = 1_000_000
 _SHORT = struct.Struct(">h")
 
 
 class MalformedMessage(ValueError):
-    """Bytes that are not the message they should be; ``str(error)`` is one line that says why."""
+    """The bytes are not a valid message; ``str(error)`` is one line that says why."""
 
 
 class Cursor:
-    """A place in some bytes. Every method raises MalformedMessage where they end too early."""
+    """A position in a bytes object. Every method raises MalformedMessage if the bytes end too early."""
 
     __slots__ = ("at", "data", "items")
 
@@ -27,41 +27,41 @@ class Cursor:
 
     @property
     def left(self) -> int:
-        """Bytes not yet taken."""
+        """The number of bytes not yet read."""
         return len(self.data) - self.at
 
     def take(self, size: int) -> bytes:
-        """The next ``size`` bytes, at least 0."""
+        """Return the next ``size`` bytes."""
         if size > len(self.data) - self.at:
-            raise MalformedMessage(f"{size} bytes wanted at byte {self.at} of {len(self.data)}")
+            raise MalformedMessage(f"{size} bytes expected at byte {self.at} of {len(self.data)}")
         self.at += size
         return bytes(self.data[self.at - size : self.at])
 
     def records(self, size: int) -> Any:
-        """Records of that many bytes; they are no part of the message, and may be left where they are."""
+        """Return ``size`` bytes of records. Subclasses may return their position instead of a copy."""
         return self.take(size)
 
     def count(self, items: int) -> None:
-        """So many items of an array follow."""
+        """Count ``items`` of an array against the limit of the message."""
         self.items -= items
         if self.items < 0:
             raise MalformedMessage(f"more than {MAX_ITEMS} items before byte {self.at}")
 
     def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
-        """The next values, as the layout has them."""
+        """Return the next values in the given layout."""
         at = self.at
         if layout.size > len(self.data) - at:
-            raise MalformedMessage(f"{layout.size} bytes wanted at byte {at} of {len(self.data)}")
+            raise MalformedMessage(f"{layout.size} bytes expected at byte {at} of {len(self.data)}")
         self.at = at + layout.size
         return layout.unpack_from(self.data, at)
 
     def int16(self) -> int:
-        """A signed integer of two bytes."""
+        """Return a signed 16-bit integer."""
         number: int = self.unpack(_SHORT)[0]
         return number
 
     def uvarint(self) -> int:
-        """An unsigned integer, seven bits a byte, the lowest first."""
+        """Return an unsigned varint: seven bits per byte, the lowest first."""
         value = 0
         for index in range(_UNSIGNED_VARINT_MAX_BYTES):
             byte = self.take(1)[0]

@@ -1,1 +1,1 @@
-"""The transactions of a partition: which were aborted, for readers; what became of each, for people."""
+"""The transactions of a partition: ``kseg transactions``, and the aborted spans for read_committed readers."""

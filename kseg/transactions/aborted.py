@@ -1,7 +1,7 @@
-"""Transactions of a partition for readers: which batches were aborted, and up to where all is decided.
+"""The aborted transactions of a partition and its last stable offset, for read_committed readers.
 
-What Kafka's consumer does with isolation.level=read_committed (KIP-98): records of aborted transactions are left out,
-and nothing is given from the last stable offset on, where the first transaction begins that has not ended.
+Kafka's consumer with isolation.level=read_committed (KIP-98) skips records of aborted transactions and stops at the last
+stable offset, which is the first offset of the earliest open transaction.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from kseg.format.log_format import CONTROL, INT64_MAX, TRANSACTIONAL
 from kseg.log.deep_iteration import DeepIterator
 from kseg.log.segment import SegmentReader
 
-#: First and last offset of a transaction, both of them its own.
+#: First and last offset of a transaction, both inclusive.
 Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """``aborted`` transactions by producer id, ascending, and the first offset of each one's ``open`` transaction."""
+    """``aborted``: spans of aborted transactions by producer id, ascending. ``open``: first offsets of open ones."""
 
     aborted: Mapping[int, Sequence[Span]] = field(default_factory=dict)
     open: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def stable_offset(self) -> int | None:
-        """The last stable offset: None when all have ended."""
+        """The last stable offset; None if no transaction is open."""
         return min(self.open.values(), default=None)
 
     def within(self, first: int, end: int | None) -> Committed:
-        """What concerns the offsets from ``first`` to ``end``, which is exclusive (None: no end)."""
+        """Return the transactions that touch offsets ``first`` to ``end`` (exclusive; None for no end)."""
         near = {
             producer: [span for span in spans if span[1] >= first and (end is None or span[0] < end)]
             for producer, spans in self.aborted.items()
@@ -49,7 +49,7 @@ class Committed:
         return Committed({producer: spans for producer, spans in near.items() if spans}, self.open)
 
     def takes(self, batches: BatchColumns, row: int) -> bool:
-        """Whether a consumer is given the entry's records: neither control records, nor aborted, nor undecided."""
+        """Return whether a consumer receives the batch: not control, not aborted, below the last stable offset."""
         offset, attributes = batches.base_offset[row], batches.attributes[row]
         if self.stable_offset is not None and offset >= self.stable_offset:
             return False
@@ -58,7 +58,7 @@ class Committed:
         return not attributes & CONTROL and not self._aborted(batches.producer_id[row], offset)
 
     def outcome(self, producer_id: int, offset: int) -> str:
-        """What became of the transaction that a record is part of, or the marker of."""
+        """Return the state of the transaction of a record or marker: ``open``, ``aborted`` or ``committed``."""
         if offset >= self.open.get(producer_id, INT64_MAX):
             return "open"
         return "aborted" if self._aborted(producer_id, offset) else "committed"
@@ -71,13 +71,13 @@ class Committed:
 
 
 def committed(paths: Sequence[str]) -> Committed:
-    """The transactions of one partition's local segments, in their order. One that can't be read says nothing here.
+    """Return the transactions of one partition's local segments, given in offset order. Unreadable segments are skipped.
 
-    A broker's own files spare reading: of segments before the newest producer snapshot the ``.txnindex`` tells who
-    aborted, and the snapshot which transactions were open then. Without these all markers are looked at.
+    The broker's own files save reading: for segments before the newest producer snapshot the ``.txnindex`` has the
+    aborted transactions, and the snapshot has those that were open at its offset. Without them all markers are read.
     """
     transactions = Transactions()
-    begin = _seeded(paths, transactions)
+    begin = _load_newest_snapshot(paths, transactions)
     spans: dict[int, list[Span]] = defaultdict(list)
     indexes = (_bytes(Path(path).with_suffix(".txnindex")) for path in paths[:begin])
     found = chain(
@@ -89,8 +89,8 @@ def committed(paths: Sequence[str]) -> Committed:
     return Committed(aborted, transactions.open)
 
 
-def _seeded(paths: Sequence[str], transactions: Transactions) -> int:
-    """Begin at the newest segment that a producer snapshot stands before; returns its place among the paths."""
+def _load_newest_snapshot(paths: Sequence[str], transactions: Transactions) -> int:
+    """Load the newest producer snapshot; return the index of the path of the segment that follows it."""
     for i in range(len(paths) - 1, -1, -1):
         base = base_offset_of(paths[i])
         snapshot = _bytes(Path(paths[i]).with_name(f"{base:020d}.snapshot")) if base is not None else b""
@@ -116,8 +116,8 @@ def _ended_in(path: str, transactions: Transactions) -> Iterator[AbortedTxn]:
                 continue
             for row in range(batches.count):
                 if batches.crc_state[row] == kernel.CRC_BAD:
-                    batches.attributes[row] = 0  # what is damaged opens no transaction
+                    batches.attributes[row] = 0  # a damaged batch opens no transaction
                 elif not batches.attributes[row] & CONTROL:
-                    batches.crc_state[row] = kernel.CRC_BAD  # passed over: only markers need to be opened
+                    batches.crc_state[row] = kernel.CRC_BAD  # skipped: only markers need to be opened
             for chunk in opener.chunks(window):
                 yield from transactions.take(chunk)

@@ -1,9 +1,9 @@
-"""``kseg transactions`` as a library: every transaction of a partition, how it ended, and what holds the last stable offset.
+"""``kseg transactions`` as a library: every transaction of a partition, its state, and the last stable offset.
 
 A transaction begins with a producer's first transactional batch and ends with its marker (KIP-98). Under transactions
-v2 (KIP-890) a marker's epoch may be larger than its data's, so the producer id alone tells whose it is. What is open for
-longer than a transaction may take is called hanging, as ``kafka-transactions.sh find-hanging`` does (KIP-664), which
-also asks the coordinator: a file can't.
+v2 (KIP-890) a marker's epoch may be larger than its data's, so transactions are matched by producer id alone. A
+transaction that is open for longer than the maximum timeout is called hanging, as ``kafka-transactions.sh find-hanging``
+does (KIP-664). That tool also asks the coordinator, which is not possible offline.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from kseg.log.deep_iteration import DeepIterator
 from kseg.log.markers import transactional
 from kseg.log.segment import SegmentReader
 
-#: transaction.max.timeout.ms, as brokers default to it: what find-hanging goes by, too.
+#: The default of the broker setting transaction.max.timeout.ms, which find-hanging uses, too.
 MAX_TRANSACTION_MS = 15 * 60 * 1000
 STATES = ("hanging", "open", "aborted", "committed")
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """One transaction. Times are epoch milliseconds of its first and last batch of data, None where these are gone.
+    """One transaction. Times are epoch milliseconds of its first and last data batch, None if these were deleted.
 
-    ``last_offset`` is its marker's, or of its last batch so far. ``producer_epoch`` is the data's. ``batches`` and
-    ``records`` are those of the log, without what came before its first segment.
+    ``last_offset`` is the offset of its marker or, without one, of its last record. ``producer_epoch`` is the epoch of
+    the data. ``batches`` and ``records`` count the data in the log, without data before its first segment.
     """
 
     folder: str
@@ -56,7 +56,7 @@ class Transaction:
 
     @property
     def abort(self) -> str | None:
-        """The command that ends it, None where it has ended or the partition is not known."""
+        """The command that aborts the transaction; None if it has ended or the partition is unknown."""
         if self.state not in ("hanging", "open") or self.topic is None:
             return None
         return (
@@ -67,10 +67,11 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """A partition behind its transactions. ``last_stable_offset`` is the log's end where nothing holds it.
+    """The state of a partition at the end of its log.
 
-    ``held_by`` is the producer whose open transaction does. Both offsets are exclusive, None without a batch. A high
-    watermark below may hold it, too: that is no matter of the log.
+    ``last_stable_offset`` is the log end if no transaction is open; else ``held_by`` is the producer id of the earliest
+    open one. Both offsets are exclusive, None for a log without batches. A lower high watermark, which is not in the log,
+    can hold the broker's last stable offset back further.
     """
 
     folder: str
@@ -100,40 +101,40 @@ class _Open:
         self.records += batches.record_count[row]
 
 
-#: Told of what is wrong, with the file's path; and of files that can't be read.
-Told = Callable[[str, Finding], None]
+#: Called with the path of the file and a finding.
+ReportIn = Callable[[str, Finding], None]
+#: Called with a line about a file that cannot be read.
 Unread = Callable[[str], None]
 
 
 def transactions_of(
-    folder: str, files: Iterable[SegmentFile], now: int, max_age: int, told: Told, unread: Unread
+    folder: str, files: Iterable[SegmentFile], now: int, max_age: int, report: ReportIn, unread: Unread
 ) -> Iterator[Transaction | PartitionState]:
-    """A partition's transactions in the order of their ends, those that are open behind them, its state last.
+    """Yield the ended transactions of a partition in the order of their ends, then the open ones, then its state.
 
-    Of one that can't be read at all there is nothing.
-
-    ``files`` are its segments in order, ``now`` epoch milliseconds, ``max_age`` milliseconds.
+    ``files`` are the segments in offset order, ``now`` is in epoch milliseconds, ``max_age`` in milliseconds. If no
+    segment can be read, the result is empty.
     """
-    history = _History(folder, now, max_age)
+    history = _TransactionTracker(folder, now, max_age)
     readable = False
     for file in files:
         history.begin(file.path)
         try:
-            with SegmentReader(open_source(file.path), report=partial(told, file.path)) as reader:
+            with SegmentReader(open_source(file.path), report=partial(report, file.path)) as reader:
                 for window in reader.windows():
-                    history.see_end(window.batches)
+                    history.update_log_end(window.batches)
                     if has_markers(window.batches):
                         for row, offset, marker in transactional(window, history.opener):
-                            yield from history.take(window.batches, row, offset, marker)
+                            yield from history.follow(window.batches, row, offset, marker)
             readable = True
         except KsegError as error:
             unread(str(error))
-    if readable or history.met:
+    if readable or history.has_transactions:
         yield from history.finish()
 
 
-class _History:
-    """One partition on its way."""
+class _TransactionTracker:
+    """Follows the transactions of one partition, batch by batch."""
 
     def __init__(self, folder: str, now: int, max_age: int) -> None:
         self.opener = DeepIterator()
@@ -149,7 +150,7 @@ class _History:
         self._states: Counter[str] = Counter()
 
     def begin(self, path: str) -> None:
-        """The next segment. Before the first one its producer snapshot tells what was open then."""
+        """Begin a segment. Before the first one, load the transactions that its producer snapshot lists as open."""
         base = base_offset_of(path)
         if base is not None:
             self._end = max(base, self._end or 0)
@@ -167,17 +168,19 @@ class _History:
                 self._open[producer.producer_id] = _Open(producer.producer_epoch, first, last, None, producer.timestamp)
 
     @property
-    def met(self) -> bool:
-        """Whether there was any transaction."""
+    def has_transactions(self) -> bool:
+        """Whether any transaction was found."""
         return bool(self._open or self._states)
 
-    def see_end(self, batches: BatchColumns) -> None:
+    def update_log_end(self, batches: BatchColumns) -> None:
         for row in range(batches.count - 1, -1, -1):
             if batches.crc_state[row] != CRC_BAD:
                 self._end = max(self._end or 0, batches.last_offset[row] + 1)
                 return
 
-    def take(self, batches: BatchColumns, row: int, offset: int, marker: ControlRecord | None) -> Iterator[Transaction]:
+    def follow(
+        self, batches: BatchColumns, row: int, offset: int, marker: ControlRecord | None
+    ) -> Iterator[Transaction]:
         producer_id = batches.producer_id[row]
         if marker is None:
             if producer_id not in self._open:
@@ -185,7 +188,7 @@ class _History:
                 self._open[producer_id] = _Open(batches.producer_epoch[row], offset, offset, timestamp, timestamp)
             self._open[producer_id].add(batches, row)
             return
-        # A marker without data, as coordinators also write them, ends nothing.
+        # A marker without data, which coordinators also write, ends no transaction.
         ended = self._open.pop(producer_id, None)
         if ended is not None:
             ended.last_offset = offset
