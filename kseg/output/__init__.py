@@ -1,1 +1,1 @@
-"""Everything that is written for people and programs: a writer for each verb and format."""
+"""The writers of all results, for people and for programs: one per command and format."""

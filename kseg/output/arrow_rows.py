@@ -1,7 +1,7 @@
-"""Rows as Arrow record batches, for Parquet and Spark: records by buffers that ``gather`` fills, others by value.
+"""Rows as Arrow record batches, for Parquet and Spark: records from buffers that ``gather`` fills, others by value.
 
-pyarrow is imported where it is used: without it all else works. Types are those that Spark takes exactly: everything
-may be null, timestamps are microseconds in UTC, no dictionaries, no large or view types.
+pyarrow is imported only when it is used: everything else works without it. The types are exactly those that Spark
+accepts: all columns nullable, timestamps in microseconds UTC, no dictionaries, no large or view types.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kseg.text import to_json
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Rows of a record batch, and the bytes of keys, values and headers at which it ends before: what Spark likes.
+#: Maximum rows of an Arrow record batch and maximum bytes of its keys, values and headers, as Spark recommends.
 BATCH_ROWS = 8 * 1024
 BATCH_BYTES = 8 * 1024 * 1024
 
@@ -32,7 +32,7 @@ _MILLISECONDS = "_ms"
 
 
 def arrow() -> Any:
-    """pyarrow. Raises UsageError with the remedy where it isn't installed."""
+    """Return the module pyarrow. Raises UsageError with the remedy if it is not installed."""
     try:
         import pyarrow
     except ImportError as error:
@@ -41,7 +41,7 @@ def arrow() -> Any:
 
 
 def widened(columns: Iterable[Column]) -> tuple[Column, ...]:
-    """Columns as they stand in a columnar table: of a time the timestamp, then its raw milliseconds."""
+    """Return the columns of a columnar table: each time as a timestamp and as raw milliseconds."""
     found: list[Column] = []
     for column in columns:
         if column.type == "ms":
@@ -53,7 +53,7 @@ def widened(columns: Iterable[Column]) -> tuple[Column, ...]:
 
 
 def schema(columns: Iterable[Column]) -> pa.Schema:
-    """The Arrow schema of widened columns."""
+    """Return the Arrow schema of widened columns."""
     pyarrow = arrow()
     types = _types()
     return pyarrow.schema([pyarrow.field(column.name, types[column.type]) for column in columns])
@@ -73,14 +73,16 @@ def _types() -> dict[str, Any]:
         "ints": pyarrow.list_(pyarrow.field("element", pyarrow.int64())),
         "bytes": pyarrow.binary(),
         "headers": pyarrow.list_(pyarrow.field("element", header)),
-        "object": pyarrow.string(),  # JSON: its fields are not the same in all rows
+        "object": pyarrow.string(),  # JSON: the fields differ from row to row
     }
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The file that rows come from, and what its folder says of it. ``decode`` is the topic of its ``decoded`` column;
-    ``outcome`` says what became of a producer id's transaction at an offset, where that is wanted.
+    """The file that rows come from, with its topic and partition.
+
+    ``decode`` is the internal topic whose format the column ``decoded`` uses. ``outcome`` returns the state of the
+    transaction of (producer id, offset), if that column is requested.
     """
 
     file: str
@@ -96,7 +98,7 @@ class Place:
 
 
 class RecordRows:
-    """Gathers records, of one file or several, into record batches of the (widened) columns."""
+    """Gathers the records of one or more files into Arrow record batches with the given (widened) columns."""
 
     def __init__(self, columns: Sequence[Column], max_rows: int = BATCH_ROWS, max_bytes: int = BATCH_BYTES) -> None:
         self.schema = schema(columns)
@@ -107,9 +109,9 @@ class RecordRows:
         self._begin()
 
     def add(self, place: Place, chunk: Chunk, data: Any, first: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """Take record rows ``first`` to ``stop`` of the chunk, whose bytes lie in ``data``; gives batches that are full.
+        """Append record rows ``first`` to ``stop`` of the chunk, whose bytes are in ``data``; yield full batches.
 
-        To be used up before the chunk is left.
+        The caller must exhaust the iterator before it advances to the next chunk.
         """
         while first < stop:
             before, begin = self._columns.count, first
@@ -122,7 +124,7 @@ class RecordRows:
                 yield self._flush()
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """The rest."""
+        """Yield the last, partly filled batch."""
         if self._columns.count:
             yield self._flush()
 
@@ -146,14 +148,14 @@ class RecordRows:
 
     def _flush(self) -> pa.RecordBatch:
         arrays = [_ARRAYS[name](self) for name in self._names]
-        # The next batch is likely to take as much: columns that grow are copied on their way.
+        # The next batch probably needs the same size: growing columns are copied.
         used = (self._columns.keys.used, self._columns.values.used)
         self._room = (min(used[0] * 9 // 8, self._bounds[1]), min(used[1] * 9 // 8, self._bounds[1]))
         self._begin()
         return self._arrow.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _array(self, kind: str, values: Any, valid: Any = None, size: int = 8) -> pa.Array:
-        """An array over the front of a typed buffer, in place; ``size`` is bytes a value, 0 for bits."""
+        """Return an array over the front of a typed buffer, without a copy; ``size`` is bytes per value, 0 for bits."""
         count = self._columns.count
         whole = memoryview(values)
         data = self._buffer(whole[:count] if size else whole)
@@ -173,7 +175,7 @@ class RecordRows:
         return self._arrow.Array.from_buffers(kind, count, buffers)
 
     def of_place(self, attribute: str, kind: str) -> pa.Array:
-        """A column that is the same over runs of rows."""
+        """Return a column of the file that each row comes from."""
         pyarrow = self._arrow
         arrow_type = _types()[kind]
         runs: list[list[Any]] = []
@@ -187,19 +189,19 @@ class RecordRows:
         return arrays[0] if len(arrays) == 1 else pyarrow.concat_arrays(arrays)
 
     def timestamp_types(self) -> pa.Array:
-        """The names of ``log_format.TIMESTAMP_TYPES``, null in v0."""
+        """Return the names of the timestamp types, null for v0."""
         pyarrow, columns = self._arrow, self._columns
         stored = memoryview(columns.timestamp_type)[: columns.count]
         same = bytes(stored).count(stored[0]) == columns.count
         if same and not self._array("bool", columns.typed, size=0).false_count:
-            # Nearly always so; the cast below takes longer than all the other columns.
+            # The usual case; the cast below takes longer than all other columns.
             return pyarrow.repeat(TIMESTAMP_TYPES[stored[0]], columns.count)
         buffers = [self._buffer(columns.typed), self._buffer(stored)]
         indices = pyarrow.Array.from_buffers(pyarrow.int8(), columns.count, buffers)
         return pyarrow.DictionaryArray.from_arrays(indices, pyarrow.array(TIMESTAMP_TYPES)).cast(pyarrow.string())
 
     def headers(self) -> pa.Array:
-        """Lists of key and value; a key that is no UTF-8 is mended as Kafka does."""
+        """Return lists of header key and value. Bytes of a key that are not UTF-8 are replaced, as Kafka does."""
         pyarrow, columns = self._arrow, self._columns
         kind = _types()["headers"]
         count = columns.header_count
@@ -214,14 +216,14 @@ class RecordRows:
         return pyarrow.Array.from_buffers(kind, columns.count, [None, ends], children=[pairs])
 
     def objects(self, found: Mapping[int, str]) -> pa.Array:
-        """JSON by row: decoded control records, decoded records of internal topics."""
+        """Return JSON per row: decoded control records or decoded records of internal topics."""
         count, text = self._columns.count, self._arrow.string()
         if not found:
             return self._arrow.nulls(count, text)
         return self._arrow.array([found.get(row) for row in range(count)], text)
 
     def transaction_states(self) -> pa.Array:
-        """What became of each record's transaction, null where it is in none."""
+        """Return the state of each record's transaction, null for records outside transactions."""
         columns = self._columns
         bits, producers, offsets = columns.transactional, columns.producer_id, columns.offset
         found: list[str | None] = []
@@ -232,16 +234,16 @@ class RecordRows:
         return self._arrow.array(found, self._arrow.string())
 
     def nothing(self) -> pa.Array:
-        """No text."""
+        """Return a text column of nulls."""
         return self._arrow.nulls(self._columns.count, self._arrow.string())
 
     def plain(self, name: str, valid: str | None, kind: str = "int", size: int = 8) -> pa.Array:
-        """A column that ``gather`` has filled, null where its bitmap ``valid`` says so."""
+        """Return a column that ``gather`` has filled; ``valid`` names its validity bitmap."""
         columns = self._columns
         return self._array(kind, getattr(columns, name), getattr(columns, valid) if valid else None, size)
 
     def bytes_of(self, name: str) -> pa.Array:
-        """Keys or values."""
+        """Return the column of keys or of values."""
         return self._texts(self._arrow.binary(), getattr(self._columns, name), self._columns.count)
 
 
@@ -269,7 +271,7 @@ _ARRAYS: Mapping[str, Callable[[RecordRows], Any]] = {
 
 
 def payload_runs(chunk: Chunk) -> Iterator[tuple[Any, int, int]]:
-    """The chunk's records as (what their bytes lie in, first row, row behind): an inflated entry, or a run of others."""
+    """Yield the chunk's records as (buffer, first row, end row): one decompressed batch, or a run of uncompressed ones."""
     at = 0
     for row, payload in chunk.payloads.items():
         own = chunk.rows(row)
@@ -282,7 +284,7 @@ def payload_runs(chunk: Chunk) -> Iterator[tuple[Any, int, int]]:
 
 
 def from_rows(columns: Sequence[Column], found: Sequence[rows.Row]) -> pa.RecordBatch:
-    """Rows as ``rows`` makes them (and with topic and partition by their ``file``), for what isn't there by millions."""
+    """Return rows as one Arrow batch, with topic and partition from ``file``; for row kinds that are few."""
     pyarrow = arrow()
     types = _types()
     places = [Place.of(row["file"]) for row in found]
@@ -294,7 +296,7 @@ def from_rows(columns: Sequence[Column], found: Sequence[rows.Row]) -> pa.Record
 
 
 def _text(text: str) -> str:
-    """Of a file name that is no UTF-8 what JSON Lines say, too: Arrow takes no surrogates."""
+    """Escape a file name that is not UTF-8, as in JSON Lines: Arrow rejects surrogates."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -1,4 +1,4 @@
-"""What ``kseg audit`` writes: a table for people, JSON Lines and CSV for programs; the columns are the audit's."""
+"""Output of ``kseg audit``: a table, JSON Lines or CSV, with the columns of the audit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def write_table(columns: Sequence[str], found: Found, out: TextIO) -> None:
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Bytes as text; what is no UTF-8 as base64."""
+    """Return the row with bytes as text, or as base64 if they are not UTF-8."""
     encode = rows.ENCODERS["auto"]
     return {
         name: encode(bytes(value))[0] if isinstance(value, (bytes, bytearray)) else value for name, value in row.items()

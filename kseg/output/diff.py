@@ -1,4 +1,4 @@
-"""What ``kseg diff`` writes: the differences as they are met, and the outcome, as a table or as JSON Lines."""
+"""Output of ``kseg diff``: the differences in offset order, then the outcome, as a table or as JSON Lines."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from kseg.text import escape_controls, to_json
 
 
 def difference_row(difference: Difference) -> Row:
-    """A difference as JSON Lines have it."""
+    """Return a difference as a row of JSON Lines."""
     row = asdict(difference)
     row["difference"] = row.pop("kind")
     return {"kind": "difference", **row}
 
 
 def outcome_row(result: Comparison, a: Replica, b: Replica) -> Row:
-    """The last line: the verdict, where the replicas part, and what a broker's follower would do about it."""
+    """Return the last row: the verdict, the first difference, and the offset a follower would truncate to."""
     first = result.first_difference
     return {
         "kind": "diff",
@@ -52,7 +52,7 @@ def _replica_row(replica: Replica) -> Row:
 
 
 class JsonLinesWriter:
-    """``kind="difference"`` as they are met, one ``kind="diff"`` at the end."""
+    """Writes one ``kind="difference"`` row per difference and one ``kind="diff"`` row at the end."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -65,7 +65,7 @@ class JsonLinesWriter:
 
 
 class TableWriter:
-    """A table of the differences that are shown, and the outcome in words."""
+    """Writes a table of the first differences, then the outcome as text."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out

@@ -1,4 +1,4 @@
-"""What ``kseg dump`` writes: a writer for each format, over entries and runs of records."""
+"""Output of ``kseg dump``: one writer per format, over batches and runs of records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write_jsonl(dumped: Rows, out: TextIO, view: View) -> None:
 
 
 def _plain_rows(dumped: Rows, view: View) -> Iterator[rows.Row]:
-    """Everything as rows, for formats that aren't made for millions of them."""
+    """Yield everything as rows, for formats that are not meant for millions of them."""
     encode = rows.ENCODERS[view.encoding]
     for item in dumped:
         if isinstance(item, Run):
@@ -56,7 +56,7 @@ def write_csv(dumped: Rows, out: TextIO, view: View) -> None:
 
 
 def csv_cell(value: Any, view: View) -> str:
-    """A null is nothing, an empty text is "": the csv module of Python 3.11 can't tell them apart."""
+    """Return a CSV cell: null is empty, an empty text is ``""``. Python 3.11's csv module writes both alike."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -126,7 +126,7 @@ _BATCH_TABLE: tuple[tuple[str, Any], ...] = (
 )  # fmt: skip
 
 
-# What fits 80 columns: narrower than this, the wide tables would lose the ends of their numbers.
+# Below this width the wide tables would cut numbers; the narrow ones fit 80 columns.
 _WIDE = 150
 _RECORD_TABLE_NARROW = tuple(column for column in _RECORD_TABLE if column[0] in ("offset", "timestamp", "key", "value"))
 _BATCH_TABLE_NARROW = tuple(
@@ -137,14 +137,14 @@ _BATCH_TABLE_NARROW = tuple(
 
 
 def pages(found: Iterator[rows.Row]) -> Iterator[list[rows.Row]]:
-    """Rows for a table each: of one file, and not too many to be laid out at once."""
+    """Yield the rows of one table each: of one file, and few enough to lay out at once."""
     for _, of_file in groupby(found, key=lambda row: row["file"]):
         while page := list(islice(of_file, _TABLE_PAGE)):
             yield page
 
 
 def _shown(row: rows.Row) -> rows.Row:
-    """A row as tables have it: an entry's flags in one cell, a decoded key and value in their own."""
+    """Return a row for a table: the flags of a batch in one cell, a decoded key and value in separate cells."""
     if row["kind"] == "batch":
         flags = ("transactional", "control", "delete_horizon")
         return {**row, "flags": " ".join(name for name in flags if row[name]) or None}

@@ -1,4 +1,4 @@
-"""What ``kseg dump --effective`` writes: the state of each partition, and what takes its space."""
+"""Output of ``kseg dump --effective``: the state of each partition and its use of space."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from kseg.output.dump import cell
 from kseg.output.formats import console
 from kseg.text import escape_controls, to_json
 
-#: Of an entity's owners, how many a table names.
+#: The number of owners that a table lists per entity.
 _LARGEST = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition's folder, and what it comes to."""
+    """A partition folder and its effective state."""
 
     folder: str
     topic: str
@@ -29,7 +29,7 @@ class Partition:
 
 
 def write_jsonl(partitions: Iterable[Partition], out: TextIO) -> None:
-    """``kind="state"`` for each item, ``kind="space"`` for each entity and owner behind those of the partition."""
+    """Write per partition one ``kind="state"`` row per item, then one ``kind="space"`` row per entity and owner."""
     for found in partitions:
         place = {"folder": found.folder, "topic": found.topic, "partition": found.partition}
         items = list(found.effective.items())
@@ -54,7 +54,7 @@ def _row(item: Item, topics: Mapping[str, str]) -> dict[str, Any]:
 
 
 def write_table(partitions: Iterable[Partition], out: TextIO) -> None:
-    """A table for each entity, and one of what takes the space."""
+    """Write one table per entity, then one of the space used."""
     for found in partitions:
         out.write(escape_controls(found.folder) + "\n\n")
         items = sorted(found.effective.items(), key=lambda item: (item.entity, item.pending))
@@ -74,14 +74,14 @@ def _cells(item: Item, topics: Mapping[str, str]) -> dict[str, Any]:
     key = _flat(item.key)
     if item.entity == "partition":
         key = {"topic": topics.get(item.key["topicId"]), **key}
-    # What no definition is known of is bytes on both sides.
+    # Without a known definition both key and value are bytes.
     key = {f"key.{name}" if name in item.data else name: value for name, value in key.items()}
     pending = {"pending": True} if item.pending else {}
     return {**key, **item.data, **names(item), **pending, "offset in log": item.at.offset}
 
 
 def _flat(key: Data) -> Data:
-    """A remote segment's key names its partition within."""
+    """Flatten the key of a remote segment, which contains its partition."""
     of_segment = key.get("remoteLogSegmentId", key)
     place = of_segment.get("topicIdPartition")
     if place is None:
@@ -91,7 +91,7 @@ def _flat(key: Data) -> Data:
 
 
 def _write(title: str, found: list[dict[str, Any]], out: TextIO) -> None:
-    """A table, its longest texts cut where they must be, or, where too little were left of them, a line a field."""
+    """Write a table with its longest texts cut to fit or, if too little of them would remain, one line per field."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -121,7 +121,7 @@ def _write(title: str, found: list[dict[str, Any]], out: TextIO) -> None:
 
 
 def _widths(cells: Mapping[str, list[str]], whole: set[str], room: int) -> dict[str, int] | None:
-    """The widths of columns that fit together: headings and those that are to be ``whole`` stay so."""
+    """Return column widths that fit into ``room``; headings and the columns in ``whole`` are not cut. None if impossible."""
     from rich.cells import cell_len
 
     wanted = {name: max(map(cell_len, column)) for name, column in cells.items()}
@@ -134,7 +134,7 @@ def _widths(cells: Mapping[str, list[str]], whole: set[str], room: int) -> dict[
     return None
 
 
-#: What stands between two columns; of a text, what is left at least where it is cut.
+#: The space between two columns; the minimum width of a text that is cut.
 _BETWEEN, _LEAST = 3, 18
 
 

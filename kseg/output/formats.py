@@ -1,7 +1,7 @@
-"""Output formats: a table for dumps, a table for validation, each naming its writer; and where results go.
+"""The tables of output formats, each naming its writer; and the destination of results.
 
-Results go to stdout or a file and nothing else does; notes go to stderr. What comes from a file is data: before a
-terminal sees it, control characters and markup are escaped.
+Only results go to stdout or the output file; messages go to stderr. Content of files is data: control characters and
+markup are escaped before they reach a terminal.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any, BinaryIO, NoReturn, TextIO, cast
 
 from kseg.errors import KsegError
 
-# format -> "module:function" of its writer, imported when the format is asked for.
-# Of a dump: (rows, out, view). Of a validation: (results, total, out), with `total` complete once results are used up.
+# Format -> "module:function" of its writer, imported when the format is requested.
+# dump: (rows, out, view). validate: (results, total, out); `total` is complete after the last result.
 DUMP_FORMATS: Mapping[str, str] = {
     "table": "kseg.output.dump:write_table",
     "jsonl": "kseg.output.dump:write_jsonl",
@@ -28,7 +28,7 @@ DUMP_FORMATS: Mapping[str, str] = {
     "hex": "kseg.output.dump:write_hex",
     "parquet": "kseg.output.parquet:write_parquet",
 }
-# Of files beside the log: (items, out, view).
+# Side files: (items, out, view).
 SIDE_FORMATS: Mapping[str, str] = {
     "table": "kseg.output.side:write_table",
     "jsonl": "kseg.output.side:write_jsonl",
@@ -37,7 +37,7 @@ SIDE_FORMATS: Mapping[str, str] = {
     "hex": "kseg.output.side:write_hex",
     "parquet": "kseg.output.side:write_parquet",
 }
-# Of files that are no log: (items, out, view, columns).
+# Files read with --as: (items, out, view, columns).
 FRAMED_FORMATS: Mapping[str, str] = {
     "table": "kseg.output.framed:write_table",
     "jsonl": "kseg.output.framed:write_jsonl",
@@ -53,32 +53,32 @@ REPORT_FORMATS: Mapping[str, str] = {
     "github": "kseg.output.github:write_github",
     "html": "kseg.output.html:write_html",
 }
-# Of internal topics' effective state: (partitions, out).
+# Effective state of internal topics: (partitions, out).
 EFFECTIVE_FORMATS: Mapping[str, str] = {
     "table": "kseg.output.effective:write_table",
     "jsonl": "kseg.output.effective:write_jsonl",
 }
-# Of statistics: (levels, out, top).
+# stats: (levels, out, top).
 STATS_FORMATS: Mapping[str, str] = {
     "table": "kseg.output.stats:write_table",
     "jsonl": "kseg.output.stats:write_jsonl",
 }
-# Of a comparison: a class of (out), told of differences as they are met, and finished with the outcome.
+# diff: a class of (out) with a method for each difference and one for the outcome.
 DIFF_FORMATS: Mapping[str, str] = {
     "table": "kseg.output.diff:TableWriter",
     "jsonl": "kseg.output.diff:JsonLinesWriter",
 }
-# Of a recovery: (plans, total, out).
+# recovery: (plans, total, out).
 PLAN_FORMATS: Mapping[str, str] = {
     "table": "kseg.output.recovery:write_table",
     "jsonl": "kseg.output.recovery:write_jsonl",
 }
-# Of transactions: (items, total, out, states, now).
+# transactions: (items, total, out, states, now).
 TRANSACTION_FORMATS: Mapping[str, str] = {
     "table": "kseg.output.transactions:write_table",
     "jsonl": "kseg.output.transactions:write_jsonl",
 }
-# Of an audit: (columns, rows, out).
+# audit: (columns, rows, out).
 AUDIT_FORMATS: Mapping[str, str] = {
     "table": "kseg.output.audit:write_table",
     "jsonl": "kseg.output.audit:write_jsonl",
@@ -87,7 +87,7 @@ AUDIT_FORMATS: Mapping[str, str] = {
 
 
 def writer(formats: Mapping[str, str], name: str) -> Callable[..., Any]:
-    """The writer of a format."""
+    """Import and return the writer of a format."""
     module, _, function = formats[name].partition(":")
     found: Callable[..., Any] = getattr(import_module(module), function)
     return found
@@ -95,9 +95,10 @@ def writer(formats: Mapping[str, str], name: str) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How rows are to be seen. ``encoding`` names one of ``rows.ENCODERS``; ``terminal``: a person is looking.
+    """How rows are written. ``encoding`` is a name of ``rows.ENCODERS``; ``terminal``: the output is a terminal.
 
-    ``continued``: they follow others of the same kind. ``decoded``: there is a column for what internal topics say.
+    ``continued``: the rows follow others of the same kind. ``decoded``: records of internal topics have a column for
+    their decoded content.
     """
 
     deep: bool
@@ -108,28 +109,28 @@ class View:
 
 
 def console(out: TextIO) -> Any:
-    """A rich console that takes text as it is."""
+    """Return a rich console that writes text without markup or highlighting."""
     from rich.console import Console
 
-    # A pipe has no width: lines are left whole there.
+    # A pipe has no width: lines are not wrapped.
     shown: Any = Console(file=out, highlight=False, markup=False, emoji=False, width=None if out.isatty() else 400)
     shown.on_broken_pipe = _broken_pipe
     return shown
 
 
 def _broken_pipe() -> NoReturn:
-    """rich would end the process with 1."""
+    """Raise BrokenPipeError; rich itself would exit with code 1."""
     raise BrokenPipeError
 
 
 def binary(out: TextIO) -> BinaryIO:
-    """What takes the bytes of ``out``; whoever writes there writes all the rest there."""
+    """Return the binary stream under ``out``. After this call, write only to it."""
     out.flush()
     return out.buffer
 
 
 class _Outlet(io.RawIOBase):
-    """A file descriptor that takes whatever comes: once its reader has gone, for nobody."""
+    """A file descriptor that discards writes after its reader has closed the pipe."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -153,22 +154,22 @@ class _Outlet(io.RawIOBase):
         return memoryview(data).nbytes
 
 
-def _never_gone(stream: TextIO) -> TextIO:
+def _ignore_closed_pipe(stream: TextIO) -> TextIO:
     stream.flush()
     try:
         outlet = _Outlet(stream.fileno())
     except OSError:
-        return stream  # no file of the system's, so no pipe either
+        return stream  # not a system file, so not a pipe
     buffer = io.BufferedWriter(outlet)
     return io.TextIOWrapper(buffer, "utf-8", errors="backslashreplace", line_buffering=stream.isatty())
 
 
 @contextmanager
 def destination(path: str | None, *, to_the_end: bool = True) -> Iterator[TextIO]:
-    """Where results go: stdout (None or ``-``), or a file that appears whole under its name, or not at all.
+    """Open the destination of results: stdout (None or ``-``), or a file that is written atomically.
 
-    A reader of stdout that goes, as ``head`` does, changes no verdict, so the work goes on. Without ``to_the_end``, where
-    rows are all that it is about, a write then raises BrokenPipeError.
+    If the reader of stdout exits early, as ``head`` does, the work continues to its verdict. Without ``to_the_end``,
+    for commands that only write rows, the next write raises BrokenPipeError instead.
     """
     if path in (None, "-"):
         if sys.stdout is None:
@@ -176,11 +177,11 @@ def destination(path: str | None, *, to_the_end: bool = True) -> Iterator[TextIO
         reconfigure = getattr(sys.stdout, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(encoding="utf-8", errors="backslashreplace")
-        out: TextIO = _never_gone(sys.stdout) if to_the_end else sys.stdout
+        out: TextIO = _ignore_closed_pipe(sys.stdout) if to_the_end else sys.stdout
         yield out
         out.flush()
         return
-    # A link stays a link: what it leads to is replaced. A device or a pipe can only be written to.
+    # A symbolic link stays: its target is replaced. A device or a pipe is written directly.
     target = Path(str(path))
     if target.exists() and not target.is_file():
         try:

@@ -1,4 +1,4 @@
-"""What ``kseg dump --as`` writes of files that are no log: a writer for each format, over rows of several kinds."""
+"""Output of ``kseg dump --as``: one writer per format, over rows of several kinds."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from kseg.text import escape_controls, to_json
 Items = Iterable[Item]
 Columns = Sequence[Column]
 
-# A decoded body, or a value, may be longer than any terminal is wide.
+# Decoded bodies and values can be longer than any terminal is wide.
 _WIDEST = 48
-# Of these null and empty differ.
+# Columns in which null and empty differ.
 _SIZED = ("key", "value")
 _NUMBERS = ("int", "int32", "ms")
 
@@ -41,7 +41,7 @@ def write_csv(dumped: Items, out: TextIO, view: View, columns: Columns) -> None:
 
 
 def write_text(dumped: Items, out: TextIO, view: View, columns: Columns) -> None:
-    """As kafka-dump-log writes an index: what there is, with its name, a row a line; a null has a size of -1."""
+    """Write one row per line with the names of its fields, as kafka-dump-log prints an index; null has the size -1."""
     encode = ENCODERS[view.encoding]
     for item in dumped:
         if isinstance(item, Framed):
@@ -80,7 +80,7 @@ def write_table(dumped: Items, out: TextIO, view: View, columns: Columns) -> Non
                 column.name, justify="right" if number else "left", no_wrap=True, max_width=None if number else _WIDEST
             )
         for row in page:
-            # What a kind of row doesn't have is no null of its own.
+            # A column that a row kind lacks is empty, not null.
             table.add_row(*(Text(cell(row[column.name]) if column.name in row else "") for column in shown))
         shown_on.print(Text(cell(page[0]["file"])), table)
 
@@ -90,9 +90,9 @@ def _has(row: Row, name: str) -> bool:
 
 
 def write_parquet(dumped: Items, out: TextIO, view: View, columns: Columns) -> None:
-    """Bytes are bytes there. Raises UsageError for a terminal, and where pyarrow is missing."""
-    from kseg.output.parquet import write_rows  # it loads what only Parquet needs
+    """Write Parquet; bytes stay bytes. Raises UsageError for a terminal or if pyarrow is missing."""
+    from kseg.output.parquet import write_rows  # loads modules that only Parquet needs
 
-    # Topics are those of records: a capture's folder says nothing of them.
+    # Topics come from the records: the folder of a capture does not name them.
     found = ({"topic": None, "partition": None, **item.row} for item in dumped if isinstance(item, Framed))
     write_rows(found, columns, out, view)

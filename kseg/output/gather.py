@@ -1,8 +1,8 @@
-"""The hot loop towards Arrow: records are gathered from their payloads into the buffers of columns.
+"""The hot loop for Arrow output: gathers records from their payloads into column buffers.
 
-Like ``kernel``: plain Python that runs as it is, compiled with the ``.pxd`` beside it, bounds checked. Knows Arrow's
-layout (offsets of int32, validity bitmaps with the least bit first) and nothing of pyarrow: ``arrow_rows`` wraps the
-buffers. Record headers become a list of structs in the same pass, no object a record.
+Like ``kernel``: plain Python, compiled with the types in the ``.pxd`` file, with bounds checks. It knows Arrow's layout
+(int32 offsets, validity bitmaps with the least significant bit first) but not pyarrow: ``arrow_rows`` wraps the buffers.
+Record headers become a list of structs in the same pass, without an object per record.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TRANSACTIONAL = log_format.TRANSACTIONAL
 CONTROL = log_format.CONTROL
 INT32_MAX = log_format.INT32_MAX
 NO_TIMESTAMP = log_format.NO_TIMESTAMP
-# Sizes below it are copied byte by byte: a slice costs 0.1 us compiled, a loop more than that in plain Python.
+# Smaller sizes are copied byte by byte: a slice costs 0.1 us compiled; in plain Python a loop costs more.
 BY_BYTE = 0 if __file__.endswith(".py") else 64
 FIRST_MILLISECOND = log_format.FIRST_MILLISECOND
 LAST_MILLISECOND = log_format.LAST_MILLISECOND
@@ -28,7 +28,7 @@ LAST_MILLISECOND = log_format.LAST_MILLISECOND
 class Texts:
     """A growing Arrow column of texts or bytes: value ``n`` is ``data[ends[n]:ends[n + 1]]``.
 
-    ``valid`` has a bit for each that is not null.
+    ``valid`` has one bit per value, 0 for null.
     """
 
     def __init__(self, capacity: int, room: int = 0) -> None:
@@ -38,7 +38,7 @@ class Texts:
         self.valid = bytearray(capacity // 8 + 1)
 
     def reserve(self, size: int) -> None:
-        """Make room for ``size`` more bytes. Raises OverflowError past what Arrow's int32 offsets can address."""
+        """Reserve ``size`` more bytes. Raises OverflowError beyond the range of Arrow's int32 offsets."""
         wanted = self.used + size
         if wanted > INT32_MAX:
             raise OverflowError("more than 2 GiB in one column of a batch")
@@ -47,7 +47,7 @@ class Texts:
         self.data = grown
 
     def widen(self) -> None:
-        """Make room for twice as many values."""
+        """Double the number of values that fit."""
         capacity = 2 * len(self.ends)
         ends, valid = array("i", bytes(4 * (capacity + 1))), bytearray(capacity // 8 + 1)
         memoryview(ends)[: len(self.ends)] = memoryview(self.ends)
@@ -56,14 +56,13 @@ class Texts:
 
 
 class ArrowColumns:
-    """Rows of records as Arrow wants them, up to ``capacity`` or ``limit`` bytes; ``count`` are there.
+    """``count`` rows of records in Arrow's layout, at most ``capacity`` rows or ``limit`` bytes.
 
-    Integers are int64. What a v0 or v1 record lacks (sequence, producer, transaction) is null by the one bitmap
-    ``modern``; ``time`` is in microseconds, null where ``time_valid`` says so, ``timestamp`` the milliseconds as
-    stored. ``timestamp_type`` is an index into ``log_format.TIMESTAMP_TYPES``, null where ``typed`` has no bit.
-    ``key_room`` and ``value_room`` are bytes to begin with.
-    ``controls`` lists pairs (row here, row of the RecordColumns) of control records. ``keys``, ``values`` and the
-    headers stay empty unless wanted.
+    Integers are int64. Columns that v0 and v1 lack (sequence, producer, transaction) share the validity bitmap
+    ``modern``. ``time`` is in microseconds with the bitmap ``time_valid``; ``timestamp`` has the milliseconds as stored.
+    ``timestamp_type`` is an index into ``log_format.TIMESTAMP_TYPES`` with the bitmap ``typed``. ``key_room`` and
+    ``value_room`` are initial sizes in bytes. ``controls`` lists pairs (row here, row of the RecordColumns) of control
+    records. ``keys``, ``values`` and the headers stay empty unless requested.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class ArrowColumns:
         self.controls: list[tuple[int, int]] = []
 
     def full(self) -> bool:
-        """Whether no further row is taken: the keys, values and headers may be ``limit`` bytes and one record."""
+        """Whether the columns are full: keys, values and headers can exceed ``limit`` bytes by one record."""
         held = self.keys.used + self.values.used + self.header_keys.used + self.header_values.used
         return self.count == self.capacity or held >= self.limit
 
@@ -105,9 +104,9 @@ class ArrowColumns:
 def append(
     columns: ArrowColumns, data: Any, batches: BatchColumns, records: RecordColumns, first: int, stop: int
 ) -> int:
-    """Take rows ``first`` to ``stop`` of ``records``, whose bytes lie in ``data``; returns the row it stopped at.
+    """Append rows ``first`` to ``stop`` of ``records``, whose bytes are in ``data``; return the first row not appended.
 
-    It stops early when the columns are full.
+    That is a row before ``stop`` if the columns are full.
     """
     position, offset, timestamp, time = columns.position, columns.offset, columns.timestamp, columns.time
     sequence, producer_id, producer_epoch = columns.sequence, columns.producer_id, columns.producer_epoch
@@ -161,7 +160,7 @@ def append(
 
 
 def put(column: Texts, n: int, data: Any, at: int, size: int) -> None:
-    """Value ``n`` of the column is ``data[at:at + size]``, null when ``size`` is -1."""
+    """Set value ``n`` of the column to ``data[at:at + size]``, or to null if ``size`` is -1."""
     used = column.used
     if size > 0:
         if used + size > len(column.data):
@@ -179,7 +178,7 @@ def put(column: Texts, n: int, data: Any, at: int, size: int) -> None:
 
 
 def put_headers(columns: ArrowColumns, data: Any, at: int, count: int) -> None:
-    """Take ``count`` headers at ``data[at]``, which the kernel has walked before: their sizes and ends hold."""
+    """Append ``count`` headers at ``data[at]``. Record splitting has checked their sizes before."""
     keys, values = columns.header_keys, columns.header_values
     for _ in range(count):
         n = columns.header_count

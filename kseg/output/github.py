@@ -1,8 +1,7 @@
 """``kseg validate --format github``: GitHub's workflow commands.
 
-The results are a lazy iterator, read once and written as they come, so that a report over a log dir of thousands of
-segments costs no more memory than its largest file's findings. ``total`` is counted by whoever makes the results and is
-only looked at behind the last of them.
+The results are a lazy iterator that is read once and written as it is read: a report on a log dir with thousands of
+segments takes no more memory than the findings of one file. ``total`` is complete after the last result.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ _PROPERTY = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A", ":": "%3A", ","
 
 
 def write_github(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
-    """Workflow commands, which GitHub Actions turns into annotations: ``::error file=…,title=K201 crc-mismatch::…``.
+    """Write workflow commands, which become annotations: ``::error file=…,title=K201 crc-mismatch::…``.
 
-    A segment has no lines, so none is named. The last line is the summary, for who reads the job's log.
+    No line number is given, since segments are binary. The last line is the summary, for readers of the job log.
     """
     for result in results:
         for verdict in result.verdicts:

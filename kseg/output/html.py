@@ -1,7 +1,7 @@
-"""``kseg validate --format html``: one page that stands alone, to be read, printed, mailed or kept with an incident.
+"""``kseg validate --format html``: one self-contained page, to read, print, mail or attach to an incident.
 
-No script, no asset, and a policy that forbids both; colours by ``prefers-color-scheme``. What comes from a file is made
-legible and escaped. The text is ASCII with character references, so it is right in whatever encoding it is served.
+It contains neither scripts nor assets, and a content security policy that forbids both; colours follow ``prefers-color-scheme``.
+Content of files is escaped. The text is ASCII with character references, so it is correct in every encoding.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from kseg.findings import RULES, Severity, Verdict
 from kseg.output.report_words import count_of, legible, place, places, unlisted
 from kseg.validation.validate import FileResult, Summary
 
-# The summary stands above what it sums up and is known only after it: until then the files' parts wait here, in memory
-# up to this size and then in an unnamed temporary file.
+# The summary comes first on the page and is known last: until then the parts of the files are buffered, in memory up to
+# this size and beyond it in an unnamed temporary file.
 _SPOOL_BYTES = 8 << 20
-# The byte map's own units. A finding is drawn at least this wide, or one batch of a GiB would not be seen.
+# The units of the byte map. A mark has a minimum width: one batch of 1 GiB would be invisible.
 _MAP_WIDTH, _MAP_HEIGHT, _MARK_WIDTH = 1000.0, 24, 3.0
-# Height tells the severity too, for who can't tell it by colour.
+# The height shows the severity, too, for people who do not see the colours.
 _MARK_HEIGHTS = {"info": 8, "warning": 16, "error": 24}
 _VERDICTS = {
     "sound": "Nothing of severity error was found.",
@@ -108,16 +108,16 @@ _MARK = Template('<rect class="$severity" x="$x" y="$y" width="$width" height="$
 
 
 def write_html(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
-    """The report as a page: the verdict, the counts, the rules, then each file with its byte map and findings.
+    """Write the page: the verdict, the counts, the rules, then each file with its byte map and findings.
 
-    ``results`` is read once and to its end; ``total`` is looked at behind that. Files in which there is nothing to say
-    share one table at the end.
+    ``results`` is read once to its end; ``total`` is complete after that. Files without findings share one table at the
+    end.
     """
     with _spool() as sections, _spool() as rows:
         framed = False
         for number, result in enumerate(results, 1):
             framed = framed or result.framing is not None
-            lost = result.summary.lost_bytes  # a rule that is ignored is not listed, but its bytes are lost
+            lost = result.summary.lost_bytes  # an ignored rule is not listed, but its bytes are still lost
             if result.unread is None and not (lost or result.summary.rules or result.verdicts):
                 rows.write(_clean_row(result))
             else:
@@ -259,12 +259,12 @@ def _findings(verdicts: tuple[Verdict, ...]) -> str:
 
 
 def byte_map(result: FileResult) -> str:
-    """The file as a bar of inline SVG with a mark for each finding that has a position; empty where none has one."""
+    """Return an SVG bar of the file with one mark per finding with a position; empty without such a finding."""
     located = [verdict for verdict in result.verdicts if verdict.finding.position is not None]
     size = max([result.summary.bytes, *(_reach(verdict) for verdict in located)])
     if not located or size <= 0:
         return ""
-    # The worst are drawn last, on top.
+    # The most severe findings are drawn last, on top.
     located.sort(key=lambda verdict: verdict.severity)
     worst = sum(verdict.severity >= Severity.ERROR for verdict in located)
     label = (

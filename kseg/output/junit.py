@@ -1,8 +1,7 @@
 """``kseg validate --format junit``, for CI servers.
 
-The results are a lazy iterator, read once and written as they come, so that a report over a log dir of thousands of
-segments costs no more memory than its largest file's findings. ``total`` is counted by whoever makes the results and is
-only looked at behind the last of them.
+The results are a lazy iterator that is read once and written as it is read: a report on a log dir with thousands of
+segments takes no more memory than the findings of one file. ``total`` is complete after the last result.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from kseg.validation.validate import FileResult, Summary
 
 
 def write_junit(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
-    """JUnit XML as Jenkins reads it (xunit-plugin's junit-10.xsd): a suite for each file.
+    """Write JUnit XML as Jenkins reads it (junit-10.xsd of its xunit plugin): one suite per file.
 
-    An error is a failing test, what could not be read an erroneous one; warnings and infos are the suite's output. The
-    text is ASCII, with character references, so that the declared encoding holds in whatever ``out`` encodes.
+    An error is a failed test; an unreadable file is a test with an error; warnings and infos are the suite's output. The
+    text is ASCII with character references, so it is correct in every encoding of ``out``.
     """
     out.write('<?xml version="1.0" encoding="UTF-8"?>\n<testsuites name="kseg validate">\n')
     for result in results:
@@ -47,7 +46,7 @@ def _suite(result: FileResult) -> ElementTree.Element:
         ElementTree.SubElement(properties, "property", name=name, value=str(value))
     cases = [_failing_case(verdict) for verdict in result.verdicts if verdict.severity >= Severity.ERROR]
     if result.summary.errors and not cases:
-        # With --max-per-rule 0 nothing is listed; a damaged file must not pass for that.
+        # A damaged file must fail even if none of its findings is listed.
         unseen = f"{count_of(result.summary.errors, 'error')}, none of them listed"
         cases.append(_case("damaged", "kseg", "failure", "damaged", unseen))
     failures = len(cases)

@@ -1,4 +1,4 @@
-"""``kseg dump --format parquet``: the rows of JSON Lines, typed, in columns."""
+"""``kseg dump --format parquet``: the rows of JSON Lines as typed columns."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from kseg.rewriting.runs import payload_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: A row group: its rows at most, and the bytes of keys, values and headers at which it ends before. Buffers past what
-#: malloc keeps come fresh from the system each time: groups of 64 MiB took 1.4 times as long to gather, and 80 MB more.
+#: A row group: its maximum rows, and its maximum bytes of keys, values and headers. malloc returns large buffers to the
+#: system and requests them again: groups of 64 MiB took 1.4 times as long to gather and 80 MB more memory.
 GROUP_ROWS = 128 * 1024
 GROUP_BYTES = 16 * 1024 * 1024
-#: Columns with few values; for others a dictionary takes time and gives nothing.
+#: Columns with few distinct values; for others a dictionary costs time without benefit.
 FEW_VALUES = ("topic", "partition", "file", "timestamp_type", "compression", "producer_id", "producer_epoch")
 
 
 def write_parquet(
     dumped: Iterable[Beginning | Entry | Run], out: TextIO, view: View, without: Collection[str] = ()
 ) -> None:
-    """Writes all columns, or ``without`` some. Raises UsageError as write_batches."""
+    """Write all columns except those in ``without``. Raises UsageError as write_batches does."""
     table = rows.RECORD_TABLE if view.deep else rows.BATCH_TABLE
     columns = arrow_rows.widened((*table, rows.DECODED) if view.deep and view.decoded else table)
     columns = tuple(column for column in columns if column.name not in without)
@@ -36,13 +36,13 @@ def write_parquet(
 
 
 def write_rows(found: Iterable[rows.Row], columns: Sequence[rows.Column], out: TextIO, view: View) -> None:
-    """Writes rows of any kind. Raises UsageError as write_batches."""
+    """Write rows of any kind. Raises UsageError as write_batches does."""
     columns = arrow_rows.widened(columns)
     write_batches(_row_batches(iter(found), columns), columns, out, view)
 
 
 def write_batches(batches: Iterable[pa.RecordBatch], columns: Sequence[rows.Column], out: TextIO, view: View) -> None:
-    """Writes to the binary stream under ``out``. Raises UsageError for a terminal, and where pyarrow is missing."""
+    """Write to the binary stream under ``out``. Raises UsageError for a terminal or if pyarrow is missing."""
     if view.terminal:
         raise UsageError("parquet is no text: give -o FILE, or send stdout to a file or a pipe")
     arrow_rows.arrow()
@@ -67,13 +67,13 @@ def _record_batches(
         if place.file != item.file:
             place = arrow_rows.Place.of(item.file, item.topic)
         data = payload_of(item.chunk, item.row)
-        for first, stop in _stretches(item.kept):
+        for first, stop in _runs(item.kept):
             yield from gathered.add(place, item.chunk, data, first, stop)
     yield from gathered.finish()
 
 
-def _stretches(kept: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Ascending numbers as runs: (first, one behind the last)."""
+def _runs(kept: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield runs of consecutive numbers as (first, end); ``end`` is exclusive."""
     first = stop = kept[0]
     if kept[-1] - first + 1 == len(kept):
         yield first, kept[-1] + 1

@@ -1,4 +1,4 @@
-"""What ``kseg recovery`` writes: a table for people, JSON Lines for programs."""
+"""Output of ``kseg recovery``: a table or JSON Lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Plans = Iterable[LogDirPlan | PartitionPlan]
 
 @dataclass(slots=True)
 class Total:
-    """Counts over all plans, complete once they are used up; ``unread`` are PATHs that there is no plan for."""
+    """Counts over all plans, complete after the last one; ``unread`` counts paths without a plan."""
 
     log_dirs: int = 0
     partitions: int = 0
@@ -39,7 +39,7 @@ class Total:
 
 
 def write_jsonl(plans: Plans, total: Total, out: TextIO) -> None:
-    """``kind="step"`` for each, ``kind="partition"`` or ``kind="log_dir"`` behind its steps, one ``kind="summary"``."""
+    """Write ``kind="step"`` rows, then one ``kind="partition"`` or ``"log_dir"`` row; at the end ``kind="summary"``."""
     for plan in plans:
         for step in plan.steps:
             out.write(to_json({"kind": "step", **_whose(plan), **_step(step)}) + "\n")
@@ -77,7 +77,7 @@ def _lost(lost: Lost) -> dict[str, Any]:
 
 
 def write_table(plans: Plans, total: Total, out: TextIO) -> None:
-    """A table for each partition that is not taken as it stands, a line for each that is, and one for all."""
+    """Write a table per partition that the broker would change, a line for each other one, and a summary line."""
     for plan in plans:
         head = f"{escape_controls(plan.folder)}: {_head(plan)}"
         if any(step.action != "nothing" for step in plan.steps):
@@ -119,7 +119,7 @@ def _cells(step: Step, more: int) -> tuple[str, ...]:
 
 
 def _runs(steps: Iterable[Step]) -> Iterator[tuple[Step, int]]:
-    """Steps of one action in a row that lose nothing are one line: hundreds of segments are recovered alike."""
+    """Fold consecutive steps with the same action and without loss into one line, with their number."""
     for (_, lossless), run in groupby(steps, key=lambda step: (step.action, not step.lost.bytes)):
         first, *others = run
         if lossless:
@@ -135,7 +135,7 @@ def _lost_text(lost: Lost) -> str:
 
 
 def summary_line(total: Total) -> str:
-    """One line for a person."""
+    """Return the summary as one line of text."""
     fails = f"; the broker can't take {total.failing}" if total.failing else ""
     fails += f"; could not be read: {total.unread}" if total.unread else ""
     if not total.partitions:

@@ -1,4 +1,4 @@
-"""What ``kseg validate`` writes for people and programs: a table, JSON Lines. A format of another tool has a module."""
+"""Output of ``kseg validate`` as a table or JSON Lines. Formats of other tools have their own modules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kseg.validation.validate import COUNTS, FileResult, Summary
 
 
 def summary_row(total: Summary) -> dict[str, Any]:
-    """The last line of a validation in JSON Lines."""
+    """Return the last row of a validation in JSON Lines."""
     row: dict[str, Any] = {
         "kind": "summary",
         **{name: getattr(total, name) for name in COUNTS},
@@ -21,7 +21,7 @@ def summary_row(total: Summary) -> dict[str, Any]:
     }
     if total.shallow:
         row["records"] = None
-    # All of each rule, also those past --max-per-rule.
+    # All findings of each rule, including those beyond --max-per-rule.
     row["rules"] = dict(sorted(total.rules.items()))
     return row
 
@@ -39,7 +39,7 @@ def write_jsonl(results: Iterable[FileResult], total: Summary, out: TextIO) -> N
 _STYLES = {Severity.INFO: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "red", Severity.FATAL: "bold red"}
 
 
-# What an empty file has none of; of streams a frame.
+# What an empty file lacks; the default is for streams.
 _NOTHING = {None: "no batch yet", "message-set": "no entry", "wide-crc": "no message"}
 
 
@@ -54,7 +54,7 @@ def write_table(results: Iterable[FileResult], total: Summary, out: TextIO) -> N
 
 
 def _reservations(result: FileResult) -> str:
-    """What limits the verdict of a file without listed findings, in parentheses; empty where nothing does."""
+    """Return the restrictions of the verdict of a file without listed findings, in parentheses; empty if none."""
     summary = result.summary
     limits = [] if summary.bytes else [f"empty: {_NOTHING.get(result.framing, 'no frame')}"]
     if summary.unchecked:
@@ -88,7 +88,7 @@ def _cells(verdict: Verdict) -> tuple[str, ...]:
 
 
 def summary_line(total: Summary) -> str:
-    """One line for a person."""
+    """Return the summary as one line of text."""
     beside = f" {total.side_files} beside them," if total.side_files else ""
     unread = f" {total.unread} unread," if total.unread else ""
     records = "records not counted" if total.shallow else f"{total.records} records"

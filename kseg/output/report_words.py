@@ -1,7 +1,7 @@
-"""What the reports of ``kseg validate`` have in common: how a finding, a place and a summary are put into words.
+"""The wording that the reports of ``kseg validate`` share: findings, places and summaries.
 
-Whatever comes from a file or its name passes through ``legible``: a report is opened by other programs, which must
-find in it neither a control character nor markup that kseg didn't write.
+All text from a file or its name passes through ``legible``: other programs open a report, and it must not contain
+control characters or markup from a file.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 from kseg.findings import RULES, Finding, Rule, Verdict
 from kseg.validation.validate import COUNTS, FileResult, Summary
 
-# What XML 1.0 forbids (most of C0, surrogates, U+FFFE and U+FFFF), what a terminal obeys (C0, C1), what breaks a line
-# (U+2028, U+2029) and what turns the reading direction round (CVE-2021-42574).
+# Characters that XML 1.0 forbids (most of C0, surrogates, U+FFFE and U+FFFF), that control a terminal (C0, C1), break a
+# line (U+2028, U+2029) or change the reading direction (CVE-2021-42574).
 _ILLEGIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def legible(text: str) -> str:
-    """The text on one line, with every character that no report may hold written as ``\\xNN`` or ``\\uNNNN``.
+    """Return the text on one line, with each forbidden character written as ``\\xNN`` or ``\\uNNNN``.
 
-    A byte of a file name that is no UTF-8 (``os.fsdecode`` makes a surrogate of it) is shown as that byte.
+    A byte of a file name that is not UTF-8 (a surrogate after ``os.fsdecode``) is shown as that byte.
     """
     return _ILLEGIBLE.sub(_escape, text)
 
@@ -36,17 +36,17 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def count_of(count: int, noun: str) -> str:
-    """``1 error``, ``2,048 errors``; for nouns with a plain plural."""
+    """Return ``1 error`` or ``2,048 errors``, for nouns with a regular plural."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def place(finding: Finding) -> str:
-    """Where a finding lies, for people: ``byte 61 (100 bytes), offsets 3 to 5``; empty where nothing is known."""
+    """Return the place of a finding, such as ``byte 61 (100 bytes), offsets 3 to 5``; empty if it is unknown."""
     return ", ".join(places(finding))
 
 
 def places(finding: Finding) -> list[str]:
-    """The same in its parts: the bytes, the offsets, as far as they are known."""
+    """Return the known parts of the place of a finding: its bytes and its offsets."""
     parts = []
     if finding.position is not None:
         size = (finding.end or 0) - finding.position
@@ -57,13 +57,13 @@ def places(finding: Finding) -> list[str]:
     elif first is not None:
         parts.append(f"offset {first}")
     elif last is not None:
-        # A compressed v0 or v1 entry names only its last offset.
+        # The header of a compressed message set has only its last offset.
         parts.append(f"offsets up to {last}")
     return parts
 
 
 def unlisted(result: FileResult) -> Iterator[tuple[Rule, int]]:
-    """The rules of which more was found than the result lists, with how many more."""
+    """Yield the rules with more findings than the result lists, and the number of unlisted ones."""
     listed: dict[str, int] = {}
     for verdict in result.verdicts:
         listed[verdict.finding.rule] = listed.get(verdict.finding.rule, 0) + 1
@@ -73,7 +73,7 @@ def unlisted(result: FileResult) -> Iterator[tuple[Rule, int]]:
 
 
 def sum_up(summary: Summary) -> str:
-    """A summary on one line; its verdict, which can be the last word of a log, comes first."""
+    """Return a summary as one line that begins with the verdict."""
     counts = [
         count_of(summary.files, "file"),
         *([f"{summary.side_files:,} beside them"] if summary.side_files else []),
@@ -94,7 +94,7 @@ def message_and_place(verdict: Verdict) -> str:
 
 
 def broker_line(verdict: Verdict) -> str:
-    """What a broker does, in a line of its own behind others; nothing where there is nothing to say."""
+    """Return a line about what a broker does, with a line break before it; empty if the rule has none."""
     return f"\nBroker: {verdict.broker}" if verdict.broker else ""
 
 

@@ -1,4 +1,4 @@
-"""The rule table as people read it: on the terminal, and in the README."""
+"""The rule table for the terminal and the README."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kseg.findings import RULES, Rule
 
 
 def table() -> str:
-    """Every rule, a line each."""
+    """Return all rules, one per line."""
     width = max(map(len, RULES))
     return "\n".join(
         f"{rule.code}  {rule.name:<{width}}  {rule.severity.label:<7}  {said(rule)}" for rule in RULES.values()
@@ -16,12 +16,12 @@ def table() -> str:
 
 
 def said(rule: Rule) -> str:
-    """The rule's message with its facts by name."""
+    """Return the message of a rule with the names of its facts."""
     return re.sub(r"\{note\}|\{where\}", "", re.sub(r"\{(\w+):[^}]*\}", r"{\1}", rule.message))
 
 
 def explain(rule: Rule) -> str:
-    """One rule in full."""
+    """Return the explanation of one rule."""
     return (
         f"{rule.code} {rule.name} ({rule.severity.label}{', cannot be lowered' if rule.severity > 3 else ''})\n"
         f"  says:    {said(rule)}\n"
@@ -30,7 +30,7 @@ def explain(rule: Rule) -> str:
 
 
 def markdown() -> str:
-    """The table of the README."""
+    """Return the rule table as Markdown."""
     lines = ["| code | rule | severity | says | what a broker does about it |", "|---|---|---|---|---|"]
     rows = (
         f"| {rule.code} | `{rule.name}` | {rule.severity.label} | {said(rule)} | {rule.broker} |"

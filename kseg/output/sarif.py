@@ -1,8 +1,7 @@
 """``kseg validate --format sarif``, for code scanning.
 
-The results are a lazy iterator, read once and written as they come, so that a report over a log dir of thousands of
-segments costs no more memory than its largest file's findings. ``total`` is counted by whoever makes the results and is
-only looked at behind the last of them.
+The results are a lazy iterator that is read once and written as it is read: a report on a log dir with thousands of
+segments takes no more memory than the findings of one file. ``total`` is complete after the last result.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ _RULE_INDEX = {name: index for index, name in enumerate(RULES)}
 
 
 def write_sarif(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
-    """SARIF 2.1.0 (OASIS): one run, the whole rule table, a result for each finding, located by its bytes.
+    """Write SARIF 2.1.0 (OASIS): one run, the whole rule table, one result per finding, located by its bytes.
 
-    What could not be read is a notification of a run that was not successful (§3.20.14). A run's ``properties`` hold
-    the counts, of which the results are the first few of each rule. Written piece by piece, so the results come
-    before the invocation that they decide.
+    Unreadable files are notifications of an unsuccessful run (§3.20.14). The ``properties`` of the run have the counts
+    of all findings; the results are the first few of each rule. The file is written in pieces, so the results come before
+    the invocation, which depends on them.
     """
     tool = {"driver": {"name": "kseg", "rules": [_rule(rule) for rule in RULES.values()]}}
     out.write(f'{{"$schema": {json.dumps(_SCHEMA)}, "version": "2.1.0", "runs": [{{"tool": {json.dumps(tool)},\n')
@@ -63,7 +62,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
 
 
 def describe(rule: Rule) -> str:
-    """The rule's message with the names of its facts for their values: ``magic [magic]: [why]``."""
+    """Return the message of a rule with names in place of values: ``magic [magic]: [why]``."""
     return "".join(
         text + (f"[{name}]" if name is not None else "") for text, name, _, _ in string.Formatter().parse(rule.message)
     )
@@ -83,7 +82,7 @@ def _result(verdict: Verdict) -> dict[str, Any]:
         "level": _LEVELS[verdict.severity.label],
         "message": {"text": _text(verdict.message)},
         "locations": [location],
-        # GitHub tells an old alert from a new one by this; it can't hash the lines of a file that has none.
+        # GitHub matches old and new alerts by this value; it cannot compute it for a file without lines.
         "partialFingerprints": {"primaryLocationLineHash": _fingerprint(verdict)},
         "properties": {
             "offset": finding.offset,
@@ -102,9 +101,9 @@ def _location(file: str) -> dict[str, Any]:
 
 
 def file_uri(path: str) -> str:
-    """A path as a URI reference: relative as it is, absolute with ``file://``, a URL as a URL; percent-encoded.
+    """Return a path as a percent-encoded URI reference: a relative path, ``file://`` plus an absolute one, or a URL.
 
-    The name's own bytes are encoded, also those that are no UTF-8. Object stores take a ``%`` of a key literally.
+    The bytes of the name are encoded, also if they are not UTF-8. Object stores treat a ``%`` in a key literally.
     """
     scheme = _URL.match(path)
     if scheme:
@@ -129,12 +128,12 @@ def _fingerprint(verdict: Verdict) -> str:
 
 
 def _text(text: str) -> str:
-    """A plain text message: ``{`` begins a placeholder there (§3.11.5), ``[…](…)`` is a link (§3.11.6)."""
+    """Escape a plain text message: ``{`` begins a placeholder (§3.11.5), ``[…](…)`` is a link (§3.11.6)."""
     return legible(text).replace("{", "{{").replace("}", "}}").replace("](", "] (")
 
 
 def _plain(value: Any) -> Any:
-    """Facts as JSON that strict readers take: a lone surrogate, which JSON can escape, is no Unicode text."""
+    """Return facts as JSON that strict readers accept: without lone surrogates, which are not Unicode text."""
     if isinstance(value, str):
         return legible(value)
     if isinstance(value, Mapping):

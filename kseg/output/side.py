@@ -1,6 +1,7 @@
-"""What ``kseg dump`` writes of files beside the log: a writer for each format, over the entries of files of one kind.
+"""Output of ``kseg dump`` for side files: one writer per format, over the entries of files of one kind.
 
-The text is kafka-dump-log's for the files that it knows; of the others it is the file's own, or a value a line.
+The text format is kafka-dump-log's for the files that it supports. For others it is the content of the file, or one
+value per line.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ Items = Iterable[Beginning | SideEntry | NoEntries]
 
 
 def write_mixed(name: str, dumped: Iterable[Item], out: TextIO, view: View) -> None:
-    """Segments and files beside them in the format of that name, those of a kind together as they come."""
+    """Write segments and side files in the named format, consecutive files of one kind together."""
     for side, items in groupby(dumped, key=lambda item: item.side):
         writer(SIDE_FORMATS if side else DUMP_FORMATS, name)(items, out, view)
 
 
 def refuse_for_side_files(paths: Iterable[str], name: str, *, filtered: bool) -> None:
-    """Raises UsageError where what is asked can't be had of these files, of which some stand beside a log."""
+    """Raise UsageError if side files are among the paths and the options apply to segments only."""
     kinds = {known.side if (known := recognise(path)) else None for path in paths}
     titles = ", ".join(sorted(side.title for side in kinds if side))
     if filtered:
@@ -40,7 +41,7 @@ def refuse_for_side_files(paths: Iterable[str], name: str, *, filtered: bool) ->
 
 
 def write_jsonl(dumped: Items, out: TextIO, view: View) -> None:
-    # What the entries of a file share is put together once: an index has a million of them.
+    # The constant part of a row is formatted once per file: an index has a million entries.
     template = ""
     for item in dumped:
         if isinstance(item, SideEntry):
@@ -63,7 +64,7 @@ def write_csv(dumped: Items, out: TextIO, view: View) -> None:
 
 
 def write_hex(dumped: Items, out: TextIO, view: View) -> None:
-    """The bytes of each entry below its fields; what stands before the first one below the file's name."""
+    """Write the bytes of each entry below its fields, and the bytes before the first entry below the file name."""
     for file, items in groupby(dumped, key=lambda item: item.file):
         out.write(f"file {escape_controls(file)}\n")
         with open_source(file) as source:
@@ -81,7 +82,7 @@ def _told(value: object) -> str:
 
 
 def _write_stored(source: Source, end: int | None, out: TextIO) -> None:
-    """From where the source has come to up to byte ``end``; a block of zeros, as preallocation leaves them, is a line."""
+    """Write the bytes up to position ``end``; a run of zeros, as in preallocated files, is one line."""
     buffer = memoryview(bytearray(4096))
     while end is None or source.position < end:
         position = source.position
@@ -93,10 +94,10 @@ def _write_stored(source: Source, end: int | None, out: TextIO) -> None:
 
 
 def write_parquet(dumped: Items, out: TextIO, view: View) -> None:
-    """Raises UsageError for a terminal, and where pyarrow is missing."""
-    from kseg.output.parquet import write_rows  # it loads what only Parquet needs
+    """Write Parquet. Raises UsageError for a terminal or if pyarrow is missing."""
+    from kseg.output.parquet import write_rows  # loads modules that only Parquet needs
 
-    # Which columns there are the first file says, which comes before its entries, if it has any.
+    # The first item is a file, which determines the columns; its entries follow, if it has any.
     first = next(iter(dumped := iter(dumped)), None)
     found = _rows(chain([first] if first else [], dumped))
     write_rows(found, _columns(first.side if first else None), out, view)
@@ -124,7 +125,7 @@ def write_table(dumped: Items, out: TextIO, view: View) -> None:
             table.add_column(column.name, justify="right" if column.type in _NUMBERS else "left")
         for row in page:
             table.add_row(*(Text(cell(row[column.name])) for column in columns))
-        shown_on.print(Text(title), table)  # as a title it would be folded to the width of the table
+        shown_on.print(Text(title), table)  # a title of the table would be wrapped to its width
 
 
 _NUMBERS = ("int", "int32", "ms")

@@ -1,4 +1,4 @@
-"""What ``kseg stats`` writes: a row a level as JSON Lines, or for people a table of levels and the total in words."""
+"""Output of ``kseg stats``: one row per level as JSON Lines, or a table of levels and the total as text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write_jsonl(levels: Iterable[Level], out: TextIO, top: int) -> None:
 
 
 def stats_row(level: Level, top: int) -> Row:
-    """One level as JSON Lines have it, with its ``top`` producers. What is not known without opening entries is null."""
+    """Return one level as a row, with its ``top`` producers. Values that need opened batches are null without --deep."""
     stats = level.stats
     sums = stats.sums
     return {
@@ -68,7 +68,7 @@ _DEEP = ("null_keys", "null_values", "tombstones", "key_bytes", "value_bytes", "
 
 
 def _by(stats: Stats, part: int) -> dict[Any, Counter[str]]:
-    """The groups added up by magic (0) or codec (1)."""
+    """Return the sums of the groups by magic (part 0) or codec (part 1)."""
     found: dict[Any, Counter[str]] = {}
     for key, group in sorted(stats.groups.items()):
         found.setdefault(key[part], Counter()).update(group)
@@ -128,7 +128,7 @@ def write_table(levels: Iterable[Level], out: TextIO, top: int) -> None:
     shown: list[Level] = []
     for level in levels:
         last = level
-        # A sum of one part would say the same again.
+        # The sum of a single part would repeat it.
         if level.level == "segment" or level.parts > 1:
             shown.append(level)
         if len(shown) == _TABLE_PAGE:
@@ -181,7 +181,7 @@ def _print_details(row: Row, out: TextIO) -> None:
 
 
 def _details(row: Row) -> Iterator[tuple[str, str]]:
-    """The last level in words, a line a subject."""
+    """Yield the total as (subject, text) lines."""
     for magic, group in row["magics"].items():
         yield f"v{magic}", _counts(group)
     if row["legacy_segments"]:
@@ -261,7 +261,7 @@ def _number(value: int | None) -> str:
 
 
 def _time(timestamp: int | None) -> str:
-    """ISO 8601 where that can say it, else the number."""
+    """Return a time in ISO 8601, or the number if that is out of range."""
     if timestamp is None:
         return "-"
     try:

@@ -1,7 +1,7 @@
-"""Small tables for people, one for a file or a folder, of which a log dir may have thousands.
+"""Small tables, one per file or folder; a log dir can have thousands of them.
 
-A terminal gets them from rich, coloured and wrapped. A pipe has neither colours nor a width: there the same table is
-laid out here, in a hundredth of rich's 3 ms.
+On a terminal rich draws them, with colours and wrapping. A pipe has neither colours nor a width: there this module lays
+out the same table, in a hundredth of rich's 3 ms.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import TextIO
 
 from kseg.output.formats import console
 
-#: The cells of a row, and the style of the first. What comes from a file has been escaped.
+#: The cells of a row, with content of files already escaped, and the style of the first cell.
 Row = tuple[Sequence[str], str]
 
 
 def print_table(out: TextIO, title: str, names: Sequence[str], rows: Sequence[Row], wrapped: Collection[str]) -> None:
-    """A table under its title; on a terminal the columns ``wrapped`` may take several lines a row."""
+    """Print a title and a table; on a terminal the columns in ``wrapped`` can take several lines per row."""
     if out.isatty():
         _print_rich(out, title, names, rows, wrapped)
         return
@@ -32,7 +32,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _print_rich(out: TextIO, title: str, names: Sequence[str], rows: Sequence[Row], wrapped: Collection[str]) -> None:
-    # rich costs more than reading a small file: it is loaded only once there is something to lay out.
+    # Importing rich costs more time than reading a small file: it is imported for the first table.
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -46,7 +46,7 @@ def _print_rich(out: TextIO, title: str, names: Sequence[str], rows: Sequence[Ro
 
 
 def print_note(out: TextIO, text: str) -> None:
-    """A line below a table, of less weight."""
+    """Print a dimmed line below a table."""
     if not out.isatty():
         out.write(text + "\n")
         return

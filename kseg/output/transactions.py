@@ -1,4 +1,4 @@
-"""What ``kseg transactions`` writes: lines for people, JSON Lines for programs. Neither keeps what it has written."""
+"""Output of ``kseg transactions``: a table or JSON Lines, written row by row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Items = Iterable[Transaction | PartitionState]
 
 @dataclass(slots=True)
 class Total:
-    """Counts over all partitions, complete once they are used up."""
+    """Counts over all partitions, complete after the last one."""
 
     partitions: int = 0
     states: Counter[str] = field(default_factory=Counter)
@@ -30,7 +30,7 @@ class Total:
 
 
 def write_jsonl(items: Items, total: Total, out: TextIO, states: Collection[str], now: int) -> None:
-    """``kind="transaction"`` for each of the states, ``kind="partition"`` behind its own, one ``kind="summary"``."""
+    """Write ``kind="transaction"`` rows of ``states``, per partition a ``kind="partition"`` row, at the end ``kind="summary"``."""
     for item in items:
         if isinstance(item, PartitionState):
             counts = {state: item.states[state] for state in STATES}
@@ -43,7 +43,7 @@ def write_jsonl(items: Items, total: Total, out: TextIO, states: Collection[str]
 
 
 def write_table(items: Items, total: Total, out: TextIO, states: Collection[str], now: int) -> None:
-    """A line for each transaction of the states, and one for each partition behind its own."""
+    """Write one line per transaction in ``states``, and after them one line per partition."""
     headed = False
     for item in items:
         if isinstance(item, PartitionState):
@@ -70,7 +70,7 @@ def _write_transaction(item: Transaction, out: TextIO, now: int) -> None:
 
 
 def _age(item: Transaction, now: int) -> int | None:
-    """How long ago an open one's last batch was written, in milliseconds; None of those that ended."""
+    """Return the milliseconds since the last batch of an open transaction; None for ended ones."""
     if item.state in ("aborted", "committed") or item.last_timestamp is None:
         return None
     return now - item.last_timestamp
