@@ -19,7 +19,7 @@ HOUSE = {
     "protocol": "wire definitions messages internal_topics",
     "format": "wide_message log_format control_records checksums kernel neighbours splitting stretch encoder survey",
     "codecs": "libraries snappy_blocks lz4_frames zstd_frames compression",
-    "files": "pace processes sniff holes storage safe_output folders",
+    "files": "pace processes sniff holes special storage safe_output folders",
     "log": "records rows heads tape search resync segment chunk internal deep_iteration markers",
     "beside": (
         "side_reading indexes index_columns producer_snapshot txn_index index_files checkpoint_files metadata_files "

@@ -101,7 +101,7 @@ def entries_of(path: str, walk: Walk[_Entry], passes: tuple[str, ...] = ()) -> l
 def positioned_entries_of(path: str, walk: Walk[_Entry], passes: tuple[str, ...] = ()) -> list[tuple[int, _Entry]]:
     """As entries_of, each with the byte where it begins."""
     found: list[Finding] = []
-    with open_source(path) as source:
+    with open_source(path, listed=True) as source:
         entries = list(walk(source, found.append))
     for finding in found:
         if finding.rule not in passes:

@@ -142,6 +142,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
                 report=met,
                 start=start,
                 end=end,
+                listed=path not in paths,
                 topic=internal_topic(path, decode_as),
             )
         for item in met.attempt(dumped, listed=path not in paths):

@@ -11,6 +11,7 @@ import click
 
 from kseg.cli.messages import FAILED, note
 from kseg.errors import UsageError
+from kseg.files.special import special_kind_of
 from kseg.files.storage import STDIN, SegmentFile, find_segments, open_source, refuse_as_output, topic_partition
 from kseg.findings import Report
 from kseg.internal.effective import effective
@@ -70,7 +71,7 @@ def _refuse_others(context: click.Context) -> None:
 def _readable(path: str) -> Iterator[SegmentFile]:
     """The segments of a path. Raises UnreadableError: a file that isn't there is of no topic, but that's not the news."""
     for file in find_segments(path):
-        if not file.listed and file.path != STDIN:
+        if not file.listed and file.path != STDIN and special_kind_of(file.path) is None:
             open_source(file.path).close()
         yield file
 

@@ -15,8 +15,22 @@ import click
 
 import kseg
 from kseg.cli import startup
-from kseg.cli.messages import FAILED, fail, heard, silence
+from kseg.cli.messages import FAILED, fail, heard, note, silence
 from kseg.errors import KsegError
+from kseg.files import special
+
+
+def _print_warnings() -> None:
+    """Print each warning of the file layer once: some commands list a folder twice."""
+    printed: set[str] = set()
+
+    def warn(line: str) -> None:
+        if line not in printed:
+            printed.add(line)
+            note(f"warning: {line}")
+
+    special.warn = warn
+
 
 #: Command -> "module:function", in the order of the help.
 COMMANDS: Mapping[str, str] = {
@@ -57,6 +71,7 @@ class Commands(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         kwargs["standalone_mode"] = False
         startup.collect_rarely()
+        _print_warnings()
         if sys.stderr is None:
             # Closed: the next file to be opened must not become it.
             sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
@@ -72,7 +87,9 @@ class Commands(click.Group):
             code = fail("interrupted")
         except KsegError as error:
             code = fail(str(error))
-        except (OSError, MemoryError) as error:
+        except MemoryError:
+            code = fail("there is not enough memory for this; fewer processes (--jobs 1) need less")
+        except OSError as error:
             code = fail(str(error) or type(error).__name__)
         except Exception as error:
             if os.environ.get("KSEG_DEBUG"):

@@ -183,6 +183,7 @@ def dump_segment(
     report: Report = ignore,
     start: int = 0,
     end: int | None = None,
+    listed: bool = False,
     topic: str | None = None,
 ) -> Iterator[Beginning | Entry | Run]:
     """The rows of one file, or of its bytes ``start`` to ``end``, a Beginning first.
@@ -190,12 +191,13 @@ def dump_segment(
     Raises UnreadableError and NotASegmentError.
 
     Entries with a bad CRC are rows when shallow; their records are not shown, unless CRCs are not verified at all.
-    With ``headings`` a deep dump has each entry before its records, too. ``topic`` is that of Run.
+    With ``headings`` a deep dump has each entry before its records, too. ``listed`` is that of open_source, ``topic``
+    that of Run.
     """
     wanted = keep or Filter()
     if wanted.key is not None and not deep:
         raise UsageError("--key looks into records: it needs --deep")
-    source = open_source(path) if end is None else open_range(path, start, end)
+    source = open_source(path, listed=listed) if end is None else open_range(path, start, end)
     with SegmentReader(source, report=report, verify_crc=verify_crc) as reader:
         yield Beginning(path, reader.name_offset)
         yield from dump_reader(path, reader, report, wanted, deep=deep, headings=headings, topic=topic)

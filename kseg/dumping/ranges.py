@@ -10,7 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from kseg.beside.indexes import OffsetEntry, TimeEntry, read_offset_index, read_time_index
-from kseg.errors import KsegError
+from kseg.errors import KsegError, UnreadableError
+from kseg.files.special import read_file
 from kseg.files.storage import base_offset_of, open_range
 from kseg.format import kernel
 from kseg.format.log_format import CODEC_MASK, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, MAGIC_AT, NO_TIMESTAMP, SIZE_AT
@@ -105,8 +106,8 @@ def time_entries(path: str) -> list[TimeEntry]:
 
 def _beside(path: str, suffix: str) -> bytes:
     try:
-        return Path(path).with_suffix(suffix).read_bytes() if base_offset_of(path) is not None else b""
-    except OSError:
+        return read_file(str(Path(path).with_suffix(suffix))) if base_offset_of(path) is not None else b""
+    except UnreadableError:
         return b""
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.files.safe_output import refuse_existing, stage, sync_folder, writing
+from kseg.files.special import open_file, without_special
 from kseg.files.storage import files_of_segment
 
 LOG_NAME = re.compile(r"\d{20}\.log")
@@ -83,7 +84,7 @@ class PartitionFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self.names = sorted(os.listdir(path))
+            self.names = without_special(path, sorted(os.listdir(path)))
         except OSError as error:
             raise UnreadableError(f"{path}: {error.strerror or error}") from error
         self.logs = [name for name in self.names if LOG_NAME.fullmatch(name)]
@@ -144,7 +145,7 @@ def copying(source: Path, target: Path, *, replace: bool) -> Iterator[None]:
     """A copy, with the modification time, that gets its name when the block ends well. Raises KsegError."""
     with ExitStack() as stack:
         staged = stage(stack, target)
-        with writing(target), open(source, "rb") as original:
+        with writing(target), open_file(str(source), named=False) as original:
             shutil.copyfileobj(original, staged.file)
             staged.sync(os.stat(source).st_mtime_ns)
         yield

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from kseg.errors import KsegError
 from kseg.files import pace
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing.context import BaseContext
+
+#: What is said where a process of a pool was killed.
+KILLED = "one of the processes was killed; is there memory for --jobs?"
+
+# Seconds between two looks for the parent.
+_WATCH_PAUSE = 0.1
 
 
 def context() -> BaseContext:
@@ -27,6 +37,20 @@ def deaf_to_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+def end_with_parent(parent: int, stopped: Any = None) -> None:
+    """End this process once the process ``parent`` is gone, killed or not, or ``stopped.value`` is not 0.
+
+    A worker of a pool waits for work for ever: nothing else tells it of a parent that was killed. ``parent`` is its id.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent and not (stopped and stopped.value):
+            time.sleep(_WATCH_PAUSE)
+        os._exit(2)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def executor(jobs: int, begin: Callable[..., None], *arguments: Any) -> ProcessPoolExecutor:
     """``jobs`` processes, each of which calls ``begin`` first."""
     from concurrent.futures import ProcessPoolExecutor
@@ -38,23 +62,28 @@ def executor(jobs: int, begin: Callable[..., None], *arguments: Any) -> ProcessP
 def process_pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
     """A pool of ``jobs`` processes that only read, which have one limit for their pace together with this one.
 
-    When the block is left by an exception, as at Ctrl-C, what they do is given up at once.
+    When the block is left by an exception, as at Ctrl-C, what they do is given up at once. Raises KsegError where one of
+    them was killed.
     """
     import multiprocessing
+    from concurrent.futures import BrokenExecutor
 
     others = set(multiprocessing.active_children())
     with pace.shared(jobs + 1):
-        pool = executor(jobs, _begin, pace.limited())
+        pool = executor(jobs, _begin, os.getpid(), pace.limited())
         try:
             yield pool
-        except BaseException:
+        except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
             for child in set(multiprocessing.active_children()) - others:
                 child.kill()
+            if isinstance(error, BrokenExecutor):
+                raise KsegError(KILLED) from None
             raise
         pool.shutdown()
 
 
-def _begin(rate: float | None) -> None:
+def _begin(parent: int, rate: float | None) -> None:
     deaf_to_ctrl_c()
+    end_with_parent(parent)
     pace.limit(rate)

@@ -18,9 +18,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple
 
-from kseg.errors import KsegError, UnreadableError, UsageError, VanishedError
+from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.files import pace
 from kseg.files.holes import hole_bytes
+from kseg.files.special import open_file, without_special
 from kseg.format.log_format import INT32_MAX, INT64_MAX
 
 STDIN = "-"
@@ -118,10 +119,11 @@ class Source:
         self.close()
 
 
-def open_source(path: str | os.PathLike[str] | BinaryIO) -> Source:
+def open_source(path: str | os.PathLike[str] | BinaryIO, *, listed: bool = False) -> Source:
     """Open a local path, ``-`` (standard input), an fsspec URL, or a binary file object for reading.
 
-    Raises UnreadableError with one line that says why.
+    ``listed``: the path was found in a folder, or made from another. Then it must be a regular file; else it may also be
+    a pipe or what else has an end (``special.open_file``). Raises UnreadableError with one line that says why.
     """
     if not isinstance(path, (str, os.PathLike)):
         return Source(getattr(path, "name", "<stream>"), path, None)
@@ -132,14 +134,7 @@ def open_source(path: str | os.PathLike[str] | BinaryIO) -> Source:
         return Source(STDIN, sys.stdin.buffer, None)
     if _URL.match(name):
         return _open_url(name)
-    try:
-        raw = open(name, "rb", buffering=0)  # noqa: SIM115
-    except FileNotFoundError as error:
-        raise VanishedError(f"{name}: {error.strerror or error}") from error
-    except OSError as error:
-        raise UnreadableError(f"{name}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise UnreadableError(f"{name!r}: {error}") from error
+    raw = open_file(name, named=not listed)
     status = os.fstat(raw.fileno())
     return Source(name, raw, status.st_size if stat.S_ISREG(status.st_mode) else None)
 
@@ -213,7 +208,7 @@ def is_snapshot(name: str) -> bool:
 
 def open_range(path: str, start: int, end: int) -> Source:
     """Open bytes ``start`` to ``end`` of a local file. Raises UnreadableError."""
-    source = open_source(path)
+    source = open_source(path, listed=True)
     return Source(source.name, source._raw, end, start, bounded=True)
 
 
@@ -310,6 +305,8 @@ def is_folder(path: str) -> bool:
 def walk_folders(path: str) -> Iterator[tuple[Path, list[str]]]:
     """A folder and all below it, by name, each with the names of its files, sorted. Raises UnreadableError.
 
+    FIFOs, sockets and devices are skipped with a warning.
+
     Links are followed, as a broker follows them, but no folder is walked twice.
     """
     root = os.path.join(os.path.realpath(path), "")
@@ -329,7 +326,7 @@ def walk_folders(path: str) -> Iterator[tuple[Path, list[str]]]:
 
     for folder, folders, names in os.walk(path, onerror=failed, followlinks=True):
         folders[:] = [name for name in sorted(folders) if is_new(os.path.join(folder, name))]
-        yield Path(folder), sorted(names)
+        yield Path(folder), without_special(folder, sorted(names))
 
 
 def _walk_remote(url: str) -> list[tuple[str, list[str]]] | None:

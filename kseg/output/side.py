@@ -67,7 +67,7 @@ def write_hex(dumped: Items, out: TextIO, view: View) -> None:
     """Write the bytes of each entry below its fields, and the bytes before the first entry below the file name."""
     for file, items in groupby(dumped, key=lambda item: item.file):
         out.write(f"file {escape_controls(file)}\n")
-        with open_source(file) as source:
+        with open_source(file, listed=True) as source:
             for item in items:
                 if isinstance(item, SideEntry):
                     _write_stored(source, item.position, out)

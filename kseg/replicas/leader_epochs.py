@@ -66,5 +66,5 @@ def read_checkpoint(folder: str, report: Report) -> list[LeaderEpoch]:
     path = os.path.join(folder, CHECKPOINT)
     if not os.path.isfile(path):
         return []
-    with open_source(path) as source:
+    with open_source(path, listed=True) as source:
         return [entry for _, entry in walk_leader_epochs(source, report)]

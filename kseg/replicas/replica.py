@@ -9,6 +9,7 @@ from typing import Any
 
 from kseg.beside.checkpoint_files import LeaderEpoch
 from kseg.errors import UnreadableError
+from kseg.files.special import without_special
 from kseg.files.storage import SegmentFile, base_offset_of, is_folder, is_snapshot, open_source, segments_in
 from kseg.findings import RULES, Finding, Report, Severity
 from kseg.format import kernel
@@ -30,7 +31,7 @@ def files_of(path: str) -> list[SegmentFile]:
     if not is_folder(path):
         return [SegmentFile(path)]
     try:
-        names = sorted(os.listdir(path))
+        names = without_special(path, sorted(os.listdir(path)))
     except OSError as error:
         raise UnreadableError(f"{path}: {error.strerror or error}") from error
     found = [file for file in segments_in(Path(path), names) if not is_snapshot(file.path)]
@@ -160,7 +161,7 @@ class Replica:
     def _all_windows(self) -> Iterator[Window]:
         for file in self.files:
             self.file, self._active = file.path, file.active
-            with SegmentReader(open_source(file.path), report=self._record_finding) as reader:
+            with SegmentReader(open_source(file.path, listed=file.listed), report=self._record_finding) as reader:
                 done = 0
                 for window in reader.windows():
                     yield window

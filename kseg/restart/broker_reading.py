@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from kseg.beside.indexes import OFFSET_ENTRY, OffsetEntry
 from kseg.errors import UnreadableError
+from kseg.files.special import open_file
 from kseg.files.storage import open_range
 from kseg.findings import ignore
 from kseg.format import kernel, log_format
@@ -267,7 +268,7 @@ def last_entry(index: str, base_offset: int) -> OffsetEntry:
     """
     first = OffsetEntry(base_offset, 0)
     try:
-        with open(index, "rb") as file:
+        with open_file(index, named=False) as file:
             count = os.fstat(file.fileno()).st_size // OFFSET_ENTRY.size
 
             def entry(slot: int) -> OffsetEntry:

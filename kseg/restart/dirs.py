@@ -15,6 +15,7 @@ from kseg.beside.indexes import INDEX_INTERVAL_BYTES
 from kseg.beside.metadata_files import walk_meta_properties
 from kseg.beside.side_reading import Walk, entries_of
 from kseg.errors import UnreadableError
+from kseg.files.special import without_special
 from kseg.files.storage import Partition, base_offset_of, partition_of
 from kseg.restart.plan import LogDirPlan, PartitionPlan, Step
 from kseg.restart.recovery import Start, plan_partition
@@ -97,7 +98,7 @@ def _starts(log_dir: str, asked: Asked, steps: list[Step]) -> _Starts:
 def _read(log_dir: str, name: str, walk: Walk[_Entry], steps: list[Step]) -> list[_Entry]:
     """The entries of a file of the log dir; nothing where it is not there or can't be used, which takes it offline."""
     path = os.path.join(log_dir, name)
-    if not os.path.exists(path):
+    if not os.path.exists(path) or not without_special(log_dir, [name]):
         return []
     try:
         return entries_of(path, walk, passes=HARMLESS)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 
 from kseg.errors import UnreadableError
+from kseg.files.special import special_kind_of, without_special
 from kseg.files.storage import base_offset_of
 from kseg.format.log_format import INT64_MAX
 from kseg.restart.broker_reading import Piece, RefusedError, last_entry, read_end
@@ -38,7 +39,9 @@ class Folder:
                     if entry.is_file():
                         self.files[entry.name] = entry.path
                     elif base_offset_of(entry.name) is not None:
-                        self.no_files[entry.name] = "a folder" if entry.is_dir() else "a link that leads to no file"
+                        self.no_files[entry.name] = _kind(entry)
+                    elif not entry.is_dir():
+                        without_special(path, [entry.name])
         except OSError as error:
             raise UnreadableError(f"{path}: {error.strerror or error}") from error
         for name, what in sorted(self.no_files.items()):
@@ -112,6 +115,12 @@ class Folder:
 def file_name(offset: int, suffix: str = ".log") -> str:
     """``LogFileUtils.filenamePrefixFromOffset``, and a suffix."""
     return f"{offset:020d}{suffix}"
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    if entry.is_dir():
+        return "a folder"
+    return special_kind_of(entry.path) or "a link that leads to no file"
 
 
 def _offset_in(name: str) -> int | None:

@@ -191,7 +191,7 @@ class _Loading:
         path = self._files.get(f"{stem}.txnindex")
         if path is None:
             return None
-        with open_source(path) as source:
+        with open_source(path, listed=True) as source:
             for _, entry in walk_txn_index(source, base):
                 # Kafka looks at the first byte of the two alone (AbortedTxn.version, 4.3).
                 if entry.version >> 8 > 0:

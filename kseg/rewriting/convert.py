@@ -29,6 +29,7 @@ from kseg.files.folders import (
     refuse_replacing,
 )
 from kseg.files.safe_output import refuse_existing, whole_folder
+from kseg.files.special import refuse_special
 from kseg.files.storage import STDIN
 from kseg.findings import Finding
 from kseg.rewriting.conversion import Conversion
@@ -90,6 +91,7 @@ def convert_by(work: Work, source: str, target: str, plan: Plan) -> Result:
     if source == STDIN:
         raise UsageError("convert takes a file or a folder, not standard input")
     goal = Path(os.path.abspath(target))
+    refuse_special(source)
     refuse_overlap(source, goal)
     if not os.path.isdir(source):
         refuse_side_file(source)
@@ -110,7 +112,7 @@ def convert_by(work: Work, source: str, target: str, plan: Plan) -> Result:
 def _convert_alone(work: Work, source: str, target: Path, plan: Plan) -> Result:
     """One segment. What stays true of it goes along: without its aborted transactions these would be read as data."""
     own, copy = txn_index_path(Path(source)), txn_index_path(target)
-    beside = [name for name in (own, own.with_suffix(".snapshot")) if name.exists()]
+    beside = [name for name in (own, own.with_suffix(".snapshot")) if name.is_file()]
     goes_along = own in beside and not plan.downwards
     if not plan.force:
         refuse_existing([target, copy])

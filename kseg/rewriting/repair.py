@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kseg.beside.side_files import refuse_side_file
 from kseg.beside.txn_index import Transactions
-from kseg.errors import NotASegmentError, UnreadableError, UsageError
+from kseg.errors import NotASegmentError, UnreadableError, UsageError, VanishedError
 from kseg.files.folders import (
     LOG_NAME,
     PartitionFolder,
@@ -27,6 +27,7 @@ from kseg.files.folders import (
     refuse_replacing,
 )
 from kseg.files.safe_output import refuse_existing, whole_folder
+from kseg.files.special import read_file, refuse_special
 from kseg.files.storage import STDIN, base_offset_of
 from kseg.findings import Finding
 from kseg.rewriting.losses import Lost, Missing, Salvaged, Tell, message
@@ -158,6 +159,7 @@ def repair(
     if target is None and not plan.dry_run:
         raise UsageError("say where to write: SRC DST; a source is never changed in place")
     goal = Path(os.path.abspath(source if target is None else target))
+    refuse_special(source)
     if target is not None:
         refuse_overlap(source, goal)
     result = Result()
@@ -184,17 +186,15 @@ def _beside(source: str) -> list[str]:
     """Side files of a lone segment that only its whole partition could tell how to write."""
     stem, folder = os.path.basename(source).removesuffix(".log"), os.path.dirname(source)
     names = (stem + suffix for suffix in (".txnindex", ".snapshot"))
-    return [name for name in names if os.path.exists(os.path.join(folder, name))]
+    return [name for name in names if os.path.isfile(os.path.join(folder, name))]
 
 
 def _seed(txns: Transactions, snapshot: Path) -> None:
     """What was open where the folder begins: the batches that began it may be gone with older segments."""
     try:
-        txns.seed(snapshot.read_bytes())
-    except FileNotFoundError:
+        txns.seed(read_file(str(snapshot)))
+    except VanishedError:
         return
-    except OSError as error:
-        raise UnreadableError(f"{snapshot}: {error.strerror or error}") from error
 
 
 def _all_lost(source: Path, why: str, ceiling: int | None, tell: Tell) -> Salvaged:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import io
 import os
 import shutil
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -227,7 +225,7 @@ class _Pool:
         try:
             return future.result()
         except BrokenProcessPool:
-            raise KsegError("one of the processes was killed; is there memory for --jobs?") from None
+            raise KsegError(processes.KILLED) from None
 
     def _tell(self) -> None:
         done = self._done.value
@@ -243,14 +241,7 @@ def _begin(counter: Any, stopped: Any, parent: int) -> None:
     global _counter
     _counter = counter
     processes.deaf_to_ctrl_c()
-    threading.Thread(target=_end_with, args=(parent, stopped), daemon=True).start()
-
-
-def _end_with(parent: int, stopped: Any) -> None:
-    """Whatever is half written lies in a folder that the parent removes."""
-    while os.getppid() == parent and not stopped.value:
-        time.sleep(0.1)
-    os._exit(2)
+    processes.end_with_parent(parent, stopped)  # what is half written lies in a folder that the parent removes
 
 
 def _tell(count: int) -> None:

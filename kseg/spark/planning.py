@@ -85,10 +85,10 @@ def check_paths(options: Options) -> None:
             raise UsageError("standard input can't be read by Spark: load() takes files, folders and URLs")
         if options.framing:
             for file in framed_files([path], [options.framing]):
-                open_source(file.path).close()
+                open_source(file.path, listed=True).close()
             continue
         if next(_judged_files(path) if options.view == FINDINGS else find_segments(path)).path == path:
-            open_source(path).close()
+            open_source(path, listed=True).close()
 
 
 def _judged_files(path: str) -> Iterator[SegmentFile]:

@@ -145,7 +145,7 @@ def _windows(piece: Piece, task: Task, damage: Damage) -> Iterator[Window]:
     that what it says of an entry at a seam is what it would say of it in the middle.
     """
     path, end = piece.file.path, piece.size if piece.end is None else piece.end
-    source = open_source(path) if end is None else open_range(path, piece.start, end)
+    source = open_source(path, listed=True) if end is None else open_range(path, piece.start, end)
     with SegmentReader(source, report=damage, verify_crc=task.options.verify_crc) as reader:
         for window in reader.windows():
             batches = window.batches

@@ -45,7 +45,8 @@ def segment_stats(file: SegmentFile, settings: Settings, progress: Progress = no
     tally = new_tally(file, settings)
     stats = Stats(settings.deep, partitions=1)
     try:
-        with SegmentReader(open_source(file.path), report=tally, verify_crc=settings.verify_crc) as reader:
+        source = open_source(file.path, listed=file.listed)
+        with SegmentReader(source, report=tally, verify_crc=settings.verify_crc) as reader:
             _count(reader, stats, file.path, tally, progress)
     except KsegError as error:
         if file.listed and isinstance(error, VanishedError):

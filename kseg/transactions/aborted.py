@@ -16,7 +16,8 @@ from pathlib import Path
 
 from kseg.beside.producer_snapshot import read_snapshot
 from kseg.beside.txn_index import AbortedTxn, Transactions, has_markers, read_txn_index
-from kseg.errors import KsegError
+from kseg.errors import KsegError, UnreadableError
+from kseg.files.special import read_file
 from kseg.files.storage import base_offset_of, open_source
 from kseg.format import kernel
 from kseg.format.kernel import BatchColumns
@@ -102,14 +103,14 @@ def _load_newest_snapshot(paths: Sequence[str], transactions: Transactions) -> i
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
-    except OSError:
+        return read_file(str(path))
+    except UnreadableError:
         return b""  # an index without entries is deleted
 
 
 def _ended_in(path: str, transactions: Transactions) -> Iterator[AbortedTxn]:
     opener = DeepIterator()
-    with suppress(KsegError), SegmentReader(open_source(path)) as reader:
+    with suppress(KsegError), SegmentReader(open_source(path, listed=True)) as reader:
         for window in reader.windows():
             batches = window.batches
             if not has_markers(batches):

@@ -120,7 +120,7 @@ def transactions_of(
     for file in files:
         history.begin(file.path)
         try:
-            with SegmentReader(open_source(file.path), report=partial(report, file.path)) as reader:
+            with SegmentReader(open_source(file.path, listed=file.listed), report=partial(report, file.path)) as reader:
                 for window in reader.windows():
                     history.update_log_end(window.batches)
                     if has_markers(window.batches):

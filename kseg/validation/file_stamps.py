@@ -51,4 +51,4 @@ def indexes_beside(file: SegmentFile) -> tuple[str, ...] | None:
     from kseg.beside.side_files import INDEX_SUFFIXES
 
     stem = file.path.removesuffix(".log")
-    return tuple(stem + suffix for suffix in INDEX_SUFFIXES if os.path.exists(stem + suffix))
+    return tuple(stem + suffix for suffix in INDEX_SUFFIXES if os.path.isfile(stem + suffix))

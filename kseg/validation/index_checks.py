@@ -248,7 +248,7 @@ class Beside:
 
     def _open(self, path: str) -> Source | None:
         try:
-            self._sources.append(open_source(path))
+            self._sources.append(open_source(path, listed=True))
         except UnreadableError as error:
             self.unread[path] = str(error)
             return None

@@ -232,7 +232,7 @@ def _validate_beside(file: SegmentFile, settings: Settings) -> FileResult:
     together = Together(file, settings, tally)
     history, limits = History(), limits_of(file.path, settings)
     try:
-        with SegmentReader(open_source(file.path), verify_crc=False) as reader:
+        with SegmentReader(open_source(file.path, listed=True), verify_crc=False) as reader:
             for window in reader.windows():
                 check_offsets(window.batches, limits, history, ignore)
                 together.take(window, history)

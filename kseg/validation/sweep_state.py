@@ -10,6 +10,7 @@ A sealed segment that keeps size, time and inode keeps its findings. Results tha
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -26,6 +27,7 @@ from typing import Any
 import kseg
 from kseg.errors import KsegError, UsageError
 from kseg.files.safe_output import whole_file
+from kseg.files.special import open_file
 from kseg.files.storage import SegmentFile
 from kseg.findings import Finding, Severity, Verdict
 from kseg.validation.file_stamps import Stamp, stamps_of
@@ -163,7 +165,7 @@ def _read(path: Path) -> _Entries:
     crc = 0
     end: Any = None
     try:
-        with path.open("rb") as file:
+        with io.BufferedReader(open_file(str(path), named=False)) as file:
             header = _object(file.readline(_HEADER_LIMIT))
             if "kseg_state" not in header:
                 raise _refused(path, "it is something else")

@@ -220,7 +220,7 @@ def _validate_once(file: SegmentFile, settings: Settings, progress: Progress, wa
     tally = new_tally(file, settings)
     together = None
     try:
-        with open_source(file.path) as source:
+        with open_source(file.path, listed=file.listed) as source:
             if file.framing:
                 _check_parts(source, file, settings, tally, progress)
             elif known := _side_file(file.path):
