@@ -1,4 +1,4 @@
-"""FIFOs, sockets and devices under the names of Kafka's files, and workers whose parent was killed: nothing waits for ever."""
+"""FIFOs, sockets and devices under the names of Kafka's files, workers whose parent was killed: nothing waits for ever."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ PLAIN = SEGMENTS / "4.3.0-v2-none"
 LOG = "00000000000000000000.log"
 # A test that hangs fails after so many seconds, on a machine that is busy, too.
 PATIENCE = 120
+#: Of the kinds of special files, how many each name is tried as: all of them with KSEG_FUZZ_CASES=6.
+CASES = int(os.environ.get("KSEG_FUZZ_CASES", "1"))
 
 #: Every kind of file that a broker has in a partition folder or a log dir.
 NAMES = [
@@ -100,29 +102,29 @@ def make(path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_folder_of_nothing_else(short: Path, kind: str, command: str) -> None:
+@pytest.mark.parametrize("turn", range(min(CASES, len(KINDS))))
+def test_a_folder_of_nothing_else(short: Path, turn: int, command: str) -> None:
     """Every name that a broker writes is a special file: each command ends, and says why in plain lines."""
     folder = short / "log-dir" / "topic-0"
     folder.mkdir(parents=True)
-    for name in NAMES:
-        make(folder / name, kind)
-        make(folder.parent / name, kind)
+    for i, name in enumerate(NAMES):
+        make(folder / name, KINDS[(i + turn) % len(KINDS)])
+        make(folder.parent / name, KINDS[(i + turn + 1) % len(KINDS)])
     for path in (folder, folder.parent):
         done = run(command, path, short / "out")
         assert done.returncode in (0, 1, 2)
-        assert "Traceback" not in done.stderr and "internal error" not in done.stderr
-    if kind in ("fifo", "socket", "device"):
-        assert "special file" in done.stderr or "link that leads" in done.stdout
+        assert "Traceback" not in done.stderr
+        assert "internal error" not in done.stderr
+        assert "special file" in done.stderr
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("kind", ["fifo", "socket", "device"])
+@pytest.mark.parametrize("kind", ["fifo", "socket", "device"][:CASES])
 def test_among_sound_files(short: Path, kind: str, command: str) -> None:
     """What is sound in the folder is read as without the special files, which are counted in one warning."""
-    folder, alike = short / "topic-0", short / "alike" / "topic-0"
-    alike.parent.mkdir()
+    folder, alike = short / "it" / "topic-0", short / "alike" / "topic-0"
     for each in (folder, alike):
+        each.parent.mkdir()
         shutil.copytree(PLAIN, each)
         for path in each.iterdir():
             if path.suffix != ".log":
@@ -132,8 +134,11 @@ def test_among_sound_files(short: Path, kind: str, command: str) -> None:
     done, expected = run(command, folder, short / "out"), run(command, alike, short / "out-alike")
     assert done.returncode == expected.returncode
     if command not in ("recovery", "diff"):
-        shown = done.stdout.replace(str(short / "out"), "").replace(str(folder), "")
-        assert shown.split() == expected.stdout.replace(str(short / "out-alike"), "").replace(str(alike), "").split()
+        shown = done.stdout.replace(str(short / "out"), "").replace(str(folder.parent), "")
+        assert (
+            shown.split()
+            == expected.stdout.replace(str(short / "out-alike"), "").replace(str(alike.parent), "").split()
+        )
     if command != "recovery":
         assert done.stderr.count("skipped 3 special files") == 1
 
@@ -181,7 +186,8 @@ def test_without_an_end_and_named(short: Path, kind: str, command: str) -> None:
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     lines = [line for line in done.stderr.splitlines() if line]
-    assert lines and len(lines) <= 2
+    assert lines
+    assert len(lines) <= 2
 
 
 @pytest.mark.parametrize("command", ["convert", "repair"])
@@ -221,10 +227,8 @@ def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path, command: list
     record = PlainRecord(0, key=b"k", value=os.urandom(60_000), timestamp=1_700_000_000_000)
     one = build_batch([record], base_offset=0, compression="lz4")
     for base in (0, 1000):
-        parts = []
-        for offset in range(base, base + 1000):
-            parts.append(offset.to_bytes(8, "big") + one[8:])
-        (source / f"{base:020}.log").write_bytes(b"".join(parts))
+        log = b"".join(offset.to_bytes(8, "big") + one[8:] for offset in range(base, base + 1000))
+        (source / f"{base:020}.log").write_bytes(log)
     target = [str(tmp_path / "out")] if command[0] == "convert" else []
     pace = [] if command[0] == "convert" else ["--max-rate", "2M"]
     arguments = [sys.executable, "-m", "kseg", *command, "--jobs", "2", *pace, str(source), *target]
