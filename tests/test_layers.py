@@ -28,8 +28,8 @@ HOUSE = {
     "frames": "framings parts wide_crc apis streams",
     "restart": "plan epoch_fates snapshot_fates broker_reading log_survey partition_folder recovery dirs",
     "validation": (
-        "checks record_checks internal_checks segment_watch index_checks file_stamps validate sweep_state parallel "
-        "partition_checks cross_checks"
+        "checks record_checks internal_checks segment_checks segment_watch index_checks file_stamps validate sweep_state "
+        "parallel partition_checks cross_checks"
     ),
     "rewriting": (
         "conversion batch_packer records_builder runs read_back transcode conversion_plan rewrite "

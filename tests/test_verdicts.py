@@ -9,8 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kseg.cli.main import main
+from kseg.findings import RULES
 from tests.damage import entries
-from tests.make_findings import FIRST, SEGMENTS
+from tests.make_findings import FINDINGS, FIRST, SEGMENTS
 
 PLAIN = SEGMENTS / "4.3.0-v2-none" / FIRST
 DAMAGED = SEGMENTS.parent / "findings" / "crc-mismatch" / FIRST
@@ -50,3 +51,27 @@ def test_a_segment_without_one_readable_batch_is_damaged(tmp_path: Path) -> None
     assert run_kseg("validate", other).exit_code == 2
     path.write_bytes(b"a letter to somebody\n" * 9)
     assert "it looks like text" in run_kseg("validate", path).stderr
+
+
+#: Rules that one file, read by itself, can't show: dump reads no other beside it.
+ACROSS_FILES = {rule.name for rule in RULES.values() if rule.code.startswith("K6")} | {"epoch-mismatch"}
+
+
+def shown_by_dump() -> list[Path]:
+    folders = (path.parent for path in FINDINGS.glob("*/expect.jsonl"))
+    return sorted(
+        folder
+        for folder in folders
+        if folder.name not in ACROSS_FILES and not (folder / "settings.json").exists() and any(folder.rglob("*.log"))
+    )
+
+
+@pytest.mark.parametrize("folder", shown_by_dump(), ids=lambda folder: folder.name)
+def test_dump_exits_as_validate_does(folder: Path) -> None:
+    """Whoever sees rows of damaged data is told so: dump makes the checks of validate, and has its exit code."""
+    (log,) = folder.rglob("*.log")
+    judged = run_kseg("validate", log)
+    shown = run_kseg("dump", "--deep", "--format", "jsonl", log)
+    assert shown.exit_code == judged.exit_code
+    if judged.exit_code == 1:
+        assert f"kseg: {log}: " in shown.stderr

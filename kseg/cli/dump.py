@@ -18,7 +18,7 @@ from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, Notes, fail, note, while_read
 from kseg.dumping.dump import Entry, Filter, Item, Run, SideEntry, dump_segment, dump_side_file, limited
 from kseg.errors import KsegError, UsageError, VanishedError
-from kseg.files.storage import find_segments, local_size, open_source, refuse_as_output
+from kseg.files.storage import SegmentFile, find_segments, local_size, open_source, refuse_as_output
 from kseg.findings import Finding
 from kseg.log.internal import BY_FOLDER, internal_topic
 from kseg.output.formats import DUMP_FORMATS, EFFECTIVE_FORMATS, View, destination, writer
@@ -111,6 +111,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
 
     files = list(chain.from_iterable(met.attempt(find_segments(path)) for path in paths))
     refuse_as_output(output, [*paths, *(file.path for file in files)])
+    listed = {file.path: file for file in files}
     beside = {file.path: known for file in files if (known := recognise(file.path))}
     if beside:
         refuse_for_side_files([file.path for file in files], format_name, filtered=keep != Filter())
@@ -129,7 +130,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
         _refuse_to_follow(file.path for file in files)
 
     def show(path: str, start: int = 0, end: int | None = None) -> Iterator[Any]:
-        met.file = path
+        met.begin(listed.get(path) or SegmentFile(path))
         if known := beside.get(path):
             dumped: Iterator[Item] = dump_side_file(path, known, met)
         else:
@@ -144,6 +145,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
                 end=end,
                 listed=path not in paths,
                 topic=internal_topic(path, decode_as),
+                check=True,
             )
         for item in met.attempt(dumped, listed=path not in paths):
             met.rows |= isinstance(item, (Entry, Run, SideEntry))
@@ -206,6 +208,12 @@ class _Met:
         self.rows = False
         self.failed = False
         self._notes = Notes()
+
+    def begin(self, file: SegmentFile) -> None:
+        """The next file: its findings are weighed as ``kseg validate`` does."""
+        from kseg.validation.validate import Settings, policy_for
+
+        self.file, self._notes.policy = file.path, policy_for(file, Settings())
 
     def __call__(self, finding: Finding) -> None:
         self._notes(self.file, finding)

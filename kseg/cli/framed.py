@@ -50,8 +50,9 @@ def show_framed(
         raise UsageError("--key looks into records: it needs --deep")
 
     def show(file: SegmentFile) -> Iterator[Any]:
-        met.file = file.path
-        dumped = dump_framed(file, met, keep, deep=deep, headings=name == "text", verify_crc=not options["no_crc"])
+        met.begin(file)
+        text, crcs = name == "text", not options["no_crc"]
+        dumped = dump_framed(file, met, keep, deep=deep, headings=text, verify_crc=crcs, check=True)
         for item in met.attempt(dumped):
             met.rows |= isinstance(item, (Entry, Run, Framed))
             yield item

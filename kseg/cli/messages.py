@@ -14,7 +14,7 @@ import click
 from kseg.errors import KsegError
 
 if TYPE_CHECKING:
-    from kseg.findings import Finding
+    from kseg.findings import Finding, Policy
 
 FOUND, FAILED = 1, 2
 
@@ -73,10 +73,14 @@ def fail(line: str) -> int:
 
 
 class Notes:
-    """Prints findings from warnings up, a few of each rule for each file; ``errors`` counts those that are errors."""
+    """Prints findings from warnings up, a few of each rule for each file; ``errors`` counts those that are errors.
+
+    ``policy`` weighs the findings of the file that is read: None is the rule table alone.
+    """
 
     def __init__(self) -> None:
         self.errors = 0
+        self.policy: Policy | None = None
         self._told: Counter[tuple[str, str]] = Counter()
 
     def __call__(self, path: str, finding: Finding) -> None:
@@ -84,11 +88,12 @@ class Notes:
         from kseg.validation.validate import MAX_PER_RULE
 
         rule = RULES[finding.rule]
-        if rule.severity < Severity.WARNING and rule.name != "partial-entry":  # which rows would not show
+        severity = self.policy.severity(rule) if self.policy else rule.severity
+        if severity < Severity.WARNING and rule.name != "partial-entry":  # which rows would not show
             return
-        self.errors += rule.severity >= Severity.ERROR
+        self.errors += severity >= Severity.ERROR
         self._told[path, rule.name] += 1
         if self._told[path, rule.name] <= MAX_PER_RULE:
-            message = Verdict(path, rule.severity, finding).message
+            message = Verdict(path, severity, finding).message
             place = "" if finding.position is None else f" at byte {finding.position}"
             note(f"{path}: {rule.name}{place}: {message}")

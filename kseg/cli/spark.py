@@ -87,6 +87,7 @@ class Met(Protocol):
     rows: bool
     failed: bool
 
+    def begin(self, file: SegmentFile) -> None: ...
     def __call__(self, finding: Finding) -> None: ...
     def attempt(self, rows: Iterator[Any]) -> Iterator[Any]: ...
     def exit_code(self) -> int: ...
@@ -112,7 +113,7 @@ def export_segments(master: str, files: Sequence[SegmentFile], asked: tuple[Any,
         waiting = [(file, pool.submit(export_segment, file.path, export)) for file in files]
         done = []
         for file, future in waiting:
-            met.file = file.path
+            met.begin(file)
             for entry in met.attempt(_result(future)):
                 refuse_elsewhere(Path(export.folder), entry)
                 met.rows |= entry.result["rows"] > 0

@@ -18,10 +18,12 @@ from kseg.format.kernel import BatchColumns
 from kseg.format.log_format import CODEC_MASK, CONTROL, LOG_APPEND_TIME
 from kseg.log.chunk import Chunk
 from kseg.log.deep_iteration import DeepIterator
-from kseg.log.internal import decoded_record
+from kseg.log.internal import decoded_record, internal_topic
 from kseg.log.records import Record, RecordBatch, record_batch
 from kseg.log.rows import Row
 from kseg.log.segment import SegmentReader, Window
+from kseg.validation.segment_checks import SegmentChecks
+from kseg.validation.validate import Settings, limits_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,7 @@ def dump_segment(
     end: int | None = None,
     listed: bool = False,
     topic: str | None = None,
+    check: bool = False,
 ) -> Iterator[Beginning | Entry | Run]:
     """The rows of one file, or of its bytes ``start`` to ``end``, a Beginning first.
 
@@ -192,7 +195,7 @@ def dump_segment(
 
     Entries with a bad CRC are rows when shallow; their records are not shown, unless CRCs are not verified at all.
     With ``headings`` a deep dump has each entry before its records, too. ``listed`` is that of open_source, ``topic``
-    that of Run.
+    that of Run. With ``check`` all checks of ``kseg validate`` are made, not only those that reading makes.
     """
     wanted = keep or Filter()
     if wanted.key is not None and not deep:
@@ -200,7 +203,7 @@ def dump_segment(
     source = open_source(path, listed=listed) if end is None else open_range(path, start, end)
     with SegmentReader(source, report=report, verify_crc=verify_crc) as reader:
         yield Beginning(path, reader.name_offset)
-        yield from dump_reader(path, reader, report, wanted, deep=deep, headings=headings, topic=topic)
+        yield from dump_reader(path, reader, report, wanted, deep=deep, headings=headings, topic=topic, check=check)
 
 
 def dump_reader(
@@ -212,15 +215,24 @@ def dump_reader(
     deep: bool,
     headings: bool,
     topic: str | None = None,
+    check: bool = False,
 ) -> Iterator[Entry | Run]:
     """What ``dump_segment`` has behind the Beginning. Raises UnreadableError and NotASegmentError."""
     opener = DeepIterator(report)
+    limits = limits_of(reader.name, Settings(deep=deep))
+    checks = SegmentChecks(reader.name, limits, report, internal_topic(path)) if check else None
     for window in reader.windows():
+        if checks:
+            checks.check_batches(window)
         if not deep:
             yield from _shallow(path, window, wanted)
             continue
         for chunk in opener.chunks(window):
+            if checks:
+                checks.check_records(chunk)
             yield from _deep(path, chunk, wanted, headings, topic)
+    if checks:
+        checks.finish(reader.position)
 
 
 def dump_side_file(

@@ -15,11 +15,19 @@ from kseg.log.segment import SegmentReader
 
 
 def dump_framed(
-    file: SegmentFile, report: Report, keep: Filter, *, deep: bool, headings: bool, verify_crc: bool
+    file: SegmentFile,
+    report: Report,
+    keep: Filter,
+    *,
+    deep: bool,
+    headings: bool,
+    verify_crc: bool,
+    check: bool = False,
 ) -> Iterator[Item]:
     """The rows of one file, by its framing, a Beginning first. Raises UnreadableError and NotASegmentError.
 
-    Record sets of a place of their own are rows that say so; those without are as a segment's.
+    Record sets of a place of their own are rows that say so; those without are as a segment's. ``check`` is that of
+    ``dump_segment``.
     """
     assert file.framing
     with open_source(file.path) as source:
@@ -31,7 +39,7 @@ def dump_framed(
             judged = part.judge(report)
             reader = SegmentReader(part.source, report=judged, verify_crc=verify_crc)
             try:
-                for item in dump_reader(file.path, reader, judged, keep, deep=deep, headings=headings):
+                for item in dump_reader(file.path, reader, judged, keep, deep=deep, headings=headings, check=check):
                     yield from _placed(item, part.place)
             except NotASegmentError:
                 if not part.place:

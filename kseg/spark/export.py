@@ -93,6 +93,7 @@ def export_segment(source: str, export: Export) -> manifest.Entry:
         verify_crc=export.verify_crc,
         report=partial(findings, source),
         topic=topic,
+        check=True,
     )
     with destination(str(folder / name)) as out:
         write(counted(dumped), out, View(export.deep, export.encoding, False, decoded=topic is not None))

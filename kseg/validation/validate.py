@@ -9,16 +9,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kseg.errors import KsegError, NotASegmentError, VanishedError
-from kseg.files.storage import SegmentFile, Source, base_offset_of, is_snapshot, open_source
+from kseg.files.storage import SegmentFile, Source, base_offset_of, open_source
 from kseg.findings import RULES, Finding, Policy, Report, Severity, Verdict
 from kseg.format.log_format import DEFAULT_MAX_MESSAGE_BYTES
 from kseg.log.chunk import Chunk
 from kseg.log.deep_iteration import DeepIterator
 from kseg.log.segment import SegmentReader, Window
-from kseg.validation.checks import BATCH_CHECKS, History, Limits
+from kseg.validation.checks import History, Limits
 from kseg.validation.file_stamps import indexes_beside, stamps_of, unchanged
 from kseg.validation.internal_checks import with_internal_records
-from kseg.validation.record_checks import RECORD_CHECKS, check_wrapper_order
+from kseg.validation.segment_checks import SegmentChecks
 
 if TYPE_CHECKING:
     from kseg.beside.side_files import Recognised
@@ -335,41 +335,29 @@ def run_checks(
     """Every check over one source, into ``tally`` by way of ``report``. Raises KsegError where nothing can be read."""
     report = report or tally
     reader = SegmentReader(source, report=report, verify_crc=settings.verify_crc)
-    limits = limits_of(source.name, settings)
-    history = History()
+    checks = SegmentChecks(source.name, limits_of(source.name, settings), report)
     opener = DeepIterator(report)
-    ends = None
-    if settings.deep and is_snapshot(source.name):
-        from kseg.beside.kraft_snapshot import SnapshotEnds
-
-        ends = SnapshotEnds()
     summary = tally.summary
     summary.unchecked = int(not settings.verify_crc)
     summary.shallow = int(not settings.deep)
     done = source.start
     for window in reader.windows():
         summary.batches += window.batches.count
-        for check in BATCH_CHECKS:
-            check(window.batches, limits, history, report)
+        checks.check_batches(window)
         if settings.deep:
             for chunk in opener.chunks(window):
                 summary.records += chunk.records.count
-                for record_check in RECORD_CHECKS:
-                    record_check(chunk, limits, report)
-                check_wrapper_order(chunk, history, report)
-                if ends:
-                    ends.take(chunk)
+                checks.check_records(chunk)
                 watch(chunk)
         if together:
-            together.take(window, history)
+            together.take(window, checks.history)
         progress(reader.position - done)
         done = reader.position
-    if ends:
-        ends.judge(reader.position, report)
+    checks.finish(reader.position)
     progress(reader.position - done)
     summary.bytes = reader.position - source.start
     summary.lost_bytes = reader.lost_bytes
-    return history
+    return checks.history
 
 
 def limits_of(name: str, settings: Settings) -> Limits:

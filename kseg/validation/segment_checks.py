@@ -1,0 +1,46 @@
+"""Every check of a segment's batches and records, for commands that read it window by window."""
+
+from __future__ import annotations
+
+from kseg.beside.kraft_snapshot import SnapshotEnds
+from kseg.files.storage import is_snapshot
+from kseg.findings import Report
+from kseg.log.chunk import Chunk
+from kseg.log.segment import Window
+from kseg.validation.checks import BATCH_CHECKS, History, Limits
+from kseg.validation.internal_checks import check_internal_records
+from kseg.validation.record_checks import RECORD_CHECKS, check_wrapper_order
+
+
+class SegmentChecks:
+    """The checks of the segment or record set called ``name``, and what they remember (``history``).
+
+    ``topic`` is the internal topic whose records it holds, None for another or where its records are not decoded.
+    """
+
+    def __init__(self, name: str, limits: Limits, report: Report, topic: str | None = None) -> None:
+        self.history = History()
+        self._limits = limits
+        self._report = report
+        self._topic = topic
+        self._ends = SnapshotEnds() if limits.deep and is_snapshot(name) else None
+
+    def check_batches(self, window: Window) -> None:
+        """Report what is wrong with the headers of the next window's batches."""
+        for check in BATCH_CHECKS:
+            check(window.batches, self._limits, self.history, self._report)
+
+    def check_records(self, chunk: Chunk) -> None:
+        """Report what is wrong with the next opened batches of the window."""
+        for check in RECORD_CHECKS:
+            check(chunk, self._limits, self._report)
+        check_wrapper_order(chunk, self.history, self._report)
+        if self._topic:
+            check_internal_records(self._topic, chunk, self._report)
+        if self._ends:
+            self._ends.take(chunk)
+
+    def finish(self, position: int) -> None:
+        """Report what is missing at the end: the file was read up to byte ``position``."""
+        if self._ends:
+            self._ends.judge(position, self._report)
