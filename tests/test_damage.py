@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -472,6 +474,70 @@ def test_more_damage_right_behind_damage(bench: Workbench) -> None:
         data = damage.splice(data, place.at, place.at + 30, damage.noise(30, place.at % 251))
     seen = bench.read(data)
     assert seen.records == records_without(bench, sound, *places[1::2])
+
+
+# Whole batches next to damage
+
+
+def whole_after(data: bytes, *touched: Place) -> set[bytes]:
+    return {data[place.at : place.end] for place in entries(data) if place not in touched}
+
+
+def read_whole(bench: Workbench, data: bytes) -> set[bytes]:
+    """The batches with a good CRC that any reader gets."""
+    path = bench.folder / FIRST
+    path.write_bytes(data)
+    found = set()
+    with SegmentReader(open_source(path)) as reader:
+        for window in reader.windows():
+            batches = window.batches
+            for row in range(batches.count):
+                if batches.crc_state[row]:
+                    found.add(bytes(window.view[batches.at[row] : batches.at[row] + batches.size[row]]))
+    return found
+
+
+@pytest.mark.parametrize("bit", [0, 3, 9, 17, 40, 62, 63])
+def test_a_flipped_offset_after_overwritten_bytes(bench: Workbench, sound: bytes, bit: int) -> None:
+    """The first batch after damage has a wrong base offset, which no CRC covers: the batches after it are read."""
+    for broken, wild in pairwise(entries(sound)):
+        data = damage.splice(sound, broken.at, broken.end, damage.noise(broken.size))
+        data = damage.flip(data, wild.at + 7 - bit // 8, 1 << bit % 8)
+        assert whole_after(sound, broken, wild) <= read_whole(bench, data)
+
+
+@pytest.mark.parametrize("gone", [1, 8, 12, 17, 61, 80])
+def test_bytes_cut_from_a_batch(bench: Workbench, sound: bytes, gone: int) -> None:
+    """The size of the batch then ends inside the next one, where some bytes may look like a header."""
+    for place, after in list(pairwise(entries(sound)))[:12]:
+        if place.size > gone:
+            for begin in range(place.at + 1, place.end - gone, 13):
+                data = damage.cut(sound, begin, begin + gone)
+                # Of a run of zeros over a boundary the bytes may as well be gone from the next batch.
+                same = data[place.at : place.end] == sound[place.at : place.end]
+                assert whole_after(sound, after if same else place) <= read_whole(bench, data), (place, begin)
+
+
+def test_bytes_inserted_into_a_small_message(bench: Workbench) -> None:
+    """Small messages with a good CRC are read up to the next damage, whatever offset the bytes there seem to have."""
+    dice = random.Random(1)
+    for folder in ("0.10.2.2-v1-none", "2.8.2-v0-none"):
+        sound = segment(folder)
+        first, *_, later = entries(sound)[2:-2]
+        for _ in range(50):
+            data = damage.splice(sound, later.at, later.at + 40, dice.randbytes(40))
+            data = damage.insert(data, first.at + dice.randrange(1, first.size), dice.randbytes(500))
+            after = next((place for place in entries(sound) if place.at == later.end), later)
+            assert whole_after(sound, first, later, after) <= read_whole(bench, data)
+
+
+def test_stale_copies_after_damage(bench: Workbench, sound: bytes) -> None:
+    """A block of later batches over an earlier one: every original is read."""
+    places = entries(sound)
+    stale = sound[places[-3].at : places[-1].end]
+    for place in places[1:-3]:
+        data = damage.splice(sound, place.at + 3, place.end, damage.noise(20) + stale + damage.noise(20))
+        assert whole_after(sound, place) <= read_whole(bench, data)
 
 
 # Names

@@ -29,7 +29,7 @@ from kseg.log.search import (
     LOOK_AHEAD,
     NOTHING,
     PROOF_REACH,
-    Candidate,
+    Chain,
     Effort,
     Proof,
     Search,
@@ -89,10 +89,13 @@ class Broken:
     last_offset: int | None
 
 
-def resynchronise(tape: Tape, max_size: int, expected: int | None, effort: Effort, reach: int | None) -> Outcome:
+def resynchronise(
+    tape: Tape, max_size: int, expected: int | None, floor: int | None, effort: Effort, reach: int | None
+) -> Outcome:
     """Judge the entry at the tape's start, which was not framed or whose CRC is wrong.
 
-    ``expected`` is the offset that should come next, ``reach`` how many bytes to search at most (None: to the end).
+    ``expected`` is the offset that should come next, ``floor`` the least one that may, ``reach`` how many bytes to
+    search at most (None: to the end).
     """
     broken = _look_at(tape, max_size)
     whole = _declared_size(tape, broken, max_size)
@@ -105,21 +108,49 @@ def resynchronise(tape: Tape, max_size: int, expected: int | None, effort: Effor
         return outcome
     follows = begins(tape, whole, max_size) if whole else NOTHING
     if follows:
-        # Or the size is a little too small for the last entry, or as large as that of two.
-        search = _search(tape, max_size, expected, effort, broken, keep=True)
+        end = tape.position + whole
+        # Or the size is a little too small for the last entry, or as large as that of two, or bytes of it are gone.
+        search = _search(tape, max_size, floor, effort, broken, keep=True, around=end)
         ahead = LOOK_AHEAD if follows == LIKELY and effort.allows(LOOK_AHEAD, tape.position) else RECORD_BATCH_OVERHEAD
-        search.run(tape.position + whole + ahead, candidates=False)
+        search.run(end + ahead)
         effort.spend(ahead)
-        return _proved(tape, broken, search.proved) if search.proved else _bad_content(tape, broken, whole)
-    search = _search(tape, max_size, expected, effort, broken, keep=False)
+        if search.proved:
+            return _proved(tape, broken, search.proved)
+        if search.best and _contradicts(search.best, broken, end):
+            return _lost(tape, broken, search, search.best, expected)
+        return _bad_content(tape, broken, whole)
+    search = _search(tape, max_size, floor, effort, broken, keep=False)
     search.run(reach and tape.position + reach)
     if search.proved:
         return _proved(tape, broken, search.proved)
-    if search.best:
+    if search.best and not (search.ended and _may_contain(broken, search.best, expected)):
         return _lost(tape, broken, search, search.best, expected)
     if not search.ended and reach is not None:
         return Outcome((), search.at, gave_up=True)
     return _tail(tape, broken, search)
+
+
+def _contradicts(chain: Chain, broken: Broken, end: int) -> bool:
+    """Return whether a chain that begins inside the broken entry proves that this does not end at byte ``end``."""
+    if not chain.begins_batch(end):
+        return True
+    # The value of a v0 or v1 message may end with a batch, a v2 batch has at least a count of headers after it.
+    if broken.magic == 2 or not broken.likely:
+        return True
+    return broken.last_offset is not None and chain.offset == broken.last_offset + 1
+
+
+def _may_contain(broken: Broken, chain: Chain, expected: int | None) -> bool:
+    """Return whether the last entry of the file, torn or not, seems to have that chain in a value.
+
+    It does if its header is the one expected, nothing that continues the log follows the chain, and the chain's
+    offsets are not those that would follow soon.
+    """
+    if chain.closed or not (broken.likely and broken.legal) or broken.size is None or broken.last_offset is None:
+        return False
+    if broken.offset != expected or chain.end > broken.position + LOG_OVERHEAD + broken.size:
+        return False
+    return not 0 < chain.offset - broken.last_offset <= chain.end - broken.position
 
 
 def doubt(tape: Tape, max_size: int, expected: int | None, effort: Effort) -> Outcome | None:
@@ -128,11 +159,12 @@ def doubt(tape: Tape, max_size: int, expected: int | None, effort: Effort) -> Ou
     outcome = _prove_legacy(tape, broken)
     if outcome:
         return outcome
-    search = _search(tape, max_size, expected, effort, broken, keep=True)
+    following = _next_offset(broken, expected)
+    search = _search(tape, max_size, following, effort, broken, keep=True)
     search.run(tape.position + PROOF_REACH)
     if search.proved:
         return _proved(tape, broken, search.proved)
-    if search.best and search.best.sure and search.best.offset == _next_offset(broken, expected):
+    if search.best and search.best.closed and search.best.offset == following:
         return _lost(tape, broken, search, search.best, expected)
     return None
 
@@ -182,10 +214,19 @@ def _next_offset(broken: Broken, expected: int | None) -> int | None:
     return last + 1
 
 
-def _search(tape: Tape, max_size: int, expected: int | None, effort: Effort, broken: Broken, *, keep: bool) -> Search:
+def _search(
+    tape: Tape,
+    max_size: int,
+    floor: int | None,
+    effort: Effort,
+    broken: Broken,
+    *,
+    keep: bool,
+    around: int | None = None,
+) -> Search:
     provable = broken.magic == 2 and broken.likely and tape.available >= RECORD_BATCH_OVERHEAD
     proof = Proof(tape) if provable else None
-    return Search(tape, max_size, _next_offset(broken, expected), effort, proof, keep=keep)
+    return Search(tape, max_size, _next_offset(broken, floor), effort, proof, keep=keep, around=around)
 
 
 def _read_as_another(tape: Tape, size: int) -> Outcome | None:
@@ -266,7 +307,7 @@ def _zeros_at_end(tape: Tape, size: int) -> int:
     return size - len(bytes(entry).rstrip(b"\0"))
 
 
-def _lost(tape: Tape, broken: Broken, search: Search, best: Candidate, expected: int | None) -> Outcome:
+def _lost(tape: Tape, broken: Broken, search: Search, best: Chain, expected: int | None) -> Outcome:
     """The bytes up to the next entry that could be found are of no use."""
     wrapper = is_wrapper(tape.data, best.position - tape.shift)
     last = best.offset - 1 if not wrapper and expected is not None and best.offset > expected else None

@@ -1,19 +1,22 @@
-"""The search behind a broken entry: for proof of its true length, and for the next real entry.
+"""The search after a broken entry: for proof of its true length, and for the next batch of the log.
 
-Base offset and length stand outside a v2 CRC. So the broken entry's CRC is carried along, and where it holds at a
+Base offset and length are outside a v2 CRC. So the broken entry's CRC is carried along, and where it holds at a
 place at which an entry may begin, the length is proved. For v0 and v1 no search is needed: their key and value
-lengths tell where they end.
+lengths give the end.
 
-Otherwise the next real entry is wanted, and a record's value may well hold whole batches of another log (a mirror's,
-a dead letter queue's). So an entry is taken at once only if its offset continues the log's and entries follow it up
-to the end of the file or of what is looked at. If not, the search goes on a little, and prefers what does.
+Otherwise the search looks for chains: batches with a good CRC, one right after the other. A batch with a good CRC is
+one of the log, with one exception: the value of a record may hold whole batches of another log (of a mirror, of a dead
+letter queue), and the broken entry may be the batch around them. Such a chain is followed by the rest of that batch,
+which is no header. So a chain is taken at once if a header, zeros or the end of the file follow it. If not, the next
+chain decides: batches inside a value have offsets that do not go before those of the log.
 
-Every byte that is looked at twice is paid from the file's ``Effort``: a file full of traps takes linear time too.
+Every byte that is checked without result is paid from the file's ``Effort``: a file full of traps takes linear time too.
 """
 
 from __future__ import annotations
 
 import zlib
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from kseg.format import kernel
@@ -22,6 +25,7 @@ from kseg.format.log_format import (
     ATTRIBUTES_AT,
     CODEC_MASK,
     CRC_AT,
+    HEADER_SIZE_UP_TO_MAGIC,
     INT32_MAX,
     LAST_OFFSET_DELTA_AT,
     LEGACY_ATTRIBUTES_AT,
@@ -39,6 +43,8 @@ from kseg.log.tape import Tape
 PROOF_REACH = 16 * 1024 * 1024
 # How far to look past a doubtful entry: max.message.bytes as brokers default to it.
 LOOK_AHEAD = 1024 * 1024
+# How many batches of a chain its offsets are compared by.
+COMPARED = 16
 FIRST_STEP = 4 * 1024
 STEP = 256 * 1024
 
@@ -82,54 +88,90 @@ class Proof:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """An entry with a good CRC, that something follows or that continues the log's offsets.
+class Chain:
+    """Batches with a good CRC, one right after the other, up to byte ``end`` of the file.
 
-    ``last_offset`` is that of the last entry chained to it; ``continues`` says whether its own offset continues the
-    log's, ``whole`` whether the chain was followed to the end of the file or as far as is looked.
+    ``batches`` are (position, first offset, last offset); of a compressed v0 or v1 message both are its last.
+    ``closed``: a header, zeros or the end of the file follow, or the chain is as long as is looked.
     """
 
-    position: int
-    offset: int
-    last_offset: int
+    batches: tuple[tuple[int, int, int], ...]
     end: int
-    continues: bool
-    whole: bool
+    closed: bool
 
     @property
-    def sure(self) -> bool:
-        return self.continues and self.whole
+    def position(self) -> int:
+        return self.batches[0][0]
+
+    @property
+    def offset(self) -> int:
+        return self.batches[0][1]
+
+    def begins_batch(self, position: int) -> bool:
+        """Return whether a batch of the chain begins at that byte, or the chain ends there."""
+        return position == self.end or any(batch[0] == position for batch in self.batches)
+
+    def continues(self, floor: int | None) -> bool:
+        """Return whether most batches have offsets from ``floor`` on, and no more than a segment holds."""
+        if floor is None:
+            return True
+        within = sum(floor <= first <= floor + INT32_MAX for _, first, _ in self.batches)
+        return 2 * within >= len(self.batches)
+
+    def leads_to(self, later: Chain, floor: int | None) -> bool:
+        """Return whether its last batch has offsets from ``floor`` on, and less than those of a chain after it."""
+        _, first, last = self.batches[-1]
+        return (floor is None or floor <= first) and last < later.offset
+
+    def goes_before(self, later: Chain) -> bool:
+        """Return whether most of its batches have smaller offsets than those of a chain after it."""
+        firsts = sorted(first for _, first, _ in later.batches[:COMPARED])
+        pairs = sum(len(firsts) - bisect_right(firsts, last) for _, _, last in self.batches)
+        return 2 * pairs >= len(self.batches) * len(firsts)
 
 
 class Search:
     """Looks on from the entry at the tape's start. Positions are the file's: the buffer slides under the search.
 
-    After ``run``: ``proved`` is the broken entry's true whole size, ``best`` the entry to go on with, ``at`` the byte
-    looked up to, ``zeros`` the longest run of zeros as (first byte, byte behind), ``last_zeros`` the last one.
+    ``floor`` is the least offset that the log may continue with, None if unknown. With ``around``, a byte of the file,
+    only a chain is wanted that begins before it and reaches it. After ``run``: ``proved`` is the broken entry's true
+    whole size, ``best`` the chain to continue with, ``at`` the byte looked up to, ``zeros`` the longest run of zeros as
+    (first byte, byte after it), ``last_zeros`` the last one.
     """
 
     def __init__(
-        self, tape: Tape, max_size: int, expected: int | None, effort: Effort, proof: Proof | None, *, keep: bool
+        self,
+        tape: Tape,
+        max_size: int,
+        floor: int | None,
+        effort: Effort,
+        proof: Proof | None,
+        *,
+        keep: bool,
+        around: int | None = None,
     ) -> None:
         self.began = tape.position
         self.at = self.began + 1
         self.proved: int | None = None
-        self.best: Candidate | None = None
+        self.best: Chain | None = None
         self.zeros = (0, 0)
         self.last_zeros = (0, 0)
         self.ended = False
         self._tape = tape
         self._max_size = max_size
-        self._expected = expected
+        self._floor = floor
         self._effort = effort
         self._proof = proof
         self._keep = keep
+        self._around = around
+        self._decided = False
         self._limit: int | None = None
+        self._until: int | None = None
 
-    def run(self, until: int | None = None, *, candidates: bool = True) -> None:
-        """Look on to that byte of the file, or to its end, or until it is clear how to go on."""
+    def run(self, until: int | None = None) -> None:
+        """Search up to that byte of the file, or to its end, or until it is clear how to continue."""
         tape = self._tape
-        self._limit = until
+        self._limit = self._until = until
         step = FIRST_STEP
         if tape.fill(heads.ZERO_RUN) or tape.available:
             self._skip_first_zeros()
@@ -139,7 +181,7 @@ class Search:
             end = tape.shift + tape.end
             horizon = min(end - RECORD_BATCH_OVERHEAD if more else end, self.at + step)
             step = min(2 * step, STEP)
-            self._look(horizon if self._limit is None else min(horizon, self._limit), candidates)
+            self._look(horizon if self._limit is None else min(horizon, self._limit))
             if self._limit is not None and self.at >= self._limit:
                 break
             if not more and self.at >= end:
@@ -151,7 +193,7 @@ class Search:
             self._effort.spend(max(0, self.at - self.best.end))
 
     def _settled(self) -> bool:
-        return self.proved is not None or (self.best is not None and self.best.sure)
+        return self.proved is not None or self._decided
 
     def _let_go(self) -> None:
         """Give the buffer what is not needed any more."""
@@ -162,7 +204,7 @@ class Search:
         if not self._keep and self._proof is None and far > LOOK_AHEAD:
             self._tape.skip_to(self.best.position if self.best else self.at)
 
-    def _look(self, horizon: int, candidates: bool) -> None:
+    def _look(self, horizon: int) -> None:
         tape = self._tape
         zeros = self._next_zeros(horizon)
         while self.at < horizon:
@@ -178,7 +220,7 @@ class Search:
                 self.at = stop
                 continue
             self.at = head
-            self._judge(candidates)
+            self._judge()
             if self._settled() or (self._limit is not None and self.at >= self._limit):
                 return
             self.at = max(self.at, head + 1)
@@ -213,70 +255,76 @@ class Search:
             self.zeros = self.last_zeros
         self.at = max(end - heads.ZEROS_IN_HEAD, self.at + 1)
 
-    def _judge(self, candidates: bool) -> None:
-        """A head stands at ``at``: does it end the broken entry, or is it the one to go on with?"""
+    def _judge(self) -> None:
+        """Check the header at ``at``: does it end the broken entry, or is it one to continue with?"""
         tape = self._tape
         if self._proof is not None and self._proof.holds(self.at):
             self.proved = self.at - self.began
-        elif candidates and kernel.plausible(tape.data, self.at - tape.shift, tape.end, self._max_size):
-            candidate = self._candidate(self.at)
-            if candidate is not None:
-                self._weigh(candidate)
+        elif kernel.plausible(tape.data, self.at - tape.shift, tape.end, self._max_size):
+            chain = self._chain(self.at)
+            if chain is not None:
+                self.at = chain.end
+                self._weigh(chain)
 
-    def _weigh(self, candidate: Candidate) -> None:
+    def _weigh(self, chain: Chain) -> None:
+        """Decide between the best chain so far and the one after it."""
         best = self.best
-        self.at = candidate.end
-        if best is None or (candidate.continues and (not best.continues or candidate.offset <= best.last_offset)):
-            self.best = candidate
-            ahead = LOOK_AHEAD if self._effort.allows(LOOK_AHEAD, self.at) else 0
-            self._limit = min(candidate.end + ahead, self._limit or candidate.end + ahead)
-        elif best.continues and (self._proof is None or best.offset == self._expected):
-            # Offsets go on behind it: the best one was no record's content, more damage just followed it.
-            self._limit = self.at
+        if self._around is not None:
+            # A chain that ends before is not what is wanted: it may lie within a value.
+            if best is None and chain.position < self._around <= chain.end:
+                self.best = chain
+                self._decided = chain.closed or self._proof is None
+            return
+        if best is not None:
+            if not chain.continues(self._floor) and best.continues(self._floor):
+                return  # of the two, the later one is odd
+            odd = chain.continues(self._floor) and not best.continues(self._floor)
+            outweighed = chain.closed or len(chain.batches) >= len(best.batches)
+            if best.leads_to(chain, self._floor) or (not odd and (best.goes_before(chain) or not outweighed)):
+                self._decided = True
+                return
+        self.best = chain
+        if chain.closed or not self._effort.allows(LOOK_AHEAD, chain.end):
+            self._decided = True
+        else:
+            self._limit = min(chain.end + LOOK_AHEAD, self._until or chain.end + LOOK_AHEAD)
 
-    def _candidate(self, position: int) -> Candidate | None:
-        """The entry there, if its CRC holds and there is more to say for it."""
+    def _chain(self, position: int) -> Chain | None:
+        """Return the chain that begins at that byte, None if no batch with a good CRC does."""
         tape = self._tape
-        at = position - tape.shift
-        size = LOG_OVERHEAD + kernel.read_int32(tape.data, at + SIZE_AT)
-        offset = kernel.read_int64(tape.data, at)
-        continues = self._expected is None or self._expected <= offset <= self._expected + INT32_MAX
-        known = continues and self._expected is not None
-        if size > PROOF_REACH and not known:
-            return None
-        distance = position - tape.position
-        if tape.lacks(distance + size) or not tape.fill(distance + size):
-            return None
-        # More damage may follow it right away: then its own offset must speak for it.
-        if not begins(tape, distance + size, self._max_size) and not known:
-            return None
-        at = position - tape.shift
-        if not self._effort.allows(size, position):
-            return None
-        if not holds(tape, at, size, tape.data[at + MAGIC_AT]):
-            self._effort.spend(size)
-            return None
-        end, last, whole = self._chain(position + size, last_offset_of(tape.data, at))
-        return Candidate(position, offset, last, end, continues, whole)
-
-    def _chain(self, position: int, last: int) -> tuple[int, int, bool]:
-        """Follow the headers from there: (where the chain ends, its last offset, whether it was not broken)."""
-        tape = self._tape
+        batches: list[tuple[int, int, int]] = []
         stop = position + LOOK_AHEAD
-        while position < stop:
-            more = tape.fill(position - tape.position + RECORD_BATCH_OVERHEAD)
+        while not batches or position < stop:
+            size = self._good_batch(position, first=not batches)
+            if not size:
+                break
             at = position - tape.shift
-            if not more or not any(tape.view[at : at + RECORD_BATCH_OVERHEAD]):
-                return position, last, True
-            if not kernel.plausible(tape.data, at, tape.end, self._max_size):
-                return position, last, False
-            if kernel.read_int64(tape.data, at) <= last:
-                return position, last, False
-            last = last_offset_of(tape.data, at)
-            position += LOG_OVERHEAD + kernel.read_int32(tape.data, at + SIZE_AT)
-            if tape.lacks(position - tape.position):
-                return position, last, True
-        return position, last, True
+            batches.append((position, kernel.read_int64(tape.data, at), last_offset_of(tape.data, at)))
+            position += size
+        if not batches:
+            return None
+        closed = position >= stop or bool(begins(tape, position - tape.position, self._max_size))
+        return Chain(tuple(batches), position, closed)
+
+    def _good_batch(self, position: int, *, first: bool) -> int:
+        """Return the size in bytes of the batch at that byte, 0 if there is none or its CRC is wrong."""
+        tape = self._tape
+        distance = position - tape.position
+        if not tape.fill(distance + HEADER_SIZE_UP_TO_MAGIC):
+            return 0
+        at = position - tape.shift
+        magic, size = tape.data[at + MAGIC_AT], kernel.read_int32(tape.data, at + SIZE_AT)
+        if not kernel.smallest(magic) <= size <= self._max_size:
+            return 0
+        size += LOG_OVERHEAD
+        if size > PROOF_REACH and not (first and self._floor == kernel.read_int64(tape.data, at)):
+            return 0
+        if tape.lacks(distance + size) or not self._effort.allows(size, position) or not tape.fill(distance + size):
+            return 0
+        if holds(tape, position - tape.shift, size, magic):
+            return size
+        self._effort.spend(size)
+        return 0
 
     def _prove_near_end(self, end: int) -> None:
         """The broken entry may be the last: behind it are the end of the file or a torn header."""

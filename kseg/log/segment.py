@@ -77,6 +77,7 @@ class SegmentReader:
         fewest = FEWEST_ROWS if source.may_grow else min(FEWEST_ROWS, room // SMALLEST_ENTRY)
         self._batches = BatchColumns(max(fewest, room * WINDOW_ROWS // WINDOW_SIZE))
         self._next_offset: int | None = None
+        self._floor = self.name_offset
         self._found_any = False
         self._held: Outcome | None = None
         self._head = b""
@@ -161,9 +162,13 @@ class SegmentReader:
         self._found_any = True
         row = batches.count - 1
         last, expected = batches.last_offset[row], self._expected()
+        before = batches.last_offset[row - 1] + 1 if row else expected
         # The header of an entry with a bad CRC is believed as far as it is likely.
         if batches.crc_state[row] != kernel.CRC_BAD or (expected is not None and 0 <= last - expected < LIKELY_STEP):
-            self._next_offset = last + 1
+            self._next_offset = self._floor = last + 1
+            if before is not None and batches.base_offset[row] != before:
+                # The base offset is outside the CRC: one that is too high must not make all that follow look low.
+                self._floor = min(before, last + 1)
         return Window(self._tape.data, self._tape.view, batches)
 
     def _emit_one(self, size: int, magic: int, crc_state: int) -> Window:
@@ -194,7 +199,7 @@ class SegmentReader:
         if not (self._found_any or self._head):
             tape.fill(HEAD)
             self._head = bytes(tape.view[tape.start : min(tape.start + HEAD, tape.end)])
-        outcome = resynchronise(tape, self._max_size, self._expected(), self._effort, reach)
+        outcome = resynchronise(tape, self._max_size, self._expected(), self._floor, self._effort, reach)
         if outcome.torn and tape.failed:
             # The read error has been told, and is why the file ends here.
             self.lost_bytes += tape.shift + tape.end - began
