@@ -224,12 +224,12 @@ def test_damage_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--format", "csv"], "--effective takes --format table or jsonl"),
-        (["--key", "x"], "--key doesn't go with it"),
-        (["--key", "x", "--deep"], "--key doesn't go with it"),
-        (["--limit", "0"], "--limit doesn't go with it"),
-        (["--no-decode"], "--no-decode doesn't go with it"),
-        (["--follow"], "--follow doesn't go with it"),
+        (["--format", "csv"], "--effective supports --format table and jsonl"),
+        (["--key", "x"], "--effective cannot be combined with --key"),
+        (["--key", "x", "--deep"], "--effective cannot be combined with --key"),
+        (["--limit", "0"], "--effective cannot be combined with --limit"),
+        (["--no-decode"], "--effective cannot be combined with --no-decode"),
+        (["--follow"], "--effective cannot be combined with --follow"),
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments: list[str], line: str, tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_topics_of_users_have_no_state(tmp_path: Path) -> None:
     placed("__transaction_state", tmp_path / "logs")
     done = dump("--format", "jsonl", tmp_path / "logs")
     assert done.exit_code == 0
-    assert "1 folders" in done.stderr
+    assert "internal topic: 1" in done.stderr
 
 
 def test_a_later_record_wins_over_a_transaction_that_ends_behind_it() -> None:

@@ -100,8 +100,8 @@ def test_damage_is_told_when_it_is_sure(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["-o", "rows.jsonl"], "--follow shows segments, on stdout"),
-        (["--format", "parquet"], "--follow shows segments, on stdout"),
+        (["-o", "rows.jsonl"], "--follow writes segments to stdout"),
+        (["--format", "parquet"], "--follow writes segments to stdout"),
     ],
 )
 def test_what_cant_be_followed_is_refused(arguments: list[str], line: str, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_what_cant_be_followed_is_refused(arguments: list[str], line: str, tmp_p
     done = kseg("dump", "--follow", *arguments, SEGMENTS / "4.3.0-v2-none", cwd=tmp_path)
     assert (done.returncode, line in done.stderr) == (2, True)
     piped = kseg("dump", "--follow", "-")
-    assert (piped.returncode, "--follow needs local files" in piped.stderr) == (2, True)
+    assert (piped.returncode, "--follow accepts local files only" in piped.stderr) == (2, True)
     missing = kseg("dump", "--follow", tmp_path / "missing.log")
     assert (missing.returncode, "missing.log: No such file" in missing.stderr) == (2, True)
 

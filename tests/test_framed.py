@@ -194,7 +194,7 @@ def test_what_cannot_be_is_said_in_a_line(tmp_path: Path) -> None:
     for arguments, said in (
         (("dump", "--as", "wide-crc", tmp_path), "is a folder"),
         (("dump", "--as", "wide-crc", "--as", "wide-crc", example), "once for each"),
-        (("dump", "--as", "wide-crc", "--as", "message-set", example, example), "one --as"),
+        (("dump", "--as", "wide-crc", "--as", "message-set", example, example), "dump them separately"),
         (("dump", "--as", "wide-crc", "--format", "hex", example), "--format hex"),
         (("dump", "--as", "wide-crc", "--key", "first", example), "--offsets"),
         (("dump", "--as", "wide-crc", "--follow", example), "--follow"),

@@ -93,7 +93,7 @@ def test_a_time_that_is_none_is_wrong_usage(time: str) -> None:
 def test_standard_input_is_read_once(verb: str) -> None:
     done = kseg(verb, "-", "-", stdin=PLAIN.read_bytes())
     assert (done.returncode, done.stdout) == (2, "")
-    assert "can be read once" in done.stderr
+    assert "can be read only once" in done.stderr
 
 
 def test_a_name_that_is_no_utf8_goes_into_parquet(tmp_path: Path) -> None:

@@ -307,7 +307,7 @@ def test_a_folder_is_validated_with_what_stands_beside_its_segments(tmp_path: Pa
     summary = json.loads(done.stdout.splitlines()[-1])
     assert done.returncode == 0
     assert (summary["files"], summary["side_files"], summary["verdict"]) == (6, 22, "sound")
-    assert re.search(r"passed over.*\(2\).*ORIGIN.*expect\.jsonl", done.stderr)
+    assert re.search(r"skipped 2 files.*ORIGIN.*expect\.jsonl", done.stderr)
     index = tmp_path / "00000000000000000000.index"
     index.write_bytes(b"\0" * 7)
     assert kseg("validate", tmp_path).returncode == 1

@@ -1,4 +1,4 @@
-"""``kseg audit``: options and exit codes. 1 is that something is wrong by the audit asked for."""
+"""``kseg audit``: options and exit codes. Exit code 1: the audit found a problem."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kseg.cli.messages import FOUND, note
 from kseg.files.storage import find_segments, refuse_as_output
 from kseg.output.formats import AUDIT_FORMATS, destination, writer
 
-# Functions of ``spark.audits`` by their names here, and which of their rows are findings, in SQL.
+# Audit -> SQL condition for the rows that are problems. The functions are in ``spark.audits``.
 _AUDITS = {
     "replicas": "verdict not in ('identical', 'same', 'consistent')",
     "gaps": "kind = 'overlap'",
@@ -25,16 +25,16 @@ _AUDITS = {
 @click.argument("name", metavar="NAME", type=click.Choice(list(_AUDITS)))
 @common.paths
 @click.option("--spark", metavar="MASTER", default="local[*]", show_default=True,
-              help="local[*], spark://…, yarn. Executors must see the PATHs.")  # fmt: skip
+              help="local[*], spark://…, yarn. Executors must be able to read the PATHs.")  # fmt: skip
 @common.output_format(AUDIT_FORMATS)
 @common.output
 def audit(name: str, paths: tuple[str, ...], spark: str, format_name: str, output: str | None) -> int:
-    """Ask a fleet of segments a question, by Spark.
+    """Run an audit over many segments with Spark.
 
-    NAME is replicas (of a partition, in the PATHs of several brokers: where they diverge, and which is stale), gaps (and
-    overlaps between segments), duplicates (of offsets and of producers' sequences), legacy (what is v0 or v1),
-    top-producers and top-keys (by bytes), retention-pins (what deletion by time waits for). Exit codes: 1 is replicas
-    that diverge or are damaged, overlaps, duplicates, timestamps in the future.
+    NAME is replicas (replicas in the PATHs of several brokers that diverge or are stale), gaps (gaps and overlaps between
+    segments), duplicates (of offsets and of producer sequences), legacy (v0 and v1 batches), top-producers and top-keys
+    (by bytes), or retention-pins (batches that hold up time retention). Exit code 1: replicas diverge or are damaged,
+    segments overlap, offsets or sequences are duplicated, timestamps are in the future.
     """
     from kseg.cli.spark import spark_session
 
@@ -46,11 +46,11 @@ def audit(name: str, paths: tuple[str, ...], spark: str, format_name: str, outpu
 
         with told():
             table = getattr(audits, name.replace("-", "_"))(session, paths)
-            table = table.selectExpr("*", f"({_AUDITS[name]}) as wrong")
+            table = table.selectExpr("*", f"({_AUDITS[name]}) as is_problem")
             columns, found = table.columns[:-1], [row.asDict(recursive=True) for row in table.collect()]
-    wrong = sum(bool(row.pop("wrong")) for row in found)
+    problems = sum(bool(row.pop("is_problem")) for row in found)
     with destination(output) as out:
         writer(AUDIT_FORMATS, format_name)(columns, found, out)
     if not found:
         note(f"{name}: nothing found")
-    return FOUND if wrong else 0
+    return FOUND if problems else 0

@@ -1,4 +1,4 @@
-"""Options that several commands have, written once."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -13,20 +13,24 @@ from kseg.frames.framings import FRAMINGS
 
 def _once(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     if given.count("-") > 1:
-        raise click.BadParameter("standard input can be read once: give - once")
+        raise click.BadParameter("standard input can be read only once: give - once")
     return given
 
 
 paths = click.argument("paths", metavar="PATH...", nargs=-1, required=True, callback=_once)
-output = click.option(
-    "-o", "--output", metavar="FILE", help="Write there instead of stdout; it appears whole or not at all."
-)
-no_crc = click.option("--no-crc", is_flag=True, help="Don't check CRCs, as a consumer with check.crcs=false.")
+output = click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of stdout (atomically).")
+no_crc = click.option("--no-crc", is_flag=True, help="Do not check CRCs, like a consumer with check.crcs=false.")
 jobs = click.option(
-    "--jobs", type=click.IntRange(1, 1024), default=None, metavar="N", help="Processes to use (default: the cores)."
+    "--jobs",
+    type=click.IntRange(1, 1024),
+    default=None,
+    metavar="N",
+    help="Number of processes (default: number of cores).",
 )
 spark = click.option(
-    "--spark", metavar="MASTER", help="Have Spark do it: local[*], spark://…, yarn. Executors must see the PATHs."
+    "--spark",
+    metavar="MASTER",
+    help="Run on Spark: local[*], spark://…, yarn. Executors must be able to read the PATHs.",
 )
 
 
@@ -42,7 +46,7 @@ max_rate = click.option(
     metavar="BYTES/s",
     callback=_limit_pace,
     expose_value=False,
-    help="Read at most so many bytes a second, as 50M, all processes together.",
+    help="Read at most this many bytes per second (50M), over all processes.",
 )
 
 
@@ -51,11 +55,11 @@ framings = click.option(
     "framings",
     type=click.Choice(list(FRAMINGS)),
     multiple=True,
-    help="PATHs are no segments, but that; once for all of them, or once for each.",
+    help="Read the PATHs as this kind of file instead of segments. Give it once, or once per PATH.",
 )
 
 
 def output_format(names: Iterable[str]) -> Callable[[Any], Any]:
-    """``--format`` with the names of a table of writers; the first is the default."""
+    """Return the option ``--format`` with the names of a table of writers; the first is the default."""
     known = list(names)
     return click.option("--format", "format_name", type=click.Choice(known), default=known[0], show_default=True)

@@ -1,4 +1,4 @@
-"""``kseg convert``: options, the summary, exit codes. 1 is damage that was skipped; whatever leaves no DST is 2."""
+"""``kseg convert``: options, summary, exit codes. 1: damage was skipped. 2: a DST was not written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kseg.cli import common
-from kseg.cli.messages import FAILED, FOUND, Notes, fail, note, telling
+from kseg.cli.messages import FAILED, FOUND, FindingNotes, fail, guard_stdout, note
 from kseg.cli.progress import shown
 from kseg.files.storage import find_segments, total_size
 from kseg.format.log_format import DEFAULT_MAX_MESSAGE_BYTES
@@ -19,7 +19,7 @@ from kseg.rewriting.convert import convert as run
 from kseg.text import escape_controls, to_json
 from kseg.validation.parallel import cores
 
-#: Names that are shown of files that are not in a copy.
+#: The number of files listed by name that were not copied.
 LISTED = 20
 
 
@@ -28,28 +28,27 @@ LISTED = 20
 @click.argument("source", metavar="SRC")
 @click.argument("target", metavar="DST")
 @click.option("--compression", type=click.Choice(["keep", "none", "gzip", "snappy", "lz4", "zstd"]), default="keep",
-              show_default=True, help="The codec of converted entries.")  # fmt: skip
+              show_default=True, help="The codec of converted batches.")  # fmt: skip
 @click.option("--rebatch", type=click.IntRange(min=1), metavar="BYTES",
-              help="Pack old entries into batches of that size before compression (else each is one).")  # fmt: skip
-@click.option("--lossy", is_flag=True, help="Convert downwards, and list what the older version can't hold.")
-@click.option("--skip-damaged", is_flag=True, help="Leave out what is damaged instead of stopping (exit code 1).")
+              help="Pack old batches into new ones of BYTES before compression (default: one for one).")  # fmt: skip
+@click.option("--lossy", is_flag=True, help="Convert to an older version, and list what it cannot store.")
+@click.option("--skip-damaged", is_flag=True, help="Skip damaged batches instead of stopping (exit code 1).")
 @click.option("--force", is_flag=True, help="Replace DST and its indexes.")
 @common.jobs
 @common.spark
 @click.option("--format", "format_name", type=click.Choice(["text", "jsonl"]), default="text", show_default=True,
-              help="How the summary is written.")  # fmt: skip
+              help="The format of the summary.")  # fmt: skip
 def convert(
     direction: str, source: str, target: str, jobs: int | None, spark: str | None, format_name: str, **options: Any
 ) -> int:
-    """Rewrite a segment, a partition folder or a log dir in another record version.
+    """Convert a segment, a partition folder or a log dir to another record version.
 
-    A-to-B is any-to-v2, or v0-to-v2 and its like between any two of v0, v1 and v2. Entries that are of version B
-    already are copied byte for byte. DST appears whole, with its indexes, or not at all; it is read back and compared
-    with SRC first.
+    A-to-B is any-to-v2, or a pair such as v0-to-v2 of v0, v1 and v2. Batches that already have version B are copied byte
+    for byte. DST is written atomically, with its indexes, after it was read back and compared with SRC.
     """
     from kseg.cli.spark import spark_pool
 
-    notes, plan = Notes(), Plan.of(direction, **options)
+    notes, plan = FindingNotes(), Plan.of(direction, **options)
     files = list(find_segments(source))
     with shown(total_size(files)) as progress, spark_pool(spark, files, progress) as pool:
         if pool is None:
@@ -58,7 +57,7 @@ def convert(
             from kseg.spark.conversions import convert_through
 
             result = convert_through(pool, source, target, plan, notes)
-    with telling():
+    with guard_stdout():
         _SUMMARIES[format_name](result)
     if result.left_out:
         more = len(result.left_out) - LISTED
@@ -73,8 +72,8 @@ def convert(
 def _note_size(conversion: Conversion) -> None:
     if conversion.largest_after > max(DEFAULT_MAX_MESSAGE_BYTES, conversion.largest_before):
         note(
-            f"{conversion.target}: the largest entry has {conversion.largest_after} bytes now: "
-            "see that max.message.bytes of the topic allows it"
+            f"{conversion.target}: the largest batch now has {conversion.largest_after} bytes: "
+            "check that max.message.bytes of the topic allows it"
         )
 
 
@@ -82,7 +81,7 @@ def _write_text(result: Result) -> None:
     for one in result.segments:
         _write_lines(one)
     if len(result.segments) > 1:
-        total = Conversion("", f"in all, {len(result.segments)} segments")
+        total = Conversion("", f"total of {len(result.segments)} segments")
         for one in result.segments:
             total.absorb(one)
         _write_lines(total)
@@ -91,13 +90,13 @@ def _write_text(result: Result) -> None:
 def _write_lines(one: Conversion) -> None:
     lines = [
         one.target,
-        f"  entries  {one.entries_before} -> {one.entries_after}, {one.copied} of them copied as they were",
+        f"  batches  {one.entries_before} -> {one.entries_after}, {one.copied} of them copied unchanged",
         f"  records  {one.records}, read back and compared",
         f"  bytes    {one.bytes_before} -> {one.bytes_after}",
         f"  codecs   {_counts(one.codecs_before)} -> {_counts(one.codecs_after)}",
     ]
     if one.skipped or one.lost_bytes:
-        lines.append(f"  skipped  {one.skipped} damaged entries; {one.lost_bytes} bytes are lost in all")
+        lines.append(f"  skipped  {one.skipped} damaged batches; {one.lost_bytes} bytes lost in total")
     for kind, loss in one.lost.items():
         offsets = f"offsets {loss.first_offset} to {loss.last_offset}"
         lines.append(f"  lost     {kind}: {loss.count} {LOSSES[kind]}, {offsets}")
@@ -105,7 +104,7 @@ def _write_lines(one: Conversion) -> None:
 
 
 def _counts(codecs: Counter[str]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in sorted(codecs.items())) or "none there"
+    return ", ".join(f"{name} {count}" for name, count in sorted(codecs.items())) or "none"
 
 
 def _write_jsonl(result: Result) -> None:

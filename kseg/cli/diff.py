@@ -1,4 +1,4 @@
-"""``kseg diff``: options and exit codes. 0 is the same content, 1 is not, 2 is that it could not be done."""
+"""``kseg diff``: options and exit codes. 0: same content. 1: different. 2: the comparison failed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kseg.cli import common
-from kseg.cli.messages import FOUND, Notes
+from kseg.cli.messages import FOUND, FindingNotes
 from kseg.cli.progress import shown
 from kseg.errors import UsageError
 from kseg.files.storage import STDIN, local_size, refuse_as_output
@@ -24,30 +24,30 @@ _ALLOWED = ("starts-later", "ends-earlier", "missing")
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @click.option("--deep/--shallow", default=True,
-              help="Open what differs and compare the records (the default), or go by headers and CRCs.")  # fmt: skip
+              help="Compare the records of different batches (the default), or only headers and CRCs.")  # fmt: skip
 @common.output_format(DIFF_FORMATS)
 @common.output
 @click.option("--allow", multiple=True, type=click.Choice(_ALLOWED),
-              help="Expected, as by retention, a follower's lag, compaction: no reason for exit code 1.")  # fmt: skip
+              help="Accept this difference: it is expected after retention, follower lag or compaction.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=0), default=16, show_default=True, metavar="N",
-              help="Differences shown of each kind; all are counted.")  # fmt: skip
+              help="Show at most N differences of each kind; all are counted.")  # fmt: skip
 def diff(a: str, b: str, deep: bool, format_name: str, output: str | None, limit: int, **options: Any) -> int:
-    """Compare two replicas of a partition, offline: partition folders, or single segments.
+    """Compare two replicas of a partition offline: partition folders or single segments.
 
-    They are merged by offset, wherever their segments and batches begin. Other batches with the same records are
-    the same content. Where replicas diverge it says the first offset, the leader epochs there, the last common offset,
-    and where a follower would truncate. Exit codes: 0 the same content, 1 not the same, 2 it could not be done.
+    Replicas are merged by offset; segment and batch boundaries can differ. For diverged replicas it prints the first
+    different offset, its leader epochs, the last common offset, and the offset to which a follower would truncate.
+    Exit codes: 0 same content, 1 different, 2 the comparison failed.
     """
     if a == b == STDIN:
         raise UsageError("standard input can be one of the replicas, not both")
-    told: Counter[str] = Counter()
+    listed: Counter[str] = Counter()
 
     def tell(difference: Difference) -> None:
-        told[difference.kind] += 1
-        if told[difference.kind] <= limit:
+        listed[difference.kind] += 1
+        if listed[difference.kind] <= limit:
             report.tell(difference)
 
-    notes = Notes()
+    notes = FindingNotes()
     left, right = Replica(a, notes), Replica(b, notes)
     files = [file.path for file in (*left.files, *right.files)]
     refuse_as_output(output, [a, b, *files])

@@ -1,4 +1,4 @@
-"""``kseg dump``: options and exit codes. 1 is that damage was met on the way, 2 that something could not be read."""
+"""``kseg dump``: options and exit codes. 1: damage was found. 2: a file could not be read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import click
 
 from kseg.beside.side_files import recognise
 from kseg.cli import common
-from kseg.cli.messages import FAILED, FOUND, Notes, fail, note, while_read
+from kseg.cli.messages import FAILED, FOUND, FindingNotes, fail, note, until_reader_closes
 from kseg.dumping.dump import Entry, Filter, Item, Run, SideEntry, dump_segment, dump_side_file, limited
 from kseg.errors import KsegError, UsageError, VanishedError
 from kseg.files.storage import SegmentFile, find_segments, local_size, open_source, refuse_as_output
@@ -35,14 +35,14 @@ def _offsets(context: click.Context, parameter: click.Parameter, text: str | Non
     except ValueError:
         bounds = None, None
     if not colon or bounds == (None, None):
-        raise click.BadParameter("give A:B, A: or :B; B itself is not taken")
+        raise click.BadParameter("expected A:B, A: or :B (B is exclusive)")
     if None not in bounds and bounds[0] >= bounds[1]:  # type: ignore[operator]
-        raise click.BadParameter("B is not taken itself, so it must be more than A")
+        raise click.BadParameter("expected A < B in A:B (B is exclusive)")
     return bounds
 
 
 def _time(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
-    """ISO 8601 (without a zone: UTC) or epoch milliseconds, as epoch milliseconds."""
+    """Convert ISO 8601 (without a zone: UTC) or epoch milliseconds to epoch milliseconds."""
     if text is None:
         return None
     if re.fullmatch(r"-?[0-9]{1,19}", text) and abs(int(text)) < 1 << 63:
@@ -50,7 +50,7 @@ def _time(context: click.Context, parameter: click.Parameter, text: str | None) 
     try:
         moment = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
-        raise click.BadParameter("give ISO 8601, as 2024-05-01T12:00:00Z, or epoch milliseconds") from None
+        raise click.BadParameter("expected ISO 8601, such as 2024-05-01T12:00:00Z, or epoch milliseconds") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1000)
@@ -66,36 +66,38 @@ def _internal_topic(context: click.Context, parameter: click.Parameter, name: st
 
 @click.command()
 @common.paths
-@click.option("--shallow/--deep", default=None, help="One row an entry (the default), or one row a record.")
+@click.option("--shallow/--deep", default=None, help="One row per batch (the default), or one row per record.")
 @common.framings
 @common.output_format(DUMP_FORMATS)
 @common.output
-@click.option("--offsets", metavar="A:B", callback=_offsets, help="Offsets A <= offset < B; either may be left out.")
-@click.option("--since", metavar="TIME", callback=_time, help="From that time on: ISO 8601 or epoch milliseconds.")
-@click.option("--until", metavar="TIME", callback=_time, help="Before that time.")
+@click.option(
+    "--offsets", metavar="A:B", callback=_offsets, help="Show offsets A <= offset < B; A or B can be omitted."
+)
+@click.option("--since", metavar="TIME", callback=_time, help="Show rows from TIME on: ISO 8601 or epoch milliseconds.")
+@click.option("--until", metavar="TIME", callback=_time, help="Show rows before TIME.")
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Stop after N rows.")
-@click.option("--key", metavar="TEXT", help="Records with exactly that key (needs --deep).")
-@click.option("--producer-id", type=int, metavar="N", help="Batches of that producer.")
-@click.option("--control/--no-control", default=None, help="Only control records, or none of them.")
+@click.option("--key", metavar="TEXT", help="Show records with exactly this key (needs --deep).")
+@click.option("--producer-id", type=int, metavar="N", help="Show batches of this producer.")
+@click.option("--control/--no-control", default=None, help="Show only control records, or none of them.")
 @click.option("--bytes", "encoding", type=click.Choice(["auto", "utf8", "hex", "base64"]), default="auto",
-              show_default=True, help="How keys and values are written.")  # fmt: skip
+              show_default=True, help="The encoding of keys and values.")  # fmt: skip
 @click.option("--decode", metavar="TOPIC", callback=_internal_topic,
-              help="Decode records (--deep) as those of that internal topic, as __consumer_offsets, whatever the "
-                   "folder is called.")  # fmt: skip
-@click.option("--no-decode", is_flag=True, help="Leave records as they are in folders of internal topics, too.")
+              help="Decode records (--deep) as those of an internal topic, such as __consumer_offsets, in any "
+                   "folder.")  # fmt: skip
+@click.option("--no-decode", is_flag=True, help="Do not decode records of internal topics.")
 @click.option("--effective", is_flag=True,
-              help="Of partition folders of internal topics what they come to: the latest state by key, and what takes "
-                   f"the space. As {' or '.join(EFFECTIVE_FORMATS)}.")  # fmt: skip
-@click.option("--follow", is_flag=True, help="Go on with what is appended, and with new segments, until Ctrl-C.")
+              help="Show the effective state of internal topics: the latest value per key, and the space used. "
+                   f"Formats: {', '.join(EFFECTIVE_FORMATS)}.")  # fmt: skip
+@click.option("--follow", is_flag=True, help="Continue with appended batches and new segments until Ctrl-C.")
 @common.no_crc
 @common.max_rate
 @common.spark
 def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output: str | None, **options: Any) -> int:
-    """Show what is in segments: entries, or with --deep their records; and in the files beside them.
+    """Show the batches of segments, or with --deep their records; or the content of side files.
 
-    A folder stands for the segments in it; an index, a snapshot or a checkpoint is shown where it is named itself.
+    A folder means all its segments. Name an index, snapshot or checkpoint itself to show it.
     """
-    keep, met = _filter(options), _Met()
+    keep, met = _filter(options), _Outcome()
     if options["framings"]:
         from kseg.cli.framed import show_framed
 
@@ -107,7 +109,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
     shallow = shallow is not False
     decode_as = _decode_as(options, shallow)
     if keep.key is not None and shallow:
-        raise UsageError("--key looks into records: it needs --deep")
+        raise UsageError("--key selects records: add --deep")
 
     files = list(chain.from_iterable(met.attempt(find_segments(path)) for path in paths))
     refuse_as_output(output, [*paths, *(file.path for file in files)])
@@ -117,14 +119,14 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
         refuse_for_side_files([file.path for file in files], format_name, filtered=keep != Filter())
     if options["spark"] is not None:
         if beside or options["limit"] is not None or options["follow"]:
-            raise UsageError("--spark takes segments only, and neither --limit nor --follow")
+            raise UsageError("--spark accepts segments only, without --limit and --follow")
         from kseg.cli.spark import export_segments
 
         asked = (output, format_name, not shallow, options["encoding"], keep, not options["no_crc"], decode_as)
         return export_segments(options["spark"], files, asked, met)
     if options["follow"]:
         if beside or format_name == "parquet" or output not in (None, "-"):
-            raise UsageError("--follow shows segments, on stdout, and not as parquet: that is whole or not at all")
+            raise UsageError("--follow writes segments to stdout, in any format but parquet")
         if met.failed:
             return FAILED
         _refuse_to_follow(file.path for file in files)
@@ -151,7 +153,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
             met.rows |= isinstance(item, (Entry, Run, SideEntry))
             yield item
 
-    with while_read(), destination(output, to_the_end=False) as out:
+    with until_reader_closes(), destination(output, to_the_end=False) as out:
         decoded = any(internal_topic(file.path, decode_as) for file in files)
         view = View(deep=not shallow, encoding=options["encoding"], terminal=out.isatty(), decoded=decoded)
         if options["follow"]:
@@ -167,7 +169,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
         shown = chain.from_iterable(show(file.path) for file in files)
         write(limited(shown, options["limit"]), out, view)
         if met.failed and not met.rows:
-            raise click.exceptions.Exit(FAILED)  # within, so that an older result stays in its place
+            raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
     return met.exit_code()
 
 
@@ -185,29 +187,29 @@ def _filter(options: Mapping[str, Any]) -> Filter:
 
 
 def _decode_as(options: Mapping[str, Any], shallow: bool) -> str | None:
-    """Of what topic records are, for ``internal_topic``. Raises UsageError where that can't be followed."""
+    """Return the argument ``decode_as`` of ``internal_topic``. Raises UsageError for contradicting options."""
     if options["decode"] and (shallow or options["no_decode"]):
-        raise UsageError("--decode looks into records: it needs --deep, and not --no-decode")
+        raise UsageError("--decode decodes records: it needs --deep and excludes --no-decode")
     named: str | None = options["decode"]
     return None if shallow or options["no_decode"] else named or BY_FOLDER
 
 
 def _refuse_to_follow(paths: Iterable[str]) -> None:
-    """Raises UsageError for what is no local file, UnreadableError for what can't be read at all."""
+    """Raise UsageError for files that are not local, UnreadableError for unreadable files."""
     for path in paths:
         if local_size(path) is None:
-            open_source(path).close()  # which may say why
-            raise UsageError(f"{path}: --follow needs local files")
+            open_source(path).close()  # raises if it cannot be read, with the reason
+            raise UsageError(f"{path}: --follow accepts local files only")
 
 
-class _Met:
-    """What a dump meets on its way: findings on stderr, and the exit code at the end."""
+class _Outcome:
+    """The outcome of a dump: prints findings on stderr, and has the exit code."""
 
     def __init__(self) -> None:
         self.file = ""
         self.rows = False
         self.failed = False
-        self._notes = Notes()
+        self._notes = FindingNotes()
 
     def begin(self, file: SegmentFile) -> None:
         """The next file: its findings are weighed as ``kseg validate`` does."""
@@ -219,7 +221,7 @@ class _Met:
         self._notes(self.file, finding)
 
     def attempt(self, rows: Iterator[Any], *, listed: bool = False) -> Iterator[Any]:
-        """The rows; where something can't be read, one line, and on to the next. A ``listed`` file may have vanished."""
+        """Yield the rows. A file that cannot be read is one line on stderr; a ``listed`` file may have been deleted."""
         try:
             yield from rows
         except KsegError as error:

@@ -1,4 +1,4 @@
-"""``kseg dump --effective``: which partitions, and the exit code."""
+"""``kseg dump --effective``: the selection of partitions, and the exit code."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from kseg.output.effective import Partition
 from kseg.output.formats import EFFECTIVE_FORMATS, destination, writer
 
 if TYPE_CHECKING:
-    from kseg.cli.spark import Met
+    from kseg.cli.spark import Outcome
 
-#: The options of ``kseg dump`` that go with it: all others choose from records, or show them otherwise.
+#: The options of ``kseg dump`` that can be combined with --effective: the others select or format records.
 _ALLOWED = {"paths", "shallow", "format_name", "output", "decode", "effective", "max_rate"}
 
 
 def show_effective(
-    paths: Sequence[str], result: tuple[str | None, str], decode_as: str | None, met: Met, context: click.Context
+    paths: Sequence[str], result: tuple[str | None, str], decode_as: str | None, met: Outcome, context: click.Context
 ) -> int:
-    """Write what each partition of an internal topic among the paths comes to; returns the exit code.
+    """Write the effective state of each partition of an internal topic; return the exit code.
 
-    ``result`` is a path and a format. Raises UsageError.
+    ``result`` is the output path and the format. Raises UsageError.
     """
     output, name = result
     _refuse_others(context)
     if name not in EFFECTIVE_FORMATS:
-        raise UsageError(f"--effective takes --format {' or '.join(EFFECTIVE_FORMATS)}")
+        raise UsageError(f"--effective supports --format {' and '.join(EFFECTIVE_FORMATS)}, got {name!r}")
     files = list(chain.from_iterable(met.attempt(_readable(path)) for path in paths))
     refuse_as_output(output, [*paths, *(file.path for file in files)])
     if not files:
         return FAILED
     folders: dict[str, list[SegmentFile]] = {}
-    for file in files:  # a folder's may be named in any order, with others' between them
+    for file in files:  # files of one folder can be given in any order, mixed with others
         folders.setdefault(_folder(file), []).append(file)
     topics = {folder: internal_topic(found[0].path, decode_as or BY_FOLDER) for folder, found in folders.items()}
     if not any(topics.values()):
-        raise UsageError("--effective is for folders of internal topics; others can be named by --decode TOPIC")
+        raise UsageError("--effective needs folders of internal topics; for other folder names add --decode TOPIC")
     others = sum(topic is None for topic in topics.values())
     if others:
-        note(f"passed over, of no internal topic: {others} folders")
+        note(f"skipped folders that do not belong to an internal topic: {others}")
 
     def partitions() -> Iterator[Partition]:
         for folder, topic in topics.items():
@@ -65,11 +65,11 @@ def _refuse_others(context: click.Context) -> None:
     for parameter in context.command.params:
         given = context.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
         if given and parameter.name not in _ALLOWED:
-            raise UsageError(f"--effective is of whole partitions, decoded: {parameter.opts[0]} doesn't go with it")
+            raise UsageError(f"--effective cannot be combined with {parameter.opts[0]}: it reads whole partitions")
 
 
 def _readable(path: str) -> Iterator[SegmentFile]:
-    """The segments of a path. Raises UnreadableError: a file that isn't there is of no topic, but that's not the news."""
+    """Yield the segments of a path. Raises UnreadableError for a missing file, before its topic is examined."""
     for file in find_segments(path):
         if not file.listed and file.path != STDIN and special_kind_of(file.path) is None:
             open_source(file.path).close()
@@ -80,7 +80,7 @@ def _folder(file: SegmentFile) -> str:
     return STDIN if file.path == STDIN else os.path.dirname(file.path) or "."
 
 
-def _partition(folder: str, topic: str, files: Sequence[SegmentFile], met: Met) -> Iterator[Partition]:
+def _partition(folder: str, topic: str, files: Sequence[SegmentFile], met: Outcome) -> Iterator[Partition]:
     def report_of(path: str) -> Report:
         met.file = path
         return met

@@ -1,4 +1,4 @@
-"""``kseg dump --as``: files that are no log, told by name what they are."""
+"""``kseg dump --as``: files that are not segments, read as the given kind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kseg.cli.messages import FAILED, while_read
+from kseg.cli.messages import FAILED, until_reader_closes
 from kseg.dumping.dump import Entry, Filter, Framed, Run, limited
 from kseg.dumping.framed import dump_framed
 from kseg.errors import UsageError
@@ -17,7 +17,7 @@ from kseg.frames.framings import framed_files, framing
 from kseg.output.formats import DUMP_FORMATS, FRAMED_FORMATS, View, destination, writer
 
 if TYPE_CHECKING:
-    from kseg.cli.spark import Met
+    from kseg.cli.spark import Outcome
 
 
 def show_framed(
@@ -26,28 +26,31 @@ def show_framed(
     result: tuple[str | None, str],
     options: Mapping[str, Any],
     keep: Filter,
-    met: Met,
+    met: Outcome,
 ) -> int:
-    """Dump files by their framings into ``result``, a path and a format; returns the exit code. Raises UsageError."""
+    """Dump files with the given framings. ``result`` is the output path and the format.
+
+    Returns the exit code. Raises UsageError.
+    """
     output, name = result
     for of_logs in ("spark", "follow", "effective", "decode"):
         if options[of_logs]:
-            raise UsageError(f"--as doesn't go with --{of_logs}")
+            raise UsageError(f"--as cannot be combined with --{of_logs}")
     refuse_as_output(output, paths)
     files = framed_files(paths, options["framings"])
     kinds = [framing(str(file.framing)) for file in files]
     own, *others = {kind.columns for kind in kinds}
     if others:
-        raise UsageError("what has other rows is shown by itself: give one --as")
+        raise UsageError("these kinds of --as have different rows: dump them separately")
     formats = FRAMED_FORMATS if own else DUMP_FORMATS
     if name not in formats:
-        raise UsageError(f"--format {name} is for segments and message sets")
+        raise UsageError(f"--format {name} supports segments and message sets only")
     if own and keep != Filter():
-        raise UsageError("--offsets and its like choose from segments and message sets")
-    # What is a row by itself is shown whole, unless asked otherwise; a message set as a segment is.
+        raise UsageError("--offsets and other filters support segments and message sets only")
+    # Requests and responses are deep by default; a message set is shallow by default, like a segment.
     deep = bool(own) if shallow is None else not shallow
     if keep.key is not None and not deep:
-        raise UsageError("--key looks into records: it needs --deep")
+        raise UsageError("--key selects records: add --deep")
 
     def show(file: SegmentFile) -> Iterator[Any]:
         met.begin(file)
@@ -57,11 +60,11 @@ def show_framed(
             met.rows |= isinstance(item, (Entry, Run, Framed))
             yield item
 
-    with while_read(), destination(output, to_the_end=False) as out:
+    with until_reader_closes(), destination(output, to_the_end=False) as out:
         view = View(deep=deep, encoding=options["encoding"], terminal=out.isatty())
         shown = limited(chain.from_iterable(map(show, files)), options["limit"])
         columns = [kinds[0].columns if deep else kinds[0].shallow_columns] if own else []
         writer(formats, name)(shown, out, view, *columns)
         if met.failed and not met.rows:
-            raise click.exceptions.Exit(FAILED)  # within, so that an older result stays in its place
+            raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
     return met.exit_code()

@@ -15,7 +15,7 @@ import click
 
 import kseg
 from kseg.cli import startup
-from kseg.cli.messages import FAILED, fail, heard, note, silence
+from kseg.cli.messages import FAILED, fail, ignore_stderr_errors, note, redirect_to_null
 from kseg.errors import KsegError
 from kseg.files import special
 
@@ -64,8 +64,8 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # The reader has what it wanted (head, less). Click would end with 1.
-            silence(sys.stdout)
+            # The reader exited early (head, less). Click would exit with 1.
+            redirect_to_null(sys.stdout)
             return 0
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
@@ -73,14 +73,14 @@ class Commands(click.Group):
         startup.collect_rarely()
         _print_warnings()
         if sys.stderr is None:
-            # Closed: the next file to be opened must not become it.
+            # stderr is closed: the next opened file must not get its descriptor.
             sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         try:
             code = super().main(*args, **kwargs)
         except click.exceptions.Exit as error:
             code = error.exit_code
         except click.ClickException as error:
-            with heard():
+            with ignore_stderr_errors():
                 error.show()
             code = FAILED
         except click.Abort:
@@ -99,7 +99,7 @@ class Commands(click.Group):
             if sys.stdout is not None:
                 sys.stdout.flush()
         except OSError:
-            silence(sys.stdout)  # what it could not take was told: the interpreter would end with 120
+            redirect_to_null(sys.stdout)  # reported before; the interpreter would exit with 120
         startup.skip_final_collection()
         sys.exit(code)
 
@@ -107,8 +107,8 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(message="kseg %(version)s", version=kseg.version_line())
 def main() -> None:
-    """Inspect, validate and convert Kafka log segments.
+    """Inspect, validate, convert and repair Kafka log segments.
 
     A PATH is a segment (.log), a partition folder, a log dir, a URL, or - for standard input.
-    Exit codes: 0 nothing found, 1 findings, 2 it could not be done.
+    Exit codes: 0 no findings, 1 findings, 2 the command failed.
     """

@@ -1,4 +1,4 @@
-"""What commands say on stderr besides their results: a line a time, with nothing in it that could steer a terminal."""
+"""Messages on stderr: one line each, with control characters escaped."""
 
 from __future__ import annotations
 
@@ -20,45 +20,45 @@ FOUND, FAILED = 1, 2
 
 
 def note(line: str) -> None:
-    """Print one line, ``kseg:`` before it."""
+    """Print one line with the prefix ``kseg:``."""
     from kseg.text import escape_controls
 
-    with heard():
+    with ignore_stderr_errors():
         click.echo(f"kseg: {escape_controls(line)}", err=True)
 
 
 @contextmanager
-def heard() -> Iterator[None]:
-    """What is said on stderr may find nobody, a full disk or a pipe's end: that changes no outcome."""
+def ignore_stderr_errors() -> Iterator[None]:
+    """Ignore errors of writing to stderr (closed pipe, full disk): they do not change the outcome."""
     try:
         yield
     except OSError:
-        silence(sys.stderr)
+        redirect_to_null(sys.stderr)
 
 
 @contextmanager
-def telling() -> Iterator[None]:
-    """Results on stdout of work that is done: it stays done where the reader has gone. Raises KsegError for a full disk."""
+def guard_stdout() -> Iterator[None]:
+    """Write results of finished work to stdout. Ignores a closed pipe; raises KsegError for a full disk."""
     try:
         yield
     except BrokenPipeError:
-        silence(sys.stdout)
+        redirect_to_null(sys.stdout)
     except OSError as error:
-        silence(sys.stdout)
+        redirect_to_null(sys.stdout)
         raise KsegError(f"standard output: {error.strerror or error}; the work itself is done") from error
 
 
 @contextmanager
-def while_read() -> Iterator[None]:
-    """Rows for a reader of stdout who may have enough at any moment, as ``head`` has: the block ends there, as it would."""
+def until_reader_closes() -> Iterator[None]:
+    """Leave the block early and without error when the reader of stdout closes the pipe, as ``head`` does."""
     try:
         yield
     except BrokenPipeError:
-        silence(sys.stdout)
+        redirect_to_null(sys.stdout)
 
 
-def silence(stream: TextIO | None) -> None:
-    """Have a stream that can't be written to take whatever comes, or what it still holds would fail at the end."""
+def redirect_to_null(stream: TextIO | None) -> None:
+    """Redirect a stream to the null device, so that flushing its buffer at exit does not fail."""
     with suppress(OSError):
         if stream is not None:
             nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -67,21 +67,21 @@ def silence(stream: TextIO | None) -> None:
 
 
 def fail(line: str) -> int:
-    """Print one line that says why something could not be done; returns the exit code for that."""
+    """Print one line with the reason of a failure; return the exit code for failures."""
     note(line)
     return FAILED
 
 
-class Notes:
-    """Prints findings from warnings up, a few of each rule for each file; ``errors`` counts those that are errors.
+class FindingNotes:
+    """Prints warnings and errors, a limited number per rule and file. ``errors`` counts the errors.
 
-    ``policy`` weighs the findings of the file that is read: None is the rule table alone.
+    ``policy`` is the policy of the file that is read; None uses the severities of the rule table.
     """
 
     def __init__(self) -> None:
         self.errors = 0
         self.policy: Policy | None = None
-        self._told: Counter[tuple[str, str]] = Counter()
+        self._printed: Counter[tuple[str, str]] = Counter()
 
     def __call__(self, path: str, finding: Finding) -> None:
         from kseg.findings import RULES, Severity, Verdict
@@ -89,11 +89,11 @@ class Notes:
 
         rule = RULES[finding.rule]
         severity = self.policy.severity(rule) if self.policy else rule.severity
-        if severity < Severity.WARNING and rule.name != "partial-entry":  # which rows would not show
+        if severity < Severity.WARNING and rule.name != "partial-entry":  # not visible in the rows
             return
         self.errors += severity >= Severity.ERROR
-        self._told[path, rule.name] += 1
-        if self._told[path, rule.name] <= MAX_PER_RULE:
+        self._printed[path, rule.name] += 1
+        if self._printed[path, rule.name] <= MAX_PER_RULE:
             message = Verdict(path, severity, finding).message
             place = "" if finding.position is None else f" at byte {finding.position}"
             note(f"{path}: {rule.name}{place}: {message}")

@@ -1,4 +1,4 @@
-"""Progress on stderr for work of more than a second: bytes, rate, time left. Nothing where it is no terminal."""
+"""A progress bar on stderr for work that takes more than a second: bytes, rate, time left. Only on a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DELAY = 1.0
 
 @contextmanager
 def shown(total: int | None) -> Iterator[Any]:
-    """Yields a callable to be told of bytes done; ``total`` bytes are to come, None if that isn't known."""
+    """Yield a function that adds processed bytes; ``total`` is the number of bytes in all, None if unknown."""
     if not sys.stderr.isatty():
         yield lambda count: None
         return
@@ -38,7 +38,7 @@ class _Bar:
         self._done += count
 
     def run(self) -> None:
-        """Waits; only work that lasts pays for rich."""
+        """Wait for DELAY seconds before importing rich: short work does not need a bar."""
         began = time.monotonic()
         if self.finished.wait(DELAY):
             return

@@ -1,4 +1,4 @@
-"""``kseg recovery``: options, exit codes. 1 is that something would be lost, or not be taken by the broker at all."""
+"""``kseg recovery``: options, exit codes. 1: the broker would lose data, fail to start, or take a log dir offline."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ from kseg.validation.parallel import RANGE_SIZE, cores
 @click.command()
 @common.paths
 @click.option(
-    "--clean/--unclean", default=None, help="What the last stop counts as, whatever .kafka_cleanshutdown says."
+    "--clean/--unclean",
+    default=None,
+    help="Assume a clean or unclean shutdown instead of reading .kafka_cleanshutdown.",
 )
 @click.option("--index-interval", type=click.IntRange(min=0), default=4096, show_default=True, metavar="BYTES",
-              help="The topics' index.interval.bytes.")  # fmt: skip
+              help="The index.interval.bytes of the topics.")  # fmt: skip
 @common.output_format(PLAN_FORMATS)
 @common.output
 @common.jobs
@@ -41,11 +43,13 @@ def recovery(
     output: str | None,
     jobs: int | None,
 ) -> int:
-    """Tell what a broker (Kafka 4) started now would do to a log dir or a partition folder.
+    """Predict the start of a broker (Kafka 4) on a log dir or a partition folder.
 
-    What it would delete, cut, rename and build anew, going by .kafka_cleanshutdown, the checkpoints, and the files
-    as they stand; and the bytes, records and offsets lost by it. Nothing is changed. Exit codes: 0 nothing would be
-    lost, 1 something would, or the broker would not start or take the log dir offline, 2 it could not be done.
+    Lists the files that the broker would delete, truncate, rename and rebuild, by .kafka_cleanshutdown, the checkpoints
+    and the files, and the bytes, records and offsets that would be lost. Changes nothing.
+
+    Exit codes: 0 nothing would be lost, 1 data would be lost or the broker would fail to start or take the log dir
+    offline, 2 the prediction failed.
     """
     for path in filter(is_url, paths):
         raise UsageError(f"{path}: a broker starts on local disks, and so does recovery: give a folder")
@@ -75,7 +79,7 @@ def recovery(
 
 
 def _log_bytes(paths: Iterable[str]) -> Counter[str]:
-    """The bytes of segments by their folders: what is to be read at most."""
+    """Return the bytes of segments per folder: the maximum that has to be read."""
     sizes: Counter[str] = Counter()
     for path in paths:
         with suppress(KsegError):
@@ -86,7 +90,7 @@ def _log_bytes(paths: Iterable[str]) -> Counter[str]:
 
 @contextmanager
 def _partitions_by(jobs: int, sizes: Counter[str]) -> Iterator[Each]:
-    """``map``, or that of a pool where there are partitions enough for processes to save more than they cost."""
+    """Yield ``map``, or the map of a process pool if there are enough partitions to make processes worthwhile."""
     if jobs == 1 or len(sizes) < 2 or sizes.total() < 2 * RANGE_SIZE:
         yield map
         return

@@ -1,4 +1,4 @@
-"""``kseg repair``: options, the report, exit codes. 1 is that something was lost; whatever leaves no DST is 2."""
+"""``kseg repair``: options, report, exit codes. 1: data was lost. 2: a DST was not written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 import click
 
-from kseg.cli.messages import FAILED, FOUND, fail, note, telling
+from kseg.cli.messages import FAILED, FOUND, fail, guard_stdout, note
 from kseg.cli.progress import shown
 from kseg.files.storage import find_segments, refuse_as_output, total_size
 from kseg.findings import Policy
@@ -24,25 +24,25 @@ from kseg.text import escape_controls, to_json
 @click.command()
 @click.argument("source", metavar="SRC")
 @click.argument("target", metavar="[DST]", required=False)
-@click.option("--dry-run", is_flag=True, help="Write nothing but the report; DST may be left out.")
-@click.option("--salvage-records", is_flag=True, help="Of an entry with a fault behind a good CRC keep the records "
-              "before it, packed anew, instead of none.")  # fmt: skip
-@click.option("--indexes-only", is_flag=True, help="Build only the indexes of DST, for a log that is sound as it is.")
+@click.option("--dry-run", is_flag=True, help="Write only the report; DST can be omitted.")
+@click.option("--salvage-records", is_flag=True, help="Keep the readable records before a fault in a batch with a correct "
+              "CRC, in a new batch.")  # fmt: skip
+@click.option("--indexes-only", is_flag=True, help="Build only the indexes of DST, for an undamaged log.")
 @click.option("--index-interval", type=click.IntRange(min=0), default=4096, show_default=True, metavar="BYTES",
-              help="The topic's index.interval.bytes.")  # fmt: skip
+              help="The index.interval.bytes of the topic.")  # fmt: skip
 @click.option("--rule", multiple=True, metavar="NAME=SEVERITY",
-              help="error, warning, info or ignore for that rule: an entry is dropped for errors.")  # fmt: skip
+              help="Set a rule to error, warning, info or ignore; errors drop the batch.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace DST and its indexes.")
 @click.option("--format", "format_name", type=click.Choice(["text", "jsonl"]), default="text", show_default=True,
-              help="How the report is written.")  # fmt: skip
+              help="The format of the report.")  # fmt: skip
 @click.option("-o", "--output", metavar="FILE",
-              help="Write the report there instead of stdout; it appears whole or not at all.")  # fmt: skip
+              help="Write the report to FILE instead of stdout (atomically).")  # fmt: skip
 def repair(source: str, target: str | None, format_name: str, output: str | None, **options: Any) -> int:
-    """Copy what is sound of a segment, a partition folder or a log dir, with new indexes, and list what is not.
+    """Copy the valid batches of a segment, a partition folder or a log dir, with new indexes, and list the losses.
 
-    An entry is kept byte for byte if its CRC holds, it opens to its last record, its offsets are in order and validate
-    finds no error in it. Wrong sizes and magic bytes that the CRC proves are mended. SRC is never changed; DST appears
-    whole, or not at all. Exit codes: 0 nothing was lost, 1 something was, 2 it could not be done.
+    A batch is kept byte for byte if its CRC is correct, all its records are readable, its offsets are in order and
+    validate finds no error in it. Wrong sizes and magic bytes are corrected if the CRC proves the correction. SRC is never
+    changed; DST is written atomically. Exit codes: 0 nothing was lost, 1 data was lost, 2 the repair failed.
     """
     policy = Policy.parse(options.pop("rule"))
     plan = Plan(**options, policy=policy)
@@ -50,9 +50,9 @@ def repair(source: str, target: str | None, format_name: str, output: str | None
     with destination(output) as out, shown(total_size(find_segments(source))) as progress:
         sink = _Sink(out)
         report = _REPORTS[format_name](sink)
-        result = run(source, target, plan, report.tell, progress)
+        result = run(source, target, plan, report.add, progress)
         report.finish(result, plan)
-        with telling() if out is sys.stdout else nullcontext():
+        with guard_stdout() if out is sys.stdout else nullcontext():
             sink.finish()
     if result.left_out:
         note(f"not copied: {', '.join(result.left_out)}")
@@ -64,7 +64,7 @@ def repair(source: str, target: str | None, format_name: str, output: str | None
 
 
 class _Sink:
-    """Takes the report while the work goes on, which is not to end with a full disk or a reader that goes."""
+    """Buffers write errors of the report, so that a full disk or a closed pipe does not end the repair."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -78,19 +78,19 @@ class _Sink:
                 self._error = error
 
     def finish(self) -> None:
-        """Raises OSError if not all of it could be written."""
+        """Flush the report. Raises OSError if a write failed."""
         if self._error is not None:
             raise self._error
         self._out.flush()
 
 
 class _Text:
-    """A line for each stretch as it is met, and at the end one for each file and one for all."""
+    """The report as text: one line per lost or corrected range, then one per file and a summary."""
 
     def __init__(self, out: _Sink) -> None:
         self._out = out
 
-    def tell(self, what: Lost) -> None:
+    def add(self, what: Lost) -> None:
         place = f"{what.kind:8} {what.file}: bytes {what.position}..{what.end}, offsets {_offsets(what)}"
         self._line(f"{place}: {what.rule}: {what.why}")
 
@@ -133,18 +133,18 @@ def _verdict(one: Salvaged, missing: int) -> str:
 
 
 def _total(result: Result) -> Salvaged:
-    """The counts of all segments."""
+    """Return the sums of all segments."""
     counts = {name: sum(getattr(one, name) for one in result.segments) for name in _TOTALS}
     return Salvaged("", "", **counts)
 
 
 class _JsonLines:
-    """Of ``kind`` "lost", "mended", "salvaged", "missing" as they are met, a "segment" for each file, one "summary"."""
+    """The report as JSON Lines: one row per loss or correction, a "segment" per file, a "summary"."""
 
     def __init__(self, out: _Sink) -> None:
         self._out = out
 
-    def tell(self, what: Lost) -> None:
+    def add(self, what: Lost) -> None:
         self._object({"kind": what.kind, **asdict(what)})
 
     def finish(self, result: Result, plan: Plan) -> None:

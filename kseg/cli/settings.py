@@ -1,4 +1,4 @@
-"""Defaults for the command line from ``kseg.toml``, or ``[tool.kseg]`` of ``pyproject.toml``, in the working folder."""
+"""Default options from ``kseg.toml`` or ``[tool.kseg]`` in ``pyproject.toml`` in the working folder."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from kseg.errors import UsageError
 
 
 def read_settings(folder: Path, known: set[str]) -> dict[str, Any]:
-    """Options of ``kseg validate`` by their names, dashes or underscores alike; ``rule`` may be a table.
+    """Return options of ``kseg validate`` by name, with dashes or underscores; ``rule`` can be a table.
 
-    Raises UsageError for a file that isn't TOML and for names that are no options.
+    Raises UsageError for a file that is not TOML and for unknown names.
     """
     for name, place in (("kseg.toml", ()), ("pyproject.toml", ("tool", "kseg"))):
         path = folder / name
@@ -23,7 +23,7 @@ def read_settings(folder: Path, known: set[str]) -> dict[str, Any]:
             table: Any = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             if place:
-                continue  # somebody else's broken pyproject.toml is not kseg's business
+                continue  # a broken pyproject.toml is reported by the tools that own it
             raise UsageError(f"{name}: {error}") from error
         for key in place:
             table = table.get(key, {})

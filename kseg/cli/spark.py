@@ -1,4 +1,4 @@
-"""``--spark MASTER``: a session for as long as a command runs, and what must be so before there is one."""
+"""``--spark MASTER``: a Spark session for the duration of a command, and the checks before it starts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STDERR = 2
 
 @contextmanager
 def spark_pool(master: str | None, files: Sequence[SegmentFile], progress: Progress) -> Iterator[SparkPool | None]:
-    """A pool of that master's executors for a call on each of the files; None without a master. Raises UsageError."""
+    """Yield a pool of executors for one call per file; None without a master. Raises UsageError."""
     if master is None:
         yield None
         return
@@ -40,12 +40,12 @@ def spark_pool(master: str | None, files: Sequence[SegmentFile], progress: Progr
 
 @contextmanager
 def spark_session(master: str, paths: Sequence[str]) -> Iterator[SparkSession]:
-    """A session that ends with the command, unless it was there before.
+    """Yield a session and stop it at the end, unless it existed before.
 
-    What Spark and its Java print is not this command's: KSEG_DEBUG=1 shows it. Raises UsageError for a path, a Java
-    or a master that won't do.
+    The output of Spark and Java is hidden; KSEG_DEBUG=1 shows it. Raises UsageError for an unsuitable path, Java or
+    master.
     """
-    import logging  # this and its like cost who uses no Spark 10 ms
+    import logging  # these imports take 10 ms, which commands without Spark do not pay
 
     for path in paths:
         _check_path(path, master)
@@ -60,15 +60,15 @@ def spark_session(master: str, paths: Sequence[str]) -> Iterator[SparkSession]:
 
         before = SparkSession.getActiveSession()
     except ImportError:
-        before = None  # ``start`` says what to do
-    with _aside() as log:
+        before = None  # ``start`` raises with the remedy
+    with _capture_stderr() as log:
         if log:
-            logging.disable(logging.ERROR)  # py4j tells of Ctrl-C in a page
+            logging.disable(logging.ERROR)  # py4j logs Ctrl-C with a page of text
         try:
             spark = start(master)
         except KsegError:
             raise
-        except Exception as error:  # py4j's, pyspark's, and whatever a Java that can't start makes of them
+        except Exception as error:  # errors of py4j, of pyspark, and those that a failing Java causes
             raise UsageError(f"Spark can't start on {master}: {_first_cause(error, log)}") from error
     if log:
         spark.sparkContext.setLogLevel("ERROR")
@@ -80,8 +80,8 @@ def spark_session(master: str, paths: Sequence[str]) -> Iterator[SparkSession]:
         logging.disable(logging.NOTSET)
 
 
-class Met(Protocol):
-    """What a dump meets on its way; ``rows`` is whether any were written."""
+class Outcome(Protocol):
+    """The outcome of a dump; ``rows`` is set once a row was written."""
 
     file: str
     rows: bool
@@ -93,8 +93,8 @@ class Met(Protocol):
     def exit_code(self) -> int: ...
 
 
-def export_segments(master: str, files: Sequence[SegmentFile], asked: tuple[Any, ...], met: Met) -> int:
-    """Dump segments by Spark, as ``asked`` for: the fields of an Export. Returns the exit code."""
+def export_segments(master: str, files: Sequence[SegmentFile], asked: tuple[Any, ...], met: Outcome) -> int:
+    """Dump segments with Spark. ``asked`` has the fields of an Export. Returns the exit code."""
     from kseg.cli.progress import shown
     from kseg.files.folders import refuse_overlap
 
@@ -136,7 +136,7 @@ def _check_path(path: str, master: str) -> None:
 
 
 def _check_master(master: str) -> None:
-    """Raises UsageError for a standalone master that doesn't answer: Spark itself tries for a minute."""
+    """Raise UsageError for a standalone master that does not answer: Spark itself would try for a minute."""
     if not master.startswith("spark://"):
         return
     import socket
@@ -150,7 +150,7 @@ def _check_master(master: str) -> None:
 
 
 def _check_python(master: str) -> None:
-    """Raises UsageError where tasks on this machine would run under a Python that can't do this one's work."""
+    """Raise UsageError if local tasks would run in a Python without kseg or of another version."""
     python = os.environ.get("PYSPARK_PYTHON", sys.executable)
     if not master.startswith("local") or python == sys.executable:
         return
@@ -168,8 +168,8 @@ def _check_python(master: str) -> None:
 
 
 @contextmanager
-def _aside() -> Iterator[IO[bytes] | None]:
-    """Has processes that are started write their stderr to a file that is gone with them; None under KSEG_DEBUG."""
+def _capture_stderr() -> Iterator[IO[bytes] | None]:
+    """Redirect stderr of child processes to a temporary file; yield it, or None under KSEG_DEBUG."""
     if os.environ.get("KSEG_DEBUG"):
         yield None
         return
@@ -187,7 +187,7 @@ def _aside() -> Iterator[IO[bytes] | None]:
 
 
 def _first_cause(error: Exception, log: IO[bytes] | None) -> str:
-    """One line: the innermost of Java's causes in the error or, where there is none, in what Java has printed."""
+    """Return the innermost Java cause as one line, from the error or from the printed output of Java."""
     printed = ""
     if log:
         log.seek(0)

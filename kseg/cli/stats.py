@@ -1,4 +1,4 @@
-"""``kseg stats``: options and exit codes. 1 is that damage was met, 2 that something could not be read."""
+"""``kseg stats``: options and exit codes. 1: damage was found. 2: a file could not be read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kseg.cli import common
-from kseg.cli.messages import FAILED, FOUND, Notes, fail
+from kseg.cli.messages import FAILED, FOUND, FindingNotes, fail
 from kseg.cli.progress import shown
 from kseg.errors import KsegError
 from kseg.files.storage import SegmentFile, find_segments, refuse_as_output, total_size
@@ -21,22 +21,22 @@ from kseg.validation.validate import Settings
 @click.command()
 @common.paths
 @click.option("--shallow/--deep", default=True,
-              help="Headers only (the default), or open every entry: keys, tombstones, ratios.")  # fmt: skip
+              help="Read headers only (the default), or open all batches: keys, tombstones, ratios.")  # fmt: skip
 @common.output_format(STATS_FORMATS)
 @common.output
 @click.option("--top", type=click.IntRange(min=0), default=10, show_default=True, metavar="N",
-              help="Producers named of each segment, partition and log dir: the largest by bytes.")  # fmt: skip
+              help="List the N largest producers of each segment, partition and log dir.")  # fmt: skip
 @common.no_crc
 @common.jobs
 @common.max_rate
 def stats(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | None, **options: Any) -> int:
-    """Count what segments hold: by segment, partition and log dir.
+    """Count the content of segments per segment, partition and log dir.
 
-    Batches, records, bytes, versions, codecs, sizes, timestamps and the batch that retention waits for, keys,
-    tombstones, producers, leader epochs, transactions. Damage is passed over, and noted on stderr.
+    Counts batches, records, bytes, versions, codecs, sizes, timestamps, the batch that holds up time retention, keys,
+    tombstones, producers, leader epochs and transactions. Damage is skipped and reported on stderr.
     """
     settings = Settings(deep=not shallow, verify_crc=not options["no_crc"])
-    met = _Met()
+    met = _Outcome()
     files: list[SegmentFile] = []
     for path in paths:
         try:
@@ -48,25 +48,25 @@ def stats(paths: tuple[str, ...], shallow: bool, format_name: str, output: str |
         counted = stats_of(in_folder_order(files), settings, options["jobs"] or cores(), progress)
         writer(STATS_FORMATS, format_name)(levels(met.noted(counted), settings.deep), out, options["top"])
         if met.failed and not met.read:
-            raise click.exceptions.Exit(FAILED)  # within, so that an older result stays in its place
+            raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
     return met.exit_code()
 
 
-class _Met:
-    """What counting meets on its way: findings on stderr, and the exit code at the end."""
+class _Outcome:
+    """The outcome of counting: prints findings on stderr, and has the exit code."""
 
     def __init__(self) -> None:
         self.failed = False
         self.read = 0
         self._errors = 0
-        self._notes = Notes()
+        self._notes = FindingNotes()
 
     def unread(self, why: str) -> None:
         fail(why)
         self.failed = True
 
     def noted(self, counted: Iterator[SegmentStats]) -> Iterator[SegmentStats]:
-        """The same, its findings told."""
+        """Yield the same statistics, and print their findings."""
         for one in counted:
             for verdict in one.result.verdicts:
                 self._notes(verdict.file, verdict.finding)

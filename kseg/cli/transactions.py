@@ -1,4 +1,4 @@
-"""``kseg transactions``: options, exit codes. 1 is that a transaction hangs, or that damage was met."""
+"""``kseg transactions``: options and exit codes. 1: a transaction hangs, or damage was found."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import groupby
 import click
 
 from kseg.cli import common
-from kseg.cli.messages import FAILED, FOUND, Notes, fail
+from kseg.cli.messages import FAILED, FOUND, FindingNotes, fail
 from kseg.errors import KsegError
 from kseg.files.storage import SegmentFile, find_segments, refuse_as_output
 from kseg.output.formats import TRANSACTION_FORMATS, destination, writer
@@ -23,22 +23,22 @@ _STATES = click.Choice(["hanging", "open", "aborted", "committed"])
 @click.command()
 @common.paths
 @click.option("--state", "states", multiple=True, type=_STATES, default=("hanging", "open", "aborted"), show_default=True,
-              help="Transactions that are listed; all are counted.")  # fmt: skip
+              help="List transactions in this state; all are counted.")  # fmt: skip
 @click.option("--max-age", type=click.IntRange(min=0), default=900, show_default=True, metavar="SECONDS",
-              help="Open for longer is hanging: the cluster's transaction.max.timeout.ms.")  # fmt: skip
+              help="Call a transaction hanging after this time: transaction.max.timeout.ms of the cluster.")  # fmt: skip
 @common.output_format(TRANSACTION_FORMATS)
 @common.output
 def transactions(
     paths: tuple[str, ...], states: tuple[str, ...], max_age: int, format_name: str, output: str | None
 ) -> int:
-    """List transactions by partition: how they ended, which are open or hang, and what holds the last stable offset.
+    """List transactions per partition: committed, aborted, open and hanging ones, and the last stable offset.
 
-    By the markers in the log and, for what began before its first segment, by the producer snapshot there. A hanging
-    one comes with the command that aborts it. Exit codes: 0 none hangs, 1 one does, or damage was met, 2 it could not
-    be done.
+    Reads the markers in the log and, for transactions that began before its first segment, the producer snapshot. A
+    hanging transaction is listed with the command that aborts it. Exit codes: 0 none hangs, 1 one hangs or damage was
+    found, 2 the command failed.
     """
     failed = False
-    notes = Notes()
+    notes = FindingNotes()
     total = Total()
     now = time.time_ns() // 1_000_000
     files: list[SegmentFile] = []

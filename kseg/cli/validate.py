@@ -1,4 +1,4 @@
-"""``kseg validate``: options and exit codes. 1 is findings of ``--fail-on`` or worse, 2 that something could not be read."""
+"""``kseg validate``: options and exit codes. 1: findings at or above ``--fail-on``. 2: a file could not be read."""
 
 from __future__ import annotations
 
@@ -24,45 +24,44 @@ from kseg.validation.validate import FileResult, Progress, Settings, Summary, no
 if TYPE_CHECKING:
     from kseg.validation.sweep_state import SweepState
 
-# Of files that are passed over, how many are named.
-_PASSED_OVER_SHOWN = 8
+# The number of skipped files that are listed by name.
+_SKIPPED_SHOWN = 8
 
-# What no settings file says.
+# Options that a settings file cannot set.
 _OF_ONE_RUN = {"paths", "output", "inventory", "state", "framings"}
 _FAIL_ON = click.Choice(["error", "warning", "info", "never"])
 
 
 @click.command()
 @common.paths
-@click.option(
-    "--deep/--shallow", default=True, help="Open every entry (the default), or look at headers and CRCs only."
-)
+@click.option("--deep/--shallow", default=True, help="Open all batches (the default), or check headers and CRCs only.")
 @common.framings
 @common.output_format(REPORT_FORMATS)
 @common.output
 @common.no_crc
 @click.option("--max-message-bytes", type=click.IntRange(min=1), metavar="N",
-              help="The topic's limit: larger entries are errors. Without it 1048588, and a warning.")  # fmt: skip
-@click.option("--compacted", is_flag=True, help="A compacted topic: every record needs a key, sequences have holes.")
+              help="The limit of the topic: larger batches are errors. Default: a warning above 1048588.")  # fmt: skip
 @click.option(
-    "--fail-on", type=_FAIL_ON, default="error", show_default=True, help="The severity that makes exit code 1."
+    "--compacted", is_flag=True, help="The topic is compacted: all records need a key, sequence gaps are normal."
 )
-@click.option("--rule", multiple=True, metavar="NAME=SEVERITY", help="error, warning, info or ignore for that rule.")
+@click.option(
+    "--fail-on", type=_FAIL_ON, default="error", show_default=True, help="The lowest severity that causes exit code 1."
+)
+@click.option("--rule", multiple=True, metavar="NAME=SEVERITY", help="Set a rule to error, warning, info or ignore.")
 @click.option("--max-per-rule", type=click.IntRange(min=1), default=16, show_default=True, metavar="N",
-              help="Findings shown of one rule in one file; all are counted.")  # fmt: skip
+              help="List at most N findings per rule and file; all are counted.")  # fmt: skip
 @common.jobs
 @common.max_rate
 @click.option("--state", metavar="FILE",
-              help="Keep results there: a next sweep goes on from it, and reads only what has changed.")  # fmt: skip
+              help="Keep results in FILE; the next run reads only files that have changed.")  # fmt: skip
 @common.spark
 @click.option("--inventory", metavar="DIR",
-              help="With --spark, write findings.parquet and segments.parquet there, too: a row each.")  # fmt: skip
+              help="With --spark: also write findings.parquet and segments.parquet to DIR.")  # fmt: skip
 @click.pass_context
 def validate(context: click.Context, /, paths: tuple[str, ...], output: str | None, **_: Any) -> int:
-    """Check segments: framing, CRCs, batches, records, codecs; and the files beside them.
+    """Check segments (framing, CRCs, batches, records, codecs) and their side files.
 
-    A file that is named alone is judged by itself, those of a folder against each other, too.
-    Findings are listed by byte and offset.
+    Files of a folder are also checked against each other. Findings are listed by position and offset.
     """
     from kseg.cli.spark import spark_pool
 
@@ -77,9 +76,9 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     )
     inventory = options["inventory"]
     if inventory is not None and not (options["spark"] and settings.deep):
-        raise UsageError("--inventory needs --spark, and --deep")
+        raise UsageError("--inventory needs --spark and --deep")
     if options["framings"] and (inventory is not None or options["state"] is not None):
-        raise UsageError("--as goes with neither --inventory nor --state")
+        raise UsageError("--as cannot be combined with --inventory or --state")
     for target in (inventory, options["state"]):
         if target is not None:
             from kseg.files.folders import refuse_overlap
@@ -87,7 +86,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
             for path in paths:
                 refuse_overlap(path, Path(target))
     if inventory is not None and options["state"] is not None:
-        raise UsageError("--inventory has a row of every segment, and --state leaves out what was read before")
+        raise UsageError("--inventory cannot be combined with --state, which skips unchanged segments")
     fail_on = None if options["fail_on"] == "never" else parse_severity(options["fail_on"])
     total = Summary()
     vanished = 0
@@ -101,8 +100,8 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
 
             found = validated(pool, files, settings, Path(inventory))
         else:
-            told = no_progress if pool else progress
-            found = validate_files(files, settings, options["jobs"] or cores(), told, pool, state)
+            on_progress = no_progress if pool else progress
+            found = validate_files(files, settings, options["jobs"] or cores(), on_progress, pool, state)
             if any(file.beside is not None for file in files):
                 from kseg.validation.cross_checks import judged_together
 
@@ -122,9 +121,11 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     ):
         writer(REPORT_FORMATS, options["format_name"])(results(progress), total, out)
     if state:
-        note(f"{state.taken} of {len(files)} files are as they were read before: taken from {options['state']}")
+        note(
+            f"{state.taken} of {len(files)} files are unchanged since the last run: results taken from {options['state']}"
+        )
     if vanished:
-        note(f"vanished before they could be read, as segments do beside a broker: {vanished}")
+        note(f"files that a broker deleted before they could be read: {vanished}")
     if failed:
         return FAILED
     return FOUND if fail_on is not None and total.at_least(fail_on) else 0
@@ -141,28 +142,28 @@ def _sweep_state(
 
 
 def _files(paths: tuple[str, ...]) -> tuple[list[SegmentFile], bool]:
-    """The files to check, and whether a path could not be read; what was passed over is told."""
+    """Return the files to check, and whether a path could not be read. Prints the skipped files."""
     files: list[SegmentFile] = []
-    passed_over: list[str] = []
+    skipped: list[str] = []
     failed = False
     for path in paths:
         try:
             if is_folder(path):
                 from kseg.beside.side_files import find_files
 
-                files += find_files(path, passed_over.append)
+                files += find_files(path, skipped.append)
             else:
                 files += find_segments(path)
         except KsegError as error:
             failed = bool(fail(str(error)))
-    if passed_over and files:
-        named = ", ".join(passed_over[:_PASSED_OVER_SHOWN]) + ", …" * (len(passed_over) > _PASSED_OVER_SHOWN)
-        note(f"passed over, not Kafka's or not in use ({len(passed_over)}): {named}")
+    if skipped and files:
+        named = ", ".join(skipped[:_SKIPPED_SHOWN]) + ", …" * (len(skipped) > _SKIPPED_SHOWN)
+        note(f"skipped {len(skipped)} files that are not Kafka's or not in use: {named}")
     return files, failed
 
 
 def _with_settings(context: click.Context) -> dict[str, Any]:
-    """The command's options, those not given on the command line taken from the settings file."""
+    """Return the options of the command line, and for missing ones those of the settings file."""
     names = {"format" if name == "format_name" else name for name in context.params} - _OF_ONE_RUN
     found = read_settings(Path.cwd(), names)
     options = dict(context.params)

@@ -1,7 +1,8 @@
 """``kseg validate --format html``: one self-contained page, to read, print, mail or attach to an incident.
 
-It contains neither scripts nor assets, and a content security policy that forbids both; colours follow ``prefers-color-scheme``.
-Content of files is escaped. The text is ASCII with character references, so it is correct in every encoding.
+It contains neither scripts nor assets, and a content security policy forbids both. Colours follow
+``prefers-color-scheme``. Content of files is escaped. The text is ASCII with character references, so it is correct in
+every encoding.
 """
 
 from __future__ import annotations

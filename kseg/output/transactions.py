@@ -30,7 +30,7 @@ class Total:
 
 
 def write_jsonl(items: Items, total: Total, out: TextIO, states: Collection[str], now: int) -> None:
-    """Write ``kind="transaction"`` rows of ``states``, per partition a ``kind="partition"`` row, at the end ``kind="summary"``."""
+    """Write ``kind="transaction"`` rows, one ``kind="partition"`` row per partition, and ``kind="summary"``."""
     for item in items:
         if isinstance(item, PartitionState):
             counts = {state: item.states[state] for state in STATES}
