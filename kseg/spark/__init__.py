@@ -1,7 +1,7 @@
 """Log segments as Spark tables: ``spark.read.format("kseg").load("/var/kafka-logs")``.
 
-Spark finds the format by itself (``pyspark_kseg``); ``register`` names it to a session that has already looked, and
-turns on what makes errors clear.
+Spark discovers the format through the module ``pyspark_kseg``. ``register`` adds it to a session that has already
+searched, and applies SETTINGS for clear errors.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Settings of a session: an error is its one line.
+#: Settings of a session that reduce an error to one line.
 SETTINGS = {
     "spark.sql.execution.pyspark.udf.hideTraceback.enabled": "true",
 }
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("kseg")`` known to the session, with SETTINGS."""
+    """Register ``format("kseg")`` with the session and apply SETTINGS."""
     from kseg.spark.source import KsegDataSource
 
     spark.dataSource.register(KsegDataSource)
@@ -27,7 +27,7 @@ def register(spark: SparkSession) -> None:
 
 
 def session(master: str = "local[*]", **settings: Any) -> SparkSession:
-    """A session with kseg registered; see ``kseg.spark.launch.start``."""
+    """Return a session with kseg registered; see ``kseg.spark.launch.start``."""
     from kseg.spark.launch import start
 
     return start(master, settings)

@@ -1,7 +1,7 @@
-"""How a stream goes on through growing logs: where they end now, how far a trigger goes, and the bytes of that.
+"""The progress of a stream through growing logs: current log ends, the end of a trigger, and its byte ranges.
 
-A stream stands at an offset of each partition, the first it has not read, and always between two entries. So segments
-may be rolled, deleted and compacted, and a log dir may be moved: the bytes are looked up anew.
+A stream's position is the first unread offset of each partition, always between two batches. Segments can be rolled,
+deleted and compacted, and a log dir can be moved, because byte positions are looked up at each trigger.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ from kseg.spark.options import Options
 from kseg.spark.planning import Piece, Segment, Split, folders, isolated, judged, packed, pieces_of, split_size
 from kseg.transactions.aborted import Committed, committed
 
-#: By partition, as ``orders-3``: the first offset that was not read. Of files that stand elsewhere the folder's path.
+#: Partition (``orders-3``) -> first unread offset. Files outside partition folders have their folder path as key.
 Offsets = Mapping[str, int]
 
 
 class DataLost(KsegError):
-    """A log no longer has, or never had, what a stream is to read next."""
+    """A log does not have the next offset of a stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """The segments of a partition as they are now, in their order."""
+    """The current segments of a partition in offset order."""
 
     name: str
     segments: tuple[Segment, ...]
 
     @property
     def first_offset(self) -> int:
-        """The log's beginning, by the name of its first file."""
+        """The first offset of the log, by its first file name."""
         return self.segments[0].base_offset or 0
 
     def committed(self) -> Committed:
-        """Its transactions."""
+        """The transactions of the partition."""
         return committed([segment.file.path for segment in self.segments])
 
 
 def logs(options: Options) -> dict[str, Log]:
-    """The logs of the wanted partitions. Raises UsageError and UnreadableError."""
+    """Return the logs of the requested partitions. Raises UsageError and UnreadableError."""
     found: dict[str, Log] = {}
     for folder, segments in folders(options.paths, options.limits).items():
         logs = tuple(segment for segment in segments if not is_snapshot(segment.file.path))
         partition = partition_of(os.path.basename(folder))
         if not logs or (partition and partition.state):
-            continue  # on its way to or from another disk, or to be deleted
+            continue  # being moved to or from another disk, or being deleted
         if any(segment.size is None for segment in logs):
             raise UsageError(f"{logs[0].file.path}: a stream reads local files")
         name = os.path.basename(folder) if partition else folder
@@ -61,14 +61,14 @@ def logs(options: Options) -> dict[str, Log]:
 
 
 class Ends:
-    """Where logs end; of their last segments is remembered how far they were sound, for those without an index."""
+    """Finds log ends. Remembers how far the last segment of each log was valid, for logs without an index."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._marks: dict[str, Mark] = {}
 
     def now(self, start: Offsets) -> dict[str, int]:
-        """What can be read of each log, as the offset behind it; of a log that is gone what was read.
+        """Return the end offset (exclusive) of each log; for a deleted log the offset in ``start``.
 
         Raises DataLost, unless failOnDataLoss is false.
         """
@@ -79,7 +79,7 @@ class Ends:
         path = last.file.path
         known = self._marks.get(path)
         if known and known.position > (last.size or 0):
-            known = None  # it was cut
+            known = None  # the log was truncated
         mark = self._marks[path] = sound_end(path, last.size or 0, known=known)
         if self._options.stream.fail_on_data_loss and start is not None:
             _check_loss(log, start, mark.offset)
@@ -105,9 +105,9 @@ def _check_loss(log: Log, start: int, end: int) -> None:
 
 
 def limited(options: Options, start: Offsets, end: Offsets, *, rows: int | None, size: int | None) -> dict[str, int]:
-    """As far from ``start`` to ``end`` as about that many offsets, or that many bytes of the files.
+    """Return an end between ``start`` and ``end`` that is about ``rows`` offsets or ``size`` bytes of files away.
 
-    Each log has its share, in whole entries, and one at the least.
+    Each log gets a share of at least one batch, in whole batches.
     """
     there = {name: log for name, log in logs(options).items() if end.get(name, 0) > start.get(name, 0)}
     begun = {name: start.get(name, 0) for name in there}
@@ -132,7 +132,7 @@ def _from(log: Log, start: int) -> Iterator[Segment]:
 
 
 def _offsets_further(log: Log, start: int, share: int) -> int | None:
-    """That many offsets on from ``start``; None is the log's end."""
+    """Return the offset about ``share`` offsets after ``start``; None for the log end."""
     start = max(start, log.first_offset)
     for segment in _from(log, start):
         if segment.end_offset is not None and segment.end_offset <= start + share:
@@ -143,14 +143,14 @@ def _offsets_further(log: Log, start: int, share: int) -> int | None:
 
 
 def _bytes_further(log: Log, start: int, share: int) -> int | None:
-    """That many bytes on from ``start``; None is the log's end."""
+    """Return the offset about ``share`` bytes after ``start``; None for the log end."""
     start = max(start, log.first_offset)
     beyond = start
     for segment in _from(log, start):
         size, begin = segment.size or 0, _position(segment, start)
         if segment.end_offset is not None and size - begin <= share:
             share -= size - begin
-            beyond = -1  # there is something already
+            beyond = -1  # a first batch is already included
             continue
         known = Mark(max(start, segment.base_offset or 0), begin)
         mark = sound_end(segment.file.path, size, before=begin + share, beyond=beyond, known=known)
@@ -159,14 +159,14 @@ def _bytes_further(log: Log, start: int, share: int) -> int | None:
 
 
 def _position(segment: Segment, offset: int) -> int:
-    """The byte at which a stream stands that has come to that offset: behind the entries before it."""
+    """Return the position of ``offset`` in a segment: the end of the last batch before it."""
     if offset <= (segment.base_offset or 0):
         return 0
     return sound_end(segment.file.path, segment.size or 0, below=offset).position
 
 
 def splits(options: Options, start: Offsets, end: Offsets) -> list[Split]:
-    """What tasks read to come from ``start`` to ``end``: each entry between once, and the damage between them."""
+    """Return the splits from ``start`` to ``end``: each batch once, and the damage between them."""
     pieces: list[Piece] = []
     there = logs(options)
     split_bytes = options.split_bytes or split_size(segment for log in there.values() for segment in log.segments)
@@ -187,7 +187,7 @@ def splits(options: Options, start: Offsets, end: Offsets) -> list[Split]:
 
 
 def check_there(split: Split) -> None:
-    """Raises DataLost for a file that was deleted or compacted since: started again, a query plans it anew."""
+    """Raise DataLost for a file deleted or compacted since planning. A restarted query plans again."""
     for piece in split.pieces:
         path = piece.file.path
         if (local_size(path) or 0) < (piece.size or 0):

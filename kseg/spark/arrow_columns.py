@@ -1,4 +1,4 @@
-"""Arrow record batches as the encoder's columns: no object a record on the way from a DataFrame to a segment."""
+"""Arrow record batches as columns of the encoder, without an object per record."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kseg.rewriting.records_builder import with_length
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Of a record beside its key, value and headers: lengths, deltas, attributes.
+# Approximate bytes of a record besides key, value and headers: lengths, deltas, attributes.
 _RECORD_OVERHEAD = 21
 _NULL = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Consecutive rows of one partition. ``ends`` has for each the bytes of it and those before, about, when packed."""
+    """Consecutive rows of one partition. ``ends`` has the approximate encoded bytes up to and including each row."""
 
     topic: str | None
     partition: int | None
@@ -32,7 +32,7 @@ class Rows:
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[Rows]:
-    """The rows of topic, partition, offset, timestamp_ms, key, value and headers, a run a partition.
+    """Yield the rows of a batch (topic, partition, offset, timestamp_ms, key, value, headers), one run per partition.
 
     Raises UsageError for a row without an offset, or with a header without a key.
     """
@@ -73,7 +73,7 @@ def _rows(topic: str | None, partition: int | None, batch: pa.RecordBatch) -> Ro
 
 
 def _places(column: pa.Array, data: bytearray) -> pa.Array:
-    """Where the values of a binary column begin in ``data``, to which they are added."""
+    """Append the values of a binary column to ``data``; return their positions in it."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -87,7 +87,7 @@ def _places(column: pa.Array, data: bytearray) -> pa.Array:
 
 
 def _headers(found: list[list[dict[str, Any]] | None], records: RecordColumns, data: bytearray) -> list[int]:
-    """Add the headers of each record to ``data`` as they are stored; returns their bytes."""
+    """Append the encoded headers of each record to ``data``; return their sizes in bytes."""
     sizes = []
     for i, pairs in enumerate(found):
         records.headers_at[i], records.header_count[i] = len(data), len(pairs or ())
@@ -105,5 +105,5 @@ def _fill(column: Any, values: pa.Array) -> None:
 
 
 def _view(values: pa.Array) -> memoryview:
-    """An array of int64 without nulls, in place."""
+    """Return an int64 array without nulls as a memory view, without a copy."""
     return memoryview(values.buffers()[1]).cast("B").cast("q")[values.offset : values.offset + len(values)]

@@ -1,10 +1,10 @@
-"""Questions to a whole fleet, as DataFrames: replicas that differ, gaps, duplicates, old versions, who writes most.
+"""Audits of many log dirs, as DataFrames: different replicas, gaps, duplicates, old versions, largest producers.
 
     from kseg.spark import audits, session
     audits.gaps(session(), ["/backup/broker-1"]).show()
 
-All but ``replicas`` and ``top_keys`` read headers only. A folder is a replica of a partition: what several paths hold
-of it is never mixed.
+All audits except ``replicas`` and ``top_keys`` read headers only. Each folder is one replica of a partition: folders of
+the same partition in several paths are not merged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kseg.spark.pool import SparkPool
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Rows of the audits that name the largest.
+#: The number of rows of top_producers and top_keys.
 TOP = 20
 
 _REPLICA_PAIRS = (
@@ -36,10 +36,11 @@ _REPLICA_PAIRS = (
 
 
 def replicas(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Each partition that several folders have, the first of them compared with each other one, as by ``kseg diff``.
+    """Compare the replicas of each partition, the first folder with each other one, as ``kseg diff`` does.
 
-    ``first_offset`` is the first with other records, ``stale`` the side (a or b) with the older leader epoch there, and
-    a side would truncate to ``…_truncates_to`` if the other led. Raises KsegError; done when it returns.
+    ``first_offset`` is the first offset with different records, ``stale`` the side (a or b) with the older leader epoch
+    at that offset, ``…_truncates_to`` the offset to which a side would truncate if the other led. The comparison is
+    complete when the function returns. Raises KsegError.
     """
     folders: dict[tuple[str, int], dict[str, None]] = defaultdict(dict)
     for path in paths:
@@ -75,7 +76,7 @@ def _compare(a: str, b: str) -> tuple[Any, ...]:
 
 
 def gaps(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Offsets between segments that no segment has (``gap``, as compaction leaves them, too), or two (``overlap``)."""
+    """Return offsets between segments that no segment has (``gap``, normal after compaction) or two have (``overlap``)."""
     following = Window.partitionBy("folder").orderBy("file")
     seams = (
         _segments(spark, paths)
@@ -93,10 +94,10 @@ def gaps(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 
 def duplicates(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Batches whose offsets came before in their folder (``offset``), or whose producer's sequence did (``sequence``).
+    """Return batches that repeat offsets of their folder (``offset``) or sequences of their producer (``sequence``).
 
-    ``earlier_offset`` is the last offset of the batch before, or of the first with that sequence. Sequences begin anew
-    after 2,147,483,647 records of one producer.
+    ``earlier_offset`` is the last offset of the previous batch or of the first batch with that sequence. Sequences
+    restart after 2,147,483,647 records of one producer.
     """
     batches = _batches(spark, paths, "producer_id", "producer_epoch", "base_sequence", "control")
     before = Window.partitionBy("folder").orderBy("file", "position").rowsBetween(Window.unboundedPreceding, -1)
@@ -118,7 +119,7 @@ def duplicates(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 
 def legacy(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Segments with entries of v0 or v1, which newer clients and brokers no longer write: what is left to convert."""
+    """Return segments with batches of v0 or v1, which newer brokers do not write: the segments to convert."""
     return (
         _batches(spark, paths, "size", "max_timestamp_ms")
         .where("magic < 2")
@@ -134,7 +135,7 @@ def legacy(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 
 def top_producers(spark: SparkSession, paths: Sequence[str], top: int = TOP) -> DataFrame:
-    """The producer ids with most bytes in batches, by topic."""
+    """Return the producer ids with the most bytes in batches, by topic."""
     return (
         _batches(spark, paths, "size", "record_count", "producer_id")
         .where("producer_id >= 0")
@@ -149,7 +150,7 @@ def top_producers(spark: SparkSession, paths: Sequence[str], top: int = TOP) -> 
 
 
 def top_keys(spark: SparkSession, paths: Sequence[str], top: int = TOP) -> DataFrame:
-    """The keys with most bytes, their own and their values', by topic; every record is read."""
+    """Return the keys with the most bytes of keys and values, by topic. Reads all records."""
     size = f.coalesce(f.octet_length("key"), f.lit(0)) + f.coalesce(f.octet_length("value"), f.lit(0))
     return (
         _load(spark, paths, "records", "topic", "key", "value", "control", mode="dropmalformed")
@@ -165,10 +166,11 @@ def top_keys(spark: SparkSession, paths: Sequence[str], top: int = TOP) -> DataF
 
 
 def retention_pins(spark: SparkSession, paths: Sequence[str], now_ms: int | None = None) -> DataFrame:
-    """Segments that retention by time waits for, with the batch whose timestamp it is.
+    """Return segments that hold up time retention, with the batch that has the timestamp.
 
-    A broker deletes from the oldest on, and stops at the first segment whose largest timestamp is too young: one in the
-    future (after ``now_ms``, epoch milliseconds) or larger than that of later segments holds these up, too.
+    A broker deletes segments from the oldest on and stops at the first one whose largest timestamp is too recent. A
+    timestamp in the future (after ``now_ms``, epoch milliseconds), or larger than those of later segments, holds up the
+    deletion of these segments, too.
     """
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     segments = _segments(spark, paths)
@@ -189,7 +191,7 @@ def retention_pins(spark: SparkSession, paths: Sequence[str], now_ms: int | None
 
 
 def _segments(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Segments that have entries: their offsets, bytes, and ``at``, the batch with the largest timestamp."""
+    """Return segments with batches: offsets, bytes, and ``at``, the batch with the largest timestamp."""
     named = f.regexp_extract("file", r"(\d{20})\.log$", 1).cast("bigint")
     stamped = f.when(f.col("max_timestamp_ms").isNotNull(), f.struct("max_timestamp_ms", "position"))
     place = f.struct("position", f.col("last_offset").alias("offset"), "producer_id")
@@ -197,7 +199,7 @@ def _segments(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
         _batches(spark, paths, "size", "max_timestamp_ms", "producer_id")
         .groupBy("topic", "partition", "folder", "file")
         .agg(
-            # A closed wrapper does not tell where it begins; a name does.
+            # The first offset of a compressed message set is unknown until it is opened; the file name has a lower bound.
             f.min(f.coalesce("base_offset", named)).alias("first_offset"),
             f.max("last_offset").alias("last_offset"),
             f.sum("size").alias("bytes"),
@@ -208,7 +210,7 @@ def _segments(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 
 def _batches(spark: SparkSession, paths: Sequence[str], *columns: str) -> DataFrame:
-    """Entries with a good CRC, those of KRaft snapshots left out; ``first_offset`` of a closed wrapper is its last."""
+    """Return batches with a correct CRC, without KRaft snapshots. A compressed message set has its last as first offset."""
     base = ("topic", "partition", "file", "position", "magic", "base_offset", "last_offset", "crc_valid")
     return (
         _load(spark, paths, "batches", *base, *columns)

@@ -1,6 +1,6 @@
-"""``kseg convert --spark``: a segment a task, into a folder beside DST; the partitions are put together at the end.
+"""``kseg convert --spark``: one task per segment, into a staging folder next to DST; partitions are assembled at the end.
 
-That folder, ``.DST.spark.tmp``, is left where a run is interrupted, and the next goes on with it.
+If a run is interrupted, the folder ``.DST.spark.tmp`` stays and the next run continues with it.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 
 
 def convert_through(pool: Pool, source: str, target: str, plan: Plan, report: Report) -> Result:
-    """As ``kseg.rewriting.convert.convert``, by a pool; a log dir's partitions appear once all segments are done."""
+    """Convert as ``kseg.rewriting.convert.convert`` does, with a pool; partitions appear once all segments are done."""
     staging = _Staging(pool, source, Path(os.path.abspath(target)), plan, report)
     try:
         result = convert_by(staging.take, source, target, plan)
     except EXCUSED:
-        staging.remove()  # it would end so again
+        staging.remove()  # a retry would fail in the same way
         raise
     staging.remove()
     return result
 
 
 class _Staging:
-    """The folder beside the target, and what was submitted to be written there: all that is in the source, at first."""
+    """The staging folder next to the target, and the submitted conversions of all segments of the source."""
 
     def __init__(self, pool: Pool, source: str, goal: Path, plan: Plan, report: Report) -> None:
         self._pool = pool
@@ -53,16 +53,16 @@ class _Staging:
         self._futures: dict[str, Future[manifest.Entry]] = {}
 
     def take(self, pairs: Sequence[Pair]) -> Iterator[Conversion]:
-        """The segments, moved to their places. Called when the targets have been looked at, and not before."""
+        """Move converted segments to their targets. Called after the targets were checked."""
         if not self._plan.force:
             refuse_existing(path for _, target in pairs for path in (target, *index_paths(target)))
         if not self._futures:
             self._submit(pairs)
-        done = [self._futures[source].result() for source, _ in pairs]  # before the first is moved
+        done = [self._futures[source].result() for source, _ in pairs]  # all must succeed before the first is moved
         for (source, target), entry in zip(pairs, done, strict=True):
             manifest.refuse_elsewhere(self._folder, entry)
             for path in index_paths(target):
-                path.unlink(missing_ok=True)  # one of another log would be believed
+                path.unlink(missing_ok=True)  # an index of another log would be used
             for name, path in zip(entry.outputs, (target, *index_paths(target)), strict=True):
                 os.replace(self._folder / name, path)
             sync_folder(target.parent)
@@ -73,7 +73,7 @@ class _Staging:
             yield conversion
 
     def _submit(self, first: Sequence[Pair]) -> None:
-        """All that is to be converted: where that is folders, of the others, too."""
+        """Submit the conversion of all segments, beginning with ``first``."""
         asked = {**asdict(replace(self._plan, force=False)), "source": os.path.abspath(self._source)}
         if not manifest.begin(self._folder, asked):
             shutil.rmtree(self._folder)
@@ -89,13 +89,13 @@ class _Staging:
             self._futures[source] = self._pool.submit(_convert, source, str(self._folder), name, self._plan)
 
     def remove(self) -> None:
-        """Leave no trace."""
+        """Remove the staging folder."""
         with suppress(OSError):
             shutil.rmtree(self._folder)
 
 
 def _convert(source: str, staging: str, within: str, plan: Plan) -> manifest.Entry:
-    """Convert one segment into the staging folder, unless that is done. Raises as ``convert`` does."""
+    """Convert one segment into the staging folder, unless a previous run did. Raises as ``convert`` does."""
     folder = Path(staging)
     kept = folder / "entries" / f"{within}.json"
     if (done := manifest.recall(kept, source, folder)) is not None:

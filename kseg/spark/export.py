@@ -1,8 +1,8 @@
-"""``kseg dump --spark``: a file of rows a segment, written by the task that reads it, in folders as Spark names them.
+"""``kseg dump --spark``: one output file per segment, written by the task that reads it, in Spark's folder layout.
 
     DIR/topic=orders/partition=3/00000000000000119872-5f1c09aa.parquet
 
-What stands behind the dash tells replicas of a segment apart: it is made of the source's path.
+The part after the dash is a hash of the source path: it distinguishes replicas of a segment.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from kseg.output.formats import DUMP_FORMATS, View, destination, writer
 from kseg.rewriting.rewrite_jobs import KeptFindings
 from kseg.spark import manifest
 
-#: The formats that a segment can have a file in, with what the file's name ends in.
+#: Format -> suffix of the output file.
 SUFFIXES = {"jsonl": ".jsonl", "csv": ".csv", "text": ".txt", "hex": ".hex", "parquet": ".parquet"}
-#: Columns that the folders' names have; a reader adds them.
+#: Columns that are in the folder names; readers add them.
 IN_NAMES = ("topic", "partition")
 
 _NOWHERE = "__HIVE_DEFAULT_PARTITION__"
-_KEPT = "_kseg"  # what begins so is no data, to Spark and to pyarrow
+_KEPT = "_kseg"  # Spark and pyarrow skip names that begin with an underscore
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What is to be written, and to which folder. ``decode_as`` is that of ``internal_topic``."""
+    """The parameters of an export. ``decode_as`` is the argument of ``internal_topic``."""
 
     folder: str
     format: str
@@ -47,12 +47,12 @@ class Export:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """All of it but the folder."""
+        """Return all parameters except the folder."""
         return {name: value for name, value in asdict(self).items() if name != "folder"}
 
 
 def begin(export: Export) -> None:
-    """Raises UsageError for a folder that holds anything but a run of the same export."""
+    """Prepare the folder. Raises UsageError if it contains anything but a run of the same export."""
     folder = Path(export.folder)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder}: with --spark it is a folder that is written")
@@ -63,11 +63,11 @@ def begin(export: Export) -> None:
     if not manifest.begin(folder / _KEPT, export.asked):
         raise UsageError(f"{folder} holds what was exported with other options: choose another, or remove it")
     for left in folder.rglob(f".*{SUFFIX}"):
-        left.unlink()  # by a task that was killed
+        left.unlink()  # left by a killed task
 
 
 def export_segment(source: str, export: Export) -> manifest.Entry:
-    """Write one segment's rows, unless that is done. Raises KsegError; then there is no such file."""
+    """Write the rows of one segment, unless a previous run did. Raises KsegError; then no file is written."""
     folder, name = Path(export.folder), output_name(source, SUFFIXES[export.format])
     kept = folder / _KEPT / f"{name}.json"
     if (done := manifest.recall(kept, source, folder)) is not None:
@@ -101,7 +101,7 @@ def export_segment(source: str, export: Export) -> manifest.Entry:
 
 
 def output_name(source: str, suffix: str) -> str:
-    """The name of a segment's file in the folder."""
+    """Return the path of a segment's output file, relative to the folder."""
     topic, partition = topic_partition(source)
     place = os.path.abspath(source) if os.path.exists(source) else source
     digest = hashlib.sha256(os.fsencode(place)).hexdigest()[:8]
@@ -111,7 +111,7 @@ def output_name(source: str, suffix: str) -> str:
 
 
 def finish(export: Export, entries: Iterable[manifest.Entry]) -> None:
-    """List what there is, in the order of the sources: ``_kseg/manifest.jsonl``."""
+    """Write the list of outputs in the order of the sources: ``_kseg/manifest.jsonl``."""
     from kseg.text import to_json
 
     with whole_file(Path(export.folder) / _KEPT / "manifest.jsonl") as out:

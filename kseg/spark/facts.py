@@ -1,4 +1,4 @@
-"""What a segment is, in one row: its versions, codecs, offsets, times and counts, and the verdict on it."""
+"""The row of a segment: versions, codecs, offsets, times, counts, and the verdict."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class _Facts:
 
 
 def segment_row(file: SegmentFile, size: int | None, settings: Settings) -> Row:
-    """The row of SEGMENT_TABLE for one file; ``size`` is its bytes, None where these are known only by reading."""
+    """Return the row of SEGMENT_TABLE for one file; ``size`` in bytes, None if unknown before reading."""
     return result_and_row(file, size, settings)[1]
 
 
 def result_and_row(file: SegmentFile, size: int | None, settings: Settings) -> tuple[FileResult, Row]:
-    """What ``validate_segment`` finds, and the row of SEGMENT_TABLE."""
+    """Return the result of ``validate_segment`` and the row of SEGMENT_TABLE."""
     facts = _Facts()
     result = validate_segment(file, settings, watch=facts)
     summary = result.summary

@@ -1,4 +1,4 @@
-"""What a fleet's validation leaves in Parquet: a row a finding, and a row a segment."""
+"""``kseg validate --inventory``: findings and segments as Parquet, one row each."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from kseg.validation.validate import FileResult, Settings
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-#: The views that are written, each to a file of its name.
+#: The views that are written, each to a file with its name.
 WRITTEN = ("findings", "segments")
 
 
 def validated(pool: Pool, files: Sequence[SegmentFile], settings: Settings, target: Path) -> Iterator[FileResult]:
-    """Results as of ``judged_together``; at their end ``findings.parquet`` and ``segments.parquet`` are in the folder.
+    """Yield the results of ``judged_together``, and write ``findings.parquet`` and ``segments.parquet`` at the end.
 
-    They have the columns of the views of those names. Raises KsegError where they can't be written.
+    The files have the columns of the views of these names. Raises KsegError if they cannot be written.
     """
     target.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -60,7 +60,7 @@ def _results(pool: Pool, files: Sequence[SegmentFile], settings: Settings) -> It
 
 
 class _Table:
-    """A Parquet file of a view's rows, on its way."""
+    """Writes the rows of a view to a Parquet file."""
 
     def __init__(self, stack: ExitStack, folder: Path, view: str) -> None:
         from pyarrow.parquet import ParquetWriter

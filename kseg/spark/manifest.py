@@ -1,7 +1,7 @@
-"""What a fleet's run has done so far, kept beside its outputs: a run that was interrupted goes on from there.
+"""The record of a run's finished segments, stored next to its outputs: an interrupted run continues from it.
 
-An entry a segment, written by the task once the outputs have their names: what the source was, how large the outputs
-are, what was found. It holds as long as both are as they were.
+There is one entry per segment, written by the task after its outputs: the state of the source, the sizes of the outputs,
+and the findings. An entry is valid as long as source and outputs are unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ASKED = "asked.json"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What became of one source: ``outputs`` by name with their bytes, ``result`` as the work has it, in plain JSON."""
+    """The result of one source: ``outputs`` with their sizes in bytes by name, ``result`` as JSON values."""
 
     source: str
     outputs: Mapping[str, int]
@@ -31,7 +31,7 @@ class Entry:
 
 
 def begin(folder: Path, asked: Mapping[str, Any]) -> bool:
-    """Have a folder for the entries of a run; False where it has those of a run that was asked for something else."""
+    """Create the folder for the entries of a run; return False if it has entries of a run with other parameters."""
     path = folder / _ASKED
     text = json.dumps(asked, sort_keys=True)
     if path.exists():
@@ -44,7 +44,7 @@ def begin(folder: Path, asked: Mapping[str, Any]) -> bool:
 
 
 def stamp_of(source: str) -> list[int] | None:
-    """What tells whether a source is still the same: size and modification time; None of what is no local file."""
+    """Return size and modification time of a source, to detect changes; None if it is not a local file."""
     try:
         status = os.stat(source)
     except OSError:
@@ -53,7 +53,7 @@ def stamp_of(source: str) -> list[int] | None:
 
 
 def recall(path: Path, source: str, folder: Path) -> Entry | None:
-    """The entry at ``path``, whose outputs are in ``folder``; None where there is none that holds."""
+    """Return the entry at ``path`` with outputs in ``folder``; None if there is no valid one."""
     try:
         row = json.loads(path.read_bytes())
         held = all((folder / name).stat().st_size == size for name, size in row["outputs"].items())
@@ -68,7 +68,7 @@ def note(
     path: Path, source: str, stamp: list[int] | None, folder: Path, outputs: Iterable[str], result: Mapping[str, Any],
     findings: Sequence[Finding],
 ) -> Entry:  # fmt: skip
-    """Write an entry; ``stamp`` was taken before the source was read."""
+    """Write an entry. ``stamp`` was taken before the source was read."""
     entry = Entry(source, {name: (folder / name).stat().st_size for name in outputs}, result, findings)
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as out:
@@ -77,12 +77,12 @@ def note(
 
 
 def as_row(entry: Entry) -> dict[str, Any]:
-    """An entry in plain JSON."""
+    """Return an entry as JSON values."""
     return {**asdict(entry), "outputs": dict(entry.outputs), "result": dict(entry.result)}
 
 
 def refuse_elsewhere(folder: Path, entry: Entry) -> None:
-    """Raises UsageError where what a task has written is not to be seen here."""
+    """Raise UsageError if the outputs of a task are not visible on this machine."""
     for name in entry.outputs:
         if not (folder / name).exists():
             raise UsageError(

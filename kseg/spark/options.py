@@ -1,6 +1,6 @@
-"""What a reader is asked for: the options of ``spark.read``, checked, and what filters narrow them to.
+"""The options of ``spark.read``: parsing, checks, and narrowing by pushed filters.
 
-Spark hands options on as text, without regard to case. Names are those of ``kseg dump`` where it has them.
+Spark passes options as text with case-insensitive names. Names are those of ``kseg dump`` where it has the option.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Which rows are wanted. Ranges are half-open, timestamps epoch milliseconds; None is no bound."""
+    """The requested rows. Ranges are half-open, timestamps in epoch milliseconds; None means unbounded."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -49,13 +49,13 @@ class Limits:
     until: int | None = None
 
     def takes_place(self, topic: str | None, partition: int | None) -> bool:
-        """Whether files of that partition can hold such rows."""
+        """Return whether files of the partition can contain requested rows."""
         return (self.topics is None or topic in self.topics) and (
             self.partitions is None or partition in self.partitions
         )
 
     def both(self, other: Limits) -> Limits:
-        """The rows that both take."""
+        """Return the intersection with other limits."""
         return Limits(
             _common(self.topics, other.topics),
             _common(self.partitions, other.partitions),
@@ -80,7 +80,7 @@ def _smaller(a: int | None, b: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
-    """What only streams go by; of a trigger's limits at most one. Options are named as Spark's Kafka source has them."""
+    """Options of streams only, named as in Spark's Kafka source. At most one limit per trigger is set."""
 
     starting: str = "earliest"
     fail_on_data_loss: bool = True
@@ -90,11 +90,10 @@ class Streaming:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Checked options; ``columns`` are those of the view that are wanted, in their order; ``split_bytes`` None is by
-    what there is to read.
+    """Checked options. ``columns`` are the requested columns of the view in order. ``split_bytes`` None adapts to the input.
 
-    ``pushdown`` is opt-in. Spark, up to 4.3 at least, keeps what a filter left of a source for later queries of the
-    same DataFrame, and has one plan's scans of it all read what the last one's filters left: rows would be missing.
+    ``pushdown`` is opt-in. Spark (seen up to 4.3) keeps the filtered reader of a source for later queries of the same
+    DataFrame, and lets all scans of one plan read with the filters of the last one: rows would be missing.
     """
 
     paths: tuple[str, ...]
@@ -113,7 +112,7 @@ class Options:
 
 
 def parse(given: Mapping[str, str], schema: Iterable[tuple[str, str]] | None = None) -> Options:
-    """Options of a reader, and the (name, type) of each field of a schema given by the user. Raises UsageError."""
+    """Parse the options of a reader. ``schema`` has the (name, type) pairs of a user's schema. Raises UsageError."""
     options = {name.lower(): value for name, value in given.items()}
     for name in options:
         if name not in _KNOWN:
@@ -159,7 +158,7 @@ def parse(given: Mapping[str, str], schema: Iterable[tuple[str, str]] | None = N
 
 
 def _paths(options: Mapping[str, str]) -> list[str]:
-    """Spark's own: ``path`` of one, ``paths`` of several as JSON."""
+    """Return the paths: Spark passes one as ``path``, several as JSON in ``paths``."""
     if "paths" not in options:
         return [options["path"]] if "path" in options else []
     try:
@@ -173,7 +172,7 @@ _OF_LOGS = ("decode", "isolation", "topics", "partitions", "offsets", "since", "
 
 
 def _refuse_beside_a_framing(options: Mapping[str, str], framing: str, view: str) -> None:
-    """Raises UsageError for what only logs have."""
+    """Raise UsageError for options that apply to logs only."""
     beside = next((name for name in _OF_LOGS if name in options), "view" if view == "segments" else None)
     if beside:
         raise UsageError(f"option as is for files that are no log: {beside} is not for these")
@@ -240,12 +239,12 @@ def _time(name: str, text: str | None) -> int | None:
 
 
 def _milliseconds(moment: datetime) -> int:
-    """Epoch milliseconds, rounded down; without a zone it is UTC."""
+    """Return epoch milliseconds, rounded down; a time without a zone is UTC."""
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
 
 
 def narrowed(limits: Limits, filters: Iterable[Filter]) -> Limits:
-    """Limits that every row passes which passes the filters, too; a filter that says nothing here changes nothing."""
+    """Narrow the limits by pushed filters. Rows that pass all filters also pass the result; other filters are ignored."""
     for condition in filters:
         name = ".".join(getattr(condition, "attribute", ()))
         bounds = _BOUNDS.get(type(condition))
@@ -256,7 +255,7 @@ def narrowed(limits: Limits, filters: Iterable[Filter]) -> Limits:
         elif name in _RANGES and bounds is not None:
             values = condition.value if isinstance(condition, In) else (condition.value,)  # type: ignore[attr-defined]
             numbers = [_milliseconds(value) if isinstance(value, datetime) else value for value in values]
-            # A moment between two milliseconds is larger than its number.
+            # A time between two milliseconds is rounded down, so the bound is exclusive by one.
             first, end = bounds([number for number in numbers if isinstance(number, int)], name == "timestamp")
             low, high = _RANGES[name]
             bound = {low: first, high: end}

@@ -1,7 +1,7 @@
-"""Calls as a Spark job: what processes do on one machine, the executors of a cluster do.
+"""A pool that runs calls on the executors of a cluster, as a process pool does on one machine.
 
-The job is a read of a data source of its own whose splits are the calls: that needs neither RDDs, which Spark Connect
-has not, nor pandas, as ``mapInArrow`` would. Calls and results are pickled, as between processes.
+The job reads a data source whose splits are the calls. This needs neither RDDs, which Spark Connect lacks, nor pandas,
+which ``mapInArrow`` needs. Calls and results are pickled, as between processes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ from kseg.validation.validate import Progress, no_progress
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameReader, SparkSession
 
-#: Calls of one job. The results of a job are on the driver at once, and so many are some megabytes.
+#: Calls per job. The driver holds all results of a job at once: this many take a few megabytes.
 AHEAD = 10_000
-#: Calls of one task at most, more of them where files are so small that it has fewer bytes than this (2,000 of 10 KB by
-#: eight took 11 s of processor time): a task costs 10 to 60 ms, and is done again from its beginning when an executor is
-#: lost.
+#: Maximum calls per task; small files get more, up to this many bytes (2,000 files of 10 KB in groups of eight took 11 s
+#: of CPU time). A task costs 10 to 60 ms and is repeated as a whole when an executor is lost.
 TASK_CALLS = 8
 MOST_TASK_CALLS = 256
 TASK_BYTES = 64 * 1024 * 1024
@@ -37,7 +36,7 @@ TASK_BYTES = 64 * 1024 * 1024
 _FORMAT = "kseg-calls"
 _SCHEMA = "number bigint, result binary"
 _POLL = 0.5
-# PythonWorkerFactory's words after its ten seconds.
+# The message of PythonWorkerFactory after its timeout of 10 s.
 _LATE = "failed to connect back"
 _TRIES = 3
 
@@ -45,11 +44,11 @@ Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class SparkPool:
-    """A pool whose calls wait until a result is asked for, and then are one job.
+    """A pool that collects calls until a result is requested, and then runs them as one job.
 
-    A call is a function of a module and its arguments. A KsegError that it raises is raised by its result; anything
-    else ends the job. ``size`` bytes are to be done by all ``calls`` together: ``progress`` is told of them as tasks
-    end. What limits this process's pace is shared out among the tasks that run side by side.
+    A call is a module-level function and its arguments. A KsegError raised by a call is raised by its result; any other
+    exception ends the job. ``size`` is the number of bytes of all ``calls``: ``progress`` is called as tasks end. The
+    rate limit of this process is divided among the concurrent tasks.
     """
 
     def __init__(self, spark: SparkSession, progress: Progress = no_progress, size: int = 0, calls: int = 0) -> None:
@@ -68,10 +67,10 @@ class SparkPool:
         return result
 
     def run(self) -> None:
-        """Do what waits. Raises KsegError where Spark can't."""
+        """Run the collected calls. Raises KsegError if Spark fails."""
         waiting, self._waiting = self._waiting, []
         count = min(len(waiting), max(4 * self.jobs, -(-len(waiting) // self._task_calls())))
-        # Neighbours are often large together: they are dealt out.
+        # Neighbouring files often have similar sizes: distribute them over the tasks.
         tasks = [[(number, call) for number, (call, _) in enumerate(waiting)][first::count] for first in range(count)]
         rate = pace.limited()
         reader = self._spark.read.format(_FORMAT).option("tasks", _packed((rate and rate / self.jobs, tasks)))
@@ -89,7 +88,7 @@ class SparkPool:
 
 
 class _Result(Future[Any]):
-    """What becomes of a call; asking for it starts the job."""
+    """The result of a call; requesting it starts the job."""
 
     def __init__(self, pool: SparkPool) -> None:
         super().__init__()
@@ -129,11 +128,11 @@ class _CallReader(DataSourceReader):
         self._tasks = tasks
 
     def partitions(self) -> list[InputPartition]:
-        tasks, self._tasks = self._tasks, []  # each task is given its own, and not the reader's list of all
+        tasks, self._tasks = self._tasks, []  # each task gets only its own calls, not the list of all
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int, bytes]]:
-        pace.limit(self._rate)  # also to none: a worker may have been another command's
+        pace.limit(self._rate)  # also None: the worker may have served another command
         for number, (work, args) in partition.value or ():
             try:
                 outcome = (True, work(*args))
@@ -143,7 +142,7 @@ class _CallReader(DataSourceReader):
 
 
 def _collected(reader: DataFrameReader) -> list[Any]:
-    """What the calls gave. Spark gives each Python that is to plan 10 s to start, which a busy machine may not keep."""
+    """Return the results of the calls. Retries if the planning Python misses Spark's start timeout of 10 s."""
     for _ in range(_TRIES - 1):
         try:
             return reader.load().collect()
@@ -155,7 +154,7 @@ def _collected(reader: DataFrameReader) -> list[Any]:
 
 @contextmanager
 def told() -> Iterator[None]:
-    """Within it what Spark can't do is a KsegError of one line."""
+    """Turn Spark's exceptions into a KsegError of one line."""
     try:
         yield
     except PySparkException as error:
@@ -163,7 +162,7 @@ def told() -> Iterator[None]:
 
 
 def _slots(spark: SparkSession) -> int:
-    """The tasks that run side by side; Spark Connect doesn't say."""
+    """Return the number of concurrent tasks; Spark Connect does not report it."""
     try:
         return int(spark.sparkContext.defaultParallelism)
     except PySparkException:
@@ -172,7 +171,7 @@ def _slots(spark: SparkSession) -> int:
 
 @contextmanager
 def _watched(spark: SparkSession, tasks: int, size: int, progress: Progress) -> Iterator[None]:
-    """Tells of the bytes that are done, by the tasks that are; of all at the end."""
+    """Report progress in bytes as tasks end, and all bytes at the end."""
     if progress is no_progress:
         yield
         return
@@ -196,7 +195,7 @@ def _watched(spark: SparkSession, tasks: int, size: int, progress: Progress) -> 
         spark.sparkContext.statusTracker()
         thread.start()
     except PySparkException:
-        pass  # Spark Connect: nothing is known before the end
+        pass  # Spark Connect reports no progress
     try:
         yield
     finally:
@@ -207,7 +206,7 @@ def _watched(spark: SparkSession, tasks: int, size: int, progress: Progress) -> 
 
 
 def _reason(error: PySparkException) -> str:
-    """The line of Spark's report that says what went wrong."""
+    """Return the line of Spark's error text that has the reason."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("pyspark.errors.") or "Error: " in line]
     return (causes or lines or [type(error).__name__])[-1 if causes else 0]

@@ -1,7 +1,7 @@
 """The data source that Spark calls: options and schema on the driver, splits and filters, rows in the tasks.
 
-A problem with a path or an option is raised by ``schema`` (or ``reader``, where a schema is given), so that it comes
-at ``load()`` and not from a task that a cluster would try four times.
+``schema`` (or ``reader``, if the user gives a schema) raises problems with paths and options, so that they appear at
+``load()`` and not in a task that a cluster would try four times.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from kseg.spark.reading import read
 from kseg.spark.streaming import KsegStreamReader
 from kseg.spark.views import ddl
 
-# With what a worker has imported frozen, its collections, one a task, take 10 ms less; frozen in every task, what the
-# tasks leave behind would never be freed.
+# gc.freeze after the imports saves 10 ms per task, because each task runs a collection. Frozen in every task, the garbage
+# of the tasks would never be freed.
 _FREEZES = 3
 _freezes = 0
 
@@ -34,7 +34,7 @@ class KsegDataSource(DataSource):
         return "kseg"
 
     def schema(self) -> str:
-        """The view's columns. Raises UsageError and UnreadableError."""
+        """Return the columns of the view. Raises UsageError and UnreadableError."""
         options = self._options(None)
         check_paths(options)
         return ddl(options.columns)
@@ -44,7 +44,7 @@ class KsegDataSource(DataSource):
         return KsegReader(self._checked(schema))
 
     def streamReader(self, schema: StructType) -> KsegStreamReader:  # noqa: N802
-        """Raises UsageError and UnreadableError."""
+        """Return a stream reader. Raises UsageError and UnreadableError."""
         return KsegStreamReader(self._checked(schema))
 
     def _checked(self, schema: StructType) -> Options:
@@ -59,9 +59,9 @@ class KsegDataSource(DataSource):
 class _PushFilters:
     """A reader's ``pushFilters``.
 
-    With spark.sql.python.filterPushdown.enabled off, as it is by default, Spark refuses readers that override the
-    method, and tells them by its ``__func__``. This one has the base's: filters are taken where they are offered, and
-    the query runs where they are not.
+    If spark.sql.python.filterPushdown.enabled is off, which is the default, Spark rejects readers that override the
+    method; it compares ``__func__`` with the one of the base class. This object has the ``__func__`` of the base: it
+    accepts filters if Spark offers them, and the query also runs if it does not.
     """
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
@@ -74,7 +74,7 @@ class _PushFilters:
 
 
 class KsegReader(DataSourceReader):
-    """Plans a read, and reads its splits. ``limits`` are the options' and those of the filters pushed down."""
+    """Plans a read and reads its splits. ``limits`` combine the options and the pushed filters."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -85,7 +85,7 @@ class KsegReader(DataSourceReader):
         return _PushFilters(self)
 
     def push(self, filters: list[Filter]) -> list[Filter]:
-        """Narrow the limits, if that was asked for. All filters are given back: rows may still hold what they exclude."""
+        """Narrow the limits, if pushdown is enabled. Returns all filters: Spark must still apply them to the rows."""
         if self.options.pushdown:
             self.limits = narrowed(self.options.limits, filters)
         return filters
@@ -94,7 +94,7 @@ class KsegReader(DataSourceReader):
         return [InputPartition(split) for split in plan(self.options, self.limits)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of a split as Arrow record batches; nothing for Spark's own partition of an empty plan."""
+        """Yield the rows of a split as Arrow record batches; none for the partition that Spark adds to an empty plan."""
         global _freezes
         if _freezes < _FREEZES:
             _freezes += 1

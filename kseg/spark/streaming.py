@@ -1,6 +1,6 @@
-"""The stream that Spark calls: offsets for its checkpoint, splits of what is new, rows in the tasks.
+"""The stream reader that Spark calls: offsets for its checkpoint, splits of new data, rows in the tasks.
 
-Exactly once is Spark's part, and asks of a source that the same two offsets give the same rows again.
+Spark guarantees exactly-once processing if the source returns the same rows for the same pair of offsets.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ try:
         ReadMaxRows,
         SupportsTriggerAvailableNow,
     )
-except ImportError:  # before 4.2: all that is there is read, by every trigger
+except ImportError:  # before Spark 4.2 every trigger reads all available data
     HAS_LIMITS = False
 else:
     HAS_LIMITS = True
 
 
 class KsegStreamReader(DataSourceStreamReader):
-    """Follows the partitions of a log dir. Raises UsageError for options that don't fit a stream."""
+    """Follows the partitions of a log dir. Raises UsageError for options that streams do not support."""
 
     def __init__(self, options: Options) -> None:
         if options.view not in ("records", "batches"):
@@ -47,11 +47,11 @@ class KsegStreamReader(DataSourceStreamReader):
         self._target: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        """Where a query without a checkpoint begins: no offset of a partition means its log's beginning."""
+        """Return the start of a query without a checkpoint; a missing partition means the beginning of its log."""
         return self._ends.now({}) if self.options.stream.starting == "latest" else {}
 
     def latestOffset(self, start: dict[str, int] | None = None, limit: Any = None) -> dict[str, int]:  # noqa: N802
-        """How far the next trigger reads. Raises DataLost. Spark before 4.2 gives neither a start nor a limit."""
+        """Return the end of the next trigger. Spark before 4.2 passes neither start nor limit. Raises DataLost."""
         begun = start or {}
         end = self._ends.now(begun)
         if self._target is not None:
@@ -65,7 +65,7 @@ class KsegStreamReader(DataSourceStreamReader):
             rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
             size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
             end = limited(self.options, begun, end, rows=rows, size=size)
-        return dict(sorted(end.items()))  # Spark compares them as text
+        return dict(sorted(end.items()))  # Spark compares offsets as text
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
         stream = self.options.stream
@@ -74,14 +74,14 @@ class KsegStreamReader(DataSourceStreamReader):
         return ReadAllAvailable() if stream.max_bytes is None else ReadMaxBytes(stream.max_bytes)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What comes later is left to the next query."""
+        """Fix the end of this query: later data belongs to the next query."""
         self._target = self._ends.now({})
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         return [InputPartition(split) for split in splits(self.options, start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of a split as Arrow record batches. Raises DataLost where a file isn't any more what was planned."""
+        """Yield the rows of a split as Arrow record batches. Raises DataLost if a file has changed since planning."""
         split = partition.value or Split()
         if self.options.stream.fail_on_data_loss:
             check_there(split)

@@ -1,4 +1,4 @@
-"""The tables that a log is seen as: their columns, and their types in Spark."""
+"""The views of a log in Spark: their columns and types."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from kseg.log import rows
 from kseg.log.rows import Column
 from kseg.output.arrow_rows import widened
 
-#: Null in the row of a record; in permissive mode damage has a row of its own.
+#: Null for records; in permissive mode damage is a separate row.
 _DAMAGE = Column("damage", "text", "what is wrong at this position; null for a record")
 
-#: Of a record, given where it is asked for by name: to know it, the markers of a partition are looked for at planning.
+#: Only returned if requested by name: it needs all transaction markers of a partition at planning.
 TRANSACTION_STATE = Column("transaction_state", "text", "committed, aborted or open; null outside transactions")
 
 FINDINGS = "findings"
@@ -49,10 +49,10 @@ def columns_of(
     decoded: bool = False,
     framed: str | None = None,
 ) -> tuple[Column, ...]:
-    """The columns of a view that are named, all of them when none is; ``schema`` has names and types. Raises UsageError.
+    """Return the named columns of a view, or all default columns. ``schema`` has (name, type) pairs. Raises UsageError.
 
-    A ``*`` among the names is all that are there when none is named. ``decoded``: records have that column, too. ``framed``
-    is what files are read as that are no log: then they have that framing's columns.
+    A ``*`` among the names means all default columns. ``decoded`` adds the column for internal topics. ``framed`` is the
+    value of the option ``as``: the columns are then those of that kind of file.
     """
     there = _framed(view, framed) if framed else VIEWS[view]
     if decoded and view == "records":
@@ -79,5 +79,5 @@ def _framed(view: str, name: str) -> tuple[Column, ...]:
 
 
 def ddl(columns: Iterable[Column]) -> str:
-    """The columns as Spark's schema text."""
+    """Return the columns as a schema in Spark's DDL."""
     return ", ".join(f"`{column.name}` {_TYPES[column.type]}" for column in columns)
