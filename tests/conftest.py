@@ -1,14 +1,21 @@
-"""Set-up for every test: tiers, and an environment that does not depend on who started the run."""
+"""Set-up for every test: tiers, an environment that does not depend on who started the run, and a Spark session."""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from tests.lab import maven
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # A busy machine is no reason to fail.
 settings.register_profile("kseg", deadline=None)
@@ -17,6 +24,13 @@ settings.load_profile("kseg")
 # A shell starts background jobs with SIGINT ignored, and all their children would ignore it, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+#: For sessions of tests: a JVM that starts quickly and stays small.
+SPARK_SETTINGS = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.memory": "700m",
+    "spark.sql.shuffle.partitions": "2",
+}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -30,3 +44,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("kafka")
         if why and item.get_closest_marker("kafka"):
             item.add_marker(pytest.mark.skip(reason=why))
+
+
+@pytest.fixture(scope="session")
+def spark_settings() -> dict[str, str]:
+    """Return Spark's settings for tests. Skips where Spark finds no Java."""
+    from kseg.errors import UsageError
+    from kseg.spark.launch import check_java
+
+    try:
+        check_java(local=True)
+    except UsageError as error:
+        pytest.skip(str(error))
+    return SPARK_SETTINGS
+
+
+@pytest.fixture(scope="module")
+def spark(spark_settings: dict[str, str]) -> Iterator[SparkSession]:
+    """A session for each module, in which kseg is not registered. One JVM runs all sessions of a process."""
+    from pyspark.sql import SparkSession
+
+    from kseg.spark.launch import LOCAL_SETTINGS
+
+    os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
+    builder = SparkSession.builder.master("local[2]").appName("kseg tests")
+    for name, value in {
+        **LOCAL_SETTINGS,
+        **spark_settings,
+        "spark.sql.session.timeZone": "America/Sao_Paulo",
+        "spark.sql.execution.pyspark.udf.hideTraceback.enabled": "true",
+    }.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()

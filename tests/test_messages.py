@@ -88,7 +88,13 @@ def written(release: str, cases: Sequence[tuple[Definition, int, dict[str, Any]]
     """What Kafka's own classes write."""
     names = [PACKAGES[one.topic] + "." + one.name + "Data" * (one.kind in KINDS_OF_DATA) for one, _, _ in cases]
     lines = (f"{name}\t{case[1]}\t{json.dumps(case[2])}\n" for name, case in zip(names, cases, strict=True))
-    command = ["java", "-cp", f"{maven.libs(release)}/*", str(Path(__file__).with_name("lab") / "Messages.java")]
+    command = [
+        "java",
+        *maven.JVM,
+        "-cp",
+        f"{maven.libs(release)}/*",
+        str(Path(__file__).with_name("lab") / "Messages.java"),
+    ]
     done = subprocess.run(command, check=False, input="".join(lines).encode(), capture_output=True)
     assert not done.returncode, done.stderr.decode()
     return list(map(bytes.fromhex, done.stdout.decode().split("\n")[:-1]))

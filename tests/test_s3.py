@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -106,18 +106,14 @@ def test_an_address_or_credentials_that_are_wrong_are_said(bucket: str, monkeypa
 
 
 @pytest.mark.spark
-def test_spark_reads_a_bucket(bucket: str) -> None:
-    """Each segment is a task's, topic and partition come from the key."""
+def test_spark_reads_a_bucket(bucket: str, spark_settings: Mapping[str, str]) -> None:
+    """Each segment is read by one task; topic and partition come from the key; executors get the credentials."""
     pytest.importorskip("pyspark", reason="pyspark is not installed")
-    from kseg.errors import UsageError
     from kseg.spark import launch
 
-    try:
-        launch.check_java(local=True)
-    except UsageError as error:
-        pytest.skip(str(error))
-    java = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "spark.driver.memory": "700m"}
-    spark = launch.start("local[2]", java)
+    # A JVM that other tests have started has no credentials in its environment.
+    credentials = {f"spark.executorEnv.{name}": value for name, value in os.environ.items() if name.startswith("AWS_")}
+    spark = launch.start("local[2]", {**spark_settings, **credentials})
     try:
         table = spark.read.format("kseg").option("columns", "topic,partition,offset,damage").load(BUCKET)
         found = sorted(tuple(row) for row in table.collect())

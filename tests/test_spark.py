@@ -1,16 +1,13 @@
 """The Spark data source: what it says is what ``kseg dump`` says, however it is split, filtered and damaged.
 
-One session for all, without registration, so that what Spark finds by itself is what is tested.
+The session has no registration, so that the tests use what Spark finds by itself.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,36 +25,11 @@ pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed")
 from pyspark.sql import SparkSession  # noqa: E402
 from pyspark.sql.functions import col  # noqa: E402
 
-from kseg.errors import UsageError  # noqa: E402
 from kseg.spark import SETTINGS, register  # noqa: E402
-from kseg.spark.launch import check_java  # noqa: E402
 
 pytestmark = pytest.mark.spark
 DAMAGED = SEGMENTS.parent / "findings"
 ROOT = SEGMENTS.parents[1]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    try:
-        check_java(local=True)
-    except UsageError as error:
-        pytest.skip(str(error))
-    os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
-    builder = SparkSession.builder.master("local[2]").appName("kseg tests")
-    for name, value in {
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.driver.memory": "700m",
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "America/Sao_Paulo",
-        "spark.sql.execution.pyspark.udf.hideTraceback.enabled": "true",
-    }.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
 
 
 def load(spark: SparkSession, *paths: object, **options: object) -> Any:

@@ -16,7 +16,6 @@ from tests.test_spark_fleet import run
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
-from tests.test_spark import spark  # noqa: F401
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

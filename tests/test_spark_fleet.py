@@ -1,6 +1,6 @@
-"""``--spark``: Spark does what processes do, and nobody can tell from what comes of it.
+"""``--spark``: Spark does what processes do, and the output is the same.
 
-One session for all; a command leaves a session alone that it did not start.
+The tests share one session; a command does not stop a session that it did not start.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from pyspark.sql import SparkSession
 
 from kseg.errors import KsegError
 from kseg.spark.pool import SparkPool
-from tests.test_spark import spark  # noqa: F401
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 FINDINGS = ROOT / "fixtures" / "findings"
@@ -88,7 +87,7 @@ def test_a_big_segment_is_split_where_there_are_few(tmp_path: Path, monkeypatch:
     assert_same("validate", "--format", "jsonl", log)
 
 
-def test_the_inventory_has_every_finding_and_segment(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+def test_the_inventory_has_every_finding_and_segment(spark: SparkSession, tmp_path: Path) -> None:
     """Written in the same pass: the findings that are told, and of segments what their view says."""
     target, sources = tmp_path / "fleet", (FINDINGS / "crc-mismatch", SEGMENTS / "4.3.0-v2-none-segments")
     done = on_spark("validate", "--format", "jsonl", "--inventory", target, *sources)
@@ -112,7 +111,7 @@ def _raise(what: str) -> None:
     raise (KsegError if what == "expected" else ValueError)(what)
 
 
-def test_a_call_fails_alone_and_a_fault_in_one_line(spark: SparkSession) -> None:  # noqa: F811
+def test_a_call_fails_alone_and_a_fault_in_one_line(spark: SparkSession) -> None:
     """What may go wrong with a file is that file's result; what never should is not hidden in a page of Java."""
     pool = SparkPool(spark)
     good, bad = pool.submit(os.path.basename, "a/b"), pool.submit(_raise, "expected")

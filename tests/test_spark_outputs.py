@@ -21,7 +21,6 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 from pyspark.sql import SparkSession
 
 from kseg.spark.conversions import convert_through
-from tests.test_spark import spark  # noqa: F401
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -58,7 +57,7 @@ def test_the_files_together_are_the_dump(log_dir: Path, tmp_path: Path, options:
     assert spread.exit_code == 1
 
 
-def test_parquet_is_a_table_with_partitions(spark: SparkSession, log_dir: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_parquet_is_a_table_with_partitions(spark: SparkSession, log_dir: Path, tmp_path: Path) -> None:
     """What Spark reads of it is what it reads of the log; two replicas of a segment have a file each."""
     out = tmp_path / "out"
     shutil.copytree(log_dir, tmp_path / "replica")

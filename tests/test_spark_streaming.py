@@ -6,7 +6,6 @@ import os
 import random
 import re
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-from kseg.spark import launch
 from kseg.spark.options import parse
 from kseg.spark.streaming import KsegStreamReader
 
@@ -238,23 +236,6 @@ def test_two_replicas_are_not_one_log(tmp_path: Path) -> None:
         reader(tmp_path).latestOffset({}, ALL)
     os.rename(tmp_path / "broker-2" / "orders-3", tmp_path / "broker-2" / "orders-3.0c1d-future")
     assert reader(tmp_path).latestOffset({}, ALL) == {"orders-3": 4}
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    try:
-        launch.check_java(local=True)
-    except UsageError as error:
-        pytest.skip(str(error))
-    java = {
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.driver.memory": "700m",
-        "spark.sql.shuffle.partitions": "2",
-    }
-    session = launch.start("local[2]", java)
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
 
 
 def test_a_restarted_query_writes_each_record_once(spark: SparkSession, tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import lit
 
 from kseg.spark.writing import write_segments
-from tests.test_spark import spark  # noqa: F401
 
 pytestmark = pytest.mark.spark
 
@@ -30,7 +29,7 @@ def dumped(path: Path) -> list[tuple[Any, ...]]:
     return [tuple(row[name] for name in ("offset", "timestamp", "key", "value", "headers")) for row in found]
 
 
-def test_what_is_read_is_written(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+def test_what_is_read_is_written(spark: SparkSession, tmp_path: Path) -> None:
     """Two partitions, old versions and headers among them, in segments that every check finds sound."""
     load = spark.read.format("kseg").option("mode", "failfast")
     first = load.load(str(SEGMENTS / "4.3.0-v2-none-headers")).withColumn("topic", lit("headers"))
@@ -46,7 +45,7 @@ def test_what_is_read_is_written(spark: SparkSession, tmp_path: Path) -> None:  
 
 
 @pytest.mark.kafka
-def test_kafka_reads_what_was_written(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+def test_kafka_reads_what_was_written(spark: SparkSession, tmp_path: Path) -> None:
     """Its own reader says of the records what it said of those they were made of."""
     from tests.lab import oracle
 
@@ -61,7 +60,7 @@ def test_kafka_reads_what_was_written(spark: SparkSession, tmp_path: Path) -> No
     ]
 
 
-def test_what_is_there_is_refused_or_replaced(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+def test_what_is_there_is_refused_or_replaced(spark: SparkSession, tmp_path: Path) -> None:
     """Whole columns only where they are needed: text is bytes, timestamps and headers may be missing."""
     rows = spark.createDataFrame([("t", 0, 5, "k", "v"), ("t", 0, 3, None, None)], "topic string, partition int, "
                                  "offset bigint, key string, value string")  # fmt: skip
@@ -86,7 +85,7 @@ def test_what_is_there_is_refused_or_replaced(spark: SparkSession, tmp_path: Pat
     ],
 )
 def test_rows_that_are_no_log_leave_nothing(
-    spark: SparkSession,  # noqa: F811
+    spark: SparkSession,
     tmp_path: Path,
     rows: list[tuple[str, int, int | None]],
     line: str,

@@ -100,7 +100,7 @@ def test_a_hole_in_mid_file_is_told_and_reading_goes_on(tmp_path: Path) -> None:
 
 def messages_of(bootstrap: str, topic: str) -> list[str]:
     """What Kafka's own consumer gets of partition 0 before it fails or has waited long enough."""
-    command = ["java", "-cp", f"{maven.libs('4.3.0')}/*", "org.apache.kafka.tools.consumer.ConsoleConsumer"]
+    command = ["java", *maven.JVM, "-cp", f"{maven.libs('4.3.0')}/*", "org.apache.kafka.tools.consumer.ConsoleConsumer"]
     command += ["--bootstrap-server", bootstrap, "--topic", topic, "--partition", "0", "--offset", "0"]
     command += ["--timeout-ms", "8000", "--formatter-property", "print.offset=true"]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False, timeout=120)

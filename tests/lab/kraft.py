@@ -19,8 +19,6 @@ from tests.lab import maven
 CLUSTER_ID = "a3NlZy1sYWItMDAwMDAwMQ"
 START_SECONDS = 90.0
 STOP_SECONDS = 60.0
-# A start is short work: the quick compiler and the plain collector make it cheaper on two cores.
-JVM = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 DEFAULTS = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -172,7 +170,7 @@ class KraftBroker:
             raise RuntimeError(f"format failed\n{done.stdout}")
 
     def _java(self, program: str) -> list[str]:
-        return ["java", *JVM, "-cp", ":".join(self._jars), program]
+        return ["java", *maven.JVM, "-cp", ":".join(self._jars), program]
 
     def _wait_until_it_answers(self) -> None:
         assert self._process is not None

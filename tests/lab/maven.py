@@ -11,6 +11,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LAB = Path(os.environ.get("KSEG_LAB", ROOT / ".lab"))
 
+#: For programs of some seconds: the quick compiler and the plain collector halve their processor time.
+JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
 # The Scala build that exists for each broker version.
 SCALA = {
     "0.8.2.2": "2.11",
@@ -59,11 +62,17 @@ def _fetched(name: str, coordinates: Sequence[str], *options: str) -> Path:
     target = LAB / name
     if (target / ".complete").exists():
         return target / "libs"
+    import fcntl
+
     target.mkdir(parents=True, exist_ok=True)
-    (target / "pom.xml").write_text(_pom(name, coordinates))
-    copy = ["dependency:copy-dependencies", "-DoutputDirectory=libs", *options]
-    subprocess.run(["mvn", "-q", "-B", "-f", str(target / "pom.xml"), *copy], check=True, cwd=target)
-    (target / ".complete").touch()
+    with (LAB / ".lock").open("w") as lock:
+        # Processes of one test run ask for the same jars, and Maven 3 does not lock its own repository.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (target / ".complete").exists():
+            (target / "pom.xml").write_text(_pom(name, coordinates))
+            copy = ["dependency:copy-dependencies", "-DoutputDirectory=libs", *options]
+            subprocess.run(["mvn", "-q", "-B", "-f", str(target / "pom.xml"), *copy], check=True, cwd=target)
+            (target / ".complete").touch()
     return target / "libs"
 
 

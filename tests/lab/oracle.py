@@ -68,7 +68,7 @@ def segment_files(folder: Path) -> list[Path]:
 def run_java(version: str, program: str, args: Sequence[str], plugins: str | None = None) -> str:
     """The stdout of a class, or of a single-file program, with the jars of one Kafka version. Raises RuntimeError."""
     jars = ":".join(f"{maven.libs(name)}/*" for name in (version, plugins) if name)
-    command = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", jars, program, *args]
+    command = ["java", *maven.JVM, "-cp", jars, program, *args]
     # Kafka's loggers have no backend here and say so on stderr: of interest only when the program fails.
     done = subprocess.run(command, check=False, capture_output=True)
     if done.returncode:
