@@ -1,39 +1,118 @@
-"""The compiled modules; everything else about the package is in pyproject.toml.
+"""Compile the engine where a C compiler works, and install the same sources as plain Python where none does.
 
-``optional``: where there is no compiler the install still works, and the same sources run as plain Python.
+``KSEG_BUILD=compiled`` makes a missing or failing compiler an error, ``KSEG_BUILD=python`` skips compilation.
+``KSEG_ABI3=1`` compiles against Python's stable ABI, so that one wheel serves Python 3.11 and later.
+Everything else about the package is in pyproject.toml.
 """
 
 import os
 import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from textwrap import shorten
 
-from Cython.Build import cythonize
-from Cython.Compiler import Options
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
-# The build runs this file from elsewhere.
+# Build front ends don't put this folder on the path.
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from kseg.engine import COMPILED_MODULES
+from kseg.engine import COMPILED_MODULES, HOW_TO_COMPILE, SHARED_MODULE
 
-# The struct by which a buffer is handed from function to function holds this many dimensions of its shape: 64 bytes
-# to copy a call, not 208. (1 makes the compiler refuse buffers of one dimension.)
-Options.buffer_max_dims = 2
+WANTED = os.environ.get("KSEG_BUILD")
+# Free-threaded builds of Python have no stable ABI.
+ABI3 = bool(os.environ.get("KSEG_ABI3")) and not sysconfig.get_config_var("Py_GIL_DISABLED")
+PROBE = "#include <Python.h>\nint probe(void) { return PY_MAJOR_VERSION; }\n"
 
-setup(
-    options={"build_ext": {"parallel": os.cpu_count()}},
-    ext_modules=cythonize(
-        [
-            Extension(name, [f"{name.replace('.', '/')}.py"], optional=True, extra_compile_args=["-O3", "-fwrapv"])
-            for name in COMPILED_MODULES
-        ],
-        # Modules hand each other memoryviews by value: C files for another size of these must not be used again.
-        build_dir=f"build/cython/{Options.buffer_max_dims}-dimensional",
+
+def translate(modules, folder):
+    """Translate the modules to C with Cython, below ``folder``; returns the C file of each module by its name."""
+    import Cython
+    from Cython.Build import cythonize
+    from Cython.Build.SharedModule import generate_shared_module
+    from Cython.Compiler import Options
+    from Cython.Compiler.CmdLine import parse_command_line
+
+    # Memoryviews are passed by value, and the struct holds this many dimensions of their shape: 64 bytes to copy instead
+    # of 208. With 1, the C compiler rejects what Cython writes.
+    Options.buffer_max_dims = 2
+    folder = f"{folder}/{Cython.__version__}"  # C files of another Cython are not up to date
+    # Cython's memoryview type, once instead of in each module: a third of the compile time, and of the size.
+    shared = Path(folder, f"{SHARED_MODULE.replace('.', '/')}.c")
+    if not shared.exists():
+        shared.parent.mkdir(parents=True, exist_ok=True)
+        options, _ = parse_command_line([f"--generate-shared={shared}"])
+        generate_shared_module(options)
+    translated = cythonize(
+        [Extension(name, [f"{name.replace('.', '/')}.py"]) for name in modules],
+        build_dir=folder,
+        shared_utility_qualified_name=SHARED_MODULE,
         compiler_directives={
             "language_level": "3str",
-            "boundscheck": True,  # no byte is trusted, not even by us
+            "boundscheck": True,  # no byte is trusted
             "wraparound": False,
             "cdivision": True,
             "initializedcheck": False,
-            "annotation_typing": False,  # the .pxd says the types
+            "annotation_typing": False,  # the .pxd files hold the types
         },
-    ),
+    )
+    return {SHARED_MODULE: str(shared), **{extension.name: extension.sources[0] for extension in translated}}
+
+
+class BuildEngine(build_ext):
+    """``build_ext`` that compiles all modules or none, and doesn't fail where none can be compiled."""
+
+    def build_extensions(self):
+        names = [extension.name for extension in self.extensions]
+        try:
+            if WANTED == "python":
+                raise RuntimeError("KSEG_BUILD=python")
+            self._probe()  # first: without a compiler, no time goes into Cython
+            sources = translate(COMPILED_MODULES, "build/cython")
+            # -g0: debug information is a third of the time. -O2 saves a quarter, but small batches take 20 % longer.
+            flags = ["/O2"] if self.compiler.compiler_type == "msvc" else ["-O3", "-g0", "-fwrapv"]
+            for extension in self.extensions:
+                extension.sources = [sources[extension.name]]
+                extension.extra_compile_args = flags
+            super().build_extensions()
+        except Exception as error:  # from FileNotFoundError to LinkError: each compiler class raises its own
+            if WANTED == "compiled":
+                raise
+            self._install_plain(names, shorten(str(error) or type(error).__name__, 160))
+
+    def _probe(self):
+        """Compile and link a file that includes Python.h; raises whatever the compiler class raises."""
+        with tempfile.TemporaryDirectory() as folder:
+            source = Path(folder, "probe.c")
+            source.write_text(PROBE, encoding="utf-8")
+            objects = self.compiler.compile([str(source)], output_dir=folder, include_dirs=self.include_dirs)
+            self.compiler.link_shared_object(objects, str(Path(folder, "probe.so")), library_dirs=self.library_dirs)
+
+    def _install_plain(self, names, reason):
+        self.extensions = []
+        build_py = self.get_finalized_command("build_py")
+        for name in names:
+            built = Path(self.build_lib, self.get_ext_filename(name))
+            built.unlink(missing_ok=True)
+            if self.editable_mode:
+                # A module compiled by an earlier install would be loaded instead of today's source.
+                Path(build_py.get_package_dir(name.rpartition(".")[0]), built.name).unlink(missing_ok=True)
+        print(f"kseg: installing plain Python, not the compiled engine ({reason}). {HOW_TO_COMPILE}", file=sys.stderr)
+
+
+setup(
+    cmdclass={"build_ext": BuildEngine},
+    options={
+        "build_ext": {"parallel": os.cpu_count()},
+        "bdist_wheel": {"py_limited_api": "cp311"} if ABI3 else {},
+    },
+    ext_modules=[
+        Extension(
+            name,
+            [],
+            py_limited_api=ABI3,
+            define_macros=[("Py_LIMITED_API", "0x030B0000")] if ABI3 else [],
+        )
+        for name in (SHARED_MODULE, *COMPILED_MODULES)
+    ],
 )

@@ -31,6 +31,14 @@ COMPILED_MODULES = (
     "kseg.dumping.line_writer",
 )
 
+#: Cython's own types, which the compiled modules share; setup.py makes it, there is no source.
+SHARED_MODULE = "kseg._cython_shared"
+
+HOW_TO_COMPILE = (
+    "The compiled engine is many times faster: install a C compiler and Python's headers (Debian: gcc python3-dev), "
+    "then kseg again with pip's --force-reinstall --no-cache-dir."
+)
+
 
 class _PlainSources:
     """Finds the sources of modules that are there compiled, too; Python by itself prefers those."""
@@ -54,3 +62,8 @@ def engine() -> str:
     specs = [find_spec(name) for name in COMPILED_MODULES]
     compiled = all(spec is not None and spec.origin and not spec.origin.endswith(".py") for spec in specs)
     return "compiled" if compiled else "python"
+
+
+def how_to_compile() -> str:
+    """Return how to get the compiled engine; empty where it is installed, or where KSEG_ENGINE=python hides it."""
+    return "" if engine() == "compiled" or os.environ.get("KSEG_ENGINE") == "python" else HOW_TO_COMPILE

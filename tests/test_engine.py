@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import kseg
-from kseg.engine import COMPILED_MODULES, engine
+from kseg.engine import COMPILED_MODULES, engine, how_to_compile
 
 
 @pytest.mark.skipif("KSEG_ENGINE" not in os.environ, reason="KSEG_ENGINE asks for no engine")
@@ -28,3 +28,17 @@ def test_plain_python_can_be_asked_for() -> None:
     environment = {**os.environ, "KSEG_ENGINE": "python"}
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     assert printed == f"kseg {kseg.__version__} (engine: python)\n"
+
+
+@pytest.mark.parametrize(
+    ("installed", "chosen", "hint"), [("compiled", None, False), ("python", None, True), ("python", "python", False)]
+)
+def test_version_says_how_to_get_the_compiled_engine(
+    monkeypatch: pytest.MonkeyPatch, installed: str, chosen: str | None, hint: bool
+) -> None:
+    """pip hides what a build prints: `kseg --version` is where a user learns that no compiler was found."""
+    monkeypatch.setattr(sys.modules["kseg.engine"], "engine", lambda: installed)
+    monkeypatch.delenv("KSEG_ENGINE", raising=False)
+    if chosen:
+        monkeypatch.setenv("KSEG_ENGINE", chosen)
+    assert bool(how_to_compile()) is hint

@@ -16,6 +16,7 @@ import click
 import kseg
 from kseg.cli import startup
 from kseg.cli.messages import FAILED, fail, ignore_stderr_errors, note, redirect_to_null
+from kseg.engine import how_to_compile
 from kseg.errors import KsegError
 from kseg.files import special
 
@@ -105,7 +106,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(message="kseg %(version)s", version=kseg.version_line())
+@click.version_option(message="kseg %(version)s", version=f"{kseg.version_line()}\n{how_to_compile()}".rstrip())
 def main() -> None:
     """Inspect, validate, convert and repair Kafka log segments.
 
