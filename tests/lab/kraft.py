@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import socket
 import subprocess
@@ -51,7 +52,8 @@ class KraftBroker:
 
     `folder` keeps the configuration, the log directory and what the process prints; a folder used before is started again
     as it is. `standalone` formats a dynamic quorum (KIP-853, kraft.version 1) instead of a static one. `plugins` names
-    more jars of `maven`. Raises RuntimeError when the broker ends or does not answer in time.
+    more jars of `maven`. `heap` is the largest heap of its JVM. Raises RuntimeError when the broker ends or does not
+    answer in time.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class KraftBroker:
         *,
         standalone: bool = False,
         plugins: str | None = None,
+        heap: str = "512m",
     ) -> None:
         self.version = version
         self.folder = folder
@@ -70,6 +73,7 @@ class KraftBroker:
         self.port = port or free_port()
         self._controller_port = free_port()
         self._standalone = standalone
+        self._heap = heap
         self._jars = [f"{maven.libs(jars)}/*" for jars in (version, plugins) if jars]
         self._properties = dict(properties or {})
         self._process: subprocess.Popen[bytes] | None = None
@@ -98,6 +102,14 @@ class KraftBroker:
 
     def start(self) -> None:
         """Formats the log directory if it is new, starts the process and waits until a client gets an answer."""
+        self.launch()
+        self.wait_until_it_answers()
+
+    def launch(self) -> None:
+        """Format the log directory if it is new and start the process.
+
+        The process is killed when the calling thread ends (see `_until_parent_dies`).
+        """
         if self._process is not None:
             raise RuntimeError("already running")
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -111,8 +123,21 @@ class KraftBroker:
                 stderr=output,
                 cwd=self.folder,
             )
+
+    def wait_until_it_answers(self) -> None:
+        """Wait until a client gets an answer. Raises RuntimeError, and kills the process, when there is none in time."""
+        assert self._process is not None
+        deadline = time.monotonic() + START_SECONDS
         try:
-            self._wait_until_it_answers()
+            while time.monotonic() < deadline:
+                if self._process.poll() is not None:
+                    raise RuntimeError(f"broker ended with {self._process.returncode}\n{self._output()}")
+                if _listens(self.port):
+                    with contextlib.suppress(KafkaException):
+                        if self.admin().list_topics(timeout=2).brokers:
+                            return
+                time.sleep(0.2)
+            raise RuntimeError(f"broker did not answer within {START_SECONDS:.0f} s\n{self._output()}")
         except BaseException:
             self.kill()
             raise
@@ -135,6 +160,11 @@ class KraftBroker:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process."""
+        if self._process is not None:
+            self._process.send_signal(number)
 
     def admin(self) -> AdminClient:
         """A new admin client of this broker."""
@@ -170,22 +200,7 @@ class KraftBroker:
             raise RuntimeError(f"format failed\n{done.stdout}")
 
     def _java(self, program: str) -> list[str]:
-        return ["java", *maven.JVM, "-cp", ":".join(self._jars), program]
-
-    def _wait_until_it_answers(self) -> None:
-        assert self._process is not None
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
-            if self._process.poll() is not None:
-                raise RuntimeError(f"broker ended with {self._process.returncode}\n{self._output()}")
-            if _listens(self.port):
-                try:
-                    if self.admin().list_topics(timeout=2).brokers:
-                        return
-                except KafkaException:
-                    pass
-            time.sleep(0.2)
-        raise RuntimeError(f"broker did not answer within {START_SECONDS:.0f} s\n{self._output()}")
+        return ["java", *maven.JVM, f"-Xmx{self._heap}", "-cp", ":".join(self._jars), program]
 
     def _output(self) -> str:
         return (self.folder / "broker.out").read_text(encoding="utf-8", errors="replace")[-4000:]
@@ -206,5 +221,5 @@ def _listens(port: int) -> bool:
 
 
 def _until_parent_dies() -> list[str]:
-    # A test run that is itself killed can't clean up: the kernel does it.
+    # A test run that is itself killed can't clean up: the kernel does it. The "parent" is the thread that started it.
     return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
