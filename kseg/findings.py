@@ -207,6 +207,10 @@ _TABLE = (
     Rule("K612", "orphaned-index", _W, "there is no {log} to it", "Deletes it at its next start."),
     Rule("K613", "snapshot-behind-log", _W, "a snapshot up to offset {offset}, the log ends at {end}",
          "Deletes it at its next start: what the log lost at its end is lost for its producers, too."),
+    Rule("K614", "stale-index-entries", _I,
+         "stale entries at its end: {entries}, written before the log was truncated",
+         "Ignores them: it knows how many entries are valid and overwrites the others. It drops them when the segment rolls "
+         "and at a clean shutdown."),
     # K8: what is on the wire
     Rule("K801", "frame-size", _E, "the frame's size says {size}: {why}",
          "Ends the connection: a request has at most socket.request.max.bytes."),

@@ -557,6 +557,20 @@ def snapshot_behind_log(data: bytes) -> bytes:
     return data
 
 
+LIVE = "4.3.0-v2-none-live"
+
+
+@Case(
+    f"{LIVE}/{0:020}.index",
+    "an entry after the last one, of a batch that a truncation removed",
+    beside=(FIRST, f"{0:020}.timeindex"),
+)
+def stale_index_entries(data: bytes) -> bytes:
+    used = len(data.rstrip(b"\0"))
+    used += -used % 8
+    return damage.splice(data, used, used + 8, struct.pack(">ii", 60, 20_000))
+
+
 # K8: what is on the wire
 
 

@@ -19,11 +19,11 @@ HOUSE = {
     "protocol": "wire definitions messages internal_topics",
     "format": "wide_message log_format control_records checksums kernel neighbours splitting stretch encoder survey",
     "codecs": "libraries snappy_blocks lz4_frames zstd_frames compression",
-    "files": "pace processes sniff holes special storage safe_output folders",
-    "log": "records rows heads tape search resync segment chunk internal deep_iteration markers",
+    "files": "pace processes log_dir_lock sniff holes special storage safe_output folders",
+    "log": "records rows heads tape search resync segment single_batch chunk internal deep_iteration markers",
     "beside": (
-        "side_reading indexes index_columns producer_snapshot txn_index index_files checkpoint_files metadata_files "
-        "side_files kraft_snapshot"
+        "side_reading indexes index_columns stale_entries producer_snapshot txn_index index_files checkpoint_files "
+        "metadata_files side_files kraft_snapshot"
     ),
     "frames": "framings parts wide_crc apis streams",
     "restart": "plan epoch_fates snapshot_fates broker_reading log_survey partition_folder recovery dirs",

@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 from kseg.beside.index_columns import Columns, Order, offset_columns, time_columns
 from kseg.beside.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, TimeEntry
 from kseg.beside.side_reading import fixed_entries, fixed_runs
+from kseg.beside.stale_entries import StaleEntries, of_single_index
 from kseg.beside.txn_index import ABORTED_TXN, VERSION, AbortedTxn
 from kseg.files.storage import Source
 from kseg.findings import Finding, Report, ignore
@@ -43,8 +44,13 @@ class Run(Generic[_Entry]):
         return zip(count(self.at, self.size), map(self.make, *self.columns), strict=False)
 
 
-def offset_runs(source: Source, base_offset: int, report: Report = ignore) -> Iterator[Run[OffsetEntry]]:
-    """The entries of an ``.index``, without the zeros at the end of a preallocated one."""
+def offset_runs(
+    source: Source, base_offset: int, report: Report = ignore, stale: StaleEntries | None = None
+) -> Iterator[Run[OffsetEntry]]:
+    """The entries of an ``.index``, without the zeros at the end of a preallocated one.
+
+    They end at the first that goes back where ``stale`` says that these are stale entries.
+    """
     size = OFFSET_ENTRY.size
 
     def judge(at: int, entry: OffsetEntry, before: OffsetEntry | None) -> None:
@@ -56,11 +62,13 @@ def offset_runs(source: Source, base_offset: int, report: Report = ignore) -> It
 
     blocks = fixed_runs(source, size, report, preallocated=True)
     runs = (Run(at, size, offset_columns(block, base_offset), OffsetEntry) for at, block in blocks)
-    return _judged(runs, Order(base_offset, 0, 1), judge)
+    return _judged(runs, Order(base_offset, 0, 1), judge, stale)
 
 
-def time_runs(source: Source, base_offset: int, report: Report = ignore) -> Iterator[Run[TimeEntry]]:
-    """The entries of a ``.timeindex``, without the zeros at the end of a preallocated one."""
+def time_runs(
+    source: Source, base_offset: int, report: Report = ignore, stale: StaleEntries | None = None
+) -> Iterator[Run[TimeEntry]]:
+    """The entries of a ``.timeindex``; else as offset_runs."""
     size = TIME_ENTRY.size
 
     def judge(at: int, entry: TimeEntry, before: TimeEntry | None) -> None:
@@ -72,11 +80,14 @@ def time_runs(source: Source, base_offset: int, report: Report = ignore) -> Iter
 
     blocks = fixed_runs(source, size, report, preallocated=True)
     runs = (Run(at, size, time_columns(block, base_offset), TimeEntry) for at, block in blocks)
-    return _judged(runs, Order(0, base_offset, 0), judge)
+    return _judged(runs, Order(0, base_offset, 0), judge, stale)
 
 
 def _judged(
-    runs: Iterator[Run[_Entry]], order: Order, judge: Callable[[int, _Entry, _Entry | None], None]
+    runs: Iterator[Run[_Entry]],
+    order: Order,
+    judge: Callable[[int, _Entry, _Entry | None], None],
+    stale: StaleEntries | None,
 ) -> Iterator[Run[_Entry]]:
     """The runs; ``judge`` is called with each entry that breaks the order, and the one before."""
     before: _Entry | None = None
@@ -84,6 +95,10 @@ def _judged(
         row = order.next_break(*run.columns, 0)
         while row < len(run):
             at, entry = run.entry(row)
+            if stale and stale.begin_at(at):
+                if row:
+                    yield Run(run.at, run.size, (run.columns[0][:row], run.columns[1][:row]), run.make)
+                return
             judge(at, entry, run.entry(row - 1)[1] if row else before)
             row = order.next_break(*run.columns, row + 1)
         before = run.entry(len(run) - 1)[1]
@@ -91,15 +106,21 @@ def _judged(
 
 
 def walk_offset_index(source: Source, base_offset: int, report: Report = ignore) -> Iterator[tuple[int, OffsetEntry]]:
-    """The entries of an ``.index``, as offset_runs."""
-    for run in offset_runs(source, base_offset, report):
+    """The entries of an ``.index``, as offset_runs, without stale ones at its end (``stale-index-entries``)."""
+    stale = of_single_index(source.name, OFFSET_ENTRY, base_offset)
+    for run in offset_runs(source, base_offset, report, stale):
         yield from run.entries()
+    if stale:
+        stale.report(report)
 
 
 def walk_time_index(source: Source, base_offset: int, report: Report = ignore) -> Iterator[tuple[int, TimeEntry]]:
-    """The entries of a ``.timeindex``, as time_runs."""
-    for run in time_runs(source, base_offset, report):
+    """The entries of a ``.timeindex``, as time_runs, without stale ones at its end (``stale-index-entries``)."""
+    stale = of_single_index(source.name, TIME_ENTRY, base_offset)
+    for run in time_runs(source, base_offset, report, stale):
         yield from run.entries()
+    if stale:
+        stale.report(report)
 
 
 def walk_txn_index(source: Source, base_offset: int, report: Report = ignore) -> Iterator[tuple[int, AbortedTxn]]:

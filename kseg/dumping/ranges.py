@@ -6,16 +6,20 @@ the offset it names. Where there is none, or it is wrong, the log is walked.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
 from kseg.beside.indexes import OffsetEntry, TimeEntry, read_offset_index, read_time_index
 from kseg.errors import KsegError, UnreadableError
 from kseg.files.special import read_file
-from kseg.files.storage import base_offset_of, open_range
-from kseg.format import kernel
-from kseg.format.log_format import CODEC_MASK, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, MAGIC_AT, NO_TIMESTAMP, SIZE_AT
-from kseg.log.segment import MAX_ENTRY_SIZE, SegmentReader
+from kseg.files.storage import base_offset_of, local_size, open_range
+from kseg.format.log_format import CODEC_MASK, NO_TIMESTAMP
+from kseg.log.segment import SegmentReader
+from kseg.log.single_batch import batch_at
+
+#: Time index entries that are compared with the log, from the last one back, before the index is not used.
+_TRIED = 8
 
 
 def byte_range(path: str, size: int, first_offset: int | None, end_offset: int | None) -> tuple[int, int]:
@@ -41,9 +45,29 @@ def byte_range(path: str, size: int, first_offset: int | None, end_offset: int |
 
 
 def first_offset_since(path: str, since: int) -> int | None:
-    """By the time index: an offset before which all records of a local segment are older than ``since`` (epoch ms)."""
+    """By the time index: an offset before which all records of a local segment are older than ``since`` (epoch ms).
+
+    None where the index has no such entry that the log agrees with: stale entries of an active segment, which Kafka
+    leaves after a truncation, may follow the valid ones in order.
+    """
     older = [entry for entry in time_entries(path) if entry.timestamp < since]
-    return older[-1].offset + 1 if older else None
+    size = local_size(path) or 0
+    for entry in reversed(older[-_TRIED:]):
+        if _largest_timestamp(path, size, entry.offset) == entry.timestamp:
+            return entry.offset + 1
+    return None
+
+
+def _largest_timestamp(path: str, size: int, offset: int) -> int | None:
+    """The largest timestamp in the batch that has an offset, None without such a batch."""
+    start, end = byte_range(path, size, offset, offset + 1)
+    with suppress(KsegError), SegmentReader(open_range(path, start, end), verify_crc=False) as reader:
+        for window in reader.windows():
+            batches = window.batches
+            for row in range(batches.count):
+                if batches.last_offset[row] >= offset:
+                    return batches.max_timestamp[row]
+    return None
 
 
 def newest_timestamp(path: str) -> int | None:
@@ -75,7 +99,7 @@ def _walked(path: str, start: int, end: int, size: int, step: int) -> list[int]:
                     continue
                 for row in range(batches.count):
                     position = batches.position[row]
-                    if found[-1] + step <= position <= end - step // 2 and _entry_at(path, position, size):
+                    if found[-1] + step <= position <= end - step // 2 and batch_at(path, position, size):
                         found.append(position)
     except KsegError:
         return [start]
@@ -113,33 +137,9 @@ def _beside(path: str, suffix: str) -> bytes:
 
 def holds(path: str, size: int, entry: OffsetEntry) -> bool:
     """Whether the log has a sound entry at that byte that can hold that offset."""
-    batches = _entry_at(path, entry.log_position, size)
+    batches = batch_at(path, entry.log_position, size)
     if batches is None:
         return False
     wrapper = batches.magic[0] < 2 and batches.attributes[0] & CODEC_MASK
     first = 0 if wrapper else batches.base_offset[0]  # a wrapper tells its last offset only
     return bool(first <= entry.offset <= batches.last_offset[0])
-
-
-def _entry_at(path: str, position: int, size: int) -> kernel.BatchColumns | None:
-    """The entry at that byte of the log, None where there is none whose CRC holds."""
-    batches = kernel.BatchColumns(1)
-    try:
-        head = _read(path, position, min(size, position + HEADER_SIZE_UP_TO_MAGIC))
-        if len(head) < HEADER_SIZE_UP_TO_MAGIC:
-            return None
-        length = kernel.read_int32(head, SIZE_AT)
-        if not kernel.smallest(head[MAGIC_AT]) <= length <= min(MAX_ENTRY_SIZE, size - position - LOG_OVERHEAD):
-            return None
-        data = _read(path, position, position + LOG_OVERHEAD + length)
-    except (KsegError, OSError):
-        return None
-    whole = kernel.frame(data, 0, len(data), position, MAX_ENTRY_SIZE, batches) and batches.count
-    return batches if whole and kernel.check_crcs(memoryview(data), batches) else None
-
-
-def _read(path: str, start: int, end: int) -> bytearray:
-    """Bytes ``start`` to ``end`` of a file, fewer where it ends before."""
-    data = bytearray(end - start)
-    with open_range(path, start, end) as source:
-        return data[: source.readinto(memoryview(data))]

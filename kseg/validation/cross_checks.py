@@ -14,6 +14,7 @@ from dataclasses import replace
 from kseg.beside.checkpoint_files import HARMLESS, walk_offset_checkpoint
 from kseg.beside.side_reading import entries_of, positioned_entries_of
 from kseg.errors import KsegError
+from kseg.files.log_dir_lock import is_in_use
 from kseg.files.storage import SegmentFile, base_offset_of, partition_of
 from kseg.findings import Finding, Report, Verdict
 from kseg.restart.broker_reading import RefusedError
@@ -156,6 +157,8 @@ class _Whole:
 
     def _judge_checkpoint(self, path: str) -> None:
         folder, name = os.path.split(os.path.abspath(path))
+        if is_in_use(folder):
+            return  # written every few seconds at most: after a truncation it is out of date until the next time
         rule, what = BEHIND_THE_END[name]
         try:
             entries = positioned_entries_of(path, walk_offset_checkpoint, HARMLESS)

@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 from kseg.beside.index_columns import Columns
 from kseg.beside.index_files import Run, offset_runs, time_runs, walk_txn_index
 from kseg.beside.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, TimeEntry
+from kseg.beside.stale_entries import StaleEntries
 from kseg.beside.txn_index import ABORTED_TXN, AbortedTxn
 from kseg.errors import UnreadableError
 from kseg.files.storage import SegmentFile, Source, base_offset_of, local_size, open_source
@@ -31,17 +32,29 @@ from kseg.validation.segment_watch import SegmentFacts, SegmentWatch
 MAX_TOLD = 4096
 
 _Entry = TypeVar("_Entry", OffsetEntry, TimeEntry)
-_Runs = Callable[[Source, int, Report], Iterator[Run[_Entry]]]
+_Runs = Callable[[Source, int, Report, "StaleEntries | None"], Iterator[Run[_Entry]]]
 
 
 class _Columns(Generic[_Entry]):
-    """The entries of an index, a run of them at hand as two columns, for a compiled loop to compare with the log's."""
+    """The entries of an index, a run of them at hand as two columns, for a compiled loop to compare with the log's.
 
-    def __init__(self, runs: _Runs[_Entry], source: Source | None, base_offset: int, report: Report) -> None:
+    ``stale`` is given for the newest segment: the first entry that can't be right may begin its stale entries, which are
+    no fault.
+    """
+
+    def __init__(
+        self,
+        runs: _Runs[_Entry],
+        source: Source | None,
+        base_offset: int,
+        report: Report,
+        stale: StaleEntries | None = None,
+    ) -> None:
         self._report = report
+        self._stale = stale
         # The bytes of entries of which something was said already.
         self._told: set[int | None] = set()
-        self._runs: Iterator[Run[_Entry]] = runs(source, base_offset, self._tell) if source else iter(())
+        self._runs: Iterator[Run[_Entry]] = runs(source, base_offset, self._tell, stale) if source else iter(())
         self._run: Run[_Entry] | None = None
         self._last: tuple[int, _Entry] | None = None
 
@@ -58,6 +71,9 @@ class _Columns(Generic[_Entry]):
         self._run = next(self._runs, None)
         return self._run.columns if self._run else None
 
+    def _is_stale(self, at: int) -> bool:
+        return self._stale is not None and self._stale.begin_at(at)
+
     def _at(self, row: int) -> tuple[int, _Entry, bool]:
         assert self._run, "a row is one of more()'s"
         at, entry = self._run.entry(row)
@@ -67,6 +83,10 @@ class _Columns(Generic[_Entry]):
         """The entry before that row, unless something was said of it."""
         found = self._run.entry(row - 1) if self._run and row else self._last
         return None if found is None or found[0] in self._told else found
+
+    def _report_stale(self) -> None:
+        if self._stale is not None:
+            self._stale.report(self._report)
 
     def _rest(self, row: int) -> Iterator[tuple[int, _Entry]]:
         """What is left, from that row on, but for what something was said of."""
@@ -91,9 +111,12 @@ class OffsetsInStep(_Columns[OffsetEntry]):
         at, entry, told = self._at(row)
         if told:
             return
+        wrong = entry.log_position > position or (entry.log_position == position and highest >= entry.offset)
+        if not wrong or self._is_stale(at):
+            return
         if entry.log_position > position:
             self._mismatch(at, entry, f"no batch begins there, one has the bytes {position} to {end - 1}")
-        elif entry.log_position == position and highest >= entry.offset:
+        else:
             self._mismatch(at, entry, f"the batches before go up to offset {highest}")
 
     def finish(self, row: int, size: int, highest: int | None, *, whole: bool) -> None:
@@ -106,10 +129,14 @@ class OffsetsInStep(_Columns[OffsetEntry]):
         for at, entry in self._rest(row):
             left = True
             if entry.log_position >= size and not past:
+                if self._is_stale(at):
+                    break
                 self._mismatch(at, entry, f"the log ends at byte {size}")
                 past = True
-        if whole and not left and last and highest is not None and last[1].offset > highest:
+        past = whole and not left and last and highest is not None and last[1].offset > highest
+        if past and last and not self._is_stale(last[0]):
             self._mismatch(*last, f"the log ends at offset {highest}")
+        self._report_stale()
 
     def _mismatch(self, at: int, entry: OffsetEntry, why: str) -> None:
         facts = {**entry._asdict(), "why": why}
@@ -124,6 +151,8 @@ class TimesInStep(_Columns[TimeEntry]):
         at, entry, told = self._at(row)
         if told:
             return
+        if self._is_stale(at):
+            return
         if before > entry.timestamp:
             self._mismatch(at, entry, f"there is {before} before it")
         elif latest < entry.timestamp:
@@ -134,8 +163,10 @@ class TimesInStep(_Columns[TimeEntry]):
         told = not whole or highest is None
         for at, entry in self._rest(row):
             if not told:
-                self._mismatch(at, entry, f"the log ends at offset {highest}")
                 told = True
+                if not self._is_stale(at):
+                    self._mismatch(at, entry, f"the log ends at offset {highest}")
+        self._report_stale()
 
     def _mismatch(self, at: int, entry: TimeEntry, why: str) -> None:
         facts = {**entry._asdict(), "why": why}
@@ -240,11 +271,21 @@ class Beside:
         self._sources: list[Source] = []
         base = base_offset_of(file.path) or 0
         opened = {os.path.splitext(path)[1]: (self._open(path), told) for path, told in reports.items()}
-        self._offsets = OffsetsInStep(offset_runs, *_of(opened, ".index", base, report))
-        self._times = TimesInStep(time_runs, *_of(opened, ".timeindex", base, report))
+        stale = self._stale_entries(base)
+        self._offsets = OffsetsInStep(offset_runs, *_of(opened, ".index", base, report), stale.get(".index"))
+        self._times = TimesInStep(time_runs, *_of(opened, ".timeindex", base, report), stale.get(".timeindex"))
         # A copy of the logs alone lacks it with the others.
         self._aborts = AbortsInStep(*_of(opened, ".txnindex", base, report if opened else ignore))
         self._watch = SegmentWatch(self._offsets, self._times)
+
+    def _stale_entries(self, base_offset: int) -> dict[str, StaleEntries]:
+        """What decides on stale entries, by suffix: a broker leaves them in the newest segment alone."""
+        layouts = {".index": OFFSET_ENTRY, ".timeindex": TIME_ENTRY} if self._file.active else {}
+        stem = os.path.splitext(self._file.path)[0]
+        return {
+            suffix: StaleEntries(stem + suffix, self._file.path, layout, base_offset)
+            for suffix, layout in layouts.items()
+        }
 
     def _open(self, path: str) -> Source | None:
         try:
