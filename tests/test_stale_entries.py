@@ -70,7 +70,8 @@ def test_stale_entries_of_an_offset_index_are_an_info(tmp_path: Path, case: str)
     """Whatever a truncation leaves after the valid entries of a preallocated index is no error."""
     folder = partition(tmp_path, SOURCE)
     index, size = folder / f"{STEM}.index", (folder / f"{STEM}.log").stat().st_size
-    entries = stale_cases(*last(index, OFFSET_ENTRY), size)[case]
+    offset, position = last(index, OFFSET_ENTRY)
+    entries = stale_cases(offset, position, size)[case]
     at = append(index, OFFSET_ENTRY, entries)
     (row,) = (row for row in findings(folder, {}) if row["kind"] == "finding")
     assert (row["rule"], row["severity"], row["position"]) == ("stale-index-entries", "info", at)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from kseg.beside.indexes import OFFSET_ENTRY, TIME_ENTRY
 from kseg.beside.side_reading import fixed_runs
 from kseg.errors import KsegError
-from kseg.files.storage import base_offset_of, local_size, open_range
+from kseg.files.storage import is_newest, local_size, open_range
 from kseg.findings import Finding, Report, ignore
 from kseg.log.single_batch import batch_at
 
@@ -91,7 +91,9 @@ class StaleEntries:
 
     def _suspects(self, at: int) -> tuple[list[tuple[int, ...]], int]:
         """The first and last stored entries from byte ``at`` up to the zeros at the end, and the count of all."""
-        size, first, last, count = self._layout.size, [], deque[tuple[int, ...]](maxlen=_SAMPLE), 0
+        size, count = self._layout.size, 0
+        first: list[tuple[int, ...]] = []
+        last: deque[tuple[int, ...]] = deque(maxlen=_SAMPLE)
         with open_range(self._index, at, self._size) as source:
             for _, block in fixed_runs(source, size, ignore, preallocated=True):
                 count += len(block) // size
@@ -151,15 +153,7 @@ class StaleEntries:
 
 def of_single_index(path: str, layout: struct.Struct, base_offset: int) -> StaleEntries | None:
     """For an index that is read alone; None where its segment is not the newest of its folder."""
-    folder, name = os.path.split(path)
-    log = os.path.splitext(name)[0] + ".log"
-    if not local_size(path):
+    log = os.path.splitext(path)[0] + ".log"
+    if not local_size(path) or not is_newest(log):
         return None
-    try:
-        newer = any(base_offset_of(other) is not None and other > log for other in os.listdir(folder or "."))
-    except OSError:
-        newer = False
-    if newer:
-        return None
-    found = os.path.join(folder, log)
-    return StaleEntries(path, found if local_size(found) else None, layout, base_offset)
+    return StaleEntries(path, log if local_size(log) else None, layout, base_offset)

@@ -353,6 +353,15 @@ def total_size(files: Iterable[SegmentFile]) -> int | None:
     return None if None in sizes else sum(size or 0 for size in sizes)
 
 
+def is_newest(path: str) -> bool:
+    """Whether a local segment is the newest of its folder now, where a broker may be writing."""
+    folder, name = os.path.split(path)
+    try:
+        return not any(re.fullmatch(r"\d{20}\.log", other) and other > name for other in os.listdir(folder or "."))
+    except OSError:
+        return False
+
+
 def segments_in(folder: Path | str, names: list[str]) -> Iterator[SegmentFile]:
     """Those among a folder's files that are segments, or snapshots of KRaft."""
     logs = [name for name in names if re.fullmatch(r"\d{20}\.log", name)]

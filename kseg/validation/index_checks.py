@@ -133,8 +133,8 @@ class OffsetsInStep(_Columns[OffsetEntry]):
                     break
                 self._mismatch(at, entry, f"the log ends at byte {size}")
                 past = True
-        past = whole and not left and last and highest is not None and last[1].offset > highest
-        if past and last and not self._is_stale(last[0]):
+        too_far = last is not None and highest is not None and last[1].offset > highest
+        if whole and not left and last is not None and too_far and not self._is_stale(last[0]):
             self._mismatch(*last, f"the log ends at offset {highest}")
         self._report_stale()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kseg.errors import KsegError, NotASegmentError, VanishedError
-from kseg.files.storage import SegmentFile, Source, base_offset_of, open_source
+from kseg.files.storage import SegmentFile, Source, base_offset_of, is_newest, open_source
 from kseg.findings import RULES, Finding, Policy, Report, Severity, Verdict
 from kseg.format.log_format import DEFAULT_MAX_MESSAGE_BYTES
 from kseg.log.chunk import Chunk
@@ -208,9 +208,13 @@ def validate_segment(
     before = stamps_of(file)
     result = _validate_once(file, settings, progress, watch)
     for _ in range(LOOKS_AGAIN):
-        if not file.listed or not result.doubtful or unchanged(file, before):
+        if not file.listed or not result.doubtful:
             break
-        file = replace(file, beside=indexes_beside(file))
+        # A truncation deletes later segments, and the file has become the newest; a roll adds one.
+        active = base_offset_of(file.path) is not None and is_newest(file.path)
+        if active == file.active and unchanged(file, before):
+            break
+        file = replace(file, beside=indexes_beside(file), active=active)
         before = stamps_of(file)
         result = _validate_once(file, settings, progress, watch)
     return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import socket
 import struct
@@ -13,7 +14,8 @@ from types import TracebackType
 from typing import Self
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from tests.lab.kraft import KraftBroker, free_port
 
@@ -111,19 +113,18 @@ class KraftCluster:
 
     def isr(self, topic: str, partition: int = 0) -> set[int]:
         """The node ids of a partition's in-sync replicas; empty while there is no leader."""
-        state = self._state(topic, partition)
-        return set(state.isrs) if state is not None and state.leader >= 0 else set()
+        leader, isr = self._state(topic, partition)
+        return isr if leader >= 0 else set()
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """The node id of a partition's leader, -1 for none."""
-        state = self._state(topic, partition)
-        return -1 if state is None else state.leader
+        return self._state(topic, partition)[0]
 
-    def _state(self, topic: str, partition: int):  # type: ignore[no-untyped-def]  # the client's own class
+    def _state(self, topic: str, partition: int) -> tuple[int, set[int]]:
         try:
-            return self.admin.list_topics(topic, timeout=5).topics[topic].partitions.get(partition)
-        except KafkaException:
-            return None
+            return _partitions(self.brokers[1].port, topic).get(partition, (-1, set()))
+        except OSError:
+            return -1, set()
 
     def elect(self, partitions: Iterable[tuple[str, int]], *, unclean: bool = False) -> None:
         """Make the preferred replicas leaders, or with `unclean` any live replica, as far as they can be.
@@ -188,17 +189,57 @@ def _request(port: int, api_key: int, version: int, body: bytes) -> None:
 
     Raises KafkaException for an error.
     """
-    client = b"kseg"
-    request = struct.pack(">hhih", api_key, version, 1, len(client)) + client + b"\0" + body
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
-        connection.sendall(struct.pack(">i", len(request)) + request)
-        answer = connection.makefile("rb")
-        (size,) = struct.unpack(">i", answer.read(4))
-        response = answer.read(size)
+    response = _exchange(port, api_key, version, b"\0" + body)
     # correlation id, tags, throttle time, error code
     (error,) = struct.unpack_from(">h", response, 4 + 1 + 4)
     if error:
         raise KafkaException(KafkaError(error))
+
+
+# By one broker's answer: the client library may ask a frozen broker, and waits for it.
+def _partitions(port: int, topic: str) -> dict[int, tuple[int, set[int]]]:
+    """(leader, in-sync replicas) of a topic's partitions, by a Metadata request in version 1."""
+    answer = io.BytesIO(_exchange(port, 3, 1, struct.pack(">ih", 1, len(topic)) + topic.encode()))
+
+    def read(layout: str) -> int:
+        (value,) = struct.unpack(f">{layout}", answer.read(struct.calcsize(f">{layout}")))
+        return int(value)
+
+    def skip_string() -> None:
+        answer.read(max(0, read("h")))
+
+    def int32s() -> list[int]:
+        return [read("i") for _ in range(read("i"))]
+
+    read("i")  # correlation id
+    for _ in range(read("i")):
+        read("i")
+        skip_string()
+        read("i")
+        skip_string()
+    read("i")  # controller
+    found = {}
+    for _ in range(read("i")):
+        read("h")
+        skip_string()
+        read("b")
+        for _ in range(read("i")):
+            read("h")
+            number, leader = read("i"), read("i")
+            int32s()
+            found[number] = leader, set(int32s())
+    return found
+
+
+def _exchange(port: int, api_key: int, version: int, body: bytes) -> bytes:
+    """Send one request; returns the response. Raises OSError."""
+    client = b"kseg"
+    request = struct.pack(">hhih", api_key, version, 1, len(client)) + client + body
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        answer = connection.makefile("rb")
+        (size,) = struct.unpack(">i", answer.read(4))
+        return answer.read(size)
 
 
 def _length(count: int) -> bytes:
