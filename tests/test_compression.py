@@ -448,6 +448,26 @@ def test_memory_peaks_near_the_output(codec: int) -> None:
     assert kilobytes < 1.5 * (1 << 16)
 
 
+@pytest.mark.parametrize("codec", [SNAPPY, LZ4])
+def test_python_snappy_and_lz4_read_the_same_without_cramjam(codec: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """cramjam makes reading faster, and is not needed for it."""
+    monkeypatch.setitem(libraries.__dict__, CODECS[codec].name, None)
+    for name, each, magic, stream, data, quirks in odd_streams():
+        if each == codec:
+            seen: list[str] = []
+            assert decompress(codec, stream, limit=LIMIT, magic=magic, quirks=seen) == data, name
+            assert sorted(seen) == sorted(quirks), name
+    assert decompress(codec, compress(codec, 9999 * TEXT), limit=LIMIT) == 9999 * TEXT
+
+
+@pytest.mark.parametrize("block", [b"\xff", b"\x80\x80\x80\x80\x80\x01", b"\x80\x80\x80\x80\x10", b"\x40a"])
+def test_snappy_lengths_that_cannot_be_true(block: bytes) -> None:
+    """A length is allocated at once, so it is checked first: cut short, over 32 bits, or more than the block can hold."""
+    for stream in (block, XERIAL + chunk(block)):
+        with pytest.raises(CodecError, match="snappy: a block of"):
+            decompress(SNAPPY, stream, limit=LIMIT)
+
+
 def test_threads_do_not_share_contexts() -> None:
     """libzstd works with the GIL released: a context seen by two threads would mix up their batches."""
     contexts: list[object] = []

@@ -89,7 +89,7 @@ ROOMS = {
     },
     "isal": {"codecs.libraries"},
     "lz4": {"codecs.libraries", "codecs.lz4_frames"},
-    "cramjam": {"codecs.libraries", "codecs.snappy_blocks"},
+    "cramjam": {"codecs.libraries"},
     "snappy": {"codecs.snappy_blocks"},
     "zstandard": {"codecs.libraries", "codecs.zstd_frames"},
     "crc32c": {"format.checksums"},

@@ -44,19 +44,23 @@ class _Libraries(threading.local):
         return isal_zlib.decompressobj, isal_zlib.error
 
     @cached_property
-    def snappy(self) -> tuple[Any, type[Exception]]:
-        # cramjam is python-snappy 0.7's one dependency and does its work. It is called directly for what python-snappy
-        # hides: the length check before allocation, and decompression into a given buffer.
-        import cramjam
-
+    def snappy(self) -> tuple[Any, type[Exception]] | None:
+        # python-snappy 0.7 is a thin layer over cramjam. Reading calls cramjam, which decompresses into a given buffer;
+        # everything else calls python-snappy, and so does reading where there is no cramjam.
+        try:
+            import cramjam
+        except ImportError:
+            return None
         return cramjam.snappy.decompress_raw_into, cramjam.DecompressionError
 
     @cached_property
-    def lz4(self) -> tuple[Any, type[Exception]]:
+    def lz4(self) -> tuple[Any, type[Exception]] | None:
         # For a batch of 15 kB that inflates to 41: block by block into a given buffer 14 us; its decompress_into, frame
-        # and all, 19; lz4.frame.decompress_chunk in a kept context 29; lz4.block 32.
-        import cramjam
-
+        # and all, 19; lz4.frame.decompress_chunk in a kept context 29; lz4.block 32. Without cramjam, lz4.frame reads.
+        try:
+            import cramjam
+        except ImportError:
+            return None
         return cramjam.lz4.decompress_block_into, cramjam.DecompressionError
 
     @cached_property

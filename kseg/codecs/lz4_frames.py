@@ -32,7 +32,7 @@ def decompress(data: Buffer, limit: int, magic: int, quirks: list[str] | None, r
             if quirks is not None:
                 quirks.append("lz4-header-checksum")
             return inflated
-    elif room is not None:
+    elif room is not None and libraries.lz4:
         size = _unlz4_blocks(memoryview(data), room[:limit])
         if size >= 0:
             return room[:size]
@@ -41,6 +41,7 @@ def decompress(data: Buffer, limit: int, magic: int, quirks: list[str] | None, r
 
 def _unlz4_blocks(view: memoryview, room: memoryview) -> int:
     """Inflate the blocks of a plain frame into `room`; returns the bytes they made, -1 where it is no such, or too big."""
+    assert libraries.lz4
     inflate, error = libraries.lz4
     position, end, made = len(_LZ4_HEADER), len(view), 0
     try:

@@ -19,7 +19,7 @@ _SNAPPY_RATIO = 22  # the densest element is a copy of 64 bytes in three
 
 
 def decompress(data: Buffer, limit: int, magic: int, quirks: list[str] | None, room: memoryview | None) -> Buffer:
-    if room is not None:
+    if room is not None and libraries.snappy:
         size = _unsnappy(memoryview(data), room[:limit])
         if size >= 0:
             if quirks is not None and data[:8] != _XERIAL_MAGIC:
@@ -30,6 +30,7 @@ def decompress(data: Buffer, limit: int, magic: int, quirks: list[str] | None, r
 
 def _unsnappy(view: memoryview, room: memoryview) -> int:
     """Inflate into `room`; returns the bytes made, -1 for what Kafka's and librdkafka's writers don't write or too much."""
+    assert libraries.snappy
     inflate, error = libraries.snappy
     position, end, made = len(_XERIAL_HEADER), len(view), 0
     try:
@@ -52,26 +53,41 @@ def _unsnappy(view: memoryview, room: memoryview) -> int:
     return made if position == end else -1
 
 
-def _unsnappy_blocks(view: memoryview, limit: int, quirks: list[str] | None) -> bytearray:
-    import cramjam
+def _unsnappy_blocks(view: memoryview, limit: int, quirks: list[str] | None) -> Buffer:
+    """Decompress block by block with python-snappy, whatever the framing is; check all claimed lengths first."""
+    import snappy
 
-    total = 0
+    blocks = total = 0
+    for block in _snappy_blocks(view, quirks):
+        blocks += 1
+        total += _claimed_length(block)
+        if total > limit:
+            raise DecompressionLimit(limit)
     try:
-        for block in _snappy_blocks(view, quirks):
-            length = cramjam.snappy.decompress_raw_len(block)
-            if length > _SNAPPY_RATIO * len(block):
-                raise CodecError(f"snappy: a block of {len(block)} bytes claims to hold {length}")
-            total += length
-            if total > limit:
-                raise DecompressionLimit(limit)
-        out = bytearray(total)
-        target = memoryview(out)
-        position = 0
+        if blocks == 1:
+            whole: bytes = snappy.uncompress(next(_snappy_blocks(view, None)))
+            return whole  # a raw block may be large: no second copy
+        out = bytearray()
         for block in _snappy_blocks(view, None):
-            position += cramjam.snappy.decompress_raw_into(block, target[position:])
-    except cramjam.DecompressionError as e:
-        raise CodecError(one_line(e)) from None
+            out += snappy.uncompress(block)
+    except snappy.UncompressError as e:
+        raise CodecError(one_line(e.__cause__ or e)) from None
     return out
+
+
+def _claimed_length(block: memoryview) -> int:
+    """Return the uncompressed length at the front of a raw block, which python-snappy allocates at once.
+
+    Raises CodecError for a length that is cut short, that needs more than 32 bits, or that the block cannot hold.
+    """
+    length = 0
+    for at, byte in enumerate(block[:5]):
+        length |= (byte & 0x7F) << 7 * at
+        if byte < 0x80:
+            if length > min(_SNAPPY_RATIO * len(block), 0xFFFFFFFF):
+                raise CodecError(f"snappy: a block of {len(block)} bytes claims to hold {length}")
+            return length
+    raise CodecError(f"snappy: a block of {len(block)} bytes has no valid length")
 
 
 def _snappy_blocks(view: memoryview, quirks: list[str] | None) -> Iterator[memoryview]:
@@ -99,11 +115,11 @@ def _snappy_blocks(view: memoryview, quirks: list[str] | None) -> Iterator[memor
 
 
 def compress(data: Buffer, magic: int, level: int | None) -> bytes:
-    import cramjam
+    import snappy
 
     view = memoryview(data)
     parts: list[Any] = [_XERIAL_HEADER]
     for at in range(0, len(view), _XERIAL_BLOCK):
-        block = cramjam.snappy.compress_raw(view[at : at + _XERIAL_BLOCK])
+        block = snappy.compress(view[at : at + _XERIAL_BLOCK])
         parts += _CHUNK_LENGTH.pack(len(block)), block
     return b"".join(parts)
