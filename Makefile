@@ -30,10 +30,10 @@ test-spark: $(call groups,test lab s3 spark)
 
 test-all: test test-kafka test-spark
 
-# The differential oracles, which the tiers run with a small sample, at the size of KSEG_FUZZ_CASES.
+# The random tests and the differential oracles with KSEG_FUZZ_CASES cases each. The tiers run a small sample of them.
 fuzz: export KSEG_FUZZ_CASES ?= 2000
 fuzz: $(call groups,test lab)
-	$(PYTEST) --dist worksteal -m 'fuzz and not spark' $(ARGS)
+	$(PYTEST) --dist worksteal -m '(fuzz or hypothesis) and not spark' $(ARGS)
 
 check: $(call groups,test lab s3 spark check)
 	$(BIN)/ruff check .

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.fuzzing import cases
 from tests.lab import maven
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A busy machine is no reason to fail.
-settings.register_profile("kseg", deadline=None)
+# A busy machine is no reason to fail, and two runs of one commit see the same examples.
+settings.register_profile("kseg", deadline=None, derandomize=True, max_examples=cases(100))
 settings.load_profile("kseg")
 
 # A shell starts background jobs with SIGINT ignored, and all their children would ignore it, too.

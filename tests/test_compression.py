@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from kseg.codecs import compression
 from kseg.codecs.compression import CODECS, codec_name, compress
 from kseg.codecs.libraries import Buffer, CodecError, DecompressionLimit, libraries
+from tests.fuzzing import cases
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 COMPRESSED = (GZIP, SNAPPY, LZ4, ZSTD)
@@ -220,7 +221,7 @@ def test_round_trip(codec: int, size: int) -> None:
         assert quirks == (["lz4-header-checksum"] if (codec, magic) == (LZ4, 0) else [])
 
 
-@settings(max_examples=200)
+@settings(max_examples=cases(200))
 @given(data=st.binary(max_size=300), times=st.integers(1, 400), codec=st.sampled_from(sorted(CODECS)))
 def test_round_trip_of_anything(data: bytes, times: int, codec: int) -> None:
     data *= times
@@ -326,7 +327,7 @@ def test_every_flip_and_cut_ends_in_bytes_or_an_error(codec: int, magic: int, st
     assert decompress(codec, stream, limit=LIMIT, magic=magic) == data
 
 
-@settings(max_examples=500)
+@settings(max_examples=cases(500))
 @given(
     codec=st.integers(0, 7),
     magic=st.integers(0, 2),

@@ -30,6 +30,7 @@ from kseg.rewriting.records_builder import PlainRecord, build_batch, build_messa
 from kseg.rewriting.rewrite import DamagedError, index_paths, refuse_size
 from kseg.rewriting.transcode import WrongVersionError
 from kseg.validation.validate import Settings, validate_segment
+from tests.fuzzing import cases
 from tests.test_fixtures import FOLDERS, expected
 from tests.test_records_builder import LEGACY_CODECS, NOW, plain, read, record_lists
 
@@ -463,7 +464,7 @@ def test_no_segment_no_target(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [source]
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_the_bytes_there_is_a_result_or_a_reason(tmp_path: Path, data: st.DataObject) -> None:
     """Damage anywhere: a sound result of what is sound, or a KsegError, and never anything else."""

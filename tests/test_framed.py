@@ -18,6 +18,7 @@ from kseg.files.storage import SegmentFile
 from kseg.validation.validate import Settings, validate_segment
 from tests import framed, make_findings
 from tests.framed import EXAMPLE, FRAMED, PLAIN, SECOND, THIRD
+from tests.fuzzing import cases
 
 FOLDER = make_findings.FRAMES
 SEGMENT = make_findings.SEGMENTS / "4.3.0-v2-none" / make_findings.FIRST
@@ -213,7 +214,7 @@ def test_standard_input_is_read_too() -> None:
     assert [json.loads(line)["key"] for line in done.stdout.splitlines()] == ["first", "third"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60))
 @given(st.data())
 def test_any_bytes_end_in_findings(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Flips, cuts and noise: never an exception, and what is lost and what is read make up the file."""

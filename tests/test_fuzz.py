@@ -19,6 +19,7 @@ from kseg.log.segment import SegmentReader
 from kseg.validation.checks import BATCH_CHECKS, History, Limits
 from kseg.validation.record_checks import RECORD_CHECKS
 from tests import damage
+from tests.fuzzing import cases
 
 SEGMENTS = Path(__file__).parents[1] / "fixtures" / "segments"
 FIRST = "00000000000000000000.log"
@@ -142,7 +143,7 @@ def test_without_checking_crcs(folder: str) -> None:
         read(damage.flip(data, position), verify_crc=False)
 
 
-FUZZ = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+FUZZ = settings(max_examples=cases(150), suppress_health_check=[HealthCheck.too_slow])
 
 SOURCES = st.sampled_from([*SMALL, "2.8.2-v0v1v2-mixed", "2.8.2-v2v1v0v2-downgraded", "4.3.0-v2-none-headers"])
 

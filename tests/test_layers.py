@@ -6,6 +6,7 @@ import ast
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -127,12 +128,19 @@ MODULES = sorted(
 )
 
 
-def imports(module: str, *, only_at_the_top: bool = False) -> set[str]:
-    """Dotted names that a module imports; what only the type checker sees does not count."""
+@cache
+def tree_of(module: str) -> ast.Module:
+    """Return the syntax tree of a module without what only the type checker sees."""
     tree = ast.parse(PACKAGE.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             node.body = []
+    return tree
+
+
+def imports(module: str, *, only_at_the_top: bool = False) -> set[str]:
+    """Dotted names that a module imports; what only the type checker sees does not count."""
+    tree = tree_of(module)
     found: set[str] = set()
     for node in tree.body if only_at_the_top else ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -21,6 +21,7 @@ from kseg.log import rows
 from kseg.log.records import Header, timestamp_type
 from kseg.rewriting.records_builder import PlainRecord, build_batch, build_wrapper
 from kseg.text import encoded, escape_controls, to_json
+from tests.fuzzing import cases
 
 # What JSON or a terminal needs escaped, what no decoder may take, and the borders of what one must.
 PIECES = [
@@ -125,7 +126,7 @@ def is_utf8(data: bytes) -> bool:
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(found=records, sequence=st.sampled_from([-1, 0, 2**31 - 2]), appended=st.booleans(), codec=st.booleans())
 @example(found=[(piece, piece, 0, (Header("k", piece),)) for piece in PIECES], sequence=-1, appended=False, codec=False)
 def test_a_line_is_the_row(segment: Path, encoding: str, found: list[Found], sequence: int, appended: bool,

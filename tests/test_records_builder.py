@@ -19,6 +19,7 @@ from kseg.log import deep_iteration, rows
 from kseg.log.records import Header, Record, RecordBatch, record_batch
 from kseg.log.segment import SegmentReader
 from kseg.rewriting.records_builder import PlainRecord, build_batch, build_message, build_wrapper
+from tests import fuzzing
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 LEGACY_CODECS = CODECS[1:4]
@@ -195,7 +196,9 @@ def _row(record: Record, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.kafka
-@settings(max_examples=3, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=max(1, fuzzing.cases(180) // 60), phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+)
 @given(
     st.lists(
         st.one_of(

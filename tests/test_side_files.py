@@ -26,6 +26,7 @@ from kseg.files.storage import Source
 from kseg.findings import RULES, Finding
 from kseg.reading import side_entries
 from tests import damage
+from tests.fuzzing import cases
 from tests.test_cli import kseg
 from tests.test_fixtures import FOLDERS
 
@@ -284,7 +285,7 @@ def test_every_byte_flipped_and_every_length_cut(kind: str) -> None:
         rules(path, data[:position])
 
 
-FUZZ = settings(max_examples=100, derandomize=True)
+FUZZ = settings(max_examples=cases(100))
 
 
 @FUZZ

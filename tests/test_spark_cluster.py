@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -37,10 +38,10 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("machine")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     site = sysconfig.get_path("purelib", vars={"base": str(folder)})
-    for name in ("pyarrow", "pyarrow.libs"):
-        original = Path(sysconfig.get_path("purelib")) / name
+    pyarrow = Path(importlib.import_module("pyarrow").__file__ or "").parent
+    for original in (pyarrow, pyarrow.with_name("pyarrow.libs")):
         if original.exists():
-            (Path(site) / name).symlink_to(original)
+            (Path(site) / original.name).symlink_to(original)
     # Workers of a local-cluster leave their folders in Spark's own: this is one of links.
     (folder / "spark").mkdir()
     for part in Path(pyspark.__file__).parent.iterdir():

@@ -20,6 +20,7 @@ from kseg.errors import VanishedError
 from kseg.files.special import SpecialFileError
 from kseg.files.storage import open_source
 from kseg.rewriting.records_builder import PlainRecord, build_batch
+from tests.fuzzing import cases
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")
 
@@ -30,7 +31,7 @@ LOG = "00000000000000000000.log"
 # A test that hangs fails after so many seconds, on a machine that is busy, too.
 PATIENCE = 120
 #: Of the kinds of special files, how many each name is tried as: all of them with KSEG_FUZZ_CASES=6.
-CASES = int(os.environ.get("KSEG_FUZZ_CASES", "1"))
+CASES = cases(1)
 
 #: Every kind of file that a broker has in a partition folder or a log dir.
 NAMES = [
@@ -102,6 +103,7 @@ def make(path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.fuzz
 @pytest.mark.parametrize("turn", range(min(CASES, len(KINDS))))
 def test_a_folder_of_nothing_else(short: Path, turn: int, command: str) -> None:
     """Every name that a broker writes is a special file: each command ends, and says why in plain lines."""
@@ -119,6 +121,7 @@ def test_a_folder_of_nothing_else(short: Path, turn: int, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.fuzz
 @pytest.mark.parametrize("kind", ["fifo", "socket", "device"][:CASES])
 def test_among_sound_files(short: Path, kind: str, command: str) -> None:
     """What is sound in the folder is read as without the special files, which are counted in one warning."""

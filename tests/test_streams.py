@@ -19,6 +19,7 @@ from kseg.errors import UsageError
 from kseg.files.storage import SegmentFile
 from kseg.frames import apis, streams
 from kseg.validation.validate import Settings, validate_segment
+from tests.fuzzing import cases
 
 STREAMS = Path(__file__).parents[1] / "fixtures" / "streams"
 FOLDERS = sorted(path.parent for path in STREAMS.glob("*/expect.jsonl"))
@@ -275,7 +276,7 @@ def pieces() -> Iterator[bytes]:
 PIECES = list(pieces())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60))
 @given(st.data())
 def test_any_bytes_end_in_findings(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Flips and cuts of either direction: never an exception."""
