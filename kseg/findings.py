@@ -185,7 +185,7 @@ _TABLE = (
          "Goes by it as it is: consumers that read committed get aborted records, or miss committed ones."),
     Rule("K604", "segment-overlap", _E, "it begins at offset {first}, {other} before it ends at {last}",
          "Takes both as they are: the later is found by its name, and consumers see records twice or not at all."),
-    Rule("K605", "segment-gap", _W, "offsets {first} to {last}, right behind {other}, are in no segment: {why}",
+    Rule("K605", "segment-gap", _E, "offsets {first} to {last}, right behind {other}, are in no segment: {why}",
          "Nothing, also where a segment was lost: consumers go on behind the gap without a word."),
     Rule("K606", "swap-pending", _I, "{why}",
          "Replaces the segment by the .swap file at its next start."),
@@ -211,6 +211,15 @@ _TABLE = (
          "stale entries at its end: {entries}, written before the log was truncated",
          "Ignores them: it knows how many entries are valid and overwrites the others. It drops them when the segment rolls "
          "and at a clean shutdown."),
+    Rule("K615", "segment-order", _E,
+         "it holds offsets {first} to {last}, which belong before those of {other}: the files' names are wrong",
+         "Looks offsets up by the names: consumers are told that offsets are out of range, or skip them. Recovery after an "
+         "unclean stop truncates where offsets go back."),
+    Rule("K616", "missing-index", _W, "there is no {index} to it",
+         "Rebuilds a missing .index with its segment at the next start, in the time that reading it takes. A missing "
+         ".timeindex it leaves empty: time look-ups read the segment, and retention uses the file's time."),
+    Rule("K617", "no-indexes", _I, "of {segments} segments, not one has {what}: these are logs without their indexes",
+         "Rebuilds missing .index files with their segments at its next start; missing .timeindex files stay empty."),
     # K8: what is on the wire
     Rule("K801", "frame-size", _E, "the frame's size says {size}: {why}",
          "Ends the connection: a request has at most socket.request.max.bytes."),

@@ -13,7 +13,7 @@ import json
 import shutil
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +56,15 @@ class Case:
         beside: tuple[str, ...] = (),
         of: str | None = None,
         within: str | None = None,
+        exchanged: Mapping[str, str] | None = None,
         **settings: Any,
     ) -> None:
         folder, _, file = segment.partition("/")
         self.segment = f"{folder}/{file or FIRST}"
         self.name = name or file or FIRST
         self.beside = {(f"{within}/{other}" if within else other): f"{of or folder}/{other}" for other in beside}
+        # Others of the folder under a name that is not theirs.
+        self.beside |= {name: f"{folder}/{other}" for name, other in (exchanged or {}).items()}
         self.what = what
         self.settings = settings
         # What is on the wire was captured, and is in no segment.
@@ -506,6 +509,24 @@ def segment_overlap(data: bytes) -> bytes:
 
 @Case(f"{SEVERAL}/{THIRD}", "the second of three segments gone", beside=(FIRST,))
 def segment_gap(data: bytes) -> bytes:
+    return data
+
+
+@Case(f"{SEVERAL}/{SECOND}", "the second and the third segment have each other's name", name=THIRD, beside=(FIRST,),
+      exchanged={SECOND: THIRD})  # fmt: skip
+def segment_order(data: bytes) -> bytes:
+    return data
+
+
+@Case(f"{SEVERAL}/{SECOND}", "its .index is gone, that of the first segment is there",
+      beside=(FIRST, FIRST.replace(".log", ".index"), FIRST.replace(".log", ".timeindex"),
+              SECOND.replace(".log", ".timeindex")))  # fmt: skip
+def missing_index(data: bytes) -> bytes:
+    return data
+
+
+@Case(f"{SEVERAL}/{SECOND}", "two segments, and no other file", beside=(FIRST,))
+def no_indexes(data: bytes) -> bytes:
     return data
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import random
+import shutil
+import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from kseg.cli.main import main
 from kseg.findings import RULES
+from kseg.rewriting.records_builder import PlainRecord, build_message
 from tests.damage import entries
 from tests.make_findings import FINDINGS, FIRST, SEGMENTS
 
@@ -75,3 +80,83 @@ def test_dump_exits_as_validate_does(folder: Path) -> None:
     assert shown.exit_code == judged.exit_code
     if judged.exit_code == 1:
         assert f"kseg: {log}: " in shown.stderr
+
+
+def copied(fixture: str, tmp_path: Path) -> Path:
+    folder = tmp_path / "orders-0"
+    shutil.copytree(SEGMENTS / fixture, folder)
+    return folder
+
+
+def found(folder: Path, *options: str) -> list[dict[str, Any]]:
+    rows = map(json.loads, run_kseg("validate", "--format", "jsonl", *options, folder).stdout.splitlines())
+    return [row for row in rows if row["kind"] == "finding"]
+
+
+@pytest.mark.parametrize("depth", ["--deep", "--shallow"])
+@pytest.mark.parametrize(
+    ("fixture", "base"),
+    [("4.3.0-v2-none-segments", 48), ("3.9.1-v2-none-transactions", 53), ("0.10.2.2-v1-none-segments", 21)],
+)  # fmt: skip
+def test_a_missing_segment_is_an_error(fixture: str, base: int, depth: str, tmp_path: Path) -> None:
+    """Nothing says that the topic is compacted, so the offsets of the missing file are lost, not a note."""
+    folder = copied(fixture, tmp_path)
+    for path in folder.glob(f"{base:020}.*"):
+        path.unlink()
+    assert run_kseg("validate", depth, folder).exit_code == 1
+    (gap,) = [row for row in found(folder, depth) if row["rule"] == "segment-gap"]
+    assert (gap["severity"], gap["offset"]) == ("error", base)
+
+
+def test_a_gap_between_segments_of_a_compacted_log_is_none(tmp_path: Path) -> None:
+    """The cleaner's traces in the data are evidence, without the log dir's checkpoint."""
+    folder = copied("4.3.0-v2-none-compacted-transactions", tmp_path)
+    for path in folder.glob(f"{25:020}.*"):
+        path.unlink()
+    assert run_kseg("validate", folder).exit_code == 0
+    assert {row["rule"] for row in found(folder)} >= {"offset-gap"}
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_many_gaps_are_a_sign_of_compaction_unless_records_have_no_key(keyed: bool, tmp_path: Path) -> None:
+    """0.8 left no other sign. A cleaner drops records without a key: one that is there proves that no cleaner was."""
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    for base in (0, 100):
+        offsets = [base + n for n in (0, 1, 5, 6, 9, 30, 31)]
+        records = [PlainRecord(offset, b"%d" % offset if keyed else None, b"v") for offset in offsets]
+        (folder / f"{base:020}.log").write_bytes(b"".join(build_message(record, magic=0) for record in records))
+    gaps = [row for row in found(folder) if row["offset"] == 32]
+    assert [row["rule"] for row in gaps] == ["offset-gap" if keyed else "segment-gap"]
+    assert ("have no key" in gaps[0]["message"]) is not keyed
+
+
+def test_segments_with_each_others_names_lose_nothing(tmp_path: Path) -> None:
+    """Their offsets are all there: the names are wrong, and index entries before a file's first offset with them."""
+    folder = copied("4.3.0-v2-none-segments", tmp_path)
+    first, second = (folder / f"{base:020}.log" for base in (24, 48))
+    data = first.read_bytes(), second.read_bytes()
+    first.write_bytes(data[1])
+    second.write_bytes(data[0])
+    rows = found(folder)
+    assert not [row for row in rows if row["rule"] in ("segment-gap", "offset-gap", "segment-overlap")]
+    assert [Path(row["file"]).name for row in rows if row["rule"] == "segment-order"] == [second.name]
+    before = [row for row in rows if row["rule"] == "time-index-mismatch" and "begins at offset 48" in row["message"]]
+    assert {Path(row["file"]).name for row in before} == {f"{24:020}.timeindex"}
+
+
+def test_a_time_index_of_v0_is_not_held_against_times_that_v0_has_not(tmp_path: Path) -> None:
+    """With LogAppendTime a broker indexes the time of the append, which a v0 message does not have."""
+    folder = copied("2.8.2-v0-none", tmp_path)
+    (folder / f"{0:020}.timeindex").write_bytes(struct.pack(">qi", 1_700_000_000_000, 3))
+    assert not [row for row in found(folder) if row["severity"] == "error"]
+
+
+def test_a_missing_index_is_reported_for_each_segment_and_for_a_copy_of_logs_once(tmp_path: Path) -> None:
+    """One index that is missing among others is worth a warning, logs without any are worth one line."""
+    folder = copied("4.3.0-v2-none-segments", tmp_path)
+    (folder / f"{48:020}.timeindex").unlink()
+    assert [(row["rule"], row["severity"]) for row in found(folder)] == [("missing-index", "warning")]
+    for path in folder.glob("*index"):
+        path.unlink()
+    assert [(row["rule"], row["severity"]) for row in found(folder)] == [("no-indexes", "info")]

@@ -9,7 +9,7 @@ cdef long long BAD, CODEC, CONTROL_BIT, TRANSACTIONAL_BIT, RESERVED_V0, RESERVED
 
 
 cdef class History:
-    cdef public bint begun, misnamed
+    cdef public bint begun, misnamed, keyless, thinned
     cdef public long long end, last_offset, highest_offset, gaps, next_offset, leader_epoch, magic, base, last_opened, first_opened
     cdef public long long first_leader_epoch
     cdef public dict producers, first_producers

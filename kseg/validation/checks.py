@@ -80,6 +80,9 @@ class History:
         self.next_offset = 0
         self.leader_epoch = -1
         self.magic = -1
+        # Whether an opened entry has a record without a key, and whether a wrapper lacks messages, as by compaction.
+        self.keyless = False
+        self.thinned = False
         # producer id -> (epoch, next sequence or -1, gaps at that time, whether a marker came last)
         self.producers: dict[int, tuple[int, int, int, bool]] = {}
         # What came first, for whoever read the part of the file before: see `follows`.

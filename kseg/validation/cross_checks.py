@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -15,17 +15,20 @@ from kseg.beside.checkpoint_files import HARMLESS, walk_offset_checkpoint
 from kseg.beside.side_reading import entries_of, positioned_entries_of
 from kseg.errors import KsegError
 from kseg.files.log_dir_lock import is_in_use
-from kseg.files.storage import SegmentFile, base_offset_of, partition_of
+from kseg.files.storage import SegmentFile, base_offset_of, local_size, partition_of, topic_partition
 from kseg.findings import Finding, Report, Verdict
 from kseg.restart.broker_reading import RefusedError
 from kseg.restart.dirs import CLEANER_OFFSETS, LOG_STARTS
 from kseg.restart.partition_folder import Folder
 from kseg.validation.partition_checks import BEHIND_THE_END, Extent, PartitionChecks
-from kseg.validation.segment_watch import SegmentFacts
 from kseg.validation.validate import FileResult, Settings, new_tally
 
 # Seconds: renaming a few files takes milliseconds.
 _SWAPPING = 0.1
+#: The indexes that a segment with batches has, by their suffixes.
+_INDEXES = {".index": "an offset index", ".timeindex": "a time index"}
+# Of Kafka's own topics, those with cleanup.policy=compact.
+_COMPACTED = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
 def judged_together(
@@ -50,10 +53,17 @@ class _Whole:
         # What checkpoints say of partitions, by their paths: that of the log dir at hand is asked of each of them.
         self._checkpoints: dict[str, dict[tuple[str, int], int]] = {}
         self._names: dict[str, set[str]] = defaultdict(set)
+        # By folder, the kinds of indexes that its segments have.
+        self._indexes: dict[str, set[str]] = defaultdict(set)
+        # The kinds of which it was said that no segment of the folder has one.
+        self._without: dict[str, set[str]] = defaultdict(set)
+        self._segments: Counter[str] = Counter()
         for file in files:
             if file.beside is not None:
                 folder, name = os.path.split(file.path)
                 self._names[folder].add(name)
+                self._segments[folder] += base_offset_of(name) is not None
+                self._indexes[folder].update(os.path.splitext(path)[1] for path in file.beside)
 
     def judged(self, results: Iterable[FileResult]) -> Iterator[FileResult]:
         held: list[FileResult] = []
@@ -74,8 +84,9 @@ class _Whole:
                 self._newest = result
                 grown = file.active and self._moved_on(result)
                 self._checks.take(name, result.facts, grown=grown, zeros="zero-tail" in result.summary.rules)
+                self._judge_indexes(file, result)
                 if result.facts is not None:
-                    result = replace(result, verdicts=tuple(_explained(result, result.facts, self._checks)))
+                    result = replace(result, verdicts=tuple(_explained(result, self._checks)))
             elif self._checks:
                 self._checks.judge(name)
             yield self._with_findings(file, replace(result, facts=None))
@@ -107,7 +118,7 @@ class _Whole:
                 self._names.pop(folder, set()),
                 lambda name: self._tell(os.path.join(folder, name)),
                 self._known(folder),
-                compacted=self._settings.compacted,
+                compacted=self._settings.compacted or topic_partition(folder + "/x")[0] in _COMPACTED,
             )
             self._judge_swaps(folder)
 
@@ -126,6 +137,36 @@ class _Whole:
                 entries = []  # said of it by itself
             self._checkpoints[path] = {(entry.topic, entry.partition): entry.offset for entry in entries}
         return self._checkpoints[path]
+
+    def _judge_indexes(self, file: SegmentFile, result: FileResult) -> None:
+        """Indexes that a segment with batches should have; a .txnindex is there only where something was aborted."""
+        folder, name = os.path.split(file.path)
+        if not result.summary.batches:
+            return
+        timed = result.facts is None or result.facts.timed  # v0 has no time, and Kafka that wrote it no time index
+        suffixes = list(_INDEXES)[: 1 + timed]
+        index_names = {name.removesuffix(".log") + suffix: suffix for suffix in suffixes}
+        there = {os.path.basename(path) for path in file.beside or ()}
+        there |= {name for name in index_names if local_size(os.path.join(folder, name)) is not None}
+        if file.active and base_offset_of(name) and result.summary.batches == 1:
+            there.add(name.removesuffix(".log") + ".index")  # made with the second append to a segment that was rolled
+        for index in [name for name in index_names if name not in there]:
+            if index_names[index] in self._indexes[folder] and not self._is_gone(file.path):
+                self._told[file.path].append(Finding("missing-index", 0, facts={"index": index}))
+        self._judge_none(file.path, folder, suffixes)
+
+    def _judge_none(self, path: str, folder: str, suffixes: list[str]) -> None:
+        """Kinds of indexes that no segment of the folder has: one finding, not one for each segment."""
+        absent = [suffix for suffix in suffixes if suffix not in self._indexes[folder] | self._without[folder]]
+        if absent:
+            what = " or ".join(_INDEXES[suffix] for suffix in absent)
+            facts = {"segments": self._segments[folder], "what": what}
+            self._told[path].append(Finding("no-indexes", 0, facts=facts))
+            self._without[folder].update(absent)
+
+    @staticmethod
+    def _is_gone(path: str) -> bool:
+        return "://" not in path and local_size(path) is None
 
     def _judge_swaps(self, folder: str) -> None:
         """Segments that a broker would replace at its start."""
@@ -173,11 +214,11 @@ class _Whole:
                 self._told[path].append(Finding(rule, at, offset=offset, facts=facts))
 
 
-def _explained(result: FileResult, facts: SegmentFacts, checks: PartitionChecks) -> Iterator[Verdict]:
+def _explained(result: FileResult, checks: PartitionChecks) -> Iterator[Verdict]:
     """Gaps within a segment, with what is known of the whole log."""
     for verdict in result.verdicts:
         finding = verdict.finding
-        if finding.rule == "offset-gap" and finding.last_offset is not None:
-            told = {**finding.facts, "why": checks.why_missing(finding.last_offset, facts)}
+        if finding.rule == "offset-gap" and finding.offset is not None and finding.last_offset is not None:
+            told = {**finding.facts, "why": checks.why_missing(finding.offset, finding.last_offset)}
             verdict = replace(verdict, finding=replace(finding, facts=told))
         yield verdict

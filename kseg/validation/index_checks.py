@@ -158,6 +158,12 @@ class TimesInStep(_Columns[TimeEntry]):
         elif latest < entry.timestamp:
             self._mismatch(at, entry, f"the latest up to there is {latest}")
 
+    def judge_place(self, row: int, first: int) -> None:
+        """Report an entry whose offset is before ``first``, the log's first."""
+        at, entry, told = self._at(row)
+        if not told:
+            self._mismatch(at, entry, f"the log begins at offset {first}")
+
     def finish(self, row: int, highest: int | None, *, whole: bool) -> None:
         """``highest`` is the log's largest offset, ``whole`` whether no bytes were lost in it; ``row`` as above."""
         told = not whole or highest is None

@@ -45,6 +45,7 @@ from kseg.validation.validate import (
     no_progress,
     run_checks,
     validate_segment,
+    with_opened,
 )
 
 if TYPE_CHECKING:
@@ -275,7 +276,10 @@ def _join(
             part.history.producers = {**before.producers, **part.history.producers}
         before = part.history
     result = tally.result()
-    return replace(result, beside=beside.beside, facts=beside.facts) if beside else result
+    if not beside:
+        return result
+    facts = beside.facts and with_opened(beside.facts, [part.history for part in parts], opened=settings.deep)
+    return replace(result, beside=beside.beside, facts=facts)
 
 
 def _fits(path: str, start: int, before: History, after: History, tally: Tally, settings: Settings) -> bool:

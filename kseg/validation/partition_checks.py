@@ -26,7 +26,11 @@ from kseg.validation.segment_watch import BatchOfProducer, EpochRun, SegmentFact
 #: Producers that are remembered, those that wrote last: a log of years has seen more than may still write.
 MAX_PRODUCERS = 100_000
 MAX_EPOCHS = 100_000
+MAX_SPANS = 10_000
+#: Gaps between batches that are a sign of compaction: damage leaves one, repair some.
+SEVERAL = 2
 
+_INDEX = re.compile(r"\d{20}\.(?:index|timeindex|txnindex)")
 _SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
 
 
@@ -48,6 +52,11 @@ class _History:
     zeros: bool = False
     holes: bool = False
     thinned: bool = False
+    keyless: bool = False
+    unopened: bool = False
+    gaps: int = 0
+    # (first, last, name) of segments, as far as that is known.
+    spans: list[tuple[int, int, str]] = field(default_factory=list)
     epochs: list[EpochRun] = field(default_factory=list)
     producers: dict[int, BatchOfProducer] = field(default_factory=dict)
     open: dict[int, int] = field(default_factory=dict)
@@ -55,6 +64,9 @@ class _History:
     def add(self, facts: SegmentFacts) -> None:
         self.holes |= facts.holes or facts.damaged
         self.thinned |= facts.thinned
+        self.keyless |= facts.keyless
+        self.unopened |= facts.wrapped and not facts.opened
+        self.gaps += facts.gaps
         for run in facts.epochs:
             if self.epochs and self.epochs[-1][0] == run[0]:
                 self.epochs[-1] = (*self.epochs[-1][:2], run[2])
@@ -87,6 +99,8 @@ class PartitionChecks:
         compacted: bool,
     ) -> None:
         self._folder = folder
+        # Indexes that stand by themselves: those of segments that are there are not among the names.
+        self._orphans = sorted(name for name in names if _INDEX.fullmatch(name))
         self._log_start = known.get(LOG_STARTS, 0)
         self._cleaned = known.get(CLEANER_OFFSETS)
         self._tell = tell
@@ -96,6 +110,8 @@ class PartitionChecks:
         offsets = {int(match[1]) for name in names if (match := _SNAPSHOT.fullmatch(name))}
         self._snapshots = offsets
         self._judged: set[int] = set()
+        # Whether a segment before the last that was taken has records without a key.
+        self._keyless_before = False
 
     @property
     def extent(self) -> Extent | None:
@@ -107,6 +123,7 @@ class PartitionChecks:
         base = base_offset_of(name) or 0
         history = self._history
         report = self._tell(name)
+        self._keyless_before = history.keyless
         if facts is not None:
             self._judge_order(base, facts, report)
             if base in self._snapshots and history.end == base:
@@ -119,11 +136,30 @@ class PartitionChecks:
             history.end = None
             history.holes = True
         else:
-            history.end = base if facts.last_offset is None else max(base, facts.last_offset + 1)
+            end = base if facts.last_offset is None else max(base, facts.last_offset + 1)
+            history.end = max(end, history.end or 0) if self._is_out_of_order(facts) else end
         history.name = name
         history.zeros = zeros
         if facts is not None:
             history.add(facts)
+            if facts.first_offset is not None and facts.last_offset is not None and len(history.spans) < MAX_SPANS:
+                history.spans.append((facts.first_offset, facts.last_offset, name))
+            # A segment that was rolled begins with the offset of its name, one that was cleaned may not.
+            late = facts.first_offset is not None and facts.first_offset > base and not facts.wrapped
+            history.gaps += late or self._is_emptied(name, facts)
+
+    def _is_out_of_order(self, facts: SegmentFacts) -> bool:
+        """Whether the segment's offsets are below those of one before it, and in none of these: names are wrong."""
+        first, last = facts.first_offset, facts.last_offset
+        spans = self._history.spans
+        if first is None or last is None or facts.wrapped or not any(first < begin for begin, _, _ in spans):
+            return False
+        return not any(first <= end and begin <= last for begin, end, _ in spans)
+
+    def _is_emptied(self, name: str, facts: SegmentFacts) -> bool:
+        """Whether nothing is in a segment and nothing in its index, as the cleaner leaves it."""
+        index = self._path(name.removesuffix(".log") + ".index")
+        return facts.first_offset is None and not facts.damaged and os.path.exists(index) and not os.path.getsize(index)
 
     def _judge_order(self, base: int, facts: SegmentFacts, report: Report) -> None:
         history = self._history
@@ -135,35 +171,70 @@ class PartitionChecks:
         if end is None:
             return
         begin = base if first is None else min(base, first)
-        if begin < end:
+        if self._is_out_of_order(facts):
+            assert first is not None
+            other = next(name for begin, _, name in history.spans if first < begin)
+            misplaced = {"first": first, "last": facts.last_offset, "other": other}
+            report(Finding("segment-order", 0, None, first, facts.last_offset, misplaced))
+        elif begin < end:
             overlap = {"first": begin, "last": end - 1, "other": history.name}
             report(Finding("segment-overlap", 0, None, begin, end - 1, overlap))
         elif base > end:
-            holes = self._is_compacted(facts) or history.holes or facts.holes
-            rule = "offset-gap" if holes and not history.zeros else "segment-gap"
-            zeros = "lost, most likely: the zeros at its end stand where batches were"
-            why = zeros if history.zeros else self.why_missing(base - 1, facts)
-            report(
-                Finding(rule, 0, 0, end, base - 1, {"first": end, "last": base - 1, "other": history.name, "why": why})
-            )
+            lost, why = self._explain(end, base - 1, facts)
+            if history.zeros and base - 1 >= self._log_start:
+                lost, why = True, "probably lost: zeros at its end stand where batches were"
+            rule = "segment-gap" if lost else "offset-gap"
+            told = {"first": end, "last": base - 1, "other": history.name, "why": why}
+            report(Finding(rule, 0, 0, end, base - 1, told))
             history.holes = True
 
     def _is_compacted(self, facts: SegmentFacts) -> bool:
         return self._compacted or self._cleaned is not None or self._history.thinned or facts.thinned
 
-    def why_missing(self, last: int, facts: SegmentFacts) -> str:
-        """Why offsets up to ``last`` are not in the log, by the signs there are of compaction, deletion or loss."""
+    def why_missing(self, first: int, last: int) -> str:
+        """Why offsets ``first`` to ``last`` are not in the segment that was taken last."""
+        return self._explain(first, last, SegmentFacts())[1]
+
+    def _explain(self, first: int, last: int, facts: SegmentFacts) -> tuple[bool, str]:
+        """Whether offsets that are not in the log are lost, and by what signs: of compaction, deletion or loss.
+
+        ``facts`` are those of the segment that comes next, if it was not taken yet.
+
+        No file says offline whether a topic is compacted. The log dir's ``cleaner-offset-checkpoint`` lists only those
+        that are; of the data, only the cleaner leaves batches with fewer records than offsets, delete horizons, and many
+        gaps between batches. It removes records without a key, so these prove that it was not there.
+        """
+        history, gaps = self._history, self._history.gaps + facts.gaps
+        unopened = history.unopened or (facts.wrapped and not facts.opened)
         if last < self._log_start:
-            return f"no matter, since the log starts at offset {self._log_start}"
+            return False, f"no matter, since the log starts at offset {self._log_start}"
         if self._cleaned is not None and last < self._cleaned:
-            return f"compacted away, most likely: the cleaner has been up to offset {self._cleaned}"
-        if self._history.thinned or facts.thinned:
-            return "compacted away, most likely: there are batches with fewer records than offsets"
+            return False, f"probably compacted away: the cleaner has been up to offset {self._cleaned}"
+        if history.thinned or facts.thinned:
+            return False, "probably compacted away: there are batches with fewer records than offsets"
         if self._cleaned is not None:
-            return f"lost, or compacted by another broker: the cleaner has been no further than offset {self._cleaned}"
+            return (
+                False,
+                f"lost, or compacted by another broker: the cleaner has been no further than offset {self._cleaned}",
+            )
         if self._compacted:
-            return "compacted away, or lost: nothing tells which"
-        return "lost, most likely: there is no sign of compaction"
+            return False, "compacted away, or lost: nothing tells which"
+        if orphan := self._orphan_within(first, last):
+            return True, f"lost: {orphan} shows that a segment was there"
+        if self._keyless_before:
+            return True, "lost: records before have no key, and compaction would have removed these"
+        if gaps >= SEVERAL:
+            return False, f"probably compacted away: {gaps} gaps between batches are a sign of compaction"
+        if unopened:
+            return False, "compacted away, or lost: compressed v0 and v1 messages were not opened"
+        return True, "probably lost: nothing indicates compaction"
+
+    def _orphan_within(self, first: int, last: int) -> str | None:
+        """An index whose segment is missing, and would hold some of these offsets."""
+        for name in self._orphans:
+            if first <= int(name[:20]) <= last and os.path.exists(self._path(name)):
+                return None if os.path.exists(self._path(f"{name[:20]}.log")) else name
+        return None
 
     def _judge_producers(self, facts: SegmentFacts, report: Report) -> None:
         """Each producer's first batch against its last in the segments before, as check_producers does within one."""
@@ -209,7 +280,7 @@ class PartitionChecks:
             self._judge_epochs(name)
         elif match := _SNAPSHOT.fullmatch(name):
             self._judge_place(int(match[1]), name)
-        elif re.fullmatch(r"\d{20}\.(?:index|timeindex|txnindex)", name):
+        elif _INDEX.fullmatch(name):
             self._judge_orphan(name)
 
     def _judge_orphan(self, name: str) -> None:

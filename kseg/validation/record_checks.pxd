@@ -16,6 +16,11 @@ cdef long long BAD, CODEC, CONTROL_BIT, APPEND_TIME
 )
 cpdef check_record_offsets(chunk, limits, report)
 
+@cython.locals(
+    batches=BatchColumns, offsets="long long[::1]", row=cython.Py_ssize_t, total=cython.longlong, first=cython.Py_ssize_t,
+)
+cpdef note_compaction(chunk, History history)
+
 @cython.locals(batches=BatchColumns, row=cython.Py_ssize_t, stored=cython.longlong, largest=cython.longlong)
 cpdef check_max_timestamps(chunk, limits, report)
 

@@ -88,6 +88,25 @@ def check_wrapper_order(chunk: Chunk, history: History, report: Report) -> None:
             report(batch_finding("non-monotonic-offset", batches, row, offset=first, previous=previous, note=note))
 
 
+def note_compaction(chunk: Chunk, history: History) -> None:
+    """Note in ``history`` what contradicts compaction (a record without a key) and what proves it (holes in a wrapper)."""
+    batches, offsets = chunk.batches, chunk.records.offset
+    for row in range(chunk.first, chunk.stop):
+        total = batches.record_total[row]
+        if not total or batches.crc_state[row] == BAD:
+            continue
+        if batches.magic[row] >= 2:
+            if batches.null_keys[row] and not batches.attributes[row] & CONTROL_BIT:
+                history.keyless = True
+            continue
+        if batches.null_keys[row]:
+            history.keyless = True
+        if total > 1 and batches.intact[row]:
+            first = batches.first_record[row]
+            if offsets[first + total - 1] - offsets[first] >= total:
+                history.thinned = True
+
+
 def check_max_timestamps(chunk: Chunk, limits: Limits, report: Report) -> None:
     """``max-timestamp-mismatch`` of CreateTime entries: with LogAppendTime the header's is every record's."""
     batches = chunk.batches

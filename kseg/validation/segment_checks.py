@@ -9,7 +9,7 @@ from kseg.log.chunk import Chunk
 from kseg.log.segment import Window
 from kseg.validation.checks import BATCH_CHECKS, History, Limits
 from kseg.validation.internal_checks import check_internal_records
-from kseg.validation.record_checks import RECORD_CHECKS, check_wrapper_order
+from kseg.validation.record_checks import RECORD_CHECKS, check_wrapper_order, note_compaction
 
 
 class SegmentChecks:
@@ -35,6 +35,7 @@ class SegmentChecks:
         for check in RECORD_CHECKS:
             check(chunk, self._limits, self._report)
         check_wrapper_order(chunk, self.history, self._report)
+        note_compaction(chunk, self.history)
         if self._topic:
             check_internal_records(self._topic, chunk, self._report)
         if self._ends:

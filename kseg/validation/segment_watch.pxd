@@ -4,7 +4,7 @@ cimport cython
 
 from kseg.format.kernel cimport BatchColumns, clamped, increment_sequence
 
-cdef long long BAD, CODEC, CONTROL_BIT, TRANSACTIONAL_BIT, NEVER, NONE
+cdef long long BAD, CODEC, CONTROL_BIT, TRANSACTIONAL_BIT, HORIZON_BIT, NEVER, NONE
 
 
 cdef class SegmentWatch:
@@ -13,8 +13,8 @@ cdef class SegmentWatch:
     cdef public Py_ssize_t offset_row, time_row
     cdef Py_ssize_t _offset_rows, _time_rows
     cdef long long _offset_due, _time_due
-    cdef public bint begun, holes, thinned, disorder, damaged, transactional
-    cdef public long long first_offset, last_offset, largest_timestamp, end
+    cdef public bint begun, thinned, wrapped, untimed, disorder, damaged, transactional
+    cdef public long long first_offset, last_offset, largest_timestamp, end, gaps
     cdef public list epochs
     cdef long long _epoch, _epoch_first, _epoch_last
     cdef public dict first_batches, producers, open

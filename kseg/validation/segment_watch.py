@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kseg.format.kernel import CRC_BAD, BatchColumns, clamped, increment_sequence
-from kseg.format.log_format import CODEC_MASK, CONTROL, INT64_MAX, NO_TIMESTAMP, TRANSACTIONAL
+from kseg.format.log_format import CODEC_MASK, CONTROL, DELETE_HORIZON, INT64_MAX, NO_TIMESTAMP, TRANSACTIONAL
 
 # C globals when compiled (see the .pxd).
 BAD = CRC_BAD
 CODEC = CODEC_MASK
 CONTROL_BIT = CONTROL
 TRANSACTIONAL_BIT = TRANSACTIONAL
+HORIZON_BIT = DELETE_HORIZON
 NEVER = INT64_MAX
 NONE = NO_TIMESTAMP
 NOTHING = array("q")
@@ -36,17 +37,25 @@ class SegmentFacts:
     """What is known of a segment once it was read; offsets are None where it has no sound batch.
 
     ``first_offset`` of a compressed v0 or v1 entry is its last: a wrapper names no other. ``holes``: offsets are
-    missing between entries, ``thinned``: within v2 batches, as only the cleaner leaves them. ``damaged``: bytes are
-    lost. ``disorder``: offsets go back, so that ``last_offset`` means little. ``first_batches`` and ``producers`` have
-    each producer's first and last batch of data. ``open`` are the first offsets of transactions that don't end here,
-    ``ended`` the producers whose do. ``unindexed`` are aborts, by producers without data here before them, that the
+    missing between entries, ``gaps`` times; ``thinned``: within entries, or a v2 batch has a delete horizon, as only the
+    cleaner leaves them. ``keyless``: a record has no key, which the cleaner would drop. ``wrapped``: there are compressed
+    v0 or v1 messages, of which ``opened`` says whether they were looked into: their headers do not show what is missing.
+    ``timed``: a batch has a timestamp. ``damaged``: bytes are lost. ``disorder``: offsets go back, so that
+    ``last_offset`` means little. ``first_batches`` and ``producers`` have each producer's first and last batch of data.
+    ``open`` are the first offsets of transactions that don't end here, ``ended`` the producers whose do. ``unindexed``
+    are aborts, by producers without data here before them, that the
     transaction index does not have: their markers' offsets.
     """
 
     first_offset: int | None = None
     last_offset: int | None = None
     holes: bool = False
+    gaps: int = 0
     thinned: bool = False
+    keyless: bool = False
+    wrapped: bool = False
+    opened: bool = False
+    timed: bool = False
     damaged: bool = False
     disorder: bool = False
     epochs: tuple[EpochRun, ...] = ()
@@ -81,8 +90,11 @@ class SegmentWatch:
         self.last_offset = -1
         self.largest_timestamp = NONE
         self.end = 0
-        self.holes = False
+        self.gaps = 0
         self.thinned = False
+        self.wrapped = False
+        # v0 messages have no time, also where the broker indexed when it appended them (LogAppendTime).
+        self.untimed = False
         self.disorder = False
         self.damaged = False
         self.transactional = False
@@ -119,6 +131,8 @@ class SegmentWatch:
                 continue
             last = batches.last_offset[row]
             self._see_order(batches, row, last)
+            if not batches.magic[row]:
+                self.untimed = True
             if last >= self._time_due:
                 self._meet_times(last, batches.max_timestamp[row])
             if batches.max_timestamp[row] > self.largest_timestamp:
@@ -155,7 +169,9 @@ class SegmentWatch:
         latest = timestamp if timestamp > before else before
         while last >= self._time_due:
             stored = self._timestamp_column[self.time_row]
-            if before > stored or (latest < stored and not (self.damaged or self.disorder)):
+            if self._time_due < self.first_offset and not (self.wrapped or self.damaged):
+                self._times.judge_place(self.time_row, self.first_offset)
+            elif before > stored or (latest < stored and not (self.damaged or self.disorder or self.untimed)):
                 self._times.judge(self.time_row, before, latest)
             self.time_row += 1
             if self.time_row == self._time_rows:
@@ -175,16 +191,20 @@ class SegmentWatch:
     def _see_order(self, batches: BatchColumns, row: int, last: int) -> None:
         wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC
         first = last if batches.magic[row] < 2 else batches.base_offset[row]
+        if wrapper:
+            self.wrapped = True
         if not self.begun:
             self.begun = True
             self.first_offset = first
         elif first <= self.last_offset:
             self.disorder = True
         elif first != self.last_offset + 1 and not wrapper:
-            self.holes = True
+            self.gaps += 1
         if last < first:
             self.disorder = True
-        elif batches.magic[row] >= 2 and batches.record_count[row] <= last - first:
+        elif batches.magic[row] >= 2 and (
+            batches.record_count[row] <= last - first or batches.attributes[row] & HORIZON_BIT
+        ):
             self.thinned = True
         if last > self.last_offset:
             self.last_offset = last
@@ -233,7 +253,10 @@ class SegmentWatch:
         return SegmentFacts(
             first_offset=self.first_offset if self.begun else None,
             last_offset=self.last_offset if self.begun else None,
-            holes=self.holes,
+            holes=self.gaps > 0,
+            gaps=self.gaps,
+            wrapped=self.wrapped,
+            timed=self.largest_timestamp > NONE,
             thinned=self.thinned,
             damaged=self.damaged,
             disorder=self.disorder,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -252,21 +252,31 @@ class Together:
         from kseg.validation.index_checks import Beside
 
         self._deep = settings.deep
+        self._history = History()
         self._tallies = {path: new_tally(SegmentFile(path), settings) for path in file.beside or ()}
         self._beside = Beside(file, self._tallies, tally)
 
     def take(self, window: Window, history: History) -> None:
         """The next window, after all else is done with it."""
+        self._history = history
         self._beside.take(window, history.misplaced, deep=self._deep)
 
     def join(self, result: FileResult) -> FileResult:
         """The segment's result, with what is known beside it."""
         facts = self._beside.finish(result.summary.bytes, result.summary.lost_bytes, deep=self._deep)
+        if facts:
+            facts = with_opened(facts, [self._history], opened=self._deep)
         unread = self._beside.unread
         for path in unread:
             self._tallies[path].summary.unread = 1
         beside = tuple(tally.result(unread.get(path)) for path, tally in self._tallies.items())
         return replace(result, beside=beside, facts=facts)
+
+
+def with_opened(facts: SegmentFacts, histories: Sequence[History], *, opened: bool) -> SegmentFacts:
+    """A segment's facts with what its opened entries show; ``histories`` are those of its ranges."""
+    keyless, thinned = (any(getattr(one, name) for one in histories) for name in ("keyless", "thinned"))
+    return replace(facts, keyless=keyless, thinned=facts.thinned or thinned, opened=opened)
 
 
 def _side_file(path: str) -> Recognised | None:
