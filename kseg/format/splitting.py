@@ -266,6 +266,9 @@ def split_records(
         batches.header_total[row] = header_total
         if why:
             faults.append(("malformed-record", row, index, why))
+        elif count < 0:
+            # DefaultRecordBatch.iterator refuses it; what is there says nothing of what was meant.
+            faults.append(("record-count-mismatch", row, 0, count_records(data, at, end)))
         elif index == count and at != end:
             rest = count_records(data, at, end)
             if rest > 0:

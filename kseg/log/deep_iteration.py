@@ -173,7 +173,7 @@ _FACTS: dict[str, _Facts] = {
     "record-count-mismatch": lambda actual, codec, batches, row: {
         "count": batches.record_count[row],
         "actual": actual,
-        "why": f"{actual} are there",
+        "why": f"{actual} are there" if batches.record_count[row] >= 0 else "it can't be negative",
     },
     "truncated-wrapper": lambda left, codec, batches, row: {"bytes": left},
     "inner-crc-mismatch": lambda crcs, codec, batches, row: {"stored": crcs[0], "computed": crcs[1]},

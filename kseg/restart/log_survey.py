@@ -40,7 +40,7 @@ def survey(path: str, begin: int, end: int) -> Lost:
 
 def _records(batches: kernel.BatchColumns, row: int, before: int | None) -> int:
     if batches.magic[row] >= 2:
-        return batches.record_count[row]
+        return max(0, batches.record_count[row])
     if before is None or not batches.attributes[row] & CODEC_MASK:
         return 1
     return max(1, batches.last_offset[row] - before)

@@ -141,7 +141,8 @@ def top_producers(spark: SparkSession, paths: Sequence[str], top: int = TOP) -> 
         .where("producer_id >= 0")
         .groupBy("topic", "producer_id")
         .agg(
-            f.sum("size").alias("bytes"), f.sum("record_count").alias("records"), f.count("*").alias("batches"),
+            f.sum("size").alias("bytes"), f.count("*").alias("batches"),
+            f.sum(f.greatest("record_count", f.lit(0))).alias("records"),  # a damaged count may be negative
             f.countDistinct("partition").alias("partitions"),
         )
         .orderBy(f.desc("bytes"), "topic", "producer_id")

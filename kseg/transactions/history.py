@@ -98,7 +98,7 @@ class _Open:
         self.last_offset = batches.last_offset[row]
         self.last = batches.max_timestamp[row]
         self.batches += 1
-        self.records += batches.record_count[row]
+        self.records += max(0, batches.record_count[row])
 
 
 #: Called with the path of the file and a finding.

@@ -203,7 +203,7 @@ class SegmentWatch:
         if last < first:
             self.disorder = True
         elif batches.magic[row] >= 2 and (
-            batches.record_count[row] <= last - first or batches.attributes[row] & HORIZON_BIT
+            0 <= batches.record_count[row] <= last - first or batches.attributes[row] & HORIZON_BIT
         ):
             self.thinned = True
         if last > self.last_offset:
