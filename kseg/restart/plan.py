@@ -30,6 +30,19 @@ ACTIONS: Mapping[str, str] = {
 }
 
 
+class RefusedError(Exception):
+    """The broker ends because of it: ``why`` says why, in one line; ``file`` is a name, None for the file at work."""
+
+    def __init__(self, why: str, file: str | None = None) -> None:
+        super().__init__(why)
+        self.why = why
+        self.file = file
+
+
+class OfflineError(RefusedError):
+    """It takes the log dir offline, and the broker with it where there is no other."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lost:
     """``bytes`` of the log, zeros of a preallocated tail not counted, with ``records`` that could still be read.
@@ -79,7 +92,8 @@ class PartitionPlan:
     """What becomes of a partition's folder. Offsets are those after the start, None where there is none.
 
     ``segments`` are (base offset, bytes) of those that are left, ``snapshots`` the offsets of producer snapshots,
-    ``epochs`` (epoch, start offset), all as the broker has them when it has loaded the log.
+    ``epochs`` (epoch, start offset), ``files`` (name, bytes) of logs and their indexes and names of all other files
+    with 0, all as the broker has them when it has loaded the log.
     """
 
     folder: str
@@ -91,6 +105,7 @@ class PartitionPlan:
     segments: tuple[tuple[int, int], ...] = ()
     snapshots: tuple[int, ...] = ()
     epochs: tuple[tuple[int, int], ...] = ()
+    files: tuple[tuple[str, int], ...] = ()
 
     @property
     def lost(self) -> Lost:

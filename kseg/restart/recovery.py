@@ -1,98 +1,91 @@
 """What a broker started now would do to a partition's folder: a plan, made by reading alone.
 
-The passes are those of ``LogLoader.load`` of Kafka 4.3, in its order, over a model of the folder: its names, the
-pieces of its logs, its snapshots and leader epochs. Nothing is decompressed, as a broker does not.
+The passes are those of ``LogLoader.load`` and ``UnifiedLog`` of Kafka 4.3, in their order, over a model of the folder: its
+names, its segments with their indexes, its snapshots and leader epochs.
 """
 
 from __future__ import annotations
 
 import os
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from kseg.beside.checkpoint_files import HARMLESS, walk_leader_epochs
-from kseg.beside.index_files import walk_txn_index
 from kseg.beside.indexes import INDEX_INTERVAL_BYTES
-from kseg.beside.metadata_files import walk_partition_metadata
-from kseg.beside.producer_snapshot import walk_snapshot
-from kseg.beside.side_reading import entries_of
-from kseg.files.storage import open_source, partition_of
-from kseg.format.log_format import INT32_MAX
-from kseg.restart.broker_reading import Piece, RefusedError, read_end, recover, split
-from kseg.restart.epoch_fates import Epochs
+from kseg.files.storage import partition_of
+from kseg.format.log_format import INT64_MAX
+from kseg.restart.epoch_fates import EPOCHS, Epochs, read_epochs
+from kseg.restart.files import File, Files, file_name, offset_of
 from kseg.restart.log_survey import survey
-from kseg.restart.partition_folder import Folder, file_name
-from kseg.restart.plan import NOTHING_LOST, Lost, PartitionPlan, Step
-from kseg.restart.snapshot_fates import Snapshots
+from kseg.restart.plan import NOTHING_LOST, Lost, OfflineError, PartitionPlan, RefusedError, Step
+from kseg.restart.producers import Producers, is_readable
+from kseg.restart.segment_indexes import InvalidOffsetError
+from kseg.restart.segments import Limits, OffsetOverflow, Segment
+from kseg.restart.topic_id import TOPIC_ID, check_topic_id
+from kseg.restart.txn_index import check_txn_index
 
 METADATA_TOPIC = "__cluster_metadata"
+#: Kafka's default of segment.index.bytes.
+INDEX_BYTES = 10 << 20
 _INDEXES = (".index", ".timeindex", ".txnindex")
-_EPOCHS = "leader-epoch-checkpoint"
-_TOPIC_ID = "partition.metadata"
+_SEGMENT_FILES = (".log", *_INDEXES)
+_DISORDER = "its offsets go back, and the indexes refuse them"
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
     """What a broker goes by for a partition: whether the last stop was clean, and what the log dir's checkpoints say.
 
-    ``index_interval`` is the topic's index.interval.bytes.
+    ``index_interval`` and ``index_bytes`` are the topic's index.interval.bytes and segment.index.bytes.
     """
 
     clean: bool
     recovery_point: int = 0
     log_start: int = 0
     index_interval: int = INDEX_INTERVAL_BYTES
+    index_bytes: int = INDEX_BYTES
 
 
 def plan_partition(folder: str, start: Start) -> PartitionPlan:
     """The plan for one partition's folder. Raises UnreadableError where a file of it can't be read."""
     partition = partition_of(os.path.basename(os.path.abspath(folder)))
     topic, number, state = partition or (None, None, None)
-    if state == "-delete":
-        return PartitionPlan(folder, topic, number, (Step("delete-folder", why="its topic was deleted"),))
     if topic == METADATA_TOPIC:
         # KafkaMetadataLog: its log is recovered from the first byte on at every start.
         start = replace(start, clean=False, recovery_point=0, log_start=0)
-    loading = _Loading(folder, start)
+    loading = _Loading(folder, start, deleted=state == "-delete")
     try:
         loading.load()
-        if topic != METADATA_TOPIC and state is None:
-            loading.look_at_topic_id()
+        if topic != METADATA_TOPIC:
+            loading.look_at_topic_id(may_be_stray=state is None)
+    except OfflineError as error:
+        loading.tell("offline", error.file or loading.at_work, error.why)
     except RefusedError as error:
         loading.tell("refuse", error.file or loading.at_work, error.why)
-    except _OfflineError as error:
-        loading.tell("offline", error.file, error.why)
+    else:
+        if state == "-delete":
+            return PartitionPlan(folder, topic, number, (Step("delete-folder", why="its topic was deleted"),))
     return loading.plan(topic, number)
-
-
-class _OfflineError(Exception):
-    """A file that takes the whole log dir offline."""
-
-    def __init__(self, file: str, why: str) -> None:
-        super().__init__(file, why)
-        self.file = file
-        self.why = why
-
-
-class _OverflowError(Exception):
-    """The segment of that base offset has to be split before loading starts anew."""
 
 
 class _Loading:
     """One run of ``LogLoader.load``. ``at_work`` is the file that is being looked at."""
 
-    def __init__(self, folder: str, start: Start) -> None:
+    def __init__(self, folder: str, start: Start, *, deleted: bool) -> None:
         self.at_work: str | None = None
         self._path = folder
         self._start = start
+        self._deleted = deleted
+        self._limits = Limits(start.index_interval, start.index_bytes)
         self._steps: list[Step] = []
-        self._folder = Folder(folder, self.tell)
-        self._files = self._folder.files
-        self._pieces: dict[int, Piece] = {}
-        # Of those that were recovered, where the log ends by them.
-        self._ends: dict[int, int] = {}
-        self._epochs = Epochs(())
-        self._snapshots = Snapshots(set(), self._sound, self._read)
+        self._files = Files(folder)
+        for name, what in sorted(self._files.not_files.items()):
+            self.tell("pass-over", name, f"it is {what}")
+        self._found = frozenset(self._files)
+        self._unreadable: set[str] = set()
+        self._segments: dict[int, Segment] = {}
+        self._recovered: set[int] = set()
+        self._epochs = Epochs([])
         self._log_start = self._log_end = 0
         self._loaded = False
 
@@ -107,239 +100,327 @@ class _Loading:
             tuple(self._steps) or (Step("nothing"),),
             self._log_start if self._loaded else None,
             self._log_end if self._loaded else None,
-            tuple((base, piece.size) for base, piece in self._pieces.items()),
-            tuple(sorted(self._snapshots.offsets)),
+            tuple((base, segment.size) for base, segment in self._segments.items()),
+            tuple(sorted(offset_of(name) for name in self._files if name.endswith(".snapshot"))) if self._loaded else (),
             tuple(self._epochs.entries),
+            tuple((name, file.size if name.endswith(_SEGMENT_FILES) else 0) for name, file in sorted(self._files.items())),
         )
 
     def load(self) -> None:
         stored = self._read_epochs()
-        self._folder.delete_temporary()
-        self._folder.swap_in()
-        names = [name for name in self._files if name.endswith(".snapshot")]
-        self._snapshots = Snapshots({self._folder.offset(name) for name in names}, self._sound, self._read)
-        self._load_segments()
-        while True:
-            try:
-                self._recover_log()
-                break
-            except _OverflowError as overflow:
-                piece = self._pieces.pop(overflow.args[0])
-                self._split(piece)
-                self._snapshots.drop([piece.base_offset])
-        emptied = self._delete_below_log_start()
-        self._finish_epochs(stored, emptied)
-        self._finish_snapshots(emptied)
+        self._producers = Producers(self._files)
+        self._delete_temporary()
+        self._swap_in()
+        self._split_as_needed(self._load_segments)
+        emptied = False
+        next_offset = 0
+        if not self._deleted:
+            emptied, next_offset = self._split_as_needed(self._recover_log)
+            last = self._last()
+            self.at_work = last.name
+            last.resize_indexes()
+        elif not self._segments:
+            self._segments[0] = Segment(self._files, 0, self._limits)
+        self._log_end = next_offset
+        self._log_start = max(self._start.log_start, next(iter(self._segments)))
+        self._epochs.cut(self._start.log_start, next_offset)
+        if self._epochs.changed or emptied:
+            self.tell("write-epochs", EPOCHS, f"{stored} entries become {len(self._epochs.entries)}")
+        self._producers.remove_strays(self._segments)
+        self._rebuild(self._producers, self._log_start, next_offset, clean=self._start.clean)
+        self._find_first_unstable()
+        self._tell_snapshots()
         self._loaded = True
 
-    def look_at_topic_id(self) -> None:
-        """Without a topic id the log is taken for a stray of a topic that was never written to (KAFKA-16234)."""
-        path = self._files.get(_TOPIC_ID)
-        if path is None:
-            pieces = [piece for piece in self._pieces.values() if piece.size]  # an empty one may only be planned
-            lost = sum((survey(piece.path, piece.begin, piece.end) for piece in pieces), NOTHING_LOST)
-            self._loaded = False  # what the log is afterwards, nobody reads there
-            self.tell("mark-stray", why=f"there is no {_TOPIC_ID}", lost=lost)
-            return
-        try:
-            entries_of(path, walk_partition_metadata)
-        except ValueError as error:
-            raise RefusedError(str(error), _TOPIC_ID) from error
+    # --- the folder ---
 
     def _read_epochs(self) -> int:
-        """How many the checkpoint has."""
-        path = self._files.get(_EPOCHS)
-        if path is None:
-            return 0
-        try:
-            stored = entries_of(path, walk_leader_epochs, passes=HARMLESS)
-        except ValueError as error:
-            raise _OfflineError(_EPOCHS, str(error)) from error
+        """Read the checkpoint; return how many entries it has."""
+        file = self._files.get(EPOCHS)
+        stored = read_epochs(file.read(0, file.size)) if file else []
+        self._files.open(EPOCHS)
         self._epochs = Epochs(stored)
         return len(stored)
 
-    def _load_segments(self) -> None:
-        for name in sorted(self._files):
-            stem, _, _ = name.rpartition(".")
-            if name.endswith(_INDEXES):
-                if file_name(self._folder.offset(name)) not in self._files:
-                    self._folder.delete(name, "there is no log to it")
-            elif name.endswith(".log"):
-                self._load_segment(name, stem)
-        self._pieces = dict(sorted(self._pieces.items()))
+    def look_at_topic_id(self, *, may_be_stray: bool) -> None:
+        """Without a topic id the log is taken for a stray of a topic that was never written to (KAFKA-16234)."""
+        file = self._files.get(TOPIC_ID)
+        if file is not None:
+            check_topic_id(file.read(0, file.size))
+        elif may_be_stray:
+            lost = sum((self._lost(segment.log, 0) for segment in self._segments.values()), NOTHING_LOST)
+            self._loaded = False  # what the log is afterwards, nobody reads there
+            self.tell("mark-stray", why=f"there is no {TOPIC_ID}", lost=lost)
 
-    def _load_segment(self, name: str, stem: str) -> None:
+    def _lost(self, log: File, begin: int, end: int | None = None) -> Lost:
+        end = log.size if end is None else end
+        if log.path is None or begin >= end:
+            return NOTHING_LOST
+        return survey(log.path, log.begin + begin, log.begin + end)
+
+    def _delete(self, name: str, why: str) -> None:
+        action = "delete-segment" if name.endswith(".log") else "delete-file"
+        self.tell(action, name, why)
+        del self._files[name]
+
+    def _delete_temporary(self) -> None:
+        """``removeTempFilesAndCollectSwapFiles``: what is about to go, and what was not finished."""
+        first_cleaned = min((offset_of(name) for name in self._files if name.endswith(".cleaned")), default=INT64_MAX)
+        for name in sorted(self._files):
+            if name.endswith(".deleted") and not name.endswith(".checkpoint.deleted"):
+                self._delete(name, "it was about to be deleted")
+            elif name.endswith(".cleaned"):
+                self._delete(name, "the cleaner did not finish it")
+            elif name.endswith(".swap") and offset_of(name) >= first_cleaned:
+                self._delete(name, f"the split it is part of did not finish: there is a .cleaned at {first_cleaned}")
+
+    def _swap_in(self) -> None:
+        """A .swap is complete: what it covers goes, and it takes its name."""
+        first, end = INT64_MAX, -INT64_MAX - 1
+        for name in sorted(self._files):
+            if name.endswith(".log.swap"):
+                self.at_work = name
+                segment = Segment(self._files, offset_of(name), self._limits, ".swap")
+                first, end = min(first, segment.base_offset), max(end, segment.next_offset())
+        for name in sorted(self._files):
+            if name.endswith(".swap") or self._offset_or_none(name) not in range(first, end):
+                continue
+            self._delete(name, f"a .swap has the offsets {first} to {end - 1}")
+        for name in sorted(name for name in self._files if name.endswith(".swap")):
+            self.tell("rename-swap", name, f"it becomes {name.removesuffix('.swap')}")
+            self._files.rename(name, name.removesuffix(".swap"))
+
+    @staticmethod
+    def _offset_or_none(name: str) -> int | None:
+        try:
+            return offset_of(name)
+        except RefusedError:
+            return None
+
+    # --- segments ---
+
+    def _split_as_needed(self, work: Callable[[], tuple[bool, int]]) -> tuple[bool, int]:
+        """``retryOnOffsetOverflow``."""
+        while True:
+            try:
+                return work()
+            except OffsetOverflow as overflow:
+                self._split(overflow.segment, overflow.offset)
+
+    def _split(self, segment: Segment, offset: int) -> None:
+        self.at_work = segment.name
+        if not segment.has_overflow():
+            raise RefusedError(f"offset {offset} does not fit its indexes, and it can't be split", segment.name)
+        made = segment.split(self._files)
+        bases = [piece.base_offset for piece in made]
+        if len(set(bases)) < len(bases):
+            raise OfflineError("it can't be split: two parts have one name", segment.name)
+        parts = ", ".join(file_name(base) for base in bases)
+        self.tell("split-segment", segment.name, f"an offset does not fit its indexes: into {parts}")
+        known = self._segments.get(segment.base_offset) is segment
+        self._segments.update((piece.base_offset, piece) for piece in made)
+        if known:
+            if segment.base_offset != min(bases):
+                self._segments.pop(segment.base_offset, None)
+            segment.rename(".deleted")
+        for piece in made:
+            piece.rename("")
+        self._segments = dict(sorted(self._segments.items()))
+        if known and segment.base_offset not in bases:
+            self._producers.mark_deleted([segment.base_offset])
+
+    def _load_segments(self) -> tuple[bool, int]:
+        for segment in self._segments.values():
+            segment.close()
+        self._segments = {}
+        for name in sorted(self._files):
+            if name.endswith(_INDEXES):
+                if file_name(offset_of(name)) not in self._files:
+                    self._delete(name, "there is no log to it")
+            elif name.endswith(".log"):
+                self._load_segment(name, offset_of(name))
+        return False, 0
+
+    def _load_segment(self, name: str, base: int) -> None:
         self.at_work = name
-        base = self._folder.offset(name)
-        piece = self._folder.piece(name, base)
-        why = self._rebuild_why(stem, base)
+        timeless = file_name(base, ".timeindex") not in self._files
+        segment = Segment(self._files, base, self._limits)
+        why = self._why_rebuild(segment, timeless=timeless)
         if why is not None:
             try:
-                piece, _ = self._recover_segment(piece, "rebuild-indexes", why, set(), loading=True)
-            except _OverflowError:
-                # What is not yet loaded is not found when it is to be replaced: it stays beside what it is split into.
-                self._pieces[base] = piece
-                self._split(piece)
-                return
-        elif f"{stem}.timeindex" not in self._files:
-            self.tell("empty-time-index", f"{stem}.timeindex", "there is none")
-        self._pieces[base] = piece
+                self._recover(segment, "rebuild-indexes", why)
+            except InvalidOffsetError as error:
+                raise RefusedError(_DISORDER) from error
+        self._segments[base] = segment
+        self._segments = dict(sorted(self._segments.items()))
 
-    def _rebuild_why(self, stem: str, base: int) -> str | None:
-        if f"{stem}.index" not in self._files:
+    def _why_rebuild(self, segment: Segment, *, timeless: bool) -> str | None:
+        """Why a segment's indexes are rebuilt whatever the last stop was (``LogSegment.sanityCheck``)."""
+        base = segment.base_offset
+        if file_name(base, ".index") not in self._files:
             return "it has no offset index"
-        path = self._files.get(f"{stem}.txnindex")
-        if path is None:
-            return None
-        with open_source(path, listed=True) as source:
-            for _, entry in walk_txn_index(source, base):
-                # Kafka looks at the first byte of the two alone (AbortedTxn.version, 4.3).
-                if entry.version >> 8 > 0:
-                    raise RefusedError(f"its transaction index has version {entry.version}")
-                if entry.last_offset < base:
-                    return f"its transaction index has an abort at offset {entry.last_offset}"
-        return None
+        if timeless:
+            segment.time_index.empty()
+            self.tell("empty-time-index", file_name(base, ".timeindex"), "there is none")
+        file = self._files.get(file_name(base, ".txnindex"))
+        return check_txn_index(file, base) if file else None
 
-    def _recover_segment(
-        self, piece: Piece, action: str, why: str, writing: set[int], *, loading: bool = False
-    ) -> tuple[Piece, int]:
-        """What is left of it, and the bytes cut off. ``writing`` as for ``recover``."""
-        base = piece.base_offset
-        self.at_work = name = file_name(base)
-        state = self._snapshots.rebuild(list(self._pieces), self._start.log_start, base, clean=False)
-        if base not in self._ends:
-            self.tell(action, name, why)
-        result = recover(piece, self._start.index_interval, self._epochs, writing)
-        if result.overflow is not None:
-            end, _ = read_end(piece, result.indexed, base)
-            if end is None or end <= base or 0 <= end - 1 - base <= INT32_MAX:
-                raise RefusedError(f"offset {result.overflow} does not fit its indexes, and it can't be split")
-            raise _OverflowError(base)
-        if result.disorder:
-            if loading:
-                raise RefusedError("its offsets go back, and the indexes refuse them")
-            result.valid_bytes, result.next_offset = 0, base
-            result.why = "its offsets go back, and the indexes refuse them"
-        elif result.end_of_state is not None:
-            state.end = result.end_of_state
-        if not result.disorder:
-            self._snapshots.take(state)
-        self._ends[base] = result.next_offset
-        cut = piece.size - result.valid_bytes
-        if cut:
-            begin = piece.begin + result.valid_bytes
+    def _recover(self, segment: Segment, action: str, why: str) -> int:
+        """``recoverSegment``; returns the bytes that are cut off."""
+        self.at_work = segment.name
+        producers = Producers(self._files)
+        self._rebuild(producers, self._start.log_start, segment.base_offset, clean=False)
+        self.at_work = segment.name
+        if segment.base_offset not in self._recovered:
+            self.tell(action, segment.name, why)
+            self._recovered.add(segment.base_offset)
+        before = segment.size
+        cut, broken = segment.recover(producers, self._epochs)
+        producers.take_snapshot()
+        self._tell_cut(segment, before, broken or "")
+        return cut
+
+    def _tell_cut(self, segment: Segment, before: int, why: str) -> None:
+        if before > segment.size:
             self.tell(
-                "truncate-segment", name, result.why or "", position=result.valid_bytes, offset=result.next_offset,
-                lost=survey(piece.path, begin, piece.end),
+                "truncate-segment", segment.name, why, position=segment.size, offset=segment.end,
+                lost=self._lost(segment.log, segment.size, before),
             )  # fmt: skip
-        return replace(piece, end=piece.end - cut), cut
 
-    def _recover_log(self) -> None:
-        """After an unclean stop: from the segment of the recovery point on, up to the first that has to be cut."""
-        if self._start.clean:
-            return
-        bases = list(self._pieces)
-        first = max(bisect_right(bases, self._start.recovery_point) - 1, 0)
-        writing: set[int] = set()
+    def _recover_log(self) -> tuple[bool, int]:
+        """``recoverLog``: whether the log had to begin anew, and its end."""
+        if not self._start.clean:
+            self._recover_unflushed()
+        emptied = False
+        end: int | None = None
+        if self._segments:
+            last = self._last()
+            self.at_work = last.name
+            end = last.next_offset()
+            if end >= self._start.log_start:
+                self._tell_tail(last, end)
+            else:
+                self._delete_segments(list(self._segments), f"the log's end, {end}, is below its start")
+                self._epochs.entries = []
+                self._producers.truncate_fully(self._start.log_start)
+                emptied, end = True, None
+        if not self._segments:
+            self._create_segment(emptied=emptied)
+        return emptied, self._last().next_offset() if end is None else end
+
+    def _recover_unflushed(self) -> None:
+        point = self._start.recovery_point
+        # LogSegments.values(point, Long.MAX_VALUE): its end is exclusive, and no range begins there.
+        bases = [base for base in self._segments if max(base, point) < INT64_MAX]
+        first = max(bisect_right(bases, point) - 1, 0)
         for at, base in enumerate(bases[first:], first):
-            why = f"it may not have been flushed: the recovery point is {self._start.recovery_point}"
-            self._pieces[base], cut = self._recover_segment(self._pieces[base], "recover-segment", why, writing)
+            segment = self._segments[base]
+            try:
+                cut = self._recover(segment, "recover-segment", f"it may not have been flushed: the recovery point is {point}")
+            except InvalidOffsetError:
+                before, segment.end = segment.size, base
+                cut = segment.truncate()
+                self._tell_cut(segment, before, _DISORDER)
             if cut:
-                self._delete_segments(bases[at + 1 :], f"{file_name(base)} had to be cut")
+                segment.next_offset()  # for a line in the broker's log
+                self._delete_segments(bases[at + 1 :], f"{segment.name} had to be cut")
                 return
+            if at > first + 1:
+                self._segments[bases[at - 2]].forget()
 
     def _delete_segments(self, bases: list[int], why: str) -> None:
         for base in bases:
-            piece = self._pieces.pop(base)
-            self.tell("delete-segment", file_name(base), why, lost=survey(piece.path, piece.begin, piece.end))
-        self._snapshots.drop(bases)
+            segment = self._segments.pop(base)
+            self.tell("delete-segment", segment.name, why, lost=self._lost(segment.log, 0))
+            segment.rename(".deleted")
+        self._producers.mark_deleted(bases)
 
-    def _split(self, piece: Piece) -> None:
-        made = split(piece)
-        parts = ", ".join(file_name(part.base_offset) for part in made)
-        self.tell("split-segment", file_name(piece.base_offset), f"an offset does not fit its indexes: into {parts}")
-        self._ends.pop(piece.base_offset, None)
-        self._pieces = dict(sorted({**self._pieces, **{part.base_offset: part for part in made}}.items()))
+    def _create_segment(self, *, emptied: bool) -> None:
+        base = self._start.log_start
+        name = file_name(base)
+        if self._files.not_files.get(name) == "a folder":
+            raise OfflineError("a folder stands where a segment is to begin", name)
+        self.tell("create-segment", name, "no segment is left" if emptied else "there is no segment")
+        self._segments[base] = Segment(self._files, base, self._limits)
 
-    def _find_end(self) -> int:
-        base, piece = next(reversed(self._pieces.items()))
-        if base in self._ends:
-            return self._ends[base]
-        self.at_work = name = file_name(base)
-        end, tail = self._folder.end_by_index(piece, self._files.get(f"{name.removesuffix('.log')}.index"))
-        why = "an entry before them goes past the end"
-        if end is None:
-            end, tail = base, 0 if piece.size else None
-            why = "its index leads astray"
-        if tail is not None:
-            lost = survey(piece.path, piece.begin + tail, piece.end)
-            if lost.records:
-                self.tell("hide-records", name, why, position=tail, offset=end, lost=lost)
-            else:
-                why = f"{piece.size - tail} bytes are no whole entry, and a clean stop has nothing checked"
-                self.tell("keep-tail", name, why, position=tail, offset=end, lost=lost)
-        return end
+    def _last(self) -> Segment:
+        return self._segments[next(reversed(self._segments))]
 
-    def _delete_below_log_start(self) -> bool:
-        """Decides the log's end. True when the log had to begin anew at its start offset."""
-        log_start = self._start.log_start
-        emptied = False
-        if self._pieces:
-            self._log_end = self._find_end()
-            emptied = self._log_end < log_start
-            if emptied:
-                why = f"the log's end, {self._log_end}, is below its start, {log_start}"
-                self._delete_segments(list(self._pieces), why)
-        if not self._pieces:
-            name = file_name(log_start)
-            if self._folder.no_files.get(name) == "a folder":
-                raise _OfflineError(name, "a folder stands where a segment is to begin")
-            self.tell("create-segment", name, "no segment is left" if emptied else "there is no segment")
-            self._log_end = log_start
-        self._log_start = max(log_start, next(iter(self._pieces), log_start))
-        return emptied
+    def _tell_tail(self, segment: Segment, end: int) -> None:
+        """After a clean stop nothing is checked: say what the log's end leaves out."""
+        if segment.base_offset in self._recovered or segment.size == segment.stop:
+            return
+        position = segment.stop
+        why = "an entry before them goes past the end" if position else "its index leads astray"
+        lost = self._lost(segment.log, position)
+        if lost.records:
+            self.tell("hide-records", segment.name, why, position=position, offset=end, lost=lost)
+        else:
+            why = f"{segment.size - position} bytes are no whole entry, and a clean stop has nothing checked"
+            self.tell("keep-tail", segment.name, why, position=position, offset=end, lost=lost)
 
-    def _finish_epochs(self, stored: int, emptied: bool) -> None:
-        if emptied:
-            self._epochs = Epochs(())
-        self._epochs.cut(self._start.log_start, self._log_end)
-        if self._epochs.changed or emptied:
-            self.tell("write-epochs", _EPOCHS, f"{stored} entries become {len(self._epochs.entries)}")
+    # --- producers ---
 
-    def _finish_snapshots(self, emptied: bool) -> None:
-        if not self._pieces:
-            self._pieces[self._log_start] = Piece(self._log_start, "", 0, 0)
-        if emptied:
-            self._snapshots.offsets.clear()
-        bases = list(self._pieces)
-        self._snapshots.drop_strays(bases)
-        end = self._log_start if emptied else 0
-        self._snapshots.rebuild(bases, self._log_start, self._log_end, clean=self._start.clean, end=end)
-        before, after = self._snapshots.before, self._snapshots.offsets
-        for offset in sorted(before - after):
-            self.tell("delete-snapshot", file_name(offset, ".snapshot"), self._why_deleted(offset), offset=offset)
-        for offset in sorted(after - before):
-            self.tell("write-snapshot", file_name(offset, ".snapshot"), offset=offset)
+    def _rebuild(self, producers: Producers, log_start: int, last_offset: int, *, clean: bool) -> None:
+        """``UnifiedLog.rebuildProducerState``."""
+        bases = list(self._segments)
+        kept = {*bases[-2:], last_offset}
+        if not producers.snapshots and clean:
+            for offset in (*bases[-2:], last_offset):
+                producers.end = offset
+                producers.take_snapshot()
+            return
+        empty = producers.end >= last_offset
+        producers.truncate_and_reload(log_start, last_offset)
+        if last_offset > producers.end and not empty:
+            self._replay(producers, kept, log_start, last_offset)
+        producers.end = last_offset
+        producers.take_snapshot()
 
-    def _why_deleted(self, offset: int) -> str:
-        if offset > self._log_end:
-            return f"it is behind the log's end, {self._log_end}"
-        if offset <= self._log_start:
-            return f"it is not behind the log's start, {self._log_start}"
-        return "no segment begins at it" if self._sound(offset) else "it can't be read"
+    def _replay(self, producers: Producers, kept: set[int], log_start: int, last_offset: int) -> None:
+        bases = list(self._segments)
+        first = max(bisect_right(bases, producers.end) - 1, 0)
+        holds_last = bisect_right(bases, last_offset) - 1
+        for at, base in enumerate(bases):
+            if at < first or base >= last_offset:
+                continue
+            segment = self._segments[base]
+            self.at_work = segment.name
+            start = max(base, producers.end, log_start)
+            producers.end = start
+            if base in kept:
+                producers.take_snapshot()
+            end: int | None = segment.size
+            if at == holds_last:
+                end = segment.position_of(last_offset)
+            if end is None:
+                end = segment.size
+            begin = segment.position_of(start)
+            if begin is None:
+                continue
+            if end < begin:
+                raise RefusedError(f"offset {last_offset} is found at byte {end}, before offset {start} at byte {begin}")
+            producers.replay(segment.log, begin, end)
 
-    def _sound(self, offset: int) -> bool:
-        path = self._files.get(file_name(offset, ".snapshot"))
-        if path is None:
-            return False
-        try:
-            entries_of(path, walk_snapshot)
-        except ValueError:
-            return False
-        return True
+    def _find_first_unstable(self) -> None:
+        """``maybeIncrementFirstUnstableOffset`` looks for the first open transaction in the log."""
+        offset = self._producers.first_unstable
+        if offset is None or offset >= self._log_end:
+            return
+        offset = max(offset, self._log_start)
+        bases = list(self._segments)
+        at = bisect_right(bases, offset) - 1
+        if offset >= self._log_end or at < 0:
+            return
+        for base in bases[at:]:
+            self.at_work = self._segments[base].name
+            if self._segments[base].position_of(offset) is not None:
+                return
 
-    def _read(self, base: int, begin: int) -> None:
-        """A segment is read to learn of its producers; what recovery has been through is sound."""
-        if base not in self._ends and base in self._pieces:
-            self.at_work = file_name(base)
-            read_end(self._pieces[base], 0, begin)
+    def _tell_snapshots(self) -> None:
+        before = {name for name in self._found if name.endswith(".snapshot")}
+        after = {name for name in self._files if name.endswith(".snapshot")}
+        for name in sorted(before - after):
+            self.tell("delete-snapshot", name, "no segment begins at it, or it can't be read", offset=offset_of(name))
+        for name in sorted(after - before):
+            self.tell("write-snapshot", name, offset=offset_of(name))

@@ -1,0 +1,99 @@
+"""A partition's folder as a broker changes it while it loads the log: names, sizes and contents, nothing on disk.
+
+Source: ``LogFileUtils`` of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kseg.errors import UnreadableError
+from kseg.files.storage import base_offset_of
+from kseg.format.log_format import INT64_MAX
+from kseg.restart.plan import RefusedError
+
+#: Reports a step: its action, the file's name, and why.
+Tell = Callable[[str, str, str], None]
+
+_OFFSET = re.compile(r"([+-]?\d+)\.")
+
+
+@dataclass(slots=True)
+class File:
+    """``size`` bytes that a name stands for: those of ``path`` from byte ``begin`` on.
+
+    Bytes after the first ``stored`` are zeros. A broker's own writing is kept as values: the entries of a rebuilt
+    offset index (``entries``), the open transactions of a producer snapshot (``transactions``); both are None where
+    the contents are those of ``path``.
+    """
+
+    path: str | None = None
+    begin: int = 0
+    size: int = 0
+    stored: int = 0
+    entries: list[tuple[int, int]] | None = None
+    transactions: list[tuple[int, int]] | None = None
+
+    def cut(self, size: int) -> None:
+        """Change the size; what is added is zeros."""
+        self.size = size
+        self.stored = min(self.stored, size)
+
+    def read(self, at: int, size: int) -> bytes:
+        """Read up to ``size`` bytes from byte ``at`` on, fewer where the file ends. Raises UnreadableError."""
+        size = max(0, min(size, self.size - at))
+        data = b""
+        if self.path is not None and at < self.stored:
+            try:
+                with open(self.path, "rb") as file:
+                    file.seek(self.begin + at)
+                    data = file.read(min(size, self.stored - at))
+            except OSError as error:
+                raise UnreadableError(f"{self.path}: {error.strerror or error}") from error
+        return data.ljust(size, b"\0")
+
+
+class Files(dict[str, File]):
+    """The files of a folder by name, changed as the broker would change them; the folder itself stays as it is.
+
+    ``not_files`` says what else has the name of a segment.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.not_files: dict[str, str] = {}
+        try:
+            with os.scandir(path) as found:
+                for entry in found:
+                    if entry.is_file():
+                        size = entry.stat().st_size
+                        self[entry.name] = File(entry.path, size=size, stored=size)
+                    elif base_offset_of(entry.name) is not None:
+                        self.not_files[entry.name] = "a folder" if entry.is_dir() else "a link that leads to no file"
+        except OSError as error:
+            raise UnreadableError(f"{path}: {error.strerror or error}") from error
+
+    def open(self, name: str) -> File:
+        """Return the file of that name, made empty if there is none."""
+        return self.setdefault(name, File())
+
+    def rename(self, name: str, new: str) -> None:
+        """Give a file another name; a file that has it is replaced."""
+        self[new] = self.pop(name)
+
+
+def offset_of(name: str) -> int:
+    """Return the offset that a file name begins with (``LogFileUtils.offsetFromFileName``). Raises RefusedError."""
+    match = _OFFSET.match(name)
+    offset = int(match[1]) if match else None
+    if offset is None or not -INT64_MAX - 1 <= offset <= INT64_MAX:
+        raise RefusedError("there is no offset in its name", name)
+    return offset
+
+
+def file_name(offset: int, suffix: str = ".log") -> str:
+    """Return ``LogFileUtils.filenamePrefixFromOffset`` with a suffix."""
+    return f"{'-' if offset < 0 else ''}{abs(offset):020d}{suffix}"
