@@ -27,7 +27,10 @@ HOUSE = {
         "metadata_files side_files kraft_snapshot"
     ),
     "frames": "framings parts wide_crc apis streams",
-    "restart": "plan epoch_fates snapshot_fates broker_reading log_survey partition_folder recovery dirs",
+    "restart": (
+        "plan identity checkpoints epoch_fates topic_id files txn_index segment_indexes legacy_wrappers broker_reading producers segments leftovers "
+        "log_survey recovery dirs"
+    ),
     "validation": (
         "checks record_checks internal_checks segment_checks segment_watch index_checks file_stamps validate sweep_state "
         "parallel partition_checks cross_checks"

@@ -17,8 +17,9 @@ from kseg.files.processes import process_pool
 from kseg.files.storage import find_segments, is_url, refuse_as_output, size_of
 from kseg.output.formats import PLAN_FORMATS, destination, writer
 from kseg.output.recovery import Total
-from kseg.restart.dirs import Asked, Each, plan
+from kseg.restart.dirs import Asked, Broker, Each, plan
 from kseg.restart.plan import LogDirPlan, PartitionPlan
+from kseg.restart.segments import INDEX_BYTES
 from kseg.validation.parallel import RANGE_SIZE, cores
 
 
@@ -31,6 +32,8 @@ from kseg.validation.parallel import RANGE_SIZE, cores
 )
 @click.option("--index-interval", type=click.IntRange(min=0), default=4096, show_default=True, metavar="BYTES",
               help="The index.interval.bytes of the topics.")  # fmt: skip
+@click.option("--index-bytes", type=click.IntRange(min=12), default=INDEX_BYTES, show_default=True, metavar="BYTES",
+              help="The segment.index.bytes of the topics.")  # fmt: skip
 @common.output_format(PLAN_FORMATS)
 @common.output
 @common.jobs
@@ -39,6 +42,7 @@ def recovery(
     paths: tuple[str, ...],
     clean: bool | None,
     index_interval: int,
+    index_bytes: int,
     format_name: str,
     output: str | None,
     jobs: int | None,
@@ -55,14 +59,15 @@ def recovery(
         raise UsageError(f"{path}: a broker starts on local disks, and so does recovery: give a folder")
     refuse_as_output(output, paths)
     total = Total()
+    broker = Broker()
     sizes = _log_bytes(paths)
 
     def plans() -> Iterator[LogDirPlan | PartitionPlan]:
         for path in paths:
             try:
-                for made in plan(path, Asked(clean, index_interval), each):
+                for made in plan(path, Asked(clean, index_interval, index_bytes), each):
                     progress(sizes[os.path.normpath(made.folder)])
-                    yield made
+                    yield broker.judged(made)
             except KsegError as error:
                 fail(str(error))
                 total.unread += 1

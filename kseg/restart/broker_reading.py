@@ -56,9 +56,7 @@ class BrokerReader:
             tape.fill(1)
             batches = self._batches
             while not self.corrupt:
-                tape.start = kernel.frame(
-                    tape.data, tape.start, tape.end, tape.shift - log.begin, _WHOLE, batches
-                )
+                tape.start = kernel.frame(tape.data, tape.start, tape.end, tape.shift - log.begin, _WHOLE, batches)
                 framed = batches.count
                 batches.count = kernel.check_crcs(tape.view, batches) if self._verify else framed
                 if batches.count:

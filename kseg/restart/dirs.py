@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
 
-from kseg.beside.checkpoint_files import HARMLESS, walk_offset_checkpoint
+from kseg.beside.checkpoint_files import CheckpointOffset
 from kseg.beside.indexes import INDEX_INTERVAL_BYTES
-from kseg.beside.metadata_files import walk_meta_properties
-from kseg.beside.side_reading import Walk, entries_of
+from kseg.beside.metadata_files import MetaProperties
 from kseg.errors import UnreadableError
-from kseg.files.special import without_special
+from kseg.files.special import read_file, without_special
 from kseg.files.storage import Partition, base_offset_of, partition_of
-from kseg.restart.plan import LogDirPlan, PartitionPlan, Step
-from kseg.restart.recovery import Start, plan_partition
+from kseg.restart.checkpoints import read_offsets
+from kseg.restart.identity import META, conflicts, read_identity
+from kseg.restart.plan import LogDirPlan, OfflineError, PartitionPlan, RefusedError, Step
+from kseg.restart.recovery import METADATA_TOPIC, Start, plan_partition
+from kseg.restart.segments import INDEX_BYTES
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
@@ -26,24 +27,74 @@ LOG_STARTS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 _CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS)
-_OF_A_LOG_DIR = {CLEAN_SHUTDOWN, RECOVERY_POINTS, "meta.properties"}
+_OF_A_LOG_DIR = {CLEAN_SHUTDOWN, RECOVERY_POINTS, META}
 # The cache of tiered storage is no partition, and the broker knows it by name.
 _PASSED_OVER = frozenset({"remote-log-index-cache"})
 
+_METADATA_FOLDER = f"{METADATA_TOPIC}-0"
 _Offsets = dict[tuple[str, int], int]
-_Entry = TypeVar("_Entry")
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """``clean`` overrides what the log dir says of the last stop, None leaves it."""
+    """``clean`` overrides what the log dir says of the last stop, None leaves it.
+
+    ``index_interval`` and ``index_bytes`` are the topics' index.interval.bytes and segment.index.bytes.
+    """
 
     clean: bool | None = None
     index_interval: int = INDEX_INTERVAL_BYTES
+    index_bytes: int = INDEX_BYTES
 
 
 #: ``map``, or one that hands the calls to other processes.
 Each = Callable[[Callable[[str, Start], PartitionPlan], Iterable[str], Iterable[Start]], Iterable[PartitionPlan]]
+
+
+def plan_dirs(paths: Iterable[str], asked: Asked, each: Each = map) -> Iterator[LogDirPlan | PartitionPlan]:
+    """Yield the plans for each path as ``plan`` does, the paths being log dirs of one broker. Raises UnreadableError."""
+    broker = Broker()
+    for path in paths:
+        for made in plan(path, asked, each):
+            yield broker.judged(made)
+
+
+class Broker:
+    """What several log dirs of one broker may not have in common: partitions, identities, the metadata."""
+
+    def __init__(self) -> None:
+        self._homes: dict[Partition, str] = {}
+        self._identities: dict[str, MetaProperties] = {}
+        self._metadata_dir: str | None = None
+
+    def judged(self, made: LogDirPlan | PartitionPlan) -> LogDirPlan | PartitionPlan:
+        """Return a plan with a step more where the broker does not start because of another log dir."""
+        if isinstance(made, LogDirPlan):
+            steps = self._of_log_dir(made.folder)
+            return replace(made, steps=(*made.steps, *steps)) if steps else made
+        partition = partition_of(os.path.basename(made.folder))
+        if partition is None or partition.state in ("-delete", "-stray") or made.fails:
+            return made
+        other = self._homes.setdefault(partition, made.folder)
+        if other == made.folder or any(step.action == "mark-stray" for step in made.steps):
+            return made
+        step = Step("refuse", os.path.basename(made.folder), f"the partition is in {other}, too")
+        return replace(made, steps=(*made.steps, step))
+
+    def _of_log_dir(self, folder: str) -> list[Step]:
+        steps: list[Step] = []
+        if os.path.exists(os.path.join(folder, _METADATA_FOLDER)):
+            if self._metadata_dir is not None:
+                steps.append(Step("refuse", _METADATA_FOLDER, f"it is in {self._metadata_dir}, too"))
+            self._metadata_dir = self._metadata_dir or folder
+        try:
+            identity = read_identity(folder)
+        except RefusedError:
+            return steps
+        for other in self._identities.values():
+            steps += [Step("refuse", META, why) for why in conflicts(identity, other)]
+        self._identities[folder] = identity
+        return steps
 
 
 def plan(path: str, asked: Asked, each: Each = map) -> Iterator[LogDirPlan | PartitionPlan]:
@@ -73,38 +124,54 @@ def plan(path: str, asked: Asked, each: Each = map) -> Iterator[LogDirPlan | Par
 @dataclass(frozen=True, slots=True)
 class _Starts:
     clean: bool
-    index_interval: int
+    asked: Asked
     recovery_points: _Offsets
     log_starts: _Offsets
 
     def of(self, partition: Partition | None) -> Start:
         key = (partition.topic, partition.partition) if partition else ("", -1)
-        return Start(self.clean, self.recovery_points.get(key, 0), self.log_starts.get(key, 0), self.index_interval)
+        asked = self.asked
+        recovery_point, log_start = self.recovery_points.get(key, 0), self.log_starts.get(key, 0)
+        return Start(self.clean, recovery_point, log_start, asked.index_interval, asked.index_bytes)
 
 
 def _starts(log_dir: str, asked: Asked, steps: list[Step]) -> _Starts:
     found = os.path.exists(os.path.join(log_dir, CLEAN_SHUTDOWN))
     if found:
         steps.append(Step("delete-file", CLEAN_SHUTDOWN, "a crash from here on shall not pass for a clean stop"))
-    offsets = {name: _read(log_dir, name, walk_offset_checkpoint, steps) for name in _CHECKPOINTS}
-    _read(log_dir, "meta.properties", walk_meta_properties, steps)
+    offsets = {name: _read_offsets(log_dir, name, steps) for name in _CHECKPOINTS}
+    _check_identity(log_dir, steps)
     recovery_points, log_starts = (
         {(entry.topic, entry.partition): entry.offset for entry in offsets[name]}
         for name in (RECOVERY_POINTS, LOG_STARTS)
     )
-    return _Starts(found if asked.clean is None else asked.clean, asked.index_interval, recovery_points, log_starts)
+    return _Starts(found if asked.clean is None else asked.clean, asked, recovery_points, log_starts)
 
 
-def _read(log_dir: str, name: str, walk: Walk[_Entry], steps: list[Step]) -> list[_Entry]:
-    """The entries of a file of the log dir; nothing where it is not there or can't be used, which takes it offline."""
+def _read_offsets(log_dir: str, name: str, steps: list[Step]) -> list[CheckpointOffset]:
+    """The entries of a checkpoint, none where a broker takes it for empty."""
     path = os.path.join(log_dir, name)
     if not os.path.exists(path) or not without_special(log_dir, [name]):
         return []
     try:
-        return entries_of(path, walk, passes=HARMLESS)
-    except ValueError as error:
-        steps.append(Step("offline", name, f"{error}; until then it counts as empty"))
-        return []
+        return read_offsets(read_file(path), name)
+    except OfflineError as error:
+        steps.append(Step("offline", name, f"{error.why}; until then it counts as empty"))
+    except RefusedError as error:
+        steps.append(Step("pass-over", name, f"{error.why}; it counts as empty"))
+    return []
+
+
+def _check_identity(log_dir: str, steps: list[Step]) -> None:
+    """A folder of partitions that has none of a log dir's files may be a copy of some of them."""
+    if not any(os.path.exists(os.path.join(log_dir, name)) for name in (CLEAN_SHUTDOWN, META, *_CHECKPOINTS)):
+        return
+    try:
+        read_identity(log_dir)
+    except OfflineError as error:
+        steps.append(Step("offline", META, error.why))
+    except RefusedError as error:
+        steps.append(Step("refuse", META, error.why))
 
 
 def _entries(path: str) -> tuple[list[str], set[str]]:

@@ -11,13 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kseg.errors import UnreadableError
+from kseg.files.special import open_file, special_kind_of, without_special
 from kseg.files.storage import base_offset_of
 from kseg.format.log_format import INT64_MAX
-from kseg.restart.plan import RefusedError
+from kseg.restart.plan import OfflineError, RefusedError
 
 #: Reports a step: its action, the file's name, and why.
 Tell = Callable[[str, str, str], None]
 
+_FOLDER = "a folder"
+_NOWHERE = "a link that leads to no file"
 _OFFSET = re.compile(r"([+-]?\d+)\.")
 
 
@@ -47,12 +50,12 @@ class File:
         size = max(0, min(size, self.size - at))
         data = b""
         if self.path is not None and at < self.stored:
-            try:
-                with open(self.path, "rb") as file:
+            with open_file(self.path, named=False) as file:
+                try:
                     file.seek(self.begin + at)
                     data = file.read(min(size, self.stored - at))
-            except OSError as error:
-                raise UnreadableError(f"{self.path}: {error.strerror or error}") from error
+                except OSError as error:
+                    raise UnreadableError(f"{self.path}: {error.strerror or error}") from error
         return data.ljust(size, b"\0")
 
 
@@ -72,17 +75,31 @@ class Files(dict[str, File]):
                         size = entry.stat().st_size
                         self[entry.name] = File(entry.path, size=size, stored=size)
                     elif base_offset_of(entry.name) is not None:
-                        self.not_files[entry.name] = "a folder" if entry.is_dir() else "a link that leads to no file"
+                        self.not_files[entry.name] = _kind(entry)
+                    elif not entry.is_dir():
+                        without_special(path, [entry.name])
         except OSError as error:
             raise UnreadableError(f"{path}: {error.strerror or error}") from error
 
+    def exists(self, name: str) -> bool:
+        """Whether something has the name that is no link to nothing."""
+        return name in self or self.not_files.get(name, _NOWHERE) != _NOWHERE
+
     def open(self, name: str) -> File:
-        """Return the file of that name, made empty if there is none."""
+        """Return the file of that name, made empty if there is none. Raises OfflineError where it is a folder."""
+        if self.not_files.get(name) == _FOLDER:
+            raise OfflineError("a folder is where a file is to be", name)
         return self.setdefault(name, File())
 
     def rename(self, name: str, new: str) -> None:
         """Give a file another name; a file that has it is replaced."""
         self[new] = self.pop(name)
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    if entry.is_dir():
+        return _FOLDER
+    return special_kind_of(entry.path) or _NOWHERE
 
 
 def offset_of(name: str) -> int:
@@ -92,6 +109,14 @@ def offset_of(name: str) -> int:
     if offset is None or not -INT64_MAX - 1 <= offset <= INT64_MAX:
         raise RefusedError("there is no offset in its name", name)
     return offset
+
+
+def offset_or_none(name: str) -> int | None:
+    """Return the offset that a file name begins with, None where it begins with none."""
+    try:
+        return offset_of(name)
+    except RefusedError:
+        return None
 
 
 def file_name(offset: int, suffix: str = ".log") -> str:

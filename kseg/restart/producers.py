@@ -178,20 +178,20 @@ class Producers:
     def remove_strays(self, bases: Iterable[int]) -> None:
         """Delete what belongs to no segment, but for the latest at or after the last (``removeStraySnapshots``)."""
         self.reload_names()
-        known = set(bases)
-        strays = sorted(offset for offset in self.snapshots if offset not in known)
-        if strays and (not known or strays[-1] >= max(known)):
-            strays.pop()
-        self._delete(strays)
+        self._delete(stray_snapshots(self.snapshots, bases))
 
     def _delete(self, offsets: Iterable[int]) -> None:
         for offset in offsets:
             self._files.pop(self.snapshots.pop(offset), None)
 
 
-def is_readable(file: File) -> bool:
-    """Whether a broker can read a producer snapshot."""
-    return _open_transactions(file) is not None
+def stray_snapshots(offsets: Iterable[int], bases: Iterable[int]) -> list[int]:
+    """Return the snapshots that belong to no segment, but for the latest at or after the last segment."""
+    known = set(bases)
+    strays = sorted(offset for offset in offsets if offset not in known)
+    if strays and strays[-1] >= max(known, default=strays[-1]):
+        strays.pop()
+    return strays
 
 
 def _open_transactions(file: File | None) -> list[tuple[int, int]] | None:

@@ -14,19 +14,19 @@ from dataclasses import dataclass, replace
 from kseg.beside.indexes import INDEX_INTERVAL_BYTES
 from kseg.files.storage import partition_of
 from kseg.format.log_format import INT64_MAX
-from kseg.restart.epoch_fates import EPOCHS, Epochs, read_epochs
+from kseg.restart.checkpoints import EPOCHS, read_epochs
+from kseg.restart.epoch_fates import Epochs
 from kseg.restart.files import File, Files, file_name, offset_of
+from kseg.restart.leftovers import delete, delete_unfinished, swap_in
 from kseg.restart.log_survey import survey
 from kseg.restart.plan import NOTHING_LOST, Lost, OfflineError, PartitionPlan, RefusedError, Step
-from kseg.restart.producers import Producers, is_readable
+from kseg.restart.producers import Producers
 from kseg.restart.segment_indexes import InvalidOffsetError
-from kseg.restart.segments import Limits, OffsetOverflow, Segment
+from kseg.restart.segments import INDEX_BYTES, Limits, OffsetOverflow, Segment
 from kseg.restart.topic_id import TOPIC_ID, check_topic_id
 from kseg.restart.txn_index import check_txn_index
 
 METADATA_TOPIC = "__cluster_metadata"
-#: Kafka's default of segment.index.bytes.
-INDEX_BYTES = 10 << 20
 _INDEXES = (".index", ".timeindex", ".txnindex")
 _SEGMENT_FILES = (".log", *_INDEXES)
 _DISORDER = "its offsets go back, and the indexes refuse them"
@@ -82,7 +82,6 @@ class _Loading:
         for name, what in sorted(self._files.not_files.items()):
             self.tell("pass-over", name, f"it is {what}")
         self._found = frozenset(self._files)
-        self._unreadable: set[str] = set()
         self._segments: dict[int, Segment] = {}
         self._recovered: set[int] = set()
         self._epochs = Epochs([])
@@ -101,16 +100,20 @@ class _Loading:
             self._log_start if self._loaded else None,
             self._log_end if self._loaded else None,
             tuple((base, segment.size) for base, segment in self._segments.items()),
-            tuple(sorted(offset_of(name) for name in self._files if name.endswith(".snapshot"))) if self._loaded else (),
+            tuple(sorted(offset_of(name) for name in self._files if name.endswith(".snapshot")))
+            if self._loaded
+            else (),
             tuple(self._epochs.entries),
-            tuple((name, file.size if name.endswith(_SEGMENT_FILES) else 0) for name, file in sorted(self._files.items())),
+            tuple(
+                (name, file.size if name.endswith(_SEGMENT_FILES) else 0) for name, file in sorted(self._files.items())
+            ),
         )
 
     def load(self) -> None:
         stored = self._read_epochs()
         self._producers = Producers(self._files)
-        self._delete_temporary()
-        self._swap_in()
+        delete_unfinished(self._files, self.tell)
+        swap_in(self._files, self._limits, self.tell)
         self._split_as_needed(self._load_segments)
         emptied = False
         next_offset = 0
@@ -158,45 +161,6 @@ class _Loading:
             return NOTHING_LOST
         return survey(log.path, log.begin + begin, log.begin + end)
 
-    def _delete(self, name: str, why: str) -> None:
-        action = "delete-segment" if name.endswith(".log") else "delete-file"
-        self.tell(action, name, why)
-        del self._files[name]
-
-    def _delete_temporary(self) -> None:
-        """``removeTempFilesAndCollectSwapFiles``: what is about to go, and what was not finished."""
-        first_cleaned = min((offset_of(name) for name in self._files if name.endswith(".cleaned")), default=INT64_MAX)
-        for name in sorted(self._files):
-            if name.endswith(".deleted") and not name.endswith(".checkpoint.deleted"):
-                self._delete(name, "it was about to be deleted")
-            elif name.endswith(".cleaned"):
-                self._delete(name, "the cleaner did not finish it")
-            elif name.endswith(".swap") and offset_of(name) >= first_cleaned:
-                self._delete(name, f"the split it is part of did not finish: there is a .cleaned at {first_cleaned}")
-
-    def _swap_in(self) -> None:
-        """A .swap is complete: what it covers goes, and it takes its name."""
-        first, end = INT64_MAX, -INT64_MAX - 1
-        for name in sorted(self._files):
-            if name.endswith(".log.swap"):
-                self.at_work = name
-                segment = Segment(self._files, offset_of(name), self._limits, ".swap")
-                first, end = min(first, segment.base_offset), max(end, segment.next_offset())
-        for name in sorted(self._files):
-            if name.endswith(".swap") or self._offset_or_none(name) not in range(first, end):
-                continue
-            self._delete(name, f"a .swap has the offsets {first} to {end - 1}")
-        for name in sorted(name for name in self._files if name.endswith(".swap")):
-            self.tell("rename-swap", name, f"it becomes {name.removesuffix('.swap')}")
-            self._files.rename(name, name.removesuffix(".swap"))
-
-    @staticmethod
-    def _offset_or_none(name: str) -> int | None:
-        try:
-            return offset_of(name)
-        except RefusedError:
-            return None
-
     # --- segments ---
 
     def _split_as_needed(self, work: Callable[[], tuple[bool, int]]) -> tuple[bool, int]:
@@ -235,8 +199,8 @@ class _Loading:
         self._segments = {}
         for name in sorted(self._files):
             if name.endswith(_INDEXES):
-                if file_name(offset_of(name)) not in self._files:
-                    self._delete(name, "there is no log to it")
+                if not self._files.exists(file_name(offset_of(name))):
+                    delete(self._files, name, "there is no log to it", self.tell)
             elif name.endswith(".log"):
                 self._load_segment(name, offset_of(name))
         return False, 0
@@ -316,7 +280,9 @@ class _Loading:
         for at, base in enumerate(bases[first:], first):
             segment = self._segments[base]
             try:
-                cut = self._recover(segment, "recover-segment", f"it may not have been flushed: the recovery point is {point}")
+                cut = self._recover(
+                    segment, "recover-segment", f"it may not have been flushed: the recovery point is {point}"
+                )
             except InvalidOffsetError:
                 before, segment.end = segment.size, base
                 cut = segment.truncate()
@@ -338,8 +304,6 @@ class _Loading:
     def _create_segment(self, *, emptied: bool) -> None:
         base = self._start.log_start
         name = file_name(base)
-        if self._files.not_files.get(name) == "a folder":
-            raise OfflineError("a folder stands where a segment is to begin", name)
         self.tell("create-segment", name, "no segment is left" if emptied else "there is no segment")
         self._segments[base] = Segment(self._files, base, self._limits)
 
@@ -399,7 +363,9 @@ class _Loading:
             if begin is None:
                 continue
             if end < begin:
-                raise RefusedError(f"offset {last_offset} is found at byte {end}, before offset {start} at byte {begin}")
+                raise RefusedError(
+                    f"offset {last_offset} is found at byte {end}, before offset {start} at byte {begin}"
+                )
             producers.replay(segment.log, begin, end)
 
     def _find_first_unstable(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kseg.beside.indexes import INDEX_INTERVAL_BYTES
 from kseg.format import log_format
 from kseg.format.kernel import BatchColumns
 from kseg.format.log_format import INT32_MAX, NO_TIMESTAMP
@@ -14,8 +15,8 @@ from kseg.restart.plan import RefusedError
 from kseg.restart.producers import CorruptRecord, Producers
 from kseg.restart.segment_indexes import InvalidOffsetError, OffsetIndex, TimeIndex, fits, wrapped
 
-#: What ``LogSegment.appendFromFile`` copies in one piece (KAFKA-6264).
-_CHUNK = 1 << 20
+#: Kafka's default of segment.index.bytes.
+INDEX_BYTES = 10 << 20
 #: Bytes of an entry of a transaction index.
 _ABORTED = 34
 
@@ -33,8 +34,11 @@ class OffsetOverflow(Exception):
 class Limits:
     """A topic's index.interval.bytes and segment.index.bytes."""
 
-    index_interval: int
-    index_bytes: int
+    index_interval: int = INDEX_INTERVAL_BYTES
+    index_bytes: int = INDEX_BYTES
+
+
+DEFAULT_LIMITS = Limits()
 
 
 class Segment:
@@ -131,7 +135,7 @@ class Segment:
         txn_name = self._name(".txnindex")
         if txn_name in self._files:
             self._files[txn_name].cut(0)
-        aborted = _AbortedTransactions()
+        aborted = _AbortedTransactions(self._files, txn_name)
         self._largest = None
         self.end = self.base_offset
         valid = indexed = 0
@@ -158,8 +162,6 @@ class Segment:
             why = reader.why
         except CorruptRecord as error:
             why = str(error)
-        if aborted.count:
-            self._files.open(txn_name).cut(_ABORTED * aborted.count)
         cut = self.log.size - valid
         self.log.cut(valid)
         self.offset_index.trim()
@@ -243,7 +245,7 @@ class Segment:
     def _refuse_odd(self, source: File, batches: BatchColumns, row: int) -> None:
         """``MemoryRecords`` reads what is copied, and is stricter than the reader of files."""
         magic = source.read(batches.position[row] + log_format.MAGIC_AT, 1)[0] if batches.count == 1 else 0
-        if magic > 2 or batches.size[row] < log_format.RECORD_BATCH_OVERHEAD and batches.magic[row] == 2:
+        if magic > 2 or (batches.size[row] < log_format.RECORD_BATCH_OVERHEAD and batches.magic[row] == 2):
             raise RefusedError(f"it can't be split: the entry at byte {batches.position[row]} is none of Kafka's")
 
     def _copied(self, batches: BatchColumns, row: int, position: int) -> None:
@@ -260,10 +262,11 @@ class Segment:
 
 
 class _AbortedTransactions:
-    """The transaction index that recovery writes."""
+    """The transaction index that recovery writes, made with its first entry."""
 
-    def __init__(self) -> None:
-        self.count = 0
+    def __init__(self, files: Files, name: str) -> None:
+        self._files = files
+        self._name = name
         self._last: int | None = None
 
     def append(self, last: int) -> None:
@@ -271,4 +274,5 @@ class _AbortedTransactions:
         if self._last is not None and self._last >= last:
             raise RefusedError(f"an aborted transaction ends at offset {last}, the one before at {self._last}")
         self._last = last
-        self.count += 1
+        file = self._files.open(self._name)
+        file.cut(file.size + _ABORTED)

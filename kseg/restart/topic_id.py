@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 
 from kseg.format.log_format import INT32_MAX
+from kseg.restart.checkpoints import split, text_lines
 from kseg.restart.plan import OfflineError, RefusedError
 
 TOPIC_ID = "partition.metadata"
 _SEPARATOR = re.compile(r":[ \t\n\x0b\f\r]+")
-_LINE_END = re.compile(r"\r\n|\r|\n")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,10}")
 _UUID = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
 _ZERO = "A" * 22
@@ -20,13 +20,7 @@ _ZERO = "A" * 22
 
 def check_topic_id(data: bytes) -> None:
     """Raise OfflineError or RefusedError unless a broker takes a topic id from the file."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise OfflineError(f"it is not UTF-8 at byte {error.start}", TOPIC_ID) from error
-    lines = _LINE_END.split(text)
-    if not lines[-1]:
-        lines.pop()
+    lines = text_lines(data, TOPIC_ID)
     version = _value(lines, 0)
     if not _NUMBER.fullmatch(version) or not 0 <= int(version) <= INT32_MAX:
         raise OfflineError(f"its version is {version[:80]!r}", TOPIC_ID)
@@ -41,9 +35,7 @@ def _value(lines: list[str], number: int) -> str:
     """What follows the colon of a line."""
     if number >= len(lines):
         raise RefusedError(f"it has {len(lines)} lines, not 2", TOPIC_ID)
-    fields = _SEPARATOR.split(lines[number])
-    while len(fields) > 1 and not fields[-1]:
-        fields.pop()
+    fields = split(_SEPARATOR, lines[number])
     if len(fields) != 2:
         raise OfflineError(f"the line {lines[number][:80]!r} is not a name and a value", TOPIC_ID)
     return fields[1]

@@ -17,9 +17,11 @@ from kseg.errors import KsegError
 from kseg.files.log_dir_lock import is_in_use
 from kseg.files.storage import SegmentFile, base_offset_of, local_size, partition_of, topic_partition
 from kseg.findings import Finding, Report, Verdict
-from kseg.restart.broker_reading import RefusedError
 from kseg.restart.dirs import CLEANER_OFFSETS, LOG_STARTS
-from kseg.restart.partition_folder import Folder
+from kseg.restart.files import Files
+from kseg.restart.leftovers import delete_unfinished, swap_in
+from kseg.restart.plan import RefusedError
+from kseg.restart.segments import DEFAULT_LIMITS
 from kseg.validation.partition_checks import BEHIND_THE_END, Extent, PartitionChecks
 from kseg.validation.validate import FileResult, Settings, new_tally
 
@@ -175,10 +177,9 @@ class _Whole:
                 return
             time.sleep(_SWAPPING)  # a broker at work is done with it by then
             steps: list[tuple[str, str, str]] = []
-            found = Folder(folder, lambda *step: steps.append(step))
-            found.delete_temporary()
-            steps.clear()
-            found.swap_in()
+            files = Files(folder)
+            delete_unfinished(files, lambda *_: None)
+            swap_in(files, DEFAULT_LIMITS, lambda *step: steps.append(step))
         except (KsegError, RefusedError, OSError):
             return
         for action, name, why in steps:

@@ -20,7 +20,7 @@ from kseg.files.storage import base_offset_of
 from kseg.findings import Finding, Report
 from kseg.format.kernel import increment_sequence
 from kseg.restart.dirs import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
-from kseg.restart.snapshot_fates import Snapshots
+from kseg.restart.producers import stray_snapshots
 from kseg.validation.segment_watch import BatchOfProducer, EpochRun, SegmentFacts
 
 #: Producers that are remembered, those that wrote last: a log of years has seen more than may still write.
@@ -304,9 +304,7 @@ class PartitionChecks:
     @cached_property
     def _kept_snapshots(self) -> set[int]:
         """Those that a broker would keep, once all segments are known."""
-        kept = Snapshots(self._snapshots, lambda _: True, lambda *_: None)
-        kept.drop_strays(self._bases)
-        return kept.offsets
+        return set(self._snapshots) - set(stray_snapshots(self._snapshots, self._bases))
 
     def _judge_snapshot(self, offset: int, *, exact: bool) -> None:
         """Against the segments taken so far. ``exact``: they end right at the snapshot."""

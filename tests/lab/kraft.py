@@ -166,6 +166,10 @@ class KraftBroker:
         if self._process is not None:
             self._process.send_signal(number)
 
+    def is_running(self) -> bool:
+        """Whether its process has not ended."""
+        return self._process is not None and self._process.poll() is None
+
     def admin(self) -> AdminClient:
         """A new admin client of this broker."""
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})

@@ -62,8 +62,13 @@ def _files(files: Iterable[tuple[str, int]]) -> dict[str, int]:
 def difference(predicted: dict[str, Any], loaded: dict[str, Any]) -> str:
     """Return where the two differ, for a person."""
     if "failure" in predicted or "failure" in loaded:
-        return f"predicted {predicted.get('failure')}, was {loaded.get('failure')} {loaded.get('error')} {loaded.get('at', '')}"
-    parts = [f"{key}: predicted {predicted[key]}, was {loaded[key]}" for key in predicted if key != "files" and predicted[key] != loaded[key]]
+        was = [str(loaded[key]) for key in ("failure", "error", "at") if key in loaded]
+        return f"predicted {predicted.get('failure')}, was {' '.join(was) or 'no failure'}"
+    parts = [
+        f"{key}: predicted {predicted[key]}, was {loaded[key]}"
+        for key in predicted
+        if key != "files" and predicted[key] != loaded[key]
+    ]
     one, other = predicted["files"], loaded["files"]
     parts += [
         f"{name}: predicted {one.get(name)}, was {other.get(name)}"

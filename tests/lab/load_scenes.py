@@ -65,13 +65,17 @@ class Case:
 def case(seed: int) -> Case:
     """Make the partition of a seed, always the same."""
     rng = random.Random(seed)
-    folder = dict(_source(rng.choice(FAVOURED if rng.random() < 0.6 else _sources())))
+    folder: Folder = dict(source(rng.choice(FAVOURED if rng.random() < 0.6 else _sources())))
     done = [_prepare(rng, folder)]
     for _ in range(rng.choice((1, 1, 1, 2, 2, 3, 4))):
-        name = rng.choice(tuple(_DAMAGES))
-        if _DAMAGES[name](rng, folder):
-            done.append(name)
+        done.append(damage_folder(rng, folder))
     return Case(seed, folder, _start(rng, folder), tuple(filter(None, done)))
+
+
+def damage_folder(rng: random.Random, folder: Folder, kinds: tuple[str, ...] = ()) -> str:
+    """Do one damage, of these kinds if they are named; return which, nothing where there was nothing to damage."""
+    name = rng.choice(kinds or tuple(_DAMAGES))
+    return name if _DAMAGES[name](rng, folder) else ""
 
 
 @lru_cache
@@ -84,7 +88,7 @@ def _sources() -> tuple[str, ...]:
 
 
 @lru_cache
-def _source(name: str) -> dict[str, bytes]:
+def source(name: str) -> dict[str, bytes]:
     folder = {file.name: file.read_bytes() for file in sorted((SEGMENTS / name).iterdir()) if file.is_file()}
     folder = {name: data for name, data in folder.items() if name not in _NOT_KAFKAS}
     return {**folder, "partition.metadata": TOPIC_ID}
@@ -98,7 +102,7 @@ def _prepare(rng: random.Random, folder: Folder) -> str:
         _cut_in_two(folder, logs[0], rng)
         return "two segments"
     if choice < 0.25:
-        other = _source(rng.choice(_sources()))
+        other = source(rng.choice(_sources()))
         for name, data in other.items():
             folder.setdefault(name, data)
         return "mixed with another log"
@@ -133,7 +137,7 @@ def _named(folder: Folder, *endings: str) -> list[str]:
 
 def _offsets(names: list[str]) -> list[int]:
     """The offsets in names that have one, 0 where none has."""
-    return sorted(int(name[:20]) for name in names if name[:20].isdigit()) or [0]
+    return sorted(min(int(name[:20]), 1 << 62) for name in names if name[:20].isdigit()) or [0]
 
 
 def _bytes(folder: Folder, name: str) -> bytes:
@@ -157,13 +161,13 @@ def _cut_in_two(folder: Folder, name: str, rng: random.Random) -> None:
         folder[f"{base:020d}.timeindex"] = b""
 
 
-def _batch(base: int, producer: int, attributes: int, records: bytes, count: int, last_delta: int = 0) -> bytes:
+def batch(base: int, producer: int, attributes: int, records: bytes, count: int, last_delta: int = 0) -> bytes:
     body = struct.pack(">hiqqqhii", attributes, last_delta, 1_700_000_000_000, 1_700_000_000_000, producer, 0, 0, count)
     body += records
     return struct.pack(">qiibI", base, 9 + len(body), 0, 2, crc32c(body)) + body
 
 
-def _record(key: bytes | None, value: bytes | None, delta: int = 0) -> bytes:
+def record(key: bytes | None, value: bytes | None, delta: int = 0) -> bytes:
     def varint(number: int) -> bytes:
         number = (number << 1) ^ (number >> 63)
         out = bytearray()
@@ -193,13 +197,25 @@ def _append_transaction(rng: random.Random, folder: Folder) -> bool:
         producer = rng.choice((1, 2, 3))
         kind = rng.random()
         if kind < 0.5:
-            data += _batch(next_, producer, 16 if rng.random() < 0.85 else 0, _record(b"k", b"v"), 1)
+            data += batch(next_, producer, 16 if rng.random() < 0.85 else 0, record(b"k", b"v"), 1)
         else:
-            key = rng.choice((b"\0\0\0\0", b"\0\0\0\1", b"\0\0\0\0", b"\0\0\0\1", b"\0\0\0\2", b"\0\1\0\1", b"\xff\xff\0\1", b"\0", None))
+            key = rng.choice(
+                (
+                    b"\0\0\0\0",
+                    b"\0\0\0\1",
+                    b"\0\0\0\0",
+                    b"\0\0\0\1",
+                    b"\0\0\0\2",
+                    b"\0\1\0\1",
+                    b"\xff\xff\0\1",
+                    b"\0",
+                    None,
+                )
+            )
             value = rng.choice((b"\0\0\0\0\0\1",) * 8 + (b"\0\0\0\0\0\1more", b"\0\0", b"", None, b"\xff\xff\0\0\0\1"))
             count = rng.choice((1,) * 8 + (0, -1, 2))
-            records = _record(key, value) if count else b""
-            data += _batch(next_, producer, 48, records + b"x" * (rng.random() < 0.05), count)
+            records = record(key, value) if count else b""
+            data += batch(next_, producer, 48, records + b"x" * (rng.random() < 0.05), count)
         next_ += rng.choice((1, 1, 1, 1, 0, 5))
     folder[logs[-1]] = data
     return True
@@ -210,7 +226,7 @@ def _range(rng: random.Random, size: int, most: int = 200) -> tuple[int, int]:
     return begin, min(size, begin + rng.randint(1, most))
 
 
-def _mangle(rng: random.Random, data: bytes) -> bytes:
+def mangle(rng: random.Random, data: bytes) -> bytes:
     """A damage that knows nothing of the bytes."""
     if not data:
         return rng.randbytes(rng.randint(1, 100))
@@ -240,14 +256,14 @@ def _mangle_log(rng: random.Random, folder: Folder) -> bool:
     names = _logs(folder)
     if names:
         name = rng.choice(names)
-        folder[name] = _mangle(rng, _bytes(folder, name))
+        folder[name] = mangle(rng, _bytes(folder, name))
     return bool(names)
 
 
 def _mangle_last_log(rng: random.Random, folder: Folder) -> bool:
     names = _logs(folder)
     if names:
-        folder[names[-1]] = _mangle(rng, _bytes(folder, names[-1]))
+        folder[names[-1]] = mangle(rng, _bytes(folder, names[-1]))
     return bool(names)
 
 
@@ -265,7 +281,9 @@ def _field(rng: random.Random, folder: Folder, *, fixed: bool) -> bool:
     field, (_, code) = rng.choice(sorted(damage.FIELDS[place.magic].items()))
     bits = 8 * struct.calcsize(code)
     old = damage.get(data, place.at, field)
-    number = rng.choice((rng.choice(EXTREMES), old ^ 1 << rng.randrange(bits), old + rng.choice((-3, -1, 1, 3)), rng.getrandbits(bits)))
+    number = rng.choice(
+        (rng.choice(EXTREMES), old ^ 1 << rng.randrange(bits), old + rng.choice((-3, -1, 1, 3)), rng.getrandbits(bits))
+    )
     number %= 1 << bits
     if code.islower() and number >> bits - 1:
         number -= 1 << bits
@@ -340,20 +358,26 @@ def _wrapper(rng: random.Random, folder: Folder) -> bool:
     base = damage.get(data, places[-1].at, "base_offset") if places else 0
     inner = b""
     for number in range(rng.randint(0, 4)):
-        inner += _message(rng.choice((magic, magic, 1 - magic)), number if magic else base + number, rng.choice((0, 0, 0, 1)), None, b"value")
+        inner += message(
+            rng.choice((magic, magic, 1 - magic)),
+            number if magic else base + number,
+            rng.choice((0, 0, 0, 1)),
+            None,
+            b"value",
+        )
     if rng.random() < 0.4:
-        inner = _mangle(rng, inner)
+        inner = mangle(rng, inner)
     if inner[:1] and rng.random() < 0.1:
         inner += struct.pack(">qi", 9, rng.choice((2_000_000_000, 13, -5, 1 << 30, 500_000_000, 100)))
     value = compression.compress(codec, inner, magic=magic) if codec < 4 else inner
     if rng.random() < 0.3:
-        value = _mangle(rng, value)
+        value = mangle(rng, value)
     offset = rng.choice((base + 4, base + 4, 0, 1, base))
-    folder[name] = damage.insert(data, at, _message(magic, offset, codec, None, rng.choice((value, value, value, None))))
+    folder[name] = damage.insert(data, at, message(magic, offset, codec, None, rng.choice((value, value, value, None))))
     return True
 
 
-def _message(magic: int, offset: int, attributes: int, key: bytes | None, value: bytes | None) -> bytes:
+def message(magic: int, offset: int, attributes: int, key: bytes | None, value: bytes | None) -> bytes:
     def field(data: bytes | None) -> bytes:
         return struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data
 
@@ -366,7 +390,7 @@ def _side_file(rng: random.Random, folder: Folder) -> bool:
     names = _named(folder, ".index", ".timeindex", ".txnindex", ".snapshot")
     if names:
         name = rng.choice(names)
-        folder[name] = _mangle(rng, _bytes(folder, name))
+        folder[name] = mangle(rng, _bytes(folder, name))
     return bool(names)
 
 
@@ -385,7 +409,9 @@ def _index_entries(rng: random.Random, folder: Folder) -> bool:
         pairs = [(offset, rng.choice(starts)) for offset, _ in pairs]
     ending = rng.choice((".index", ".index", ".timeindex"))
     pack = OFFSET_ENTRY.pack if ending == ".index" else TIME_ENTRY.pack
-    folder[name.replace(".log", ending)] = b"".join(pack(*pair) for pair in pairs) + bytes(rng.choice((0, 0, 0, 3, 160)))
+    folder[name.replace(".log", ending)] = b"".join(pack(*pair) for pair in pairs) + bytes(
+        rng.choice((0, 0, 0, 3, 160))
+    )
     return True
 
 
@@ -407,7 +433,16 @@ def _snapshot(rng: random.Random, folder: Folder) -> bool:
     offsets = _offsets(_logs(folder))
     offset = rng.choice([*offsets, *(offset + 3 for offset in offsets), *_offsets(_named(folder, ".snapshot"))])
     entries = [
-        ENTRY.pack(rng.choice((1, 2, 3, 4)), 0, 5, offset - 1, 0, 1_700_000_000_000, 0, rng.choice((-1, offset - 2, 0, offset, 1 << 40)))
+        ENTRY.pack(
+            rng.choice((1, 2, 3, 4)),
+            0,
+            5,
+            offset - 1,
+            0,
+            1_700_000_000_000,
+            0,
+            rng.choice((-1, offset - 2, 0, offset, 1 << 40)),
+        )
         for _ in range(rng.randint(0, 3))
     ]
     count = len(entries) if rng.random() < 0.9 else rng.choice((-1, 1 << 30, len(entries) + 1, 0))
@@ -417,12 +452,12 @@ def _snapshot(rng: random.Random, folder: Folder) -> bool:
     return True
 
 
-_EPOCH_TEXTS = (
+EPOCH_TEXTS = (
     "", "0", "0\n", "0\n0\n", "1\n0\n", "x\n", "0\nx\n", "0\n-1\n", "0\n2000000000\n0 0\n", "0\n2\n0 0\n", "0\n0\n0 0\n",
-    "0\n1\n0 x\n", "0\n1\nx y\n", "0\n1\n-1 0\n", "0\n1\n0 -1\n", "0\n1\n0\n", "0\n1\n0 0 0\n", "0\n1\n 0 0\n", "0\n1\n0 0 \n",
-    "0\n1\n+0 +0\n", "0\n2\n0 0\n\n", "0\n2\n0 0\n5 30\n", "0\n3\n0 0\n5 30\n4 60\n", "0\n3\n0 0\n5 30\n6 20\n", "0\n2\n3 0\n3 0\n",
-    "0\r\n1\r\n0 0\r\n", "0\n1\n0\t0\n", "0\n1\n3000000000 0\n", "0\n1\n0 9223372036854775807\n", "0\n1\n0 9223372036854775808\n",
-    "0 \n0\n", "0\n1\n7 100000\n", "0\n2\n0 0\n99 30",
+    "0\n1\n0 x\n", "0\n1\nx y\n", "0\n1\n-1 0\n", "0\n1\n0 -1\n", "0\n1\n0\n", "0\n1\n0 0 0\n", "0\n1\n 0 0\n",
+    "0\n1\n0 0 \n", "0\n1\n+0 +0\n", "0\n2\n0 0\n\n", "0\n2\n0 0\n5 30\n", "0\n3\n0 0\n5 30\n4 60\n",
+    "0\n3\n0 0\n5 30\n6 20\n", "0\n2\n3 0\n3 0\n", "0\r\n1\r\n0 0\r\n", "0\n1\n0\t0\n", "0\n1\n3000000000 0\n",
+    "0\n1\n0 9223372036854775807\n", "0\n1\n0 9223372036854775808\n", "0 \n0\n", "0\n1\n7 100000\n", "0\n2\n0 0\n99 30",
 )  # fmt: skip
 
 
@@ -432,17 +467,18 @@ def _epochs(rng: random.Random, folder: Folder) -> bool:
     if kind < 0.1:
         folder.pop(name, None)
     elif kind < 0.8:
-        folder[name] = rng.choice(_EPOCH_TEXTS).encode()
+        folder[name] = rng.choice(EPOCH_TEXTS).encode()
     else:
-        folder[name] = _mangle(rng, folder.get(name) or b"0\n2\n0 0\n3 40\n")
+        folder[name] = mangle(rng, folder.get(name) or b"0\n2\n0 0\n3 40\n")
     return True
 
 
-_TOPIC_IDS = (
-    b"", b"version: 0\n", b"version: 1\ntopic_id: PMvcIbWpT9WLyUYLvwcXYQ\n", b"version: -1\ntopic_id: PMvcIbWpT9WLyUYLvwcXYQ\n",
-    b"version: x\n", b"version:0\ntopic_id:x\n", b"version: 0\ntopic_id: x\n", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA\n",
+TOPIC_IDS = (
+    b"", b"version: 0\n", TOPIC_ID.replace(b"0", b"1", 1), TOPIC_ID.replace(b"0", b"-1", 1), b"version: x\n",
+    b"version:0\ntopic_id:x\n", b"version: 0\ntopic_id: x\n", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA\n",
     b"a: 0\nb: PMvcIbWpT9WLyUYLvwcXYQ", b"version: 0\r\ntopic_id: PMvcIbWpT9WLyUYLvwcXYQ==\r\n", b"\xff\xfe",
-    b"version: 0\ntopic_id: PMvcIbWpT9WLyUYLvwcXYQQQQ\n", b"version: 0\ntopic_id: !!vcIbWpT9WLyUYLvwcXYQ\n", b"version: 0\ntopic_id\n",
+    b"version: 0\ntopic_id: PMvcIbWpT9WLyUYLvwcXYQQQQ\n", b"version: 0\ntopic_id: !!vcIbWpT9WLyUYLvwcXYQ\n",
+    b"version: 0\ntopic_id\n",
 )  # fmt: skip
 
 
@@ -450,7 +486,7 @@ def _topic_id(rng: random.Random, folder: Folder) -> bool:
     if rng.random() < 0.3:
         folder.pop("partition.metadata", None)
     else:
-        folder["partition.metadata"] = rng.choice((*_TOPIC_IDS, _mangle(rng, TOPIC_ID)))
+        folder["partition.metadata"] = rng.choice((*TOPIC_IDS, mangle(rng, TOPIC_ID)))
     return True
 
 
@@ -461,7 +497,9 @@ def _rename(rng: random.Random, folder: Folder) -> bool:
         return False
     old = rng.choice(names)[: -len(".log")]
     number = int(old) if old.lstrip("-").isdigit() else 0
-    new = rng.choice((number + 1, number - 1, 1 << 31, (1 << 31) + number, 1 << 40, (1 << 63) - 1, 0, number + 500, -5, 1 << 64))
+    new = rng.choice(
+        (number + 1, number - 1, 1 << 31, (1 << 31) + number, 1 << 40, (1 << 63) - 1, 0, number + 500, -5, 1 << 64)
+    )
     text = rng.choice((f"{abs(new):020d}", f"{abs(new):020d}", f"{abs(new):020d}", str(new), "abc", f"{new:+d}"))
     kinds = KINDS if rng.random() < 0.7 else (rng.choice(KINDS),)
     for kind in kinds:
@@ -487,9 +525,21 @@ def _leftover(rng: random.Random, folder: Folder) -> bool:
                 del folder[stem + kind]
     following = [name for name in names if name > stem + ".log"]
     if suffix == ".swap" and following and rng.random() < 0.5 and stem + ".log.swap" in folder:
-        folder[stem + ".log.swap"] = _bytes(folder, stem + ".log.swap") + _bytes(folder, following[0]) if following[0] in folder else b""
+        folder[stem + ".log.swap"] = (
+            _bytes(folder, stem + ".log.swap") + _bytes(folder, following[0]) if following[0] in folder else b""
+        )
     if rng.random() < 0.1:
-        folder[rng.choice(("x.swap", "x.cleaned", "x.log.deleted", "00.checkpoint.deleted", "00000000000000000030.snapshot.deleted"))] = b""
+        folder[
+            rng.choice(
+                (
+                    "x.swap",
+                    "x.cleaned",
+                    "x.log.deleted",
+                    "00.checkpoint.deleted",
+                    "00000000000000000030.snapshot.deleted",
+                )
+            )
+        ] = b""
     return True
 
 
@@ -509,7 +559,23 @@ def _remove(rng: random.Random, folder: Folder) -> bool:
 
 
 def _odd_names(rng: random.Random, folder: Folder) -> bool:
-    name = rng.choice(("5.log", "notes.log", "x.index", "notes.snapshot", "30.snapshot", "00000000000000000007.index", ".log", ".lock", "7.timeindex", "README", "-3.log", "00000000000000000031.snapshot", "00000000000000000900.snapshot"))
+    name = rng.choice(
+        (
+            "5.log",
+            "notes.log",
+            "x.index",
+            "notes.snapshot",
+            "30.snapshot",
+            "00000000000000000007.index",
+            ".log",
+            ".lock",
+            "7.timeindex",
+            "README",
+            "-3.log",
+            "00000000000000000031.snapshot",
+            "00000000000000000900.snapshot",
+        )
+    )
     if rng.random() < 0.15:
         folder.setdefault(f"{rng.choice((0, 24, 500)):020d}.log", None)
         return True

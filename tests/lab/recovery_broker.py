@@ -90,7 +90,7 @@ def _set_out(broker: KraftBroker, topic: str, group: Sequence[Scene]) -> None:
 
 
 def _look(broker: KraftBroker, topic: str, group: Sequence[Scene]) -> list[Outcome]:
-    consumer = _consumer(broker)
+    consumer = consumer_of(broker)
     try:
         return [_outcome(consumer, broker, topic, number, scene) for number, scene in enumerate(group)]
     finally:
@@ -131,7 +131,8 @@ def watermarks(consumer: Consumer, topic: str, number: int, seconds: float = LEA
             time.sleep(0.5)
 
 
-def _consumer(broker: KraftBroker) -> Consumer:
+def consumer_of(broker: KraftBroker) -> Consumer:
+    """A consumer that sees what open transactions hold back, too."""
     return Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -188,7 +189,7 @@ def offline(damages: Mapping[str, Callable[[Path], object]], see: Callable[[str,
                 damages[name](folder)
                 see(name, folder)
             broker.start()
-            consumer = _consumer(broker)
+            consumer = consumer_of(broker)
             watermarks(consumer, topics[sound], 0)
             unserved = [name for name, folder in dirs.items() if not _serves(consumer, topics[folder])]
             consumer.close()

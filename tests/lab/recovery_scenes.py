@@ -16,6 +16,7 @@ TRANSACTIONS = SOUND.with_name("4.3.0-v2-none-transactions")
 Verb = Callable[[Path], object]
 #: The topic's, as the lab's brokers have it.
 INDEX_INTERVAL = 512
+INDEX_BYTES = 1200
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Scene:
 
     def start(self) -> Start:
         """What a broker goes by."""
-        return Start(self.clean, self.recovery_point, self.log_start, INDEX_INTERVAL)
+        return Start(self.clean, self.recovery_point, self.log_start, INDEX_INTERVAL, INDEX_BYTES)
 
 
 def log(base: int) -> str:
