@@ -28,8 +28,8 @@ HOUSE = {
     ),
     "frames": "framings parts wide_crc apis streams",
     "restart": (
-        "plan identity checkpoints epoch_fates topic_id files txn_index segment_indexes legacy_wrappers broker_reading producers segments leftovers "
-        "log_survey recovery dirs"
+        "plan identity checkpoints epoch_fates topic_id files txn_index segment_indexes legacy_wrappers broker_reading "
+        "producers segments leftovers log_survey recovery dirs"
     ),
     "validation": (
         "checks record_checks internal_checks segment_checks segment_watch index_checks file_stamps validate sweep_state "
