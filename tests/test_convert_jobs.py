@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,7 @@ def outcome(source: Path, folder: Path, jobs: int, direction: str, skip_damaged:
 
 @pytest.mark.usefixtures("small_ranges")
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy"])
-@pytest.mark.parametrize("fault", ["none", "flip", "everywhere", "cut", "disorder", "version", "undecodable"])
+@pytest.mark.parametrize("fault", ["none", "flip", "everywhere", "cut", "disorder", "version", "undecodable", "zeros"])
 def test_ranges_change_nothing(fault: str, codec: str, tmp_path: Path) -> None:
     entries = [entry(number, codec) for number in range(ENTRIES)]
     if fault == "flip":
@@ -85,11 +86,21 @@ def test_ranges_change_nothing(fault: str, codec: str, tmp_path: Path) -> None:
         )
     source = tmp_path / "in.log"
     source.write_bytes(b"".join(entries))
+    if fault == "zeros":
+        # Where batches were, up to a split point: they are not the end of the file.
+        data = bytearray(source.read_bytes())
+        seam = parallel.range_starts(str(source), len(data), 2)[2]
+        ends = list(accumulate(map(len, entries)))
+        begin = max(end for end in ends if end < seam - 2000)
+        data[begin:seam] = bytes(seam - begin)
+        source.write_bytes(data)
     assert len(parallel.range_starts(str(source), source.stat().st_size, 2)) > 3
     for skip in (False, True):
         one, two = (outcome(source, tmp_path / f"{skip}-{jobs}", jobs, "v1-to-v2", skip) for jobs in (1, 2))
         assert one == two
         assert len(one[0]) == (3 if isinstance(one[2], Conversion) else 0)
+        assert isinstance(one[2], Conversion) or fault != "none"
+        assert isinstance(one[2], str) or skip or fault not in ("cut", "zeros")
 
 
 @pytest.mark.usefixtures("small_ranges")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kseg.files.storage import SegmentFile, open_range
+from kseg.files.storage import SegmentFile, open_range, open_split
+from kseg.findings import Finding, Policy
 from kseg.log.segment import SegmentReader
 from kseg.rewriting.records_builder import PlainRecord, build_batch
 from kseg.validation import parallel
@@ -33,10 +34,10 @@ def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "SEARCH_REACH", 8_000)
 
 
-def both(path: Path) -> tuple[FileResult, FileResult]:
-    file = SegmentFile(str(path))
-    (one,) = parallel.validate_files([file], Settings(), 1)
-    (two,) = parallel.validate_files([file], Settings(), 2)
+def both(path: Path, *rules: str) -> tuple[FileResult, FileResult]:
+    file, settings = SegmentFile(str(path)), Settings(policy=Policy.parse(rules))
+    (one,) = parallel.validate_files([file], settings, 1)
+    (two,) = parallel.validate_files([file], settings, 2)
     return one, two
 
 
@@ -82,6 +83,45 @@ def test_the_same_findings_and_counts(tmp_path: Path, fault: str) -> None:
     one, two = both(write(tmp_path, batches))
     assert (one.verdicts == ()) is (fault == "none")
     assert two == one
+
+
+def zeros_before_a_split(folder: Path) -> tuple[Path, int, int]:
+    """A segment with zeros where the batches before a split point were, and where they begin and end."""
+    batches = [batch(number) for number in range(BATCHES)]
+    path = write(folder, batches)
+    seam = parallel.range_starts(str(path), path.stat().st_size, 2)[2]
+    begin = sum(map(len, batches[: next(n for n in range(BATCHES) if sum(map(len, batches[:n])) == seam) - 5]))
+    data = bytearray(path.read_bytes())
+    data[begin:seam] = bytes(seam - begin)
+    path.write_bytes(data)
+    assert seam in parallel.range_starts(str(path), path.stat().st_size, 2)
+    return path, begin, seam
+
+
+@pytest.mark.parametrize(
+    "rules", [(), ("zero-tail=ignore",), ("lost-bytes=ignore",), ("zero-tail=ignore", "lost-bytes=info")]
+)
+def test_the_end_of_a_range_is_not_the_end_of_the_file(tmp_path: Path, rules: tuple[str, ...]) -> None:
+    """Zeros before a split point lie in the middle of the file, whatever a policy makes of zeros at its end."""
+    path, begin, seam = zeros_before_a_split(tmp_path)
+    one, two = both(path, *rules)
+    assert two == one
+    assert one.summary.lost_bytes == seam - begin
+    assert one.found == {"lost-bytes"}
+
+
+def test_what_a_split_says_of_its_end_is_what_the_file_says(tmp_path: Path) -> None:
+    """A reader of a split looks behind its end before it says what is there, and yields nothing from behind it."""
+    path, begin, seam = zeros_before_a_split(tmp_path)
+    found: list[Finding] = []
+    with SegmentReader(open_split(str(path), 0, seam), report=found.append) as reader:
+        ends = [window.batches.position[window.batches.count - 1] for window in reader.windows()]
+    assert max(ends) < begin
+    assert [(finding.rule, finding.position, finding.end) for finding in found] == [("lost-bytes", begin, seam)]
+    assert (reader.position, reader.damaged, reader.lost_bytes) == (seam, True, seam - begin)
+    with SegmentReader(open_split(str(path), seam, path.stat().st_size), report=found.append) as reader:
+        assert sum(window.batches.count for window in reader.windows())
+    assert (reader.position, reader.damaged) == (path.stat().st_size, False)
 
 
 @pytest.mark.parametrize(("codec", "worth"), [("none", False), ("lz4", True)])

@@ -166,7 +166,7 @@ def test_an_index_that_lies_is_not_believed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("index", [True, False])
-@pytest.mark.parametrize("fault", ["none", "gap", "flip", "cut", "insert", "size", "everywhere", "embedded"])
+@pytest.mark.parametrize("fault", ["none", "gap", "flip", "cut", "insert", "size", "everywhere", "embedded", "zeros"])
 def test_splits_of_a_file_give_its_rows_once(tmp_path: Path, fault: str, index: bool) -> None:
     """Whatever is wrong, and wherever the seams are: the rows of one reading, damage included."""
     batches = [batch(number) for number in range(BATCHES)]
@@ -190,6 +190,11 @@ def test_splits_of_a_file_give_its_rows_once(tmp_path: Path, fault: str, index: 
         del data[-5:]
     elif fault == "insert":
         data[seams[3] : seams[3]] = b"garbage " * 50
+    elif fault == "zeros":
+        # Not preallocated: the end of a split is in the middle of the file.
+        for seam in seams[1:]:
+            begin = sorted(at for at in boundaries if at < seam)[-2]
+            data[begin:seam] = bytes(seam - begin)
     elif fault == "size":
         for seam in seams[1:]:
             before = max(at for at in boundaries if at < seam)
@@ -208,6 +213,12 @@ def test_splits_of_a_file_give_its_rows_once(tmp_path: Path, fault: str, index: 
     offsets = [row["offset"] for row in whole if row["damage"] is None]
     assert max(offsets, default=0) < BATCHES * 4
     assert fault in ("none", "gap", "embedded") or any(row["damage"] for row in whole)
+    for size in (20_000, 1 << 30):
+        try:
+            failed = not read_all(path, splitbytes=size, mode="failfast")
+        except KsegError:
+            failed = True
+        assert failed is any(row["damage"] for row in whole)
 
 
 def test_small_files_share_a_split(tmp_path: Path) -> None:

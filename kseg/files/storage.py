@@ -43,6 +43,8 @@ class Source:
 
     A live segment grows while it is read: nothing past ``size`` is read until ``refresh`` takes the size anew, and in
     a ``bounded`` one never: a range does not grow into the next.
+    ``split_end`` is set when the source is a split of a file (``open_split``): entries that begin there or later belong
+    to the next split. Until ``lift_end`` is called, ``size`` equals it.
     ``start`` is the first byte read, 0 unless only a range of the file is wanted; ``size`` is where reading ends, and
     ``position`` where it has come to.
     """
@@ -51,6 +53,7 @@ class Source:
         self.name = name
         self.size = size
         self._bounded = bounded
+        self.split_end: int | None = None
         self.start = start
         self.position = start
         self._raw = raw
@@ -86,6 +89,16 @@ class Source:
         grown = now > self.size
         self.size = max(now, self.size)
         return grown
+
+    def lift_end(self) -> None:
+        """Of a split: let it be read past its end, up to the end of the file. The end of a split is not the end of a file.
+
+        Whoever finds that the bytes at hand are not whole entries calls this before saying so. Of other sources it does
+        nothing.
+        """
+        if self.split_end is not None:
+            self._bounded = False
+            self.refresh()
 
     def reread(self, position: int, view: memoryview) -> bool:
         """Read bytes of a local file again that was written to lately; True when they are others than in ``view``."""
@@ -210,6 +223,16 @@ def open_range(path: str, start: int, end: int) -> Source:
     """Open bytes ``start`` to ``end`` of a local file. Raises UnreadableError."""
     source = open_source(path, listed=True)
     return Source(source.name, source._raw, end, start, bounded=True)
+
+
+def open_split(path: str, start: int, end: int) -> Source:
+    """Open a local segment to read the entries that begin in the bytes ``start`` to ``end``. Raises UnreadableError.
+
+    Where the last of them is not whole before ``end``, a SegmentReader reads on: see ``Source.lift_end``.
+    """
+    source = open_range(path, start, end)
+    source.split_end = end
+    return source
 
 
 def local_size(path: str) -> int | None:

@@ -17,6 +17,7 @@ from kseg.files.storage import Source, base_offset_of
 from kseg.findings import Report, ignore
 from kseg.format import kernel, log_format
 from kseg.format.kernel import BatchColumns
+from kseg.format.log_format import INT64_MAX
 from kseg.log.tape import MAX_UNKNOWN_STREAM, Tape
 
 if TYPE_CHECKING:
@@ -53,6 +54,10 @@ class SegmentReader:
 
     ``report`` is called with what is wrong as it is met. With ``verify_crc=False`` CRCs are not computed, as a
     consumer with check.crcs=false does; entries found behind damage are still verified.
+
+    ``damaged`` is set once something is met that is not a whole entry with a good CRC, preallocated zeros at the end of
+    the file excepted. Of a split (``open_split``) the entries that begin in it are read, and what is said of them is
+    what is said when the whole file is read.
     """
 
     def __init__(
@@ -67,6 +72,7 @@ class SegmentReader:
         self.name = source.name
         self.name_offset = base_offset_of(source.name)
         self.lost_bytes = 0
+        self.damaged = False
         self._report = report
         self._verify_crc = verify_crc
         self._max_size = max_entry_size - log_format.LOG_OVERHEAD
@@ -76,6 +82,7 @@ class SegmentReader:
         # What is in memory does not grow, and may be one of a million record sets.
         fewest = FEWEST_ROWS if source.may_grow else min(FEWEST_ROWS, room // SMALLEST_ENTRY)
         self._batches = BatchColumns(max(fewest, room * WINDOW_ROWS // WINDOW_SIZE))
+        self._split_end = INT64_MAX if source.split_end is None else source.split_end
         self._next_offset: int | None = None
         self._floor = self.name_offset
         self._found_any = False
@@ -96,7 +103,8 @@ class SegmentReader:
         batches = self._batches
         reach = len(tape.data)
         tape.fill(1)
-        while tape.available:
+        # Behind a split's end only a finding is read to its end that waits for what follows.
+        while tape.available and (tape.position < self._split_end or self._held):
             end = min(tape.end, tape.start + reach)
             stop = kernel.frame(tape.data, tape.start, end, tape.shift, self._max_size, batches)
             framed = batches.count
@@ -104,6 +112,10 @@ class SegmentReader:
             if sound:
                 self._tell_held()
                 batches.count = sound
+                if self._cut_at_split_end():
+                    if batches.count:
+                        yield self._emit()
+                    break
                 yield self._emit()
             if sound < framed:
                 tape.start = batches.at[sound]
@@ -118,6 +130,8 @@ class SegmentReader:
                 continue
             reach = len(tape.data)
             wanted = self._wanted()
+            if tape.available and (wanted > DOUBTFUL_SIZE or tape.lacks(wanted)):
+                self.source.lift_end()
             torn = wanted > WINDOW_SIZE and tape.lacks(wanted)
             if wanted > DOUBTFUL_SIZE and not torn:
                 from kseg.log.resync import doubt
@@ -137,6 +151,16 @@ class SegmentReader:
         from kseg.log.search import Effort  # what damage needs is loaded where damage is
 
         return Effort()
+
+    def _cut_at_split_end(self) -> bool:
+        """Take entries that begin behind the split's end out of the columns; True where there are any."""
+        tape, batches = self._tape, self._batches
+        if batches.position[batches.count - 1] < self._split_end:
+            return False
+        while batches.count and batches.position[batches.count - 1] >= self._split_end:
+            batches.count -= 1
+        tape.start = batches.at[batches.count]
+        return True
 
     def close(self) -> None:
         self.source.close()
@@ -194,6 +218,9 @@ class SegmentReader:
         from kseg.log.resync import resynchronise
 
         tape = self._tape
+        if tape.position >= self._split_end and self._held is None:
+            return  # the next split's
+        self.source.lift_end()
         reach = MAX_UNKNOWN_STREAM if not self._found_any and self.source.size is None else None
         began = tape.position
         if not (self._found_any or self._head):
@@ -202,6 +229,7 @@ class SegmentReader:
         outcome = resynchronise(tape, self._max_size, self._expected(), self._floor, self._effort, reach)
         if outcome.torn and tape.failed:
             # The read error has been told, and is why the file ends here.
+            self.damaged = True
             self.lost_bytes += tape.shift + tape.end - began
             tape.skip_to(tape.shift + tape.end)
             return
@@ -221,7 +249,11 @@ class SegmentReader:
         yield from self._apply(outcome)
 
     def _apply(self, outcome: Outcome) -> Iterator[Window]:
-        self._tell_held(zeros_follow=[finding.rule for finding in outcome.findings] == ["zero-tail"])
+        preallocated = [finding.rule for finding in outcome.findings] == ["zero-tail"]
+        self._tell_held(zeros_follow=preallocated)
+        if self._tape.position >= self._split_end:
+            return
+        self.damaged = self.damaged or not preallocated
         if outcome.if_last:
             self._held = outcome
         else:

@@ -47,7 +47,7 @@ class _Records:
 
 
 def compare(source: Iterator[Chunk], result: Iterator[Chunk], target: int, expected: int) -> None:
-    """Raise ReadBackError where the ``expected`` records of ``result`` are not the first so many of ``source``.
+    """Raise ReadBackError where the ``expected`` records of ``result`` are not all those of ``source``.
 
     Offset, timestamp and its type, key, value and headers are compared, as far as version ``target`` can hold them.
     """
@@ -73,3 +73,5 @@ def _compare(left: _Records, right: _Records, target: int, expected: int) -> Non
         done += count
     if done != expected:
         raise ReadBackError(f"{done} records could be read back of {expected}")
+    if left.more():
+        raise ReadBackError(f"the source has more than the {done} records of the result")

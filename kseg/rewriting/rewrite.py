@@ -88,8 +88,11 @@ def txn_index_path(log: Path) -> Path:
 
 def transcribe(
     source: Source, log: IO[bytes], proof: Proof, tally: Conversion, plan: Plan, report: Report, progress: Progress
-) -> None:
-    """Write a source's entries to ``log`` in the version that was planned, and have each chunk proved."""
+) -> bool:
+    """Write a source's entries to ``log`` in the version that was planned, and have each chunk proved.
+
+    Returns whether the source was read without damage (``SegmentReader.damaged``).
+    """
     damage = _Damage(tally.source, plan, report)
 
     def write(data: memoryview) -> None:
@@ -118,6 +121,7 @@ def transcribe(
         unreadable = _unreadable(tally.source)
         with SegmentReader(open_source(tally.source), report=unreadable) as again:
             proof.compare(sound_chunks(again, unreadable, Reach(base_offset_of(tally.source), unreadable)))
+    return not reader.damaged
 
 
 def refuse_size(tally: Conversion) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from kseg.errors import KsegError
 from kseg.files import processes
 from kseg.files.safe_output import scratch_folder, writing
-from kseg.files.storage import local_size, open_range
+from kseg.files.storage import local_size, open_split
 from kseg.findings import RULES, Finding, Severity
 from kseg.rewriting.conversion import Conversion
 from kseg.rewriting.conversion_plan import Plan
@@ -171,7 +171,7 @@ class _Ranges:
 
 
 def _convert_range(source: str, start: int, end: int, path: Path, target: Path, plan: Plan) -> _Part:
-    """Convert a range into the file at ``path``. Raises KsegError for damage, skipped or not."""
+    """Convert a range into the file at ``path``. Raises KsegError for damage, skipped or not, and for disorder."""
     findings = KeptFindings()
 
     def sound(path: str, finding: Finding) -> None:
@@ -182,8 +182,8 @@ def _convert_range(source: str, start: int, end: int, path: Path, target: Path, 
     tally = Conversion(source, str(target))
     proof = Proof(path, (io.BytesIO(), io.BytesIO()), tally, plan)
     with writing(target), path.open("wb", buffering=1 << 20) as log:
-        transcribe(open_range(source, start, end), log, proof, tally, plan, sound, _tell)
-    if tally.bytes_before != end - start:
+        whole = transcribe(open_split(source, start, end), log, proof, tally, plan, sound, _tell)
+    if not whole or tally.bytes_before != end - start:
         raise KsegError(f"{source}: no entry ends at byte {end}")
     return _Part(tally, findings.kept, proof.first_offset, proof.last_offset)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kseg.dumping.dump import Filter
 from kseg.dumping.framed import framed_rows
 from kseg.errors import KsegError
-from kseg.files.storage import open_range, open_source
+from kseg.files.storage import open_source, open_split
 from kseg.findings import RULES, Finding, Severity, Verdict
 from kseg.format import kernel
 from kseg.log import rows
@@ -67,10 +67,9 @@ class Damage:
         self._policy = policy_for(piece.file, Settings())
 
     def __call__(self, finding: Finding) -> None:
-        path, end = self._piece.file.path, self._piece.end
+        path = self._piece.file.path
         verdict = Verdict(path, self._policy.severity(RULES[finding.rule]), finding)
-        # What begins behind the piece is another's to tell.
-        if verdict.severity < Severity.ERROR or (end is not None and (finding.position or 0) >= end):
+        if verdict.severity < Severity.ERROR:
             return
         self.add(f"{finding.rule}: {verdict.message}", finding.position, finding.offset)
 
@@ -139,22 +138,11 @@ def _within(batch: Any, bounds: Mapping[str, tuple[int | None, int | None]], col
 
 
 def _windows(piece: Piece, task: Task, damage: Damage) -> Iterator[Window]:
-    """The windows of a piece, the last cut where it ends.
-
-    The source ends there, too: but where an entry seems torn the reader takes the file's size anew and reads on, so
-    that what it says of an entry at a seam is what it would say of it in the middle.
-    """
+    """The windows of a piece: what is said of an entry at a seam is what is said of it in the middle of a file."""
     path, end = piece.file.path, piece.size if piece.end is None else piece.end
-    source = open_source(path, listed=True) if end is None else open_range(path, piece.start, end)
+    source = open_source(path, listed=True) if end is None else open_split(path, piece.start, end)
     with SegmentReader(source, report=damage, verify_crc=task.options.verify_crc) as reader:
-        for window in reader.windows():
-            batches = window.batches
-            if piece.end is not None:
-                while batches.count and batches.position[batches.count - 1] >= piece.end:
-                    batches.count -= 1
-                if not batches.count:
-                    return
-            yield window
+        yield from reader.windows()
 
 
 def _unwanted(piece: Piece, task: Task) -> Callable[[Any, int], bool] | None:

@@ -85,7 +85,7 @@ class _Whole:
             if self._checks and base_offset_of(name) is not None:
                 self._newest = result
                 grown = file.active and self._moved_on(result)
-                self._checks.take(name, result.facts, grown=grown, zeros="zero-tail" in result.summary.rules)
+                self._checks.take(name, result.facts, grown=grown, zeros="zero-tail" in result.found)
                 self._judge_indexes(file, result)
                 if result.facts is not None:
                     result = replace(result, verdicts=tuple(_explained(result, self._checks)))

@@ -1,8 +1,9 @@
 """Validation on several cores, or machines: by file, and within a big file by ranges of whole entries.
 
-A range's first entry is found by looking for it, and the ranges are checked afresh, side by side. That says what one
-run over the file would say if every range ends exactly where the next begins, none met damage, and the state of the
-checks fits at the seams. Where one of these fails, the file is run through again from end to end: slower, never other.
+A range's first entry is found by searching for it, and the ranges are checked independently. Their results are joined if
+every range ends exactly where the next begins, no range met damage or disorder, and the state of the checks fits at the
+seams. Otherwise the file is read again from end to end: slower, with the same result. Which of the two happens depends
+on what was found, never on what the policy makes of it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kseg.errors import KsegError
 from kseg.files.processes import process_pool
-from kseg.files.storage import SegmentFile, is_snapshot, open_range, open_source, size_of
-from kseg.findings import RULES, ignore
+from kseg.files.storage import SegmentFile, is_snapshot, open_range, open_source, open_split, size_of
+from kseg.findings import Finding, ignore
 from kseg.format import kernel
 from kseg.format.log_format import (
     ATTRIBUTES_AT,
@@ -60,6 +61,7 @@ PLAIN_SHARE = 6
 # How far to look for a range's first entry, and how many must follow it for it to be believed.
 SEARCH_REACH = 4 * 1024 * 1024
 CHAIN = 3
+_DISORDER = "non-monotonic-offset"
 
 
 def cores() -> int:
@@ -217,11 +219,20 @@ def _collect(handed: _HandedOut, settings: Settings, progress: Progress) -> File
         progress(handed.size)
         return result
     parts: list[_Part] = []
+    joined, done = None, 0
     for future in futures[: len(starts)]:
         parts.append(future.result())
+        if not parts[-1].whole:
+            break
         progress(parts[-1].result.summary.bytes)
-    beside: FileResult | None = futures[-1].result() if len(futures) > len(starts) else None
-    joined = _join(file, starts, parts, beside, settings)
+        done += parts[-1].result.summary.bytes
+    else:
+        beside: FileResult | None = futures[-1].result() if len(futures) > len(starts) else None
+        joined = _join(file, starts, parts, beside, settings)
+    if joined is None:
+        for future in futures[len(parts) :]:
+            future.cancel()
+        progress(handed.size - done)
     if joined is None or (file.listed and joined.doubtful and not unchanged(file, handed.stamps)):
         return validate_segment(file, settings)
     return joined
@@ -245,23 +256,21 @@ def _validate_beside(file: SegmentFile, settings: Settings) -> FileResult:
 
 def _validate_range(file: SegmentFile, start: int, end: int, settings: Settings) -> _Part:
     tally = new_tally(file, settings)
-    history = History()
     try:
-        with open_range(file.path, start, end) as source:
+        with open_split(file.path, start, end) as source:
             watch = with_internal_records(file.path, tally, look_away)
-            history = run_checks(source, settings, tally, watch=watch)
+            checked = run_checks(source, settings, tally, watch=watch)
     except KsegError:
-        return _Part(tally.result(), history, False)
-    framing = any(RULES[name].code.startswith("K10") and name != "oversize-entry" for name in tally.summary.rules)
-    return _Part(tally.result(), history, tally.summary.bytes == end - start and not framing)
+        return _Part(tally.result(), History(), False)
+    # Which of two entries in disorder is misplaced depends on what is around them, also behind a seam.
+    whole = tally.summary.bytes == end - start and not checked.damaged and _DISORDER not in tally.found
+    return _Part(tally.result(), checked.history, whole)
 
 
 def _join(
     file: SegmentFile, starts: list[int], parts: list[_Part], beside: FileResult | None, settings: Settings
 ) -> FileResult | None:
-    """The parts' results as one, or None where they can't be."""
-    if not all(part.whole for part in parts):
-        return None
+    """The results of whole parts as one, or None where their seams don't fit."""
     tally = new_tally(file, settings)
     if beside:
         beside.summary.bytes = 0
@@ -297,10 +306,13 @@ def _fits(path: str, start: int, before: History, after: History, tally: Tally, 
     first.count = 1
     if first.magic[0] < before.magic or not follows(before, after):
         return False
-    gaps = tally.summary.rules["offset-gap"]
-    check_offsets(first, limits_of(path, settings), before, tally)
-    # A gap is like those within the parts. Disorder needs more of what came before than the seam shows.
-    return "non-monotonic-offset" not in tally.summary.rules and tally.summary.rules["offset-gap"] - gaps <= 1
+    found: list[Finding] = []
+    check_offsets(first, limits_of(path, settings), before, found.append)
+    if any(finding.rule == _DISORDER for finding in found):
+        return False
+    for finding in found:  # a gap, like those within the parts
+        tally(finding)
+    return True
 
 
 def range_starts(path: str, size: int, jobs: int) -> list[int]:

@@ -34,7 +34,7 @@ from kseg.validation.file_stamps import Stamp, stamps_of
 from kseg.validation.segment_watch import SegmentFacts
 from kseg.validation.validate import COUNTS, FileResult, Settings, Summary
 
-_VERSION = 1
+_VERSION = 2
 # Seconds between two saves, and how many times longer than a save the time between must be.
 _INTERVAL = 5.0
 _SHARE = 20
@@ -105,7 +105,7 @@ class SweepState:
         if file.active or result.vanished or not before[0]:
             return False
         every = (result, *result.beside)
-        if any(one.unread or _PASSING in one.summary.rules for one in every):
+        if any(one.unread or _PASSING in one.found for one in every):
             return False
         newest = max(stamp[1] for stamp in before if stamp)
         known = tuple(one.file for one in result.beside) == (file.beside or ())
@@ -206,6 +206,7 @@ def _encoded(result: FileResult) -> dict[str, Any]:
     return {
         "counts": [getattr(result.summary, name) for name in COUNTS],
         "rules": result.summary.rules,
+        "found": sorted(result.found),
         "findings": [[int(verdict.severity), asdict(verdict.finding)] for verdict in result.verdicts],
         "facts": result.facts and {**asdict(result.facts), "ended": sorted(result.facts.ended)},
         "beside": [_encoded(one) for one in result.beside],
@@ -216,7 +217,8 @@ def _decoded(value: dict[str, Any], path: str, beside: tuple[str, ...]) -> FileR
     summary = Summary(**dict(zip(COUNTS, value["counts"], strict=True)), rules=Counter(value["rules"]))
     verdicts = tuple(Verdict(path, Severity(level), Finding(**finding)) for level, finding in value["findings"])
     others = tuple(_decoded(one, other, ()) for one, other in zip(value["beside"], beside, strict=True))
-    return FileResult(path, verdicts, summary, beside=others, facts=value["facts"] and _facts(value["facts"]))
+    facts, found = value["facts"] and _facts(value["facts"]), frozenset(value["found"])
+    return FileResult(path, verdicts, summary, beside=others, facts=facts, found=found)
 
 
 def _facts(value: dict[str, Any]) -> SegmentFacts:

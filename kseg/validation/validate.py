@@ -126,8 +126,9 @@ class FileResult:
     """What became of one file: its findings (the first few of each rule) and counts, or why it could not be read.
 
     ``beside`` are the results of a segment's indexes where these were judged with it, ``facts`` what concerns its
-    neighbours. ``vanished``: it is no more in the folder that it was found in, and counts for nothing. ``framing`` is the
-    file's, None for a log's.
+    neighbours. ``found`` are the rules of all findings, including those that the policy ignores: code that needs to know
+    whether something was found asks it, never the counts. ``vanished``: it is no more in the folder that it was found
+    in, and counts for nothing. ``framing`` is the file's, None for a log's.
     """
 
     file: str
@@ -136,23 +137,32 @@ class FileResult:
     unread: str | None = None
     beside: tuple[FileResult, ...] = ()
     facts: SegmentFacts | None = None
+    found: frozenset[str] = frozenset()
     vanished: bool = False
     framing: str | None = None
 
     @property
     def doubtful(self) -> bool:
-        """Whether something is wrong, or unread, in it or beside it."""
-        return any(one.unread or one.summary.at_least(Severity.WARNING) for one in (self, *self.beside))
+        """Whether something is wrong, or unread, in it or beside it, whatever the policy says of it."""
+        return any(one.unread or any(map(_is_doubtful, one.found)) for one in (self, *self.beside))
+
+
+def _is_doubtful(rule: str) -> bool:
+    return RULES[rule].severity >= Severity.WARNING or rule == "zero-tail"
 
 
 class Tally:
-    """A report that weighs findings of one file, counts them and keeps the first few of each rule."""
+    """A report that weighs findings of one file, counts them and keeps the first few of each rule.
+
+    ``found`` has the rules of all findings, also of those that the policy ignores.
+    """
 
     def __init__(
         self, file: str, policy: Policy, limit: int, *, side: bool = False, framing: str | None = None
     ) -> None:
         self.summary = Summary(files=int(not side), side_files=int(side))
         self.verdicts: list[Verdict] = []
+        self.found: set[str] = set()
         self._file = file
         self._policy = policy
         self._limit = limit
@@ -160,6 +170,7 @@ class Tally:
 
     def __call__(self, finding: Finding) -> None:
         rule = RULES[finding.rule]
+        self.found.add(rule.name)
         severity = self._policy.severity(rule)
         if severity is Severity.IGNORE:
             return
@@ -180,6 +191,7 @@ class Tally:
             name = verdict.rule.name
             if sum(kept.rule.name == name for kept in self.verdicts) < self._limit:
                 self.verdicts.append(verdict)
+        self.found |= later.found
         self.summary.add(later.summary)
         self.summary.files = 1
         self.summary.unchecked = later.summary.unchecked
@@ -187,15 +199,16 @@ class Tally:
 
     def resumed(self, result: FileResult, found: Iterable[Finding]) -> FileResult:
         """A file's result with what was found of it afterwards."""
-        self.summary, self.verdicts = result.summary, list(result.verdicts)
+        self.summary, self.verdicts, self.found = result.summary, list(result.verdicts), set(result.found)
         for finding in found:
             self(finding)
-        return replace(result, verdicts=self.result().verdicts)
+        return replace(result, verdicts=self.result().verdicts, found=frozenset(self.found))
 
     def result(self, unread: str | None = None) -> FileResult:
         """What has been gathered, in the order of the file."""
         verdicts = sorted(self.verdicts, key=lambda verdict: (verdict.finding.position or 0, verdict.rule.code))
-        return FileResult(self._file, tuple(verdicts), self.summary, unread, framing=self._framing)
+        found = frozenset(self.found)
+        return FileResult(self._file, tuple(verdicts), self.summary, unread, found=found, framing=self._framing)
 
 
 def validate_segment(
@@ -337,6 +350,14 @@ def new_tally(file: SegmentFile, settings: Settings) -> Tally:
     return Tally(file.path, policy_for(file, settings), settings.max_per_rule, side=side, framing=file.framing)
 
 
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Where the checks of a source ended. ``damaged`` is the reader's (``SegmentReader``)."""
+
+    history: History
+    damaged: bool
+
+
 def run_checks(
     source: Source,
     settings: Settings,
@@ -345,7 +366,7 @@ def run_checks(
     watch: Watch = look_away,
     together: Together | None = None,
     report: Report | None = None,
-) -> History:
+) -> Checked:
     """Every check over one source, into ``tally`` by way of ``report``. Raises KsegError where nothing can be read."""
     report = report or tally
     reader = SegmentReader(source, report=report, verify_crc=settings.verify_crc)
@@ -371,7 +392,7 @@ def run_checks(
     progress(reader.position - done)
     summary.bytes = reader.position - source.start
     summary.lost_bytes = reader.lost_bytes
-    return checks.history
+    return Checked(checks.history, reader.damaged)
 
 
 def limits_of(name: str, settings: Settings) -> Limits:
