@@ -62,9 +62,9 @@ bench: $(call groups,test lab)
 bench-spark: $(call groups,test lab spark)
 	$(BIN)/python -m bench.spark --write
 
-dist: $(call groups,check)
-	$(BIN)/python -m pip install -q build
-	$(BIN)/python -m build
+# The sdist and one wheel for this platform, built twice and compared, checked, installed and tested.
+dist: $(call groups,dist)
+	packaging/build-dist $(BIN)/python
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info kseg/*/*.so

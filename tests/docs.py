@@ -18,6 +18,7 @@ from kseg.frames.streams import FRAME_COLUMNS
 from kseg.log import rows
 from kseg.output import rule_docs
 from tests.test_layers import ENTRIES, HOUSE
+from tools import man_pages
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -120,5 +121,8 @@ if __name__ == "__main__":
     wanted = render(current)
     if sys.argv[1:] == ["--write"]:
         README.write_text(wanted, encoding="utf-8")
+        man_pages.write()
     elif wanted != current:
         sys.exit("README.md is not what the code says: run `make docs`")
+    elif differing := man_pages.differences():
+        sys.exit(f"packaging/man: {', '.join(differing)}: not what the help texts say: run `make docs`")

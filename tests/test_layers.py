@@ -54,7 +54,7 @@ HOUSE = {
     ),
     "cli": (
         "startup settings progress common messages spark framed effective dump validate rules convert repair stats diff "
-        "recovery transactions audit main"
+        "recovery transactions audit completion main"
     ),
 }
 #: Above all rooms: the front doors.
@@ -72,6 +72,7 @@ ROOMS = {
         "cli.effective",
         "cli.validate",
         "cli.audit",
+        "cli.completion",
         "cli.convert",
         "cli.repair",
         "cli.stats",

@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, str] = {
     "recovery": "kseg.cli.recovery:recovery",
     "transactions": "kseg.cli.transactions:transactions",
     "audit": "kseg.cli.audit:audit",
+    "completion": "kseg.cli.completion:completion",
 }
 
 
@@ -59,6 +60,8 @@ class Commands(click.Group):
             return None
         module, _, function = COMMANDS[cmd_name].partition(":")
         command: click.Command = getattr(import_module(module), function)
+        if "_KSEG_COMPLETE" in os.environ:
+            import_module("kseg.cli.completion").complete_paths(command)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -190,8 +190,11 @@ def _umask() -> int:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the folder's entries on the disk."""
-    handle = os.open(folder, os.O_RDONLY)
+    """Write the folder's entries to disk. A folder that cannot be opened is skipped: Windows opens none."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except PermissionError:
+        return
     try:
         os.fsync(handle)
     finally:

@@ -1,0 +1,82 @@
+"""``kseg completion``: print or install the shell's completion of kseg's commands, options and paths."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+from click.shell_completion import get_completion_class
+
+from kseg.cli.messages import note
+from kseg.errors import KsegError
+
+VARIABLE = "_KSEG_COMPLETE"
+SHELLS = ("bash", "zsh", "fish")
+#: zsh sources the script from .zshrc, where compinit may not have run yet.
+_ZSH_PREFIX = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit; }\n"
+
+
+#: How commands name the parameters that are paths.
+_PATHS = {"PATH...", "SRC", "DST", "[DST]", "A", "B", "FILE", "DIR"}
+
+
+def complete_paths(command: click.Command) -> None:
+    """Have the shell complete the paths among a command's parameters. They are strings, since a URL is valid, too."""
+    for parameter in command.params:
+        if parameter.metavar in _PATHS:
+            parameter.type = click.Path()
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS), required=False)
+@click.option("--install", is_flag=True, help="Install it for this user instead of printing it.")
+@click.pass_context
+def completion(context: click.Context, shell: str | None, install: bool) -> None:
+    """Print the completion script of a shell, or install it.
+
+    SHELL is the shell of this session by default. --install writes the script below the home folder, and for bash
+    and zsh adds a line to ~/.bashrc or ~/.zshrc that reads it. A new shell has it.
+    """
+    shell = shell or os.path.basename(os.environ.get("SHELL", ""))
+    if shell not in SHELLS:
+        raise KsegError(f"no completion for the shell {shell!r}: name one of {', '.join(SHELLS)}")
+    script = source(context.find_root().command, shell)
+    if not install:
+        click.echo(script, nl=False)
+        return
+    for path in _install(shell, script):
+        note(f"wrote {path}")
+
+
+def source(command: click.Command, shell: str) -> str:
+    """Return the script that asks ``kseg`` itself for completions."""
+    found = get_completion_class(shell)
+    assert found is not None
+    # Not found.source(), which runs bash to ask for its version: bash 4.4 is of 2016.
+    completer = found(command, {}, "kseg", VARIABLE)
+    script = completer.source_template % completer.source_vars()
+    return (_ZSH_PREFIX if shell == "zsh" else "") + script.strip() + "\n"
+
+
+def _install(shell: str, script: str) -> list[Path]:
+    """Write the script where the shell reads it. Returns the files that were written."""
+    home = Path.home()
+    if shell == "fish":
+        config = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
+        target, start = config / "fish" / "completions" / "kseg.fish", None
+    else:
+        data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share")
+        target = data / "kseg" / f"completion.{shell}"
+        start = (Path(os.environ.get("ZDOTDIR") or home) / ".zshrc") if shell == "zsh" else home / ".bashrc"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(script, encoding="utf-8")
+    if start is None:
+        return [target]
+    line = f'[ ! -r "{target}" ] || . "{target}"  # completion of kseg\n'
+    present = start.read_text(encoding="utf-8", errors="surrogateescape") if start.exists() else ""
+    if line in present:
+        return [target]
+    with start.open("a", encoding="utf-8") as file:
+        file.write(line if not present or present.endswith("\n") else f"\n{line}")
+    return [target, start]
