@@ -116,6 +116,10 @@ _TABLE = (
          "Indexes can't hold offsets outside the name's range; lookups miss them."),
     Rule("K218", "magic-downgrade", _I, "a v{magic} entry after v{previous}",
          "Clears the leader epoch cache; Kafka 4 reads such entries but never writes them."),
+    Rule("K223", "append-time-regression", _W, "append time {timestamp} after {previous}: {back} ms back under one leader",
+         "Nothing: the time index keeps the largest so far. The leader's clock was set back, or batches are out of order."),
+    Rule("K224", "mixed-codecs", _I, "batches of one record set are compressed with {codecs}",
+         "Takes each batch by its own attributes. Of a fetch that is normal: its batches are several producers'."),
     # K3: records
     Rule("K301", "malformed-record", _E, "record {index}: {why}", _OPENED),
     Rule("K302", "null-key", _E, "record {index} at offset {offset} has no key",
@@ -235,6 +239,11 @@ _TABLE = (
          "Nothing: it looks no further than the body goes. librdkafka's Metadata requests for all topics are so."),
     Rule("K807", "unread-bodies", _I, "{frames} frames are not looked into: {why}",
          "Nothing: a client knows what it has asked."),
+    Rule("K808", "several-batches", _E, "{batches} batches in what is produced to one partition: {why}",
+         "A leader rejects the record set (InvalidRecordException)."),
+    Rule("K809", "relative-offset-mismatch", _W,
+         "inner message {index} has offset {offset}, where a producer counts from 0 (KIP-31)",
+         "A leader assigns offsets by building the message set again, which costs it the compression."),
 )  # fmt: skip
 
 RULES: Mapping[str, Rule] = {rule.name: rule for rule in _TABLE}

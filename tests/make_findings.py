@@ -68,7 +68,7 @@ class Case:
         self.what = what
         self.settings = settings
         # What is on the wire was captured, and is in no segment.
-        self.root = STREAMS if str(settings.get("framing")).startswith("re") else SEGMENTS
+        self.root = SEGMENTS if (SEGMENTS / folder).exists() else STREAMS
         self.make: Damage
 
     def __call__(self, make: Damage) -> Damage:
@@ -229,6 +229,12 @@ def magic_downgrade(data: bytes) -> bytes:
     old = (SEGMENTS / "2.8.2-v1-none" / FIRST).read_bytes()
     first, second = entries(old)[0], entries(data)[1]
     return damage.splice(data, second.at, second.end, put(old[first.at : first.end], 0, base_offset=12))
+
+
+@Case("4.3.0-v2-none-log-append-time", "the third entry's append time two hours earlier")
+def append_time_regression(data: bytes) -> bytes:
+    at = entries(data)[2].at
+    return alter(data, at, max_timestamp=get(data, at, "max_timestamp") - 7_200_000)
 
 
 # K3: records
@@ -602,6 +608,35 @@ def _over(data: bytes, at: int, piece: bytes) -> bytes:
 PRODUCED = "4.3.0-java/03.requests"
 ANSWERED = "4.3.0-java/03.responses"
 THIRD_FRAME = 91
+
+
+def _produced(records: bytes) -> bytes:
+    """A Produce request of version 2 with one topic, one partition, and these records."""
+    head = struct.pack(">hhihhi", 0, 2, 1, -1, 1, 30_000)  # API, version, id, no client id, acks, timeout
+    body = struct.pack(">ih6siii", 1, 6, b"orders", 1, 0, len(records)) + records
+    frame = head + body
+    return struct.pack(">i", len(frame)) + frame
+
+
+WRAPPERS = "0.10.2.2-v1-gzip"
+
+
+@Case(WRAPPERS, "the first compressed message twice in a Produce request", name="sent", framing="requests")
+def several_batches(data: bytes) -> bytes:
+    return _produced(data[: entries(data)[1].at] * 2)
+
+
+@Case(WRAPPERS, "the second compressed message in a Produce request, with the offsets of the log", name="sent",
+      framing="requests")  # fmt: skip
+def relative_offset_mismatch(data: bytes) -> bytes:
+    place = entries(data)[1]
+    return _produced(data[place.at : place.end])
+
+
+@Case(PLAIN, "the first entry, then those of the same log in LZ4", name="record-set", framing="message-set")
+def mixed_codecs(data: bytes) -> bytes:
+    other = (SEGMENTS / "4.3.0-v2-lz4" / FIRST).read_bytes()
+    return data[: entries(data)[1].at] + other[entries(other)[1].at :]
 
 
 @Case(PRODUCED, "the third frame's size 2**31 less", framing="requests")

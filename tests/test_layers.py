@@ -32,8 +32,8 @@ HOUSE = {
         "producers segments leftovers log_survey recovery dirs"
     ),
     "validation": (
-        "checks record_checks internal_checks segment_checks segment_watch index_checks file_stamps validate sweep_state "
-        "parallel partition_checks cross_checks"
+        "checks record_checks record_set_checks internal_checks segment_checks segment_watch index_checks file_stamps "
+        "validate sweep_state parallel partition_checks cross_checks"
     ),
     "rewriting": (
         "conversion batch_packer records_builder runs read_back transcode conversion_plan rewrite "

@@ -13,7 +13,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kseg.cli.main import main
-from kseg.findings import RULES
+from kseg.files.storage import open_source
+from kseg.findings import RULES, ignore
+from kseg.frames.framings import framing
+from kseg.frames.parts import Reading, RecordSet
 from kseg.rewriting.records_builder import PlainRecord, build_message
 from tests.damage import entries
 from tests.make_findings import FINDINGS, FIRST, SEGMENTS
@@ -160,3 +163,40 @@ def test_a_missing_index_is_reported_for_each_segment_and_for_a_copy_of_logs_onc
     for path in folder.glob("*index"):
         path.unlink()
     assert [(row["rule"], row["severity"]) for row in found(folder)] == [("no-indexes", "info")]
+
+
+def captured_sets() -> list[bytes]:
+    """The record sets of real producers, from 0.8.2 on, as they were sent."""
+    found = []
+    for path in sorted((SEGMENTS.parent / "streams").rglob("*.requests")):
+        with open_source(str(path)) as source:
+            for part in framing("requests").walk(source, ignore, Reading()):
+                if isinstance(part, RecordSet):
+                    data = bytearray((part.source.size or 0) - part.source.start)
+                    part.source.readinto(memoryview(data))
+                    found.append(bytes(data))
+    return found
+
+
+def test_what_producers_sent_is_sound_without_its_request(tmp_path: Path) -> None:
+    """A producer's offsets count from 0, or are all 0: `--as message-set` says of them what `--as requests` does."""
+    sets = captured_sets()
+    assert len(sets) > 10
+    for number, data in enumerate(sets):
+        path = tmp_path / str(number)
+        path.write_bytes(data)
+        assert run_kseg("validate", "--as", "message-set", "--fail-on", "info", path).exit_code == 0, number
+
+
+@pytest.mark.parametrize(
+    "tail", [bytes(8) + b"\0\0\0\x0d", bytes(8) + b"\xff\xff\xff\xfb" + bytes(4), bytes(16), bytes(40)]
+)
+def test_a_size_below_the_minimum_ends_no_record_set(tail: bytes, tmp_path: Path) -> None:
+    """Kafka's reader of a fetched set looks at the size once 12 bytes are there, and throws CorruptRecordException."""
+    path = tmp_path / "set"
+    path.write_bytes(PLAIN.read_bytes() + tail)
+    done = run_kseg("validate", "--as", "message-set", path)
+    size = int.from_bytes(tail[8:12], "big", signed=True)
+    assert (done.exit_code, f"the size field says {size}" in done.stdout) == (1, True)
+    path.write_bytes(PLAIN.read_bytes() + tail[:11])
+    assert run_kseg("validate", "--as", "message-set", path).exit_code == 0

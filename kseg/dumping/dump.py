@@ -22,6 +22,7 @@ from kseg.log.internal import decoded_record, internal_topic
 from kseg.log.records import Record, RecordBatch, record_batch
 from kseg.log.rows import Row
 from kseg.log.segment import SegmentReader, Window
+from kseg.validation.record_set_checks import RecordSetChecks
 from kseg.validation.segment_checks import SegmentChecks
 from kseg.validation.validate import Settings, limits_of
 
@@ -216,11 +217,12 @@ def dump_reader(
     headings: bool,
     topic: str | None = None,
     check: bool = False,
+    record_set: RecordSetChecks | None = None,
 ) -> Iterator[Entry | Run]:
     """What ``dump_segment`` has behind the Beginning. Raises UnreadableError and NotASegmentError."""
     opener = DeepIterator(report)
     limits = limits_of(reader.name, Settings(deep=deep))
-    checks = SegmentChecks(reader.name, limits, report, internal_topic(path)) if check else None
+    checks = SegmentChecks(reader.name, limits, report, internal_topic(path), record_set) if check else None
     for window in reader.windows():
         if checks:
             checks.check_batches(window)

@@ -12,6 +12,7 @@ from kseg.frames.framings import framing
 from kseg.frames.parts import Reading, RecordSet
 from kseg.log.rows import BATCH_COLUMNS, PRODUCER_COLUMNS, Row, as_it_is, batch_row, record_row
 from kseg.log.segment import SegmentReader
+from kseg.validation.record_set_checks import RecordSetChecks
 
 
 def dump_framed(
@@ -39,7 +40,17 @@ def dump_framed(
             judged = part.judge(report)
             reader = SegmentReader(part.source, report=judged, verify_crc=verify_crc)
             try:
-                for item in dump_reader(file.path, reader, judged, keep, deep=deep, headings=headings, check=check):
+                rows = dump_reader(
+                    file.path,
+                    reader,
+                    judged,
+                    keep,
+                    deep=deep,
+                    headings=headings,
+                    check=check,
+                    record_set=RecordSetChecks(sent=part.sent),
+                )
+                for item in rows:
                     yield from _placed(item, part.place)
             except NotASegmentError:
                 if not part.place:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from kseg.files.storage import STDIN, Source
 from kseg.findings import Finding, Report
+from kseg.format.log_format import V0_MIN_SIZE
 from kseg.log.rows import Column, Row
 
 #: Of what is no record set, the findings that tell of bytes which no one can use: all that they span.
@@ -27,16 +28,41 @@ class SetReport:
         self.partial = 0
         self._report = report
         self._sent = sent
+        self._cut = False
 
     def __call__(self, finding: Finding) -> None:
-        if self._sent:
-            if finding.rule not in _ASSIGNED:
-                self._report(finding)
-        elif finding.rule == "truncated-tail":
-            self.partial = (finding.end or 0) - (finding.position or 0)
-            self._report(replace(finding, rule="partial-entry"))
-        else:
+        rule, size = finding.rule, finding.facts.get("size")
+        if rule == "zero-tail" and not self._cut:
+            self._report(_undersized(finding, 0))
+        elif rule == "truncated-tail" and size is not None and size < V0_MIN_SIZE:
+            self._cut = True
+            self._report(_undersized(finding, size))
+        elif rule == "truncated-tail":
+            self._cut = True
+            if not self._sent:
+                self.partial = (finding.end or 0) - (finding.position or 0)
+                finding = replace(finding, rule="partial-entry")
             self._report(finding)
+        elif not self._is_of_a_producer(finding):
+            self._report(finding)
+
+    def _is_of_a_producer(self, finding: Finding) -> bool:
+        """Whether the finding is about offsets that a leader replaces. Of a set that may be a leader's, only 0 is such."""
+        rule, facts = finding.rule, finding.facts
+        if self._sent:
+            # A v1 wrapper's offset below its last inner one is rejected.
+            return rule in _ASSIGNED and not (rule == "wrapper-offset-mismatch" and facts["magic"] == 1)
+        if rule == "non-monotonic-offset":
+            return bool(facts["offset"] == facts["previous"] == 0)
+        if rule == "record-offset-mismatch":
+            return bool(facts["why"] == f"does not follow {facts['offset']}" and facts["offset"] == 0)
+        # 0.8.2 leaves 0 inside, librdkafka 0 outside.
+        return rule == "wrapper-offset-mismatch" and 0 in (facts["offset"], facts["inner"])
+
+
+def _undersized(finding: Finding, size: int) -> Finding:
+    """What is left is no cut entry: its size is there, and none has that (``ByteBufferLogInputStream``)."""
+    return replace(finding, rule="invalid-size", facts={"size": size, "why": f"an entry has at least {V0_MIN_SIZE}"})
 
 
 @dataclass(frozen=True, slots=True)

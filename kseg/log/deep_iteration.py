@@ -181,6 +181,7 @@ _FACTS: dict[str, _Facts] = {
     "wrapper-offset-mismatch": lambda inner, codec, batches, row: {
         "offset": batches.last_offset[row],
         "inner": inner,
+        "magic": batches.magic[row],
         "why": f"does not fit its last inner offset, {inner}",
     },
     "unknown-codec": lambda detail, codec, batches, row: {"codec": detail[0], "why": detail[1]},

@@ -362,7 +362,10 @@ def _tail(tape: Tape, broken: Broken, search: Search) -> Outcome:
     written = zeros - began
     if broken.size is None or (zeros < end and written <= RECORD_BATCH_OVERHEAD):
         why = f"{written} bytes, fewer than an entry's header"
-        torn = Finding("truncated-tail", began, zeros, facts={"bytes": written, "why": why})
+        facts: dict[str, Any] = {"bytes": written, "why": why}
+        if size >= LOG_OVERHEAD:
+            facts["size"] = kernel.read_int32(tape.data, began - tape.shift + SIZE_AT)
+        torn = Finding("truncated-tail", began, zeros, facts=facts)
         return _torn(tape, (torn,), zeros, written, recognised=zeros < end)
     whole = broken.size + LOG_OVERHEAD
     if broken.likely and broken.legal and whole > size:

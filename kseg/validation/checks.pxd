@@ -5,13 +5,14 @@ cimport cython
 from kseg.format.kernel cimport BatchColumns, clamped, increment_sequence
 from kseg.format.neighbours cimport is_misplaced
 
-cdef long long BAD, CODEC, CONTROL_BIT, TRANSACTIONAL_BIT, RESERVED_V0, RESERVED_V1, RESERVED_V2, REACH
+cdef long long BAD, CODEC, CONTROL_BIT, TRANSACTIONAL_BIT, RESERVED_V0, RESERVED_V1, RESERVED_V2, REACH, APPEND_TIME
 
 
 cdef class History:
     cdef public bint begun, misnamed, keyless, thinned
     cdef public long long end, last_offset, highest_offset, gaps, next_offset, leader_epoch, magic, base, last_opened, first_opened
     cdef public long long first_leader_epoch
+    cdef public long long append_time, append_epoch, first_append_time, first_append_epoch
     cdef public dict producers, first_producers
     cdef public set misplaced
 
@@ -44,6 +45,9 @@ cpdef check_timestamps(BatchColumns batches, limits, History history, report)
 
 @cython.locals(row=cython.Py_ssize_t, epoch=cython.longlong)
 cpdef check_leader_epochs(BatchColumns batches, limits, History history, report)
+
+@cython.locals(row=cython.Py_ssize_t, timestamp=cython.longlong, epoch=cython.longlong)
+cpdef check_append_times(BatchColumns batches, limits, History history, report)
 
 @cython.locals(row=cython.Py_ssize_t)
 cpdef check_magic_order(BatchColumns batches, limits, History history, report)

@@ -18,6 +18,7 @@ from kseg.format.log_format import (
     DEFAULT_MAX_MESSAGE_BYTES,
     INT32_MAX,
     INT64_MAX,
+    LOG_APPEND_TIME,
     TRANSACTIONAL,
     V0_RESERVED,
     V1_RESERVED,
@@ -40,6 +41,7 @@ BAD = CRC_BAD
 CODEC = CODEC_MASK
 CONTROL_BIT = CONTROL
 TRANSACTIONAL_BIT = TRANSACTIONAL
+APPEND_TIME = LOG_APPEND_TIME
 RESERVED_V0 = V0_RESERVED
 RESERVED_V1 = V1_RESERVED
 RESERVED_V2 = V2_RESERVED
@@ -80,6 +82,11 @@ class History:
         self.next_offset = 0
         self.leader_epoch = -1
         self.magic = -1
+        # The append time of the last batch that has one, its leader epoch (-1 of v1), and the same of the first.
+        self.append_time = -1
+        self.append_epoch = -1
+        self.first_append_time = -1
+        self.first_append_epoch = -1
         # Whether an opened entry has a record without a key, and whether a wrapper lacks messages, as by compaction.
         self.keyless = False
         self.thinned = False
@@ -98,6 +105,8 @@ def follows(before: History, after: History) -> bool:
     if 0 <= after.first_leader_epoch < before.leader_epoch:
         return False
     if 0 <= after.first_opened <= before.last_opened:
+        return False
+    if after.first_append_epoch == before.append_epoch and 0 <= after.first_append_time < before.append_time:
         return False
     if after.base != before.base and after.highest_offset - INT32_MAX > before.base:
         return False
@@ -299,6 +308,20 @@ def check_leader_epochs(batches: BatchColumns, limits: Limits, history: History,
         history.leader_epoch = epoch
 
 
+def check_append_times(batches: BatchColumns, limits: Limits, history: History, report: Report) -> None:
+    """``append-time-regression``: one leader sets LogAppendTime by one clock, while it holds the log's lock."""
+    for row in range(batches.count):
+        if not batches.attributes[row] & APPEND_TIME or not batches.magic[row] or batches.crc_state[row] == BAD:
+            continue
+        timestamp, epoch = batches.max_timestamp[row], batches.partition_leader_epoch[row]
+        if history.first_append_time < 0:
+            history.first_append_time, history.first_append_epoch = timestamp, epoch
+        elif timestamp < history.append_time and epoch == history.append_epoch:
+            facts = {"timestamp": timestamp, "previous": history.append_time, "back": history.append_time - timestamp}
+            report(batch_finding("append-time-regression", batches, row, **facts))
+        history.append_time, history.append_epoch = timestamp, epoch
+
+
 def check_magic_order(batches: BatchColumns, limits: Limits, history: History, report: Report) -> None:
     """``magic-downgrade``, where the version goes back."""
     for row in range(batches.count):
@@ -387,6 +410,7 @@ BATCH_CHECKS = (
     check_attributes,
     check_timestamps,
     check_leader_epochs,
+    check_append_times,
     check_magic_order,
     check_producers,
 )

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from kseg.beside.checkpoint_files import LeaderEpoch, walk_leader_epochs
 from kseg.beside.producer_snapshot import ENTRY, HEADER, ProducerState, walk_snapshot
@@ -184,8 +185,8 @@ class PartitionChecks:
             if history.zeros and base - 1 >= self._log_start:
                 lost, why = True, "probably lost: zeros at its end stand where batches were"
             rule = "segment-gap" if lost else "offset-gap"
-            told = {"first": end, "last": base - 1, "other": history.name, "why": why}
-            report(Finding(rule, 0, 0, end, base - 1, told))
+            gap: dict[str, Any] = {"first": end, "last": base - 1, "other": history.name, "why": why}
+            report(Finding(rule, 0, 0, end, base - 1, gap))
             history.holes = True
 
     def _is_compacted(self, facts: SegmentFacts) -> bool:

@@ -10,25 +10,37 @@ from kseg.log.segment import Window
 from kseg.validation.checks import BATCH_CHECKS, History, Limits
 from kseg.validation.internal_checks import check_internal_records
 from kseg.validation.record_checks import RECORD_CHECKS, check_wrapper_order, note_compaction
+from kseg.validation.record_set_checks import RecordSetChecks
 
 
 class SegmentChecks:
     """The checks of the segment or record set called ``name``, and what they remember (``history``).
 
     ``topic`` is the internal topic whose records it holds, None for another or where its records are not decoded.
+    ``record_set`` has the checks of bytes that are no segment.
     """
 
-    def __init__(self, name: str, limits: Limits, report: Report, topic: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        limits: Limits,
+        report: Report,
+        topic: str | None = None,
+        record_set: RecordSetChecks | None = None,
+    ) -> None:
         self.history = History()
         self._limits = limits
         self._report = report
         self._topic = topic
+        self._record_set = record_set
         self._ends = SnapshotEnds() if limits.deep and is_snapshot(name) else None
 
     def check_batches(self, window: Window) -> None:
         """Report what is wrong with the headers of the next window's batches."""
         for check in BATCH_CHECKS:
             check(window.batches, self._limits, self.history, self._report)
+        if self._record_set:
+            self._record_set.check_batches(window.batches, self._report)
 
     def check_records(self, chunk: Chunk) -> None:
         """Report what is wrong with the next opened batches of the window."""
@@ -36,6 +48,8 @@ class SegmentChecks:
             check(chunk, self._limits, self._report)
         check_wrapper_order(chunk, self.history, self._report)
         note_compaction(chunk, self.history)
+        if self._record_set:
+            self._record_set.check_records(chunk, self._report)
         if self._topic:
             check_internal_records(self._topic, chunk, self._report)
         if self._ends:
@@ -43,5 +57,7 @@ class SegmentChecks:
 
     def finish(self, position: int) -> None:
         """Report what is missing at the end: the file was read up to byte ``position``."""
+        if self._record_set:
+            self._record_set.finish(self._report)
         if self._ends:
             self._ends.judge(position, self._report)

@@ -18,6 +18,7 @@ from kseg.log.segment import SegmentReader, Window
 from kseg.validation.checks import History, Limits
 from kseg.validation.file_stamps import indexes_beside, stamps_of, unchanged
 from kseg.validation.internal_checks import with_internal_records
+from kseg.validation.record_set_checks import RecordSetChecks
 from kseg.validation.segment_checks import SegmentChecks
 
 if TYPE_CHECKING:
@@ -335,7 +336,7 @@ def _check_parts(source: Source, file: SegmentFile, settings: Settings, tally: T
 def _check_record_set(part: RecordSet, own: Tally, settings: Settings, tally: Tally) -> None:
     report = part.judge(own)
     try:
-        run_checks(part.source, settings, own, report=report)
+        run_checks(part.source, settings, own, report=report, record_set=RecordSetChecks(sent=part.sent))
     except NotASegmentError:
         if not part.place:
             raise
@@ -366,11 +367,12 @@ def run_checks(
     watch: Watch = look_away,
     together: Together | None = None,
     report: Report | None = None,
+    record_set: RecordSetChecks | None = None,
 ) -> Checked:
     """Every check over one source, into ``tally`` by way of ``report``. Raises KsegError where nothing can be read."""
     report = report or tally
     reader = SegmentReader(source, report=report, verify_crc=settings.verify_crc)
-    checks = SegmentChecks(source.name, limits_of(source.name, settings), report)
+    checks = SegmentChecks(source.name, limits_of(source.name, settings), report, record_set=record_set)
     opener = DeepIterator(report)
     summary = tally.summary
     summary.unchecked = int(not settings.verify_crc)
