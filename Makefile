@@ -67,7 +67,7 @@ dist: $(call groups,dist)
 	packaging/build-dist $(BIN)/python
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info kseg/*/*.so
+	rm -rf $(VENV) build dist *.egg-info kseg/*.so kseg/*/*.so
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
