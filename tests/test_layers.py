@@ -50,7 +50,7 @@ HOUSE = {
     ),
     "spark": (
         "views options planning facts reading advance streaming source launch __init__ pool inventory "
-        "manifest export conversions audits arrow_columns writing"
+        "manifest export conversions audits arrow_columns row_kinds writing"
     ),
     "cli": (
         "startup settings progress common messages spark framed effective dump validate rules convert repair stats diff "
@@ -106,6 +106,7 @@ ROOMS = {
         "spark.reading",
         "spark.inventory",
         "spark.arrow_columns",
+        "spark.row_kinds",
     },
     "pyspark": {
         "spark.options",
@@ -115,6 +116,7 @@ ROOMS = {
         "spark.__init__",
         "spark.pool",
         "spark.audits",
+        "spark.row_kinds",
         "spark.writing",
         "cli.spark",
     },

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
 from kseg.errors import KsegError, UsageError
-from kseg.files.safe_output import Staged, whole_file, whole_folder
+from kseg.files.safe_output import Staged, move_folders, whole_file, whole_folder
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
@@ -80,3 +81,35 @@ def test_a_failing_write_names_the_target(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(KsegError, match="No such file"):
         Staged(tmp_path / "absent" / "out")
+
+
+@pytest.mark.parametrize("failing", range(4))
+def test_older_folders_are_restored_when_a_rename_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    """Whichever rename fails, all older folders are in their places, and nothing else is."""
+    names = ("t-0", "t-1")
+    for name in names:
+        for home, text in ((tmp_path, "old"), (tmp_path / "new", "new")):
+            (home / name).mkdir(parents=True)
+            (home / name / "file").write_text(text)
+    rename, calls = os.rename, 0
+
+    def failing_rename(source: Path, target: Path) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == failing + 1:
+            raise OSError("no space")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", failing_rename)
+    moves = [(tmp_path / "new" / name, tmp_path / name) for name in names]
+    with pytest.raises(OSError, match="no space"):
+        move_folders(moves, tmp_path / ".aside", replace=True)
+    assert [(tmp_path / name / "file").read_text() for name in names] == ["old", "old"]
+    assert [(tmp_path / "new" / name / "file").read_text() for name in names] == ["new", "new"]
+    assert not (tmp_path / ".aside").exists()
+    monkeypatch.setattr(os, "rename", rename)
+    move_folders(moves, tmp_path / ".aside", replace=True)
+    assert [(tmp_path / name / "file").read_text() for name in names] == ["new", "new"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "t-0", "t-1"]

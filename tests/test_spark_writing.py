@@ -15,7 +15,7 @@ from tests.test_spark_fleet import run
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit
 
 from kseg.spark.writing import write_segments
@@ -97,3 +97,65 @@ def test_rows_that_are_no_log_leave_nothing(
     assert not list(tmp_path.iterdir())
     with pytest.raises(UsageError, match="there is no column key"):
         write_segments(table, str(tmp_path / "out"))
+
+
+def rows_of_kinds(spark: SparkSession) -> DataFrame:
+    """A record, a marker, an aborted record and a row of damage, as the records view has them."""
+    found = [
+        ("t", 0, 1, "k", "v", "committed", None, None, True),
+        ("t", 0, 2, "k", "marker", "committed", '{"type":"COMMIT"}', None, True),
+        ("t", 0, 3, "k", "aborted", "aborted", None, None, True),
+        ("t", 0, 4, None, None, None, None, "lost-bytes: 7 bytes", None),
+        ("t", 0, 5, "k", "v", None, None, None, False),
+    ]
+    return spark.createDataFrame(
+        found,
+        "topic string, partition int, offset bigint, key string, value string, transaction_state string, "
+        "control string, damage string, transactional boolean",
+    )
+
+
+KINDS = ["damage", "control", "aborted"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_not_a_record_is_refused(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """Nothing is written as a record that is not one, unless that is asked for by name."""
+    others = [other for other in KINDS if other != kind]
+    rows = rows_of_kinds(spark)
+    with pytest.raises(KsegError, match=rf"t-0, offset \d: .*drop=\['{kind}'\]"):
+        write_segments(rows, str(tmp_path / "out"), drop=others)
+    assert not list(tmp_path.iterdir())
+    write_segments(rows, str(tmp_path / "out"), drop=KINDS)
+    assert [row[0] for row in dumped(tmp_path / "out" / "t-0")] == [1, 5]
+    if kind == "damage":
+        with pytest.raises(UsageError, match="damage has no content"):
+            write_segments(rows, str(tmp_path / "more"), as_data=[kind])
+    else:
+        write_segments(rows, str(tmp_path / "more"), drop=others, as_data=[kind])
+        assert [row[0] for row in dumped(tmp_path / "more" / "t-0")] == sorted([1, 5, KINDS.index(kind) + 1])
+
+
+def test_transactions_whose_end_is_not_known_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    rows = rows_of_kinds(spark).where("damage is null and control is null").drop("transaction_state")
+    with pytest.raises(KsegError, match="no column says whether it was aborted"):
+        write_segments(rows, str(tmp_path / "out"))
+    write_segments(rows, str(tmp_path / "out"), as_data=["transactional"])
+    assert [row[0] for row in dumped(tmp_path / "out" / "t-0")] == [1, 3, 5]
+    with pytest.raises(UsageError, match="drop: expected a list of damage, control"):
+        write_segments(rows, str(tmp_path / "out"), drop="control")
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://bucket/out", "hdfs://host/out", "s3a:/bucket/out", "file://host/out", "file:///a?b"]
+)
+def test_other_urls_are_refused_by_name(spark: SparkSession, tmp_path: Path, url: str, monkeypatch: Any) -> None:
+    """And no folder of that name is made in the current one."""
+    monkeypatch.chdir(tmp_path)
+    rows = rows_of_kinds(spark).where("offset = 5").select("topic", "partition", "offset", "key", "value")
+    with pytest.raises(UsageError, match="segments are written to a local folder") as refused:
+        write_segments(rows, url)
+    assert url in str(refused.value)
+    assert not list(tmp_path.iterdir())
+    write_segments(rows, (tmp_path / "with space").as_uri())
+    assert [row[0] for row in dumped(tmp_path / "with space" / "t-0")] == [5]

@@ -11,7 +11,7 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -161,6 +161,37 @@ def whole_folder(target: Path, *, replace: bool) -> Iterator[Path]:
             raise
     if os.path.lexists(aside):
         shutil.rmtree(aside) if aside.is_dir() and not aside.is_symlink() else aside.unlink()
+
+
+def move_folders(moves: Sequence[tuple[Path, Path]], aside: Path, *, replace: bool) -> None:
+    """Rename folders to their targets, all of them or none. Raises OSError, and UsageError for a target that exists.
+
+    With ``replace`` older targets are kept in ``aside``, a new folder next to them, until all moves are done. When a
+    rename fails, all older targets are restored. One that can't be restored stays in ``aside``.
+    """
+    if not replace:
+        refuse_existing(target for _, target in moves)
+    begun: list[tuple[Path, Path]] = []
+    try:
+        for folder, target in moves:
+            begun.append((folder, target))
+            if replace and os.path.lexists(target):
+                aside.mkdir(exist_ok=True)
+                os.rename(target, aside / target.name)
+            os.rename(folder, target)
+        for parent in {target.parent for _, target in moves}:
+            sync_folder(parent)
+    except BaseException:
+        for folder, target in reversed(begun):
+            with suppress(OSError):
+                if os.path.lexists(target) and not os.path.lexists(folder):
+                    os.rename(target, folder)
+                if os.path.lexists(aside / target.name):
+                    os.rename(aside / target.name, target)
+        with suppress(OSError):
+            aside.rmdir()
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 @contextmanager

@@ -12,13 +12,14 @@ import re
 import shutil
 import uuid
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from operator import lt
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
@@ -27,7 +28,7 @@ from pyspark.sql.types import StructType
 from kseg.beside.indexes import IndexBuilder
 from kseg.codecs.compression import compress
 from kseg.errors import KsegError, UsageError
-from kseg.files.safe_output import refuse_existing, sync_folder, writing
+from kseg.files.safe_output import move_folders, sync_folder, writing
 from kseg.files.storage import open_source
 from kseg.findings import RULES, Finding, Severity, Verdict
 from kseg.format import encoder, survey
@@ -38,6 +39,7 @@ from kseg.rewriting.records_builder import codec_id
 from kseg.rewriting.rewrite import index_paths
 from kseg.spark.arrow_columns import Rows, rows_of
 from kseg.spark.pool import told
+from kseg.spark.row_kinds import KIND, check_kinds, kind_column, refuse_other_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,6 +51,8 @@ BATCH_BYTES = 16 * 1024
 
 _FORMAT = "kseg-segments"
 _HEADERS = "array<struct<key:string,value:binary>>"
+# A drive of Windows has one letter.
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:")
 # Topic.validate: the name becomes a folder's.
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -61,17 +65,28 @@ def write_segments(
     segment_bytes: int = SEGMENT_BYTES,
     batch_bytes: int = BATCH_BYTES,
     overwrite: bool = False,
+    drop: Collection[str] = (),
+    as_data: Collection[str] = (),
 ) -> None:
     """Write rows of topic, partition, offset, key and value (optional: timestamp or timestamp_ms, headers) as segments.
 
     They are brought together by partition and sorted by offset; offsets may have holes, but none twice. A batch has
-    about ``batch_bytes`` before compression. Partitions that are there already are refused, or replaced. Raises
-    UsageError for columns and options that won't do, KsegError for rows that won't; then nothing is written.
+    about ``batch_bytes`` before compression. ``path`` is a local folder, or its ``file:`` URL. Partitions that are there
+    already are refused, or with ``overwrite`` replaced once all new ones are written.
+
+    Rows that are not records are refused (``row_kinds.KINDS``), unless their kind is in ``drop``, which leaves them out,
+    or in ``as_data``, which writes them as plain records. Raises UsageError for columns and options that won't do,
+    KsegError for rows that won't; then nothing is written.
     """
     codec_id(compression)
+    check_kinds(drop, as_data)
+    folder = local_folder(path)
     if not 0 < batch_bytes <= segment_bytes <= INT32_MAX:
         raise UsageError("0 < batch_bytes <= segment_bytes < 2 GiB: positions in a segment are 32-bit")
-    rows = df.select(*_columns(df)).repartition("topic", "partition")
+    rows = df.select(*_columns(df), kind_column(df, as_data))
+    if drop:
+        rows = rows.where(f.col(KIND).isNull() | ~f.col(KIND).isin(*drop))
+    rows = rows.repartition("topic", "partition")
     options = {"compression": compression, "segmentbytes": str(segment_bytes), "batchbytes": str(batch_bytes)}
     df.sparkSession.dataSource.register(_SegmentSink)
     with told():
@@ -80,8 +95,20 @@ def write_segments(
             .write.format(_FORMAT)
             .options(**options)
             .mode("overwrite" if overwrite else "append")
-            .save(os.path.abspath(path))
+            .save(str(folder))
         )
+
+
+def local_folder(path: str | os.PathLike[str]) -> Path:
+    """The folder that a path or a ``file:`` URL names. Raises UsageError for other URLs."""
+    text = os.fspath(path)
+    scheme = _SCHEME.match(text)
+    if scheme is None:
+        return Path(os.path.abspath(text))
+    parts = urlsplit(text)
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
+        raise UsageError(f"{text}: segments are written to a local folder, and copied from there")
+    return Path(os.path.abspath(unquote(parts.path)))
 
 
 def _columns(df: DataFrame) -> Iterator[Column]:
@@ -144,7 +171,7 @@ class _SegmentWriter(DataSourceArrowWriter):
         folders: list[Path] = []
         with writing(self._target), ExitStack() as stack:
             partition: _Partition | None = None
-            for rows in chain.from_iterable(map(rows_of, iterator)):
+            for rows in chain.from_iterable(map(_records_of, iterator)):
                 if partition is None or partition.place != (rows.topic, rows.partition):
                     if partition is not None:
                         partition.finish()
@@ -161,16 +188,17 @@ class _SegmentWriter(DataSourceArrowWriter):
         names = {folder.name for folder in folders}
         if len(names) < len(folders):
             raise UsageError("rows of one partition came to several tasks")
-        targets = [self._target / folder.name for folder in folders]
+        # Not within the staging folder, which is removed whatever happens.
+        aside = self._staging.with_suffix(".old")
         try:
-            if not self._overwrite:
-                refuse_existing(targets)
-            for folder, target in zip(folders, targets, strict=True):
-                if target.exists():
-                    os.rename(target, self._staging / f"{target.name}.old")
-                os.rename(folder, target)
-            if folders:
-                sync_folder(self._target)
+            with writing(self._target):
+                move_folders(
+                    [(folder, self._target / folder.name) for folder in folders], aside, replace=self._overwrite
+                )
+        except KsegError as error:
+            if aside.exists():
+                raise KsegError(f"{error}; what could not be restored is in {aside}") from error
+            raise
         finally:
             shutil.rmtree(self._staging, ignore_errors=True)
 
@@ -178,6 +206,11 @@ class _SegmentWriter(DataSourceArrowWriter):
         shutil.rmtree(self._staging, ignore_errors=True)
         with suppress(OSError):
             self._target.rmdir()  # nothing came to be in it
+
+
+def _records_of(batch: pa.RecordBatch) -> Iterator[Rows]:
+    refuse_other_rows(batch)
+    return rows_of(batch)
 
 
 class _Partition:
