@@ -202,6 +202,71 @@ def test_what_takes_a_log_dir_offline(what: str, tmp_path: Path) -> None:
     assert run(log_dir).exit_code == 1
 
 
+def steps_of(*log_dirs: Path) -> set[tuple[str, str]]:
+    """(action, file) of each step that keeps something from being read."""
+    found = {(row["action"], row["file"]) for row in rows(*log_dirs) if row["kind"] == "step"}
+    return {step for step in found if step[0] in (*FAILURES, "pass-over")}
+
+
+@pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint"])
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("0\n1\norders 0 x\n", "pass-over"),
+        ("0\n-1\n", "pass-over"),
+        ("0\nx\n", "offline"),
+        ("0\n9\norders 0 0\n", "offline"),
+    ],
+)
+def test_what_is_wrong_with_a_checkpoint_decides(name: str, text: str, action: str, tmp_path: Path) -> None:
+    """A NumberFormatException counts as an empty checkpoint, an IOException takes the log dir offline."""
+    log_dir = make_log_dir(tmp_path, clean=True)
+    (log_dir / name).write_text(text)
+    assert steps_of(log_dir) == {(action, name)}
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("", "refuse"),
+        ("version=1\nnode.id=1\n", "offline"),
+        ("version=0\ncluster.id=x\n", "refuse"),
+        ("version=7\n", "offline"),
+    ],
+)
+def test_a_log_dir_names_its_cluster_and_node(text: str, action: str, tmp_path: Path) -> None:
+    """What can't be read is the log dir's failure, what can be read and names nothing is the broker's."""
+    log_dir = make_log_dir(tmp_path, clean=True)
+    (log_dir / "meta.properties").write_text(text)
+    assert steps_of(log_dir) == {(action, "meta.properties")}
+    (log_dir / "meta.properties").unlink()
+    assert steps_of(log_dir) == {("refuse", "meta.properties")}
+
+
+def test_log_dirs_of_one_broker_share_nothing(tmp_path: Path) -> None:
+    """A partition in two of them, a copied directory.id, another cluster: the broker does not start."""
+    one = make_log_dir(tmp_path, clean=True)
+    other = tmp_path / "more"
+    shutil.copytree(one, other)
+    assert steps_of(one) == steps_of(other) == set()
+    assert steps_of(one, other) == {
+        ("refuse", "meta.properties"),
+        *(("refuse", f"orders-{number}") for number in range(3)),
+    }
+    for number in range(3):
+        shutil.rmtree(other / f"orders-{number}")
+    assert steps_of(one, other) == {("refuse", "meta.properties")}
+
+
+def test_a_log_dir_of_nobody_is_not_loaded(tmp_path: Path) -> None:
+    """What is in its partitions ends no broker, nor is it lost."""
+    log_dir = make_log_dir(tmp_path, clean=False)
+    (log_dir / "orders-0" / "notes.log").touch()
+    assert steps_of(log_dir) == {("refuse", "notes.log")}
+    (log_dir / "meta.properties").write_text("version=7\n")
+    assert [row["kind"] for row in rows(log_dir)] == ["step", "log_dir", "summary"]
+
+
 def test_folders_that_are_on_their_way_out(tmp_path: Path) -> None:
     """Kafka's names for them, of which only that to be deleted loses its files."""
     log_dir = make_log_dir(tmp_path, clean=True)

@@ -109,6 +109,11 @@ def plan(path: str, asked: Asked, each: Each = map) -> Iterator[LogDirPlan | Par
     if not (alone or files & _OF_A_LOG_DIR or any(map(partition_of, folders))):
         raise UnreadableError(f"{path}: neither a log dir nor a partition's folder")
     steps: list[Step] = []
+    _check_identity(log_dir, steps)
+    if steps and steps[0].action == "offline" and not alone:
+        # Before any log is loaded: nothing else in it is looked at.
+        yield LogDirPlan(path, bool(asked.clean), tuple(steps), sum(bool(partition_of(name)) for name in folders))
+        return
     starts = _starts(log_dir, asked, steps)
     if alone:
         yield plan_partition(path, starts.of(partition_of(os.path.basename(os.path.abspath(path)))))
@@ -140,7 +145,6 @@ def _starts(log_dir: str, asked: Asked, steps: list[Step]) -> _Starts:
     if found:
         steps.append(Step("delete-file", CLEAN_SHUTDOWN, "a crash from here on shall not pass for a clean stop"))
     offsets = {name: _read_offsets(log_dir, name, steps) for name in _CHECKPOINTS}
-    _check_identity(log_dir, steps)
     recovery_points, log_starts = (
         {(entry.topic, entry.partition): entry.offset for entry in offsets[name]}
         for name in (RECOVERY_POINTS, LOG_STARTS)

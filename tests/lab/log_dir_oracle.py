@@ -94,10 +94,11 @@ def predict(dirs: tuple[Path, Path], homes: dict[str, Path]) -> Outcome:
             return Outcome(None)
         if "offline" in actions:
             offline.add(folder)
-        if isinstance(plan, PartitionPlan) and plan.topic in homes and plan.log_end is not None:
+        if isinstance(plan, PartitionPlan) and plan.topic in homes:
             # Whose topic it is, the cluster knows: a log of another topic becomes a stray, an empty one takes its place.
-            foreign = load_scenes.TOPIC_ID in (Path(plan.folder) / "partition.metadata").read_bytes()
-            ends[plan.topic] = 0 if foreign else plan.log_end
+            topic_id = Path(plan.folder) / "partition.metadata"
+            stray = not topic_id.exists() or load_scenes.TOPIC_ID in topic_id.read_bytes()
+            ends[plan.topic] = 0 if stray or plan.log_end is None else plan.log_end
     if str(dirs[0]) in offline:  # it has the metadata
         return Outcome(None)
     return Outcome({topic: end for topic, end in ends.items() if str(homes[topic]) not in offline})
