@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 groups = $(VENV)/.installed $(patsubst %,$(VENV)/.group-%,$(1))
 SOURCES := pyproject.toml setup.py $(wildcard kseg/*.py kseg/*/*.py kseg/*/*.pxd)
 
-.PHONY: demo test test-kafka test-spark test-all fuzz check fixtures findings peers docs bench bench-spark dist clean
+.PHONY: demo test test-kafka test-spark test-all fuzz check fixtures findings peers docs bench bench-spark dist test-lowest clean
 
 demo: $(VENV)/.installed
 	@sh demo.sh $(BIN)/kseg
@@ -65,6 +65,10 @@ bench-spark: $(call groups,test lab spark)
 # The sdist and one wheel for this platform, built twice and compared, checked, installed and tested.
 dist: $(call groups,dist)
 	packaging/build-dist $(BIN)/python
+
+# The lowest versions of the dependencies that pyproject.toml allows.
+test-lowest:
+	packaging/test-lowest $(PYTHON)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info kseg/*.so kseg/*/*.so
