@@ -67,18 +67,37 @@ class DamagedLog:
         for n in range(len(self.wholes) - 1, -1, -1):
             lowest[n] = min(lowest[n + 1], self.wholes[n].index)
         for n, whole in enumerate(self.wholes):
-            if highest < whole.index < lowest[n + 1]:
+            if highest < whole.index < lowest[n + 1] and not self._borrowed(whole):
                 certain.add(whole.index)
             highest = max(highest, whole.index)
         return certain
 
+    def _borrowed(self, whole: Whole) -> bool:
+        """Whether the batch before lost its end, and is whole again with the first bytes of this one."""
+        before = self.batches[whole.index - 1] if whole.index else b""
+        if any(one.index == whole.index - 1 for one in self.wholes) or not before:
+            return False
+        return any(self.data.endswith(before, 0, whole.begin + shared) for shared in range(1, 9))
+
     def most(self) -> int:
-        """How many whole batches can be kept at most, copies aside: the longest ascending subsequence."""
-        ends: list[int] = []
+        """How many whole batches can be kept at least: the longest ascending subsequence of their indexes.
+
+        Without copies, and without runs of batches that something other than a batch follows, if they contradict others:
+        these could be what a damaged batch has in a value.
+        """
+        certain = self.certain()
+        runs: list[list[Whole]] = []
         for whole in self.wholes:
-            if not whole.copy:
-                at = bisect_left(ends, whole.index)
-                ends[at : at + 1] = [whole.index]
+            if not runs or runs[-1][-1].end != whole.begin:
+                runs.append([])
+            runs[-1].append(whole)
+        ends: list[int] = []
+        for run in runs:
+            if run[-1].end == len(self.data) or all(whole.index in certain for whole in run):
+                for whole in run:
+                    if not whole.copy:
+                        at = bisect_left(ends, whole.index)
+                        ends[at : at + 1] = [whole.index]
         return len(ends)
 
 

@@ -226,7 +226,7 @@ def _search(
 ) -> Search:
     provable = broken.magic == 2 and broken.likely and tape.available >= RECORD_BATCH_OVERHEAD
     proof = Proof(tape) if provable else None
-    return Search(tape, max_size, _next_offset(broken, floor), effort, proof, keep=keep, around=around)
+    return Search(tape, max_size, _next_offset(broken, floor), floor, effort, proof, keep=keep, around=around)
 
 
 def _read_as_another(tape: Tape, size: int) -> Outcome | None:

@@ -133,7 +133,8 @@ class Chain:
 class Search:
     """Looks on from the entry at the tape's start. Positions are the file's: the buffer slides under the search.
 
-    ``floor`` is the least offset that the log may continue with, None if unknown. With ``around``, a byte of the file,
+    ``floor`` is the least offset that the log may continue with, None if unknown, ``least`` the same if the broken entry
+    is there once more. With ``around``, a byte of the file,
     only a chain is wanted that begins before it and reaches it. After ``run``: ``proved`` is the broken entry's true
     whole size, ``best`` the chain to continue with, ``at`` the byte looked up to, ``zeros`` the longest run of zeros as
     (first byte, byte after it), ``last_zeros`` the last one.
@@ -144,6 +145,7 @@ class Search:
         tape: Tape,
         max_size: int,
         floor: int | None,
+        least: int | None,
         effort: Effort,
         proof: Proof | None,
         *,
@@ -160,6 +162,7 @@ class Search:
         self._tape = tape
         self._max_size = max_size
         self._floor = floor
+        self._least = least
         self._effort = effort
         self._proof = proof
         self._keep = keep
@@ -280,7 +283,7 @@ class Search:
                 return  # of the two, the later one is odd
             odd = chain.continues(self._floor) and not best.continues(self._floor)
             outweighed = chain.closed or len(chain.batches) >= len(best.batches)
-            if best.leads_to(chain, self._floor) or (not odd and (best.goes_before(chain) or not outweighed)):
+            if best.leads_to(chain, self._least) or (not odd and (best.goes_before(chain) or not outweighed)):
                 self._decided = True
                 return
         self.best = chain

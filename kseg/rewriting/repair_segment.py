@@ -19,6 +19,7 @@ from kseg.findings import Policy, Severity
 from kseg.format.log_format import INT32_MAX
 from kseg.log.chunk import Chunk
 from kseg.rewriting.losses import Salvaged, Tell
+from kseg.rewriting.offset_order import find_order
 from kseg.rewriting.read_back import ReadBackError
 from kseg.rewriting.rewrite import DamagedError, index_paths, txn_index_path
 from kseg.rewriting.salvage import Salvage
@@ -110,9 +111,11 @@ def _salvage(
     salvage = Salvage(
         out, tally, limits, plan.policy, ceiling, tell, salvage_records=plan.salvage_records, following=following
     )
+    order = find_order(lambda: open_source(tally.source), ceiling)
     with open_source(tally.source) as source:
-        salvage.run(source, progress)
-    if tally.misfits > tally.kept:
+        salvage.run(source, order, progress)
+    misnamed = _named_offset(tally) != base_offset_of(tally.source) or tally.misfits > 1
+    if tally.misfits > tally.kept * 2 and misnamed and following is None:
         raise KsegError(
             f"{tally.source}: the offsets of {tally.misfits} entries, against {tally.kept}, do not fit a segment of that "
             "name: give DST the right one"

@@ -15,6 +15,7 @@ from kseg.format.neighbours import is_misplaced
 from kseg.log.chunk import Chunk
 from kseg.log.deep_iteration import DeepIterator
 from kseg.log.segment import SegmentReader, Window
+from kseg.rewriting.offset_order import Order
 from kseg.validation.checks import base_by, beyond_finding, misplaced_finding
 
 Look = Callable[[BatchColumns], None]
@@ -31,18 +32,20 @@ def sound_chunks(
     opened: Callable[[Chunk], None] = _look_away,
     *,
     opener: DeepIterator | None = None,
-    mends: bool = False,
+    order: Order | None = None,
 ) -> Iterator[Chunk]:
     """The opened entries of a segment; those that are damaged or out of order are marked not intact.
 
     ``look`` sees each window's entries and ``opened`` each chunk's before their order is judged; they may mark some
-    themselves. With ``mends`` a base offset that is proved wrong is put right, in the window and its columns, and its
-    entry stays. ``opener`` is given where many short ranges are read: its columns and its room are made once.
+    themselves. ``order`` is what is known of the whole segment; without it, the next few entries decide. With it a
+    base offset that is proved wrong is corrected, in the window and its columns. ``opener`` is given where many short
+    ranges are read: its columns and its room are made once.
     """
     opener = opener or DeepIterator(report)
     last_offset = -1
     faults: list[tuple[str, int, int, int]] = []
-    for window in _in_order(reader.windows(), report, look, mends):
+    windows = reader.windows()
+    for window in _in_order(windows, report, look) if order is None else _by_order(windows, report, look, order):
         for chunk in opener.chunks(window):
             batches = chunk.batches
             opened(chunk)
@@ -53,7 +56,26 @@ def sound_chunks(
             yield chunk
 
 
-def _in_order(windows: Iterator[Window], report: Report, look: Look, mends: bool) -> Iterator[Window]:
+def _by_order(windows: Iterator[Window], report: Report, look: Look, order: Order) -> Iterator[Window]:
+    """The windows, in which offsets that are proved wrong are corrected, and entries without a place not intact."""
+    for window in windows:
+        batches = window.batches
+        for row in range(batches.count if order.corrected else 0):
+            by = order.corrected.get(batches.position[row])
+            if by is not None and batches.crc_state[row] != CRC_BAD:
+                report(misplaced_finding(batches, row, clamped(batches.base_offset[row]) + by - 1))
+                _correct(window, row, by)
+        look(batches)
+        for row in range(batches.count if order.previous else 0):
+            previous = order.previous.get(batches.position[row])
+            if previous is not None and batches.crc_state[row] != CRC_BAD and batches.intact[row]:
+                offset = batches.base_offset[row]
+                report(_order_finding(batches, "behind" if offset <= previous else "ahead", row, offset, previous))
+                batches.intact[row] = 0
+        yield window
+
+
+def _in_order(windows: Iterator[Window], report: Report, look: Look) -> Iterator[Window]:
     """The windows, in which entries that are ahead of those behind them, or misplaced, are marked not intact.
 
     Entries at a window's end, on which those of the next are to vote, wait for it in a window of their own.
@@ -69,11 +91,11 @@ def _in_order(windows: Iterator[Window], report: Report, look: Look, mends: bool
                 window, held = _copied((held, 0), (window, 0)), None
             else:
                 beyond = nothing if window is None else window.batches
-                _, last_offset = _mark_wrong(held, last_offset, beyond, True, report, mends)
+                _, last_offset = _mark_wrong(held, last_offset, beyond, True, report)
                 yield held
                 held = None
         if window is not None:
-            stop, last_offset = _mark_wrong(window, last_offset, nothing, False, report, mends)
+            stop, last_offset = _mark_wrong(window, last_offset, nothing, False, report)
             if stop < window.batches.count:
                 held = _copied((window, stop))
                 window.batches.count = stop
@@ -81,9 +103,7 @@ def _in_order(windows: Iterator[Window], report: Report, look: Look, mends: bool
                 yield window
 
 
-def _mark_wrong(
-    window: Window, last_offset: int, beyond: BatchColumns, final: bool, report: Report, mends: bool
-) -> tuple[int, int]:
+def _mark_wrong(window: Window, last_offset: int, beyond: BatchColumns, final: bool, report: Report) -> tuple[int, int]:
     batches = window.batches
     wrong: list[tuple[int, int, int, bool]] = []
     stop, last_offset = survey.judge_order(batches, 0, last_offset, beyond, final, wrong)
@@ -92,20 +112,20 @@ def _mark_wrong(
             report(_order_finding(batches, "ahead", row, offset, previous))
             continue
         report(misplaced_finding(batches, row, previous))
-        if mends:
-            _put_right(window, row, previous + 1)
-        else:
-            batches.intact[row] = 0
+        batches.intact[row] = 0
     return stop, last_offset
 
 
-def mark_beyond(batches: BatchColumns, ceiling: int, report: Report) -> int:
-    """Mark entries that reach that offset as not intact, but for those whose offsets are misplaced; returns how many."""
+def mark_beyond(batches: BatchColumns, ceiling: int, report: Report, *, corrected: bool = False) -> int:
+    """Mark entries that reach that offset as not intact; returns how many.
+
+    Unless offsets were ``corrected`` before, those that are misplaced are left to the check of their order.
+    """
     found = 0
     for row in range(batches.count):
         if batches.last_offset[row] < ceiling or batches.crc_state[row] == CRC_BAD:
             continue
-        if row and is_misplaced(batches, row, batches, row + 1, batches.last_offset[row - 1]):
+        if not corrected and row and is_misplaced(batches, row, batches, row + 1, batches.last_offset[row - 1]):
             continue
         batches.intact[row] = 0
         found += 1
@@ -131,10 +151,11 @@ class Reach:
             mark_beyond(batches, self._base + INT32_MAX + 1, self._report)
 
 
-def _put_right(window: Window, row: int, offset: int) -> None:
-    """Give an entry another base offset, as if it had been read so."""
+def _correct(window: Window, row: int, by: int) -> None:
+    """Change the base offset of an entry, as if it had been read so."""
     batches, at = window.batches, window.batches.at[row]
-    window.view[at : at + SIZE_AT] = offset.to_bytes(SIZE_AT, "big")
+    offset = batches.base_offset[row] + by
+    window.view[at : at + SIZE_AT] = offset.to_bytes(SIZE_AT, "big", signed=True)
     batches.last_offset[row] += offset - clamped(batches.base_offset[row])
     batches.base_offset[row] = offset
 

@@ -42,6 +42,7 @@ from kseg.rewriting.losses import (
     message,
     offsets_of,
 )
+from kseg.rewriting.offset_order import Order
 from kseg.rewriting.runs import mark_beyond, sound_chunks
 from kseg.rewriting.salvage_records import Fresh, fresh_entry, has_readable_records
 from kseg.validation.checks import History, Limits, check_producers, check_timestamps
@@ -86,11 +87,14 @@ class Salvage:
         self._epochs = LeaderEpochs(out, tally, tell) if epochs_matter else None
         self._fresh: dict[int, Fresh] = {}  # by position: what is written in place of an entry
 
-    def run(self, source: Source, progress: Progress = no_progress) -> None:
-        """Go through the segment. Raises KsegError as reading does, and OSError as writing does."""
+    def run(self, source: Source, order: Order, progress: Progress = no_progress) -> None:
+        """Go through the segment; ``order`` is what ``find_order`` returned for it.
+
+        Raises KsegError as reading does, and OSError as writing does.
+        """
         done = source.start
         reader = SegmentReader(source, report=self.findings)
-        for window in self._judged(reader):
+        for window in self._judged(reader, order):
             self._write(window)
             progress(reader.position - done)
             done = reader.position
@@ -98,9 +102,9 @@ class Salvage:
         self._leave_out(reader.position, None)
         self._tally.bytes_before = reader.position
 
-    def _judged(self, reader: SegmentReader) -> Iterator[Window]:
+    def _judged(self, reader: SegmentReader, order: Order) -> Iterator[Window]:
         """The windows, in which what is not to be kept is marked as if its CRC were bad."""
-        for chunk in sound_chunks(reader, self.findings, self._mark_misfits, self._spare, mends=True):
+        for chunk in sound_chunks(reader, self.findings, self._mark_misfits, self._spare, order=order):
             self._judge_records(chunk)
             if chunk.stop == chunk.batches.count:
                 self._judge_batches(chunk.window)
@@ -138,7 +142,7 @@ class Salvage:
     def _mark_misfits(self, batches: BatchColumns) -> None:
         """Mark entries past the ceiling before the order of offsets is judged: those behind would seem to go back."""
         if self._ceiling is not None:
-            self._tally.misfits += mark_beyond(batches, self._ceiling, self.findings)
+            self._tally.misfits += mark_beyond(batches, self._ceiling, self.findings, corrected=True)
 
     def _judge_batches(self, window: Window) -> None:
         """The checks over entries, so far as they know errors, over what is still to be kept."""

@@ -1,0 +1,354 @@
+"""Find the batches of a segment whose base offsets can't be right, over the whole segment.
+
+No CRC covers the base offset, and damage moves and copies whole batches. The batches that stay are the most that have
+increasing offsets (a longest increasing subsequence), so a few wrong ones never cost many right ones. A wrong base
+offset is corrected only if there is proof of the right one, see ``_Evidence``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from kseg.files.storage import Source
+from kseg.format.kernel import CRC_BAD, clamped, increment_sequence
+from kseg.format.log_format import CODEC_MASK, CONTROL, DELETE_HORIZON
+from kseg.log.chunk import Chunk
+from kseg.log.deep_iteration import DeepIterator
+from kseg.log.segment import SegmentReader, Window
+
+# Batches that are compared with each other at a time: more would take more than 100 MB.
+COMPARED = 200_000
+# So many offsets are not missing between two adjacent batches, one of which differs in one bit from the place it has.
+FAR = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Batches whose offsets can't be right, by their position in the file.
+
+    ``previous`` are those that have no place, with the last offset before each. ``corrected`` are those whose offset
+    is proved, with what must be added to it.
+    """
+
+    previous: dict[int, int]
+    corrected: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """What is known of a batch: positions are bytes of the file, ``end`` exclusive, offsets inclusive.
+
+    ``stored`` is the number in its base offset field, ``inner`` the last offset in a v0 wrapper, -1 for others.
+    """
+
+    position: int
+    end: int
+    low: int
+    high: int
+    stored: int
+    crc: int
+    first_time: int
+    last_time: int
+    producer: tuple[int, int] | None
+    sequence: int
+    next_sequence: int
+    inner: int
+
+    def beginning_at(self, low: int) -> _Batch:
+        """Return the batch as it is if its first offset is ``low``."""
+        high = low + self.high - self.low
+        # Of a wrapper the last offset is stored.
+        stored = high if self.stored == self.high else low
+        return replace(self, low=low, high=high, stored=stored, inner=-1)
+
+
+def find_order(open_segment: Callable[[], Source], ceiling: int | None = None) -> Order:
+    """Read a segment, and return which of its batches can't stay where they are with the offsets they have.
+
+    Batches that reach ``ceiling``, where the next segment begins, are left out, unless their offset can be corrected.
+    Most segments are in order: then one pass over the headers is all. Raises KsegError as reading does.
+    """
+    with SegmentReader(open_segment()) as reader:
+        if _ascends(reader, ceiling):
+            return Order({}, {})
+    order = Order({}, {})
+    with SegmentReader(open_segment()) as reader:
+        floor, block = -1, []
+        for batch in _batches(reader):
+            block.append(batch)
+            if len(block) == COMPARED:
+                # The second half is compared with what follows it, too.
+                floor = _judge(block, COMPARED // 2, floor, reader.name_offset, ceiling, order)
+                del block[: COMPARED // 2]
+        _judge(block, len(block), floor, reader.name_offset, ceiling, order)
+    return order
+
+
+def _ascends(reader: SegmentReader, ceiling: int | None) -> bool:
+    """Return whether all offsets increase, as far as headers show it."""
+    last_offset = (reader.name_offset or 0) - 1
+    for window in reader.windows():
+        batches = window.batches
+        for row in range(batches.count):
+            if batches.crc_state[row] == CRC_BAD:
+                continue
+            if batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK:
+                return False  # where it begins is not in the header
+            low, high = clamped(batches.base_offset[row]), batches.last_offset[row]
+            if low <= last_offset or (ceiling is not None and high >= ceiling):
+                return False
+            last_offset = max(last_offset, high)
+    return True
+
+
+def _batches(reader: SegmentReader) -> Iterator[_Batch]:
+    """The batches with a good CRC and offsets that do not contradict each other."""
+    opener = DeepIterator()
+    for window in reader.windows():
+        batches = window.batches
+        wrapped: dict[int, tuple[int, int]] = {}
+        if any(batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK for row in range(batches.count)):
+            for chunk in opener.chunks(window):
+                wrapped.update(_wrapped(chunk))
+        for row in range(batches.count):
+            if batches.crc_state[row] != CRC_BAD and batches.last_offset[row] >= clamped(batches.base_offset[row]):
+                yield _batch(window, row, wrapped.get(row))
+
+
+def _wrapped(chunk: Chunk) -> Iterator[tuple[int, tuple[int, int]]]:
+    """The first and the last offset in each v0 and v1 wrapper."""
+    batches, offsets = chunk.batches, chunk.records.offset
+    for row in range(chunk.first, chunk.stop):
+        total, first = batches.record_total[row], batches.first_record[row]
+        wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
+        # A v0 wrapper whose own offset is not that of its last message does not count as intact.
+        if wrapper and total and (batches.intact[row] or not batches.magic[row]):
+            yield row, (offsets[first], offsets[first + total - 1])
+
+
+def _batch(window: Window, row: int, wrapped: tuple[int, int] | None) -> _Batch:
+    batches = window.batches
+    high = batches.last_offset[row]
+    low = high if batches.magic[row] < 2 else clamped(batches.base_offset[row])
+    inner = -1
+    if wrapped is not None:
+        low = min(wrapped[0], high)
+        inner = wrapped[1] if batches.magic[row] == 0 else -1
+    attributes, producer = batches.attributes[row], None
+    if batches.producer_id[row] >= 0 and not attributes & CONTROL and batches.base_sequence[row] >= 0:
+        producer = batches.producer_id[row], batches.producer_epoch[row]
+    horizon = batches.magic[row] >= 2 and attributes & DELETE_HORIZON
+    sequence = batches.base_sequence[row]
+    return _Batch(
+        position=batches.position[row],
+        end=batches.position[row] + batches.size[row],
+        low=low,
+        high=high,
+        stored=batches.base_offset[row],
+        crc=batches.crc[row],
+        first_time=-1 if horizon else batches.base_timestamp[row],
+        last_time=batches.max_timestamp[row],
+        producer=producer,
+        sequence=sequence,
+        next_sequence=increment_sequence(sequence, high - low + 1),
+        inner=inner,
+    )
+
+
+def _judge(block: list[_Batch], stop: int, floor: int, name: int | None, ceiling: int | None, order: Order) -> int:
+    """Put the wrong ones of the first ``stop`` batches into ``order``; returns the last offset that stays."""
+    moved = list(block)
+    evidence = _Evidence(moved, floor, name)
+    corrected = {}
+    for n, batch in enumerate(block):
+        proved = evidence.proved(n)
+        if proved is not None:
+            moved[n] = proved
+            corrected[n] = proved.stored - batch.stored
+    limit = 1 << 63 if ceiling is None else ceiling
+    least = name or 0
+    if 2 * sum(batch.high < least for batch in moved) > len(moved):
+        least = 0  # the name is wrong
+    fitting = [n for n, batch in enumerate(moved) if least <= batch.high < limit]
+    kept = dict(zip(fitting, _most_in_order([moved[n] for n in fitting], floor), strict=True))
+    for n in range(stop):
+        if moved[n].high >= limit:
+            continue  # reported as such
+        stays = kept.get(n, False)
+        if not stays:
+            order.previous[block[n].position] = floor
+            continue
+        if n in corrected:
+            order.corrected[block[n].position] = corrected[n]
+        floor = moved[n].high
+    return floor
+
+
+class _Evidence:
+    """What a block of batches, in the order of the file, proves of the base offset of one of them.
+
+    A base offset is proved if the batches that are adjacent in the file leave it one place only, and these join the ones
+    beyond them; and if either the stored one differs from it in one bit, or a producer's sequences and the timestamps go
+    on through it. Against it is the possibility that the batch was moved or copied here: a hole at the offsets it names,
+    or the same batch elsewhere. Timestamps alone are no evidence: producers send late.
+    """
+
+    def __init__(self, block: list[_Batch], floor: int, name: int | None) -> None:
+        self._block = block
+        self._floor = floor
+        self._name = name
+        self._lowest = name or 0
+        self._ranges: list[tuple[int, int]] | None = None
+        self._highest = -1
+        self._copies: Counter[tuple[int, int]] = Counter()
+
+    def proved(self, n: int) -> _Batch | None:
+        """Return batch ``n`` with the offsets that are proved, None if the evidence is not enough or it has them."""
+        batch = self._block[n]
+        if batch.inner >= 0 and _differ_in_one_bit(batch.stored, batch.inner):
+            # Offsets in a v0 wrapper are absolute.
+            return replace(batch, high=batch.inner, stored=batch.inner)
+        before = self._block[n - 1] if n else None
+        after = self._block[n + 1] if n + 1 < len(self._block) else None
+        low = self._place(n, batch, before, after)
+        if low is None or low < self._lowest:
+            return None
+        proved = batch.beginning_at(low)
+        one_bit = _differ_in_one_bit(batch.stored, proved.stored)
+        if not one_bit and not (_sequences_fit(batch, before, after) and _times_fit(batch, before, after)):
+            return None
+        return None if self._may_be_moved(n) else proved
+
+    def _place(self, n: int, batch: _Batch, before: _Batch | None, after: _Batch | None) -> int | None:
+        """Return the only first offset that the adjacent batches leave, None if there is none or it is the stored one."""
+        if before and before.end != batch.position:
+            before = None
+        if after and batch.end != after.position:
+            after = None
+        places, joined = set(), False
+        if before:
+            places.add(before.high + 1)
+            joined = self._joins(n - 2)
+        elif not n and not batch.position and self._name is not None:
+            places.add(self._name)
+        if after:
+            places.add(after.low - 1 - (batch.high - batch.low))
+            joined = joined or self._joins(n + 1)
+        if len(places) != 1 or not joined or batch.low in places:
+            return None
+        (low,) = places
+        by = low - batch.low
+        last = self._block[n - 1].high if n else self._floor
+        following = self._block[n + 1].low if n + 1 < len(self._block) else 1 << 63
+        if low <= last or batch.high + by >= following:
+            return None
+        # A hole before the last batch may be one that compaction left.
+        in_order = max(last, self._lowest - 1) < batch.low and batch.high < following
+        return low if not in_order or abs(by) >= FAR else None
+
+    def _joins(self, n: int) -> bool:
+        """Return whether the batches ``n`` and ``n + 1`` join, as far as both exist."""
+        if n < 0 or n + 1 >= len(self._block):
+            return True
+        return self._block[n].high + 1 == self._block[n + 1].low
+
+    def _may_be_moved(self, n: int) -> bool:
+        """Return whether the batch is here twice, or has offsets that no other has and that could well be missing."""
+        if self._ranges is None:
+            kept = zip(self._block, _most_in_order(self._block, self._floor), strict=True)
+            self._highest = max((one.high for one, stays in kept if stays), default=-1)
+            self._ranges = sorted((one.low, one.high) for one in self._block)
+            self._copies = Counter((one.crc, one.stored) for one in self._block)
+        batch = self._block[n]
+        if self._copies[batch.crc, batch.stored] > 1:
+            return True
+        at = bisect_left(self._ranges, (batch.low, batch.high))
+        before = self._ranges[at - 1][1] if at else self._lowest - 1
+        after = self._ranges[at + 1][0] if at + 1 < len(self._ranges) else 1 << 63
+        return before < batch.low and batch.high < after and batch.low <= self._highest + 1
+
+
+def _differ_in_one_bit(one: int, other: int) -> bool:
+    return ((one ^ other) & ((1 << 64) - 1)).bit_count() == 1
+
+
+def _sequences_fit(batch: _Batch, before: _Batch | None, after: _Batch | None) -> bool:
+    """Return whether both neighbours are of the batch's producer, and its sequence lies between theirs."""
+    if batch.producer is None or before is None or after is None:
+        return False
+    return (
+        before.producer == batch.producer == after.producer
+        and before.next_sequence == batch.sequence
+        and batch.next_sequence == after.sequence
+    )
+
+
+def _times_fit(batch: _Batch, before: _Batch | None, after: _Batch | None) -> bool:
+    """Return whether the timestamps of a batch lie between those of its neighbours."""
+    if before is None or after is None:
+        return False
+    return before.first_time <= batch.first_time and batch.last_time <= after.last_time
+
+
+def _most_in_order(block: list[_Batch], floor: int) -> list[bool]:
+    """Return which batches stay: the most with increasing offsets above ``floor``, and of as many those that join.
+
+    Batches that contradict no other stay without being compared.
+    """
+    kept = [batch.low > floor for batch in block]
+    highest, lowest = floor, [1 << 63] * (len(block) + 1)
+    for n in range(len(block) - 1, -1, -1):
+        lowest[n] = min(lowest[n + 1], block[n].low) if kept[n] else lowest[n + 1]
+    zone: list[int] = []
+    last = floor
+    for n, batch in enumerate(block):
+        if not kept[n]:
+            continue
+        if highest < batch.low and batch.high < lowest[n + 1]:
+            _judge_zone(block, zone, kept, last, batch.low)
+            zone, last = [], batch.high
+        else:
+            zone.append(n)
+        highest = max(highest, batch.high)
+    _judge_zone(block, zone, kept, last, -1)
+    return kept
+
+
+def _judge_zone(block: list[_Batch], zone: list[int], kept: list[bool], last_offset: int, following: int) -> None:
+    """Mark which batches of a zone stay. ``highs`` and ``best`` are the chains worth continuing, by their last offset.
+
+    ``last_offset`` is the one before the zone, ``following`` the first one after it.
+    """
+    before: dict[int, int] = {}
+    highs: list[int] = []
+    best: list[tuple[int, int, int]] = []  # batches, of which so many join the one before, and the last one's index
+    ending = {last_offset: (0, 0, -1)}
+    for n in zone:
+        low, high = block[n].low, block[n].high
+        at = bisect_left(highs, low)
+        count, joined, last = best[at - 1] if at else (0, 0, -1)
+        if low - 1 in ending:
+            other, links, index = ending[low - 1]
+            if (other, links + 1) >= (count, joined):
+                count, joined, last = other, links + 1, index
+        before[n] = last
+        value = (count + 1, joined, n)
+        if high not in ending or value[:2] > ending[high][:2]:
+            ending[high] = value
+        at = bisect_left(highs, high)
+        if at and best[at - 1][:2] > value[:2]:
+            continue
+        stop = at
+        while stop < len(best) and best[stop][:2] < value[:2]:
+            stop += 1
+        highs[at:stop] = [high]
+        best[at:stop] = [value]
+    for n in zone:
+        kept[n] = False
+    _, _, _, n = max((count, joined + (high + 1 == following), -high, n) for high, (count, joined, n) in ending.items())
+    while n >= 0:
+        kept[n] = True
+        n = before[n]

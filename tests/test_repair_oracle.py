@@ -1,0 +1,149 @@
+"""Whatever damage a log has, its repaired copy keeps every batch that is whole and in its place, and invents nothing."""
+
+from __future__ import annotations
+
+import io
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kseg.errors import NotASegmentError
+from kseg.files.storage import SegmentFile, Source, open_source
+from kseg.findings import Severity
+from kseg.format.kernel import CRC_GOOD
+from kseg.format.log_format import PARTITION_LEADER_EPOCH_AT
+from kseg.log.deep_iteration import DeepIterator
+from kseg.log.segment import SegmentReader
+from kseg.rewriting.losses import Lost, Mended
+from kseg.rewriting.repair import repair
+from kseg.rewriting.repair_segment import Plan
+from kseg.validation.validate import Settings, validate_segment
+from tests.damage import entries
+from tests.damaged_logs import DamagedLog, do_damage, random_log
+from tests.fuzzing import cases
+
+CHUNKS = 8
+
+
+def without_epoch(batch: bytes) -> bytes:
+    """A batch without its leader epoch, which no CRC covers."""
+    if batch[16] < 2:
+        return batch
+    return batch[:PARTITION_LEADER_EPOCH_AT] + batch[PARTITION_LEADER_EPOCH_AT + 4 :]
+
+
+def read_batches(path: Path) -> set[bytes]:
+    """The batches that any reader of kseg gets from a segment."""
+    found = set()
+    with SegmentReader(open_source(path)) as reader:
+        for window in reader.windows():
+            batches = window.batches
+            for row in range(batches.count):
+                if batches.crc_state[row] == CRC_GOOD:
+                    at = batches.at[row]
+                    found.add(without_epoch(bytes(window.view[at : at + batches.size[row]])))
+    return found
+
+
+def problems(log: DamagedLog, folder: Path) -> list[str]:
+    """Repair a damaged log, and return what is wrong with the result."""
+    source, target = folder / "in" / log.name, folder / "out" / log.name
+    for path in (source, target):
+        shutil.rmtree(path.parent, ignore_errors=True)
+        path.parent.mkdir(parents=True)
+    source.write_bytes(log.data)
+    told: list[Lost] = []
+    originals = {without_epoch(batch): index for index, batch in enumerate(log.batches)}
+    certain = log.certain()
+    try:
+        read = read_batches(source)
+        result = repair(str(source), str(target), Plan(), told.append)
+    except NotASegmentError as error:
+        return [f"not a segment: {error}"] if certain else []
+    wrong = []
+    if missing := sorted(index for index in certain if without_epoch(log.batches[index]) not in read):
+        wrong.append(f"not read: batches {missing}")
+    out = target.read_bytes()
+    kept: set[int] = set()
+    for place in entries(out):
+        index = originals.get(without_epoch(out[place.at : place.end]))
+        batch = out[place.at : place.end]
+        if index is None and not _unnoticed(batch, log) and not records(batch) <= records(log.original):
+            wrong.append(f"invented: the batch at byte {place.at} of the result")
+        elif index is not None:
+            kept.add(index)
+    if missing := sorted(certain - kept - _contradicting(log, kept)):
+        wrong.append(f"not kept: batches {missing}")
+    if len(kept) < log.most():
+        wrong.append(f"{len(kept)} batches kept, and {log.most()} could be")
+    wrong += _wrong_losses(log, result.segments[0], told, out)
+    checked = validate_segment(SegmentFile(str(target)), Settings())
+    wrong += [f"{one.rule.name} in the result" for one in checked.verdicts if one.severity >= Severity.ERROR]
+    return wrong
+
+
+def records(data: bytes) -> set[tuple[int, bytes | None, bytes | None, int]]:
+    """The records of a segment, by offset."""
+    found = set()
+    with SegmentReader(Source("some.log", io.BytesIO(data), len(data))) as reader:
+        opener = DeepIterator()
+        for window in reader.windows():
+            for chunk in opener.chunks(window):
+                for i in range(chunk.records.count):
+                    found.add((chunk.records.offset[i], chunk.key(i), chunk.value(i), chunk.records.timestamp[i]))
+    return found
+
+
+def _unnoticed(batch: bytes, log: DamagedLog) -> bool:
+    """Whether damage to a base offset, which no CRC covers, left a batch with nothing against its offset.
+
+    That can't be if the two batches that belong next to it are, unless its offset lies between theirs.
+    """
+    bodies = {without_epoch(original)[8:]: index for index, original in enumerate(log.batches)}
+    index, at = bodies.get(without_epoch(batch)[8:]), log.data.find(batch)
+    if index is None or at < 0:
+        return False
+    neighbours = {one.index for one in log.wholes if one.end == at or one.begin == at + len(batch)}
+    if not {index - 1, index + 1} <= neighbours:
+        return True
+    low, offset, high = (int.from_bytes(one[:8]) for one in (log.batches[index - 1], batch, log.batches[index + 1]))
+    return low < offset < high
+
+
+def _contradicting(log: DamagedLog, kept: set[int]) -> set[int]:
+    """The batches that contradict one that was damaged, and kept because its CRC proves what it was."""
+    proved = {index: log.data.find(log.batches[index][17:]) for index in kept - {whole.index for whole in log.wholes}}
+    return {
+        whole.index
+        for whole in log.wholes
+        for index, at in proved.items()
+        if at >= 0 and (index < whole.index) != (at < whole.begin)
+    }
+
+
+def _wrong_losses(log: DamagedLog, segment: object, told: list[Lost], out: bytes) -> list[str]:
+    wrong = []
+    lost = [what for what in told if not isinstance(what, Mended)]
+    size = sum(what.end - what.position for what in lost)
+    if len(log.data) != len(out) + size + segment.zeros or segment.lost_bytes != size:  # type: ignore[attr-defined]
+        wrong.append(f"{len(log.data)} bytes became {len(out)}, and {size} are said to be lost")
+    return wrong
+
+
+def run(seed: int, folder: Path) -> list[str]:
+    """One case."""
+    dice = random.Random(seed)
+    log = random_log(dice)
+    do_damage(log, dice)
+    return [f"seed {seed} ({', '.join(log.history)}): {what}" for what in problems(log, folder)]
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_repair_of_random_damage(chunk: int, tmp_path: Path) -> None:
+    """No batch that is whole and in its place is lost, none is invented, and the losses are those that are told."""
+    count = cases(160) // CHUNKS
+    wrong = [what for seed in range(chunk * count, (chunk + 1) * count) for what in run(seed, tmp_path)]
+    assert wrong == []
