@@ -200,3 +200,20 @@ def test_a_size_below_the_minimum_ends_no_record_set(tail: bytes, tmp_path: Path
     assert (done.exit_code, f"the size field says {size}" in done.stdout) == (1, True)
     path.write_bytes(PLAIN.read_bytes() + tail[:11])
     assert run_kseg("validate", "--as", "message-set", path).exit_code == 0
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "lz4", "snappy", "zstd"])
+def test_a_chosen_compression_is_that_of_every_batch(codec: str, tmp_path: Path) -> None:
+    """v2 batches are compressed anew, too, and are otherwise what they were: producer, epoch, timestamps, records."""
+    source, target = SEGMENTS / "4.3.0-v2-gzip" / FIRST, tmp_path / FIRST
+    assert run_kseg("convert", "any-to-v2", "--compression", codec, source, target).exit_code == 0
+
+    def rows(path: Path, *options: str) -> list[dict[str, Any]]:
+        found = map(json.loads, run_kseg("dump", "--format", "jsonl", *options, path).stdout.splitlines())
+        own = {"file", "position", "size", "crc", "compression"}
+        return [{name: value for name, value in row.items() if name not in own} for row in found]
+
+    assert rows(target) == rows(source)
+    assert rows(target, "--deep") == rows(source, "--deep")
+    shown = map(json.loads, run_kseg("dump", "--format", "jsonl", target).stdout.splitlines())
+    assert {row["compression"] for row in shown} == {codec}

@@ -7,13 +7,14 @@ what gets lost is counted.
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from collections.abc import Callable
 
-from kseg.codecs.compression import CODECS, codec_name
+from kseg.codecs.compression import CODECS, codec_name, compress
 from kseg.errors import KsegError, UsageError
 from kseg.format import encoder, log_format, survey
-from kseg.format.kernel import CRC_BAD, BatchColumns
+from kseg.format.kernel import CRC_BAD, BatchColumns, entry_crc
 from kseg.format.log_format import CODEC_MASK, LOG_APPEND_TIME
 from kseg.log.chunk import Chunk
 from kseg.rewriting.batch_packer import BatchPacker, Buffer
@@ -21,9 +22,23 @@ from kseg.rewriting.conversion import COUNTED_BY_RECORD, Conversion
 from kseg.rewriting.records_builder import wrap
 from kseg.rewriting.runs import Run, payload_of, runs_of
 
+_SIZE, _ATTRIBUTES, _CRC = struct.Struct(">i"), struct.Struct(">H"), struct.Struct(">I")
+
 
 def _add(codecs: Counter[str], counts: list[int]) -> None:
     codecs.update({codec_name(codec): count for codec, count in enumerate(counts) if count})
+
+
+def _with_codec(entry: memoryview, payload: memoryview, codec: int) -> memoryview:
+    """A v2 batch whose records, ``payload``, are compressed with that codec; its header says so and has a new CRC."""
+    body = compress(codec, payload) if codec else payload
+    out = bytearray(entry[: log_format.RECORD_BATCH_OVERHEAD]) + body
+    (attributes,) = _ATTRIBUTES.unpack_from(out, log_format.ATTRIBUTES_AT)
+    _SIZE.pack_into(out, log_format.SIZE_AT, len(out) - log_format.LOG_OVERHEAD)
+    _ATTRIBUTES.pack_into(out, log_format.ATTRIBUTES_AT, attributes & ~CODEC_MASK | codec)
+    view = memoryview(out)
+    _CRC.pack_into(out, log_format.CRC_AT, entry_crc(view, 0, len(out), 2))
+    return view
 
 
 class WrongVersionError(KsegError):
@@ -67,7 +82,10 @@ class Transcoder:
                 continue
             _add(self._tally.codecs_before, counts)
             if run.kind == survey.COPY:
-                self._copy(run, counts, largest)
+                if self._codec is None or self._target < 2:
+                    self._copy(run, counts, largest)
+                else:
+                    self._recompress(run, self._codec)
                 continue
             self._check_version(run)
             codec = chunk.batches.attributes[run.row] & CODEC_MASK if self._codec is None else self._codec
@@ -116,6 +134,21 @@ class Transcoder:
         tally.records += run.end - run.i
         tally.largest_after = max(tally.largest_after, largest)
         _add(tally.codecs_after, counts)
+
+    def _recompress(self, run: Run, codec: int) -> None:
+        """Write v2 batches with that codec, and all else as it is; control and empty batches stay uncompressed."""
+        self._packer.flush()
+        chunk, batches = run.chunk, run.chunk.batches
+        for row in range(run.row, run.stop):
+            at, attributes = batches.at[row], batches.attributes[row]
+            entry = chunk.window.view[at : at + batches.size[row]]
+            if attributes & CODEC_MASK == codec or attributes & log_format.CONTROL or not batches.record_count[row]:
+                self._tally.copied += 1
+                self._wrote(entry, attributes & CODEC_MASK)
+            else:
+                payload = chunk.payloads.get(row, entry[log_format.RECORD_BATCH_OVERHEAD :])
+                self._wrote(_with_codec(entry, payload, codec), codec)
+        self._tally.records += run.end - run.i
 
     # --- to v2 ---
 
