@@ -28,7 +28,7 @@ HOUSE = {
     ),
     "frames": "framings parts wide_crc apis streams",
     "restart": (
-        "plan identity checkpoints epoch_fates topic_id files txn_index segment_indexes legacy_wrappers broker_reading "
+        "plan checkpoints epoch_fates topic_id files identity txn_index segment_indexes legacy_wrappers broker_reading "
         "producers segments leftovers log_survey recovery dirs"
     ),
     "validation": (

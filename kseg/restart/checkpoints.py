@@ -15,8 +15,8 @@ from kseg.format.log_format import INT32_MAX, INT64_MAX
 from kseg.restart.plan import OfflineError, RefusedError
 
 EPOCHS = "leader-epoch-checkpoint"
-#: What is read of a checkpoint: a log dir with the most partitions that were ever heard of has 20 MB.
-_MAX_SIZE = 64 << 20
+#: The largest text that is read; the checkpoint of a log dir with 200,000 partitions has 10 MB.
+MAX_TEXT = 64 << 20
 #: A list of more entries needs more memory than Kafka's start script gives the JVM.
 _MAX_COUNT = 200_000_000
 _NUMBER = re.compile(r"[+-]?[0-9]+")
@@ -48,8 +48,8 @@ def read_offsets(data: bytes, name: str) -> list[CheckpointOffset]:
 
 def text_lines(data: bytes, name: str) -> list[str]:
     """Return the lines of a small file of UTF-8 text. Raises OfflineError."""
-    if len(data) > _MAX_SIZE:
-        raise OfflineError(f"it has {len(data)} bytes", name)
+    if len(data) > MAX_TEXT:
+        raise OfflineError(f"it has more than {MAX_TEXT} bytes", name)
     try:
         lines = _LINE_END.split(data.decode())
     except UnicodeDecodeError as error:

@@ -13,9 +13,10 @@ from kseg.beside.checkpoint_files import CheckpointOffset
 from kseg.beside.indexes import INDEX_INTERVAL_BYTES
 from kseg.beside.metadata_files import MetaProperties
 from kseg.errors import UnreadableError
-from kseg.files.special import read_file, without_special
+from kseg.files.special import without_special
 from kseg.files.storage import Partition, base_offset_of, partition_of
-from kseg.restart.checkpoints import read_offsets
+from kseg.restart.checkpoints import MAX_TEXT, read_offsets
+from kseg.restart.files import File
 from kseg.restart.identity import META, conflicts, read_identity
 from kseg.restart.plan import LogDirPlan, OfflineError, PartitionPlan, RefusedError, Step
 from kseg.restart.recovery import METADATA_TOPIC, Start, plan_partition
@@ -158,7 +159,7 @@ def _read_offsets(log_dir: str, name: str, steps: list[Step]) -> list[Checkpoint
     if not os.path.exists(path) or not without_special(log_dir, [name]):
         return []
     try:
-        return read_offsets(read_file(path), name)
+        return read_offsets(File.at(path).read(0, MAX_TEXT + 1), name)
     except OfflineError as error:
         steps.append(Step("offline", name, f"{error.why}; until then it counts as empty"))
     except RefusedError as error:

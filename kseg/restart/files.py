@@ -40,6 +40,12 @@ class File:
     entries: list[tuple[int, int]] | None = None
     transactions: list[tuple[int, int]] | None = None
 
+    @classmethod
+    def at(cls, path: str) -> File:
+        """Return the file at a path. Raises OSError."""
+        size = os.stat(path).st_size
+        return cls(path, size=size, stored=size)
+
     def cut(self, size: int) -> None:
         """Change the size; what is added is zeros."""
         self.size = size
@@ -72,8 +78,7 @@ class Files(dict[str, File]):
             with os.scandir(path) as found:
                 for entry in found:
                     if entry.is_file():
-                        size = entry.stat().st_size
-                        self[entry.name] = File(entry.path, size=size, stored=size)
+                        self[entry.name] = File.at(entry.path)
                     elif base_offset_of(entry.name) is not None:
                         self.not_files[entry.name] = _kind(entry)
                     elif not entry.is_dir():

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from kseg.beside.metadata_files import MetaProperties, properties, walk_meta_properties
 from kseg.beside.side_reading import entries_of
-from kseg.files.special import read_file
+from kseg.restart.checkpoints import MAX_TEXT
+from kseg.restart.files import File
 from kseg.restart.plan import OfflineError, RefusedError
 
 META = "meta.properties"
@@ -28,7 +29,7 @@ def read_identity(log_dir: str) -> MetaProperties:
     try:
         found: MetaProperties = entries_of(path, walk_meta_properties)[0]
     except ValueError as error:
-        if properties(read_file(path).decode("latin-1")):
+        if properties(File.at(path).read(0, MAX_TEXT).decode("latin-1")):
             raise OfflineError(str(error), META) from error
         raise RefusedError("it is empty: it names no node", META) from error
     for field in ("node_id", "cluster_id"):

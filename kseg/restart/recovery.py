@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from kseg.beside.indexes import INDEX_INTERVAL_BYTES
 from kseg.files.storage import partition_of
 from kseg.format.log_format import INT64_MAX
-from kseg.restart.checkpoints import EPOCHS, read_epochs
+from kseg.restart.checkpoints import EPOCHS, MAX_TEXT, read_epochs
 from kseg.restart.epoch_fates import Epochs
 from kseg.restart.files import File, Files, file_name, offset_of
 from kseg.restart.leftovers import delete, delete_unfinished, swap_in
@@ -140,7 +140,7 @@ class _Loading:
     def _read_epochs(self) -> int:
         """Read the checkpoint; return how many entries it has."""
         file = self._files.get(EPOCHS)
-        stored = read_epochs(file.read(0, file.size)) if file else []
+        stored = read_epochs(file.read(0, MAX_TEXT + 1)) if file else []
         self._files.open(EPOCHS)
         self._epochs = Epochs(stored)
         return len(stored)
@@ -149,7 +149,7 @@ class _Loading:
         """Without a topic id the log is taken for a stray of a topic that was never written to (KAFKA-16234)."""
         file = self._files.get(TOPIC_ID)
         if file is not None:
-            check_topic_id(file.read(0, file.size))
+            check_topic_id(file.read(0, MAX_TEXT + 1))
         elif may_be_stray:
             lost = sum((self._lost(segment.log, 0) for segment in self._segments.values()), NOTHING_LOST)
             self._loaded = False  # what the log is afterwards, nobody reads there

@@ -19,13 +19,17 @@ from tests.lab.load_scenes import Case, case
 _SIZED = (".log", ".index", ".timeindex", ".txnindex")
 
 
+#: A folder that is about to go is loaded, too, before it goes.
+DELETED = f"topic-0.{'ab' * 16}-delete"
+
+
 def disagreements(seeds: Iterable[int]) -> Iterator[tuple[Case, str]]:
     """Load the partition of each seed; yield those of which kseg predicts something else, with the difference."""
     memory = Path("/dev/shm")
     with LoadLog() as kafka, tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as work:
         for seed in seeds:
             made = case(seed)
-            folder = Path(work) / f"{seed}" / "topic-0"
+            folder = Path(work) / f"{seed}" / (DELETED if seed % 20 == 0 else "topic-0")
             made.put(folder)
             predicted = prediction(plan_partition(str(folder), made.start))
             loaded = outcome(kafka.load(folder, made.start))
@@ -39,6 +43,8 @@ def prediction(plan: PartitionPlan) -> dict[str, Any]:
     failures = [step.action for step in plan.steps if step.action in ("refuse", "offline")]
     if failures:
         return {"failure": failures[0]}
+    if [step.action for step in plan.steps] == ["delete-folder"]:
+        return {"failure": None}
     stray = any(step.action == "mark-stray" for step in plan.steps)
     return {
         "stray": stray,
