@@ -7,14 +7,18 @@ The same seed gives the same bytes. Damage is drawn to be where ranges of a file
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
-from itertools import accumulate
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
+from kseg.beside.indexes import IndexBuilder
+from kseg.files.storage import open_source
 from kseg.findings import RULES
+from kseg.log.segment import SegmentReader
 from kseg.rewriting.records_builder import PlainRecord, build_batch, build_message, build_wrapper
 from tests import damage
 from tests.fuzzing import cases
@@ -274,6 +278,24 @@ _ACTS = {
 }
 
 
-def ends_of(data: bytes) -> list[int]:
-    """The ends of entries as far as their lengths can be trusted."""
-    return list(accumulate(place.size for place in damage.entries(data)))
+# --- as files ---
+
+#: Epoch seconds: what was written lately may be written to this moment, and is waited for.
+OLD = 1_600_000_000
+
+
+def written(folder: Path, case: Case) -> Path:
+    """The segment with the indexes that it had before the damage."""
+    folder.mkdir(exist_ok=True)
+    path = folder / case.name
+    path.write_bytes(case.sound)
+    with path.with_suffix(".index").open("wb") as offsets, path.with_suffix(".timeindex").open("wb") as times:
+        builder = IndexBuilder(case.base, offsets, times, 1000)
+        with SegmentReader(open_source(path)) as reader:
+            for window in reader.windows():
+                builder.add(window.batches, 0, window.batches.count)
+        builder.finish()
+    path.write_bytes(case.data)
+    for file in folder.glob(f"{path.stem}.*"):
+        os.utime(file, (OLD, OLD))
+    return path

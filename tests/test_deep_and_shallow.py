@@ -8,7 +8,7 @@ import pytest
 
 from kseg.errors import KsegError
 from kseg.files.storage import SegmentFile
-from kseg.findings import Finding
+from kseg.findings import RULES, Finding, Severity
 from kseg.format.log_format import INT32_MAX
 from kseg.rewriting.conversion_plan import Plan
 from kseg.rewriting.convert import convert
@@ -17,6 +17,7 @@ from kseg.rewriting.repair import repair
 from kseg.rewriting.repair_segment import Plan as RepairPlan
 from kseg.validation.validate import Settings, validate_segment
 from tests import damage
+from tests.damaged_cases import chunks, damaged, seeds, written
 
 FIRST = "00000000000000000000.log"
 
@@ -24,6 +25,36 @@ FIRST = "00000000000000000000.log"
 def found(path: Path, *, deep: bool) -> list[Finding]:
     result = validate_segment(SegmentFile(str(path)), Settings(deep=deep, max_per_rule=10**6))
     return [verdict.finding for verdict in result.verdicts]
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_the_largest_offset_there_is_next_to_indexes(deep: bool, tmp_path: Path) -> None:
+    """A base offset is outside the CRC, so it can be any number, also one that no index entry reaches."""
+    path = written(tmp_path, damaged(2, acts=0))
+    data = path.read_bytes()
+    middle = damage.entries(data)[5].at
+    path.write_bytes(damage.put(data, middle, base_offset=2**63 - 1))
+    beside = tuple(str(path.with_suffix(suffix)) for suffix in (".index", ".timeindex"))
+    result = validate_segment(SegmentFile(str(path), beside=beside), Settings(deep=deep))
+    assert "non-monotonic-offset" in result.found
+
+
+@pytest.mark.fuzz
+@chunks
+def test_deep_finds_what_shallow_finds(chunk: int, tmp_path: Path) -> None:
+    """Each error of ``--shallow`` is found by ``--deep``, or an error about the same entry."""
+    errors = 0
+    for seed in seeds(chunk, 160):
+        path = tmp_path / f"{0:020d}.log"
+        path.write_bytes(damaged(seed).data)
+        deep = [finding for finding in found(path, deep=True) if RULES[finding.rule].severity >= Severity.ERROR]
+        places = {finding.position for finding in deep}
+        for finding in found(path, deep=False):
+            if RULES[finding.rule].severity < Severity.ERROR:
+                continue
+            errors += 1
+            assert finding.position in places, (seed, finding)
+    assert errors
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from kseg.beside.indexes import IndexBuilder
 from kseg.beside.side_files import find_files
 from kseg.errors import KsegError
 from kseg.files.storage import SegmentFile, Source, open_source
@@ -28,12 +27,9 @@ from kseg.rewriting.convert import convert
 from kseg.validation import parallel
 from kseg.validation.cross_checks import judged_together
 from kseg.validation.validate import MAX_PER_RULE, FileResult, Progress, Settings, policy_for
-from tests.damaged_cases import Case, chunks, damaged, rules_setting, seeds
+from tests.damaged_cases import Case, chunks, damaged, rules_setting, seeds, written
 
 pytestmark = pytest.mark.fuzz
-
-#: Epoch seconds: what was written lately may be written to this moment, and is waited for.
-OLD = 1_600_000_000
 
 
 class HereAndNow:
@@ -57,23 +53,6 @@ def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Real ranges are of megabytes; these let a small file have several."""
     monkeypatch.setattr(parallel, "RANGE_SIZE", 3_000)
     monkeypatch.setattr(parallel, "SEARCH_REACH", 16_000)
-
-
-def written(folder: Path, case: Case) -> Path:
-    """The segment with the indexes that it had before the damage."""
-    folder.mkdir(exist_ok=True)
-    path = folder / case.name
-    path.write_bytes(case.sound)
-    with path.with_suffix(".index").open("wb") as offsets, path.with_suffix(".timeindex").open("wb") as times:
-        builder = IndexBuilder(case.base, offsets, times, 1000)
-        with SegmentReader(open_source(path)) as reader:
-            for window in reader.windows():
-                builder.add(window.batches, 0, window.batches.count)
-        builder.finish()
-    path.write_bytes(case.data)
-    for file in folder.glob(f"{path.stem}.*"):
-        os.utime(file, (OLD, OLD))
-    return path
 
 
 def partition(folder: Path, seed: int) -> list[SegmentFile]:

@@ -167,7 +167,8 @@ class SegmentWatch:
     def _meet_times(self, last: int, timestamp: int) -> None:
         before = self.largest_timestamp
         latest = timestamp if timestamp > before else before
-        while last >= self._time_due:
+        # A damaged base offset can reach NEVER itself.
+        while self.time_row < self._time_rows and last >= self._time_due:
             stored = self._timestamp_column[self.time_row]
             if self._time_due < self.first_offset and not (self.wrapped or self.damaged):
                 self._times.judge_place(self.time_row, self.first_offset)
@@ -181,7 +182,7 @@ class SegmentWatch:
 
     def _more_times(self) -> None:
         columns = self._times.more()
-        self.time_row = 0
+        self.time_row = self._time_rows = 0
         self._time_due = NEVER
         if columns is not None:
             self._timestamp_column, self._time_offset_column = columns
