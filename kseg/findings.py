@@ -116,6 +116,9 @@ _TABLE = (
          "Indexes can't hold offsets outside the name's range; lookups miss them."),
     Rule("K218", "magic-downgrade", _I, "a v{magic} entry after v{previous}",
          "Clears the leader epoch cache; Kafka 4 reads such entries but never writes them."),
+    Rule("K220", "negative-leader-epoch", _E, "leader epoch {epoch}",
+         "Serves it as a leader. A follower fails on it (IllegalArgumentException in LeaderEpochFileCache), so the "
+         "partition can't be replicated."),
     Rule("K223", "append-time-regression", _W, "append time {timestamp} after {previous}: {back} ms back under one leader",
          "Nothing: the time index keeps the largest so far. The leader's clock was set back, or batches are out of order."),
     Rule("K224", "mixed-codecs", _I, "batches of one record set are compressed with {codecs}",

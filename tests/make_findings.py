@@ -197,6 +197,11 @@ def leader_epoch_regression(data: bytes) -> bytes:
     return put(data, entries(data)[1].at, partition_leader_epoch=7)
 
 
+@Case(PLAIN, "the second entry's partition leader epoch -1, outside the CRC")
+def negative_leader_epoch(data: bytes) -> bytes:
+    return put(data, entries(data)[1].at, partition_leader_epoch=-1)
+
+
 @Case("4.3.0-v2-none-idempotent", "producer 1's last batch but one in epoch 1, CRC made right")
 def producer_epoch_regression(data: bytes) -> bytes:
     return alter(data, entries(data)[4].at, producer_epoch=1, base_sequence=0)

@@ -36,8 +36,8 @@ HOUSE = {
         "validate sweep_state parallel partition_checks cross_checks"
     ),
     "rewriting": (
-        "conversion batch_packer records_builder offset_order runs read_back transcode conversion_plan rewrite "
-        "rewrite_jobs convert losses salvage_records epoch_repair salvage repair_segment repair"
+        "conversion epoch_checkpoint batch_packer records_builder offset_order runs read_back transcode "
+        "conversion_plan rewrite rewrite_jobs convert losses salvage_records epoch_repair salvage repair_segment repair"
     ),
     "replicas": "leader_epochs differences replica replica_diff",
     "stats": "counting totals levels",

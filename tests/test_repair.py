@@ -59,7 +59,8 @@ HARMLESS = sorted(SEGMENTS_OF_ONE - set(DAMAGED) - FRAMED)
 # These need a setting that their expectation was made with.
 BY_OPTION = {"null-key", "oversize-entry"}
 MENDED = {
-    "invalid-size", "unknown-magic", "max-timestamp-mismatch", "leader-epoch-regression", "wrapper-offset-mismatch"
+    "invalid-size", "unknown-magic", "max-timestamp-mismatch", "leader-epoch-regression", "wrapper-offset-mismatch",
+    "negative-leader-epoch",
 }  # fmt: skip
 TRANSACTIONAL = [folder for folder in FOLDERS if any(folder.glob("*.txnindex"))]
 
@@ -171,16 +172,18 @@ def test_a_wrapper_gets_its_largest_timestamp_back(tmp_path: Path) -> None:
     assert [what.rule for what in told] == ["max-timestamp-mismatch"]
 
 
-@pytest.mark.parametrize(("odd", "epoch"), [(0, 2_000_000_000), (2, 2_000_000_000), (2, 1), (4, 1)])
+@pytest.mark.parametrize(
+    ("odd", "epoch"), [(0, 2_000_000_000), (2, 2_000_000_000), (2, 1), (4, 1), (0, -1), (2, -1), (4, -9)]
+)
 def test_a_wrong_leader_epoch_costs_nothing(odd: int, epoch: int, tmp_path: Path) -> None:
-    """It is outside the CRC: whichever is odd becomes -1, and those behind a high one are left alone."""
+    """It is outside the CRC: the wrong one becomes its neighbours', and those after a high one are left alone."""
     data = SOUND.read_bytes()
     places = entries(data)
     for place in places:
         data = put(data, place.at, partition_leader_epoch=5)
     damaged = put(data, places[odd].at, partition_leader_epoch=epoch)
     out, told = mend(damaged, tmp_path)
-    assert out == put(data, places[odd].at, partition_leader_epoch=-1)
+    assert out == data
     assert [(what.position, what.end) for what in told] == [(places[odd].at, places[odd].end)]
 
 
@@ -711,7 +714,7 @@ def test_salvaged_batches_keep_their_place(compression: str, tmp_path: Path) -> 
     batches = [build(n) for n in range(12)]
     torn, torn_and_moved, all_torn = 3, 5, 8
     broken = list(batches)
-    broken[torn] = put(_torn(batches[torn], 6), 0, partition_leader_epoch=-1)
+    broken[torn] = _torn(batches[torn], 6)
     broken[torn_and_moved] = put(_torn(batches[torn_and_moved], 6), 0, base_offset=7000)
     broken[all_torn] = _torn(batches[all_torn], 0)
     source, target = tmp_path / "in.log", tmp_path / FIRST

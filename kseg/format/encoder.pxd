@@ -71,7 +71,7 @@ cpdef finish_batch(
 )
 cpdef (Py_ssize_t, Py_ssize_t) encode_single_batches(
     const unsigned char[::1] data, RecordColumns records, Py_ssize_t first, Py_ssize_t stop, BatchColumns batches,
-    unsigned char[::1] out, Py_ssize_t at
+    long long leader_epoch, unsigned char[::1] out, Py_ssize_t at
 ) except *
 
 @cython.locals(end=cython.Py_ssize_t)

@@ -173,7 +173,14 @@ def finish_batch(
 
 
 def encode_single_batches(
-    data: Any, records: RecordColumns, first: int, stop: int, batches: BatchColumns, out: Any, at: int
+    data: Any,
+    records: RecordColumns,
+    first: int,
+    stop: int,
+    batches: BatchColumns,
+    leader_epoch: int,
+    out: Any,
+    at: int,
 ) -> tuple[int, int]:
     """Write uncompressed v0 or v1 messages as v2 batches of one record each, as Kafka's cleaner does.
 
@@ -186,7 +193,7 @@ def encode_single_batches(
         timestamp = records.timestamp[i]
         attributes = batches.attributes[row] & LOG_APPEND_TIME if batches.magic[row] else 0
         end = encode_record(data, records, i, offset, timestamp, out, at + RECORD_BATCH_OVERHEAD)
-        finish_batch(out, at, end, offset, offset, 1, attributes, timestamp, timestamp, -1, -1, -1, -1)
+        finish_batch(out, at, end, offset, offset, 1, attributes, timestamp, timestamp, -1, -1, -1, leader_epoch)
         if end - at > largest:
             largest = end - at
         at = end

@@ -102,6 +102,8 @@ NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
 NO_PARTITION_LEADER_EPOCH = -1
+#: Of batches whose epoch nobody knows: no later batch has a lower one. A follower rejects -1 (EpochEntry).
+FIRST_LEADER_EPOCH = 0
 INT32_MAX = 0x7FFFFFFF
 INT64_MAX = 0x7FFFFFFFFFFFFFFF
 # kseg's own: a stored 64-bit number and a delta are added inside this, so that no engine overflows.

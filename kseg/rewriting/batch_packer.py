@@ -8,7 +8,7 @@ from typing import Any
 from kseg.codecs.compression import compress
 from kseg.format import encoder, survey
 from kseg.format.kernel import BatchColumns, RecordColumns
-from kseg.format.log_format import INT32_MAX, LOG_APPEND_TIME, NO_TIMESTAMP, RECORD_BATCH_OVERHEAD
+from kseg.format.log_format import FIRST_LEADER_EPOCH, INT32_MAX, LOG_APPEND_TIME, NO_TIMESTAMP, RECORD_BATCH_OVERHEAD
 
 
 class Buffer:
@@ -31,10 +31,11 @@ class BatchPacker:
     """One v2 batch at a time. ``limit`` is its size in bytes before compression, header included; an entry that is
     larger becomes a batch alone. Without a limit every entry becomes one.
 
-    ``wrote`` is called with each finished batch and its codec.
+    ``wrote`` is called with each finished batch and its codec. ``leader_epoch`` is what the next batches get.
     """
 
     def __init__(self, limit: int | None, wrote: Callable[[memoryview, int], None]) -> None:
+        self.leader_epoch = FIRST_LEADER_EPOCH
         self._limit = limit
         self._wrote = wrote
         self._buffer = Buffer()
@@ -96,7 +97,7 @@ class BatchPacker:
             end = len(view)
         encoder.finish_batch(
             view, 0, end, self._base_offset, self._last_offset, self._count, self._codec | self._append_time,
-            self._base_timestamp, self._max_timestamp, -1, -1, -1, -1,
+            self._base_timestamp, self._max_timestamp, -1, -1, -1, self.leader_epoch,
         )  # fmt: skip
         self._wrote(view, self._codec)
         self._end, self._count = RECORD_BATCH_OVERHEAD, 0

@@ -23,7 +23,8 @@ class Conversion:
 
     ``copied`` were of the target's version already, ``skipped`` damaged; ``lost_bytes`` are theirs, and those that
     are no entry at all. ``codecs_before`` and ``codecs_after`` count entries by codec. ``lost`` is by kind, see
-    ``LOSSES``.
+    ``LOSSES``. ``leader_epochs`` are [epoch, first offset, last offset] of the batches written. Before byte
+    ``epochless_bytes`` of the target no batch has an epoch of its own, None where none has.
     """
 
     source: str
@@ -41,6 +42,8 @@ class Conversion:
     codecs_before: Counter[str] = field(default_factory=Counter)
     codecs_after: Counter[str] = field(default_factory=Counter)
     lost: dict[str, Loss] = field(default_factory=dict)
+    leader_epochs: list[list[int]] = field(default_factory=list)
+    epochless_bytes: int | None = None
 
     def lose(self, kind: str, count: int, first_offset: int, last_offset: int) -> None:
         """Count a loss of one of LOSSES."""
@@ -52,7 +55,11 @@ class Conversion:
 
     def absorb(self, other: Conversion) -> None:
         """Add what became of the next range of the same segment."""
+        if self.epochless_bytes is None and other.epochless_bytes is not None:
+            self.epochless_bytes = self.bytes_after + other.epochless_bytes
         for each in fields(self):
+            if each.name == "epochless_bytes":
+                continue
             mine, more = getattr(self, each.name), getattr(other, each.name)
             if each.name.startswith("largest_"):
                 setattr(self, each.name, max(mine, more))

@@ -32,6 +32,7 @@ from kseg.files.safe_output import refuse_existing, whole_folder
 from kseg.files.special import refuse_special
 from kseg.files.storage import STDIN
 from kseg.findings import Finding
+from kseg.rewriting import epoch_checkpoint
 from kseg.rewriting.conversion import Conversion
 from kseg.rewriting.conversion_plan import Plan
 from kseg.rewriting.rewrite import DamagedError, Report, index_paths, txn_index_path
@@ -42,7 +43,7 @@ from kseg.validation.validate import Progress, no_progress
 # What stays true of a partition when its entries change their version upwards, since it speaks of offsets only. On
 # the way down producers, transactions and epochs are lost, and these would contradict the log.
 _KEPT = re.compile(r"partition\.metadata")
-_KEPT_UPWARDS = re.compile(r"partition\.metadata|leader-epoch-checkpoint|\d{20}\.(snapshot|txnindex)")
+_KEPT_UPWARDS = re.compile(r"partition\.metadata|\d{20}\.(snapshot|txnindex)")
 _REBUILT = re.compile(r"\d{20}\.(log|index|timeindex)")
 
 # What is wrong with one partition of a log dir, and with none of the others.
@@ -145,8 +146,34 @@ class _Run:
             segments = list(self.work(pairs))
             for name in filter(kept.fullmatch, partition.names):
                 copy_file(partition.path / name, folder / name)
+            if not plan.downwards:
+                _write_epochs(partition, folder, segments)
         for segment, name in zip(segments, partition.logs, strict=True):
             segment.target = str(target / name)
         result.segments += segments
-        left_out = [name for name in partition.names if not kept.fullmatch(name) and not _REBUILT.fullmatch(name)]
+        own = () if plan.downwards else (epoch_checkpoint.NAME,)
+        left_out = [name for name in partition.names if not (kept.fullmatch(name) or _REBUILT.fullmatch(name))]
+        left_out = [name for name in left_out if name not in own]
         result.left_out += [str((partition.path / name).relative_to(self.root)) for name in left_out]
+
+
+def _write_epochs(partition: PartitionFolder, folder: Path, segments: Sequence[Conversion]) -> None:
+    """Have the leader epochs of all segments in order, and a checkpoint that agrees with them."""
+    epoch = 0
+    for segment, name in zip(segments, partition.logs, strict=True):
+        # Converted after batches with an epoch, as of a log that was downgraded: a lower one would go back.
+        end = segment.bytes_after if segment.epochless_bytes is None else segment.epochless_bytes
+        if epoch and end:
+            epoch_checkpoint.set_epoch(folder / name, end, epoch)
+            if segment.leader_epochs and segment.leader_epochs[0][0] < epoch:
+                segment.leader_epochs[0][0] = epoch
+        epoch = max([epoch, *(run[0] for run in segment.leader_epochs)])
+    name = epoch_checkpoint.NAME
+    if all(segment.copied == segment.entries_after for segment in segments):
+        if name in partition.names:
+            copy_file(partition.path / name, folder / name)
+        return
+    runs = epoch_checkpoint.joined(segment.leader_epochs for segment in segments)
+    known = epoch_checkpoint.stored(partition.path / name) or []
+    if entries := epoch_checkpoint.merged(known, runs, None):
+        epoch_checkpoint.write(folder / name, entries)

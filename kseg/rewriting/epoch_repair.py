@@ -1,68 +1,126 @@
-"""Leader epochs in disorder, which no CRC covers: the odd ones become -1, "unknown", in what a repair writes."""
+"""Leader epochs that a broker could not use: a repair writes the neighbour's in their place. No CRC covers them."""
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from typing import IO
 
 from kseg.format.kernel import BatchColumns
-from kseg.format.log_format import NO_PARTITION_LEADER_EPOCH, PARTITION_LEADER_EPOCH_AT
+from kseg.format.log_format import INT32_MAX, NO_PARTITION_LEADER_EPOCH, PARTITION_LEADER_EPOCH_AT
 from kseg.rewriting.losses import Mended, Salvaged, Tell
 
+_NONE = NO_PARTITION_LEADER_EPOCH
+#: Batches in a row whose epochs wait for the next right one; 8 bytes each.
+MAX_WAITING = 1 << 20
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """An entry with a leader epoch: what to say if that is odd, and its byte in the result."""
 
-    what: Mended
-    written: int
+@dataclass(slots=True)
+class _Odd:
+    """Batches in a row with an epoch that can't be right, ``written`` their bytes in the result."""
+
+    epoch: int
+    rule: str
+    begin: int
+    end: int
+    first_offset: int
+    last_offset: int
+    written: array[int]
 
 
 class LeaderEpochs:
-    """Takes the entries of one segment as they are written, and puts right those that go back, or that all behind them
-    would go back from. ``out`` None: only look.
+    """Corrects the leader epochs of one segment while its batches are written.
+
+    Wrong are epochs that go back, an epoch from which all later ones would go back, and with ``negative`` those below 0.
+    Each becomes the epoch before it, or where there is none the next one, or 0. ``before`` is the last epoch of the
+    segments before, -1 for none. ``out`` None: only report.
     """
 
-    def __init__(self, out: IO[bytes] | None, tally: Salvaged, tell: Tell) -> None:
+    def __init__(
+        self, out: IO[bytes] | None, tally: Salvaged, tell: Tell, *, before: int = _NONE, negative: bool = True
+    ) -> None:
         self._out = out
         self._tally = tally
         self._tell = tell
-        # The last two tell an odd one from one that those behind an odd one seem to go back from.
-        self._before = self._last = NO_PARTITION_LEADER_EPOCH
-        self._place: _Place | None = None
+        self._negative = negative
+        # The last two tell a wrong epoch from one that later epochs seem to go back from.
+        self._before = self._last = _NONE
+        self._earlier = before
+        self._place: _Odd | None = None  # the batch that has the last epoch
+        self._odd: list[_Odd] = []
+
+    @property
+    def last(self) -> int:
+        """The last right epoch, of earlier segments where this one has none; -1 for none."""
+        return self._last if self._last >= 0 else self._earlier
 
     def take(self, batches: BatchColumns, row: int, stop: int, written: int) -> None:
-        """Entries ``row`` to ``stop``, which have been written at byte ``written`` of the result, one behind the other."""
+        """Batches ``row`` to ``stop`` (exclusive), which were written one after the other from byte ``written`` on."""
         shift = written - batches.position[row]
         for each in range(row, stop):
             epoch = batches.partition_leader_epoch[each]
-            if batches.magic[each] < 2 or epoch < 0:
+            if batches.magic[each] < 2 or (epoch < 0 and not self._negative):
+                continue
+            if epoch == self._last >= 0 and not self._odd and self._before == self._last:
                 continue
             begin = batches.position[each]
-            what = Mended(
-                self._tally.source, begin, begin + batches.size[each], batches.base_offset[each],
-                batches.last_offset[each], "leader-epoch-regression", f"leader epoch {epoch} is now -1",
+            rule = "negative-leader-epoch" if epoch < 0 else "leader-epoch-regression"
+            place = _Odd(
+                epoch, rule, begin, begin + batches.size[each], batches.base_offset[each], batches.last_offset[each],
+                array("q", [begin + shift]),
             )  # fmt: skip
-            odd = self._next(epoch, _Place(what, begin + shift))
-            if odd is not None:
-                self._put_right(odd)
+            self._next(epoch, place)
 
-    def _next(self, epoch: int, place: _Place) -> _Place | None:
-        """Take the next entry's epoch; returns the entry whose epoch is odd, this or the last, if one is."""
-        odd = None
+    def finish(self) -> None:
+        """Correct what waits for a later epoch."""
+        self._correct(max(self.last, 0))
+
+    def _next(self, epoch: int, place: _Odd) -> None:
+        if epoch < 0 or epoch < min(self._last, self._before):
+            self._wait(place)
+            return
         if epoch < self._last:
-            if epoch < self._before:
-                return place
-            odd = self._place
+            # The last one is wrong: all that came before it, and this, are lower.
+            if self._place is not None:
+                self._odd.insert(0, self._place)
+            self._correct(self._before if self._before >= 0 else self._at_most(epoch))
         else:
+            self._correct(self._last if self._last >= 0 else self._at_most(epoch))
             self._before = self._last
         self._last, self._place = epoch, place
-        return odd
 
-    def _put_right(self, odd: _Place) -> None:
-        if self._out is not None:
-            self._out.seek(odd.written + PARTITION_LEADER_EPOCH_AT)
-            self._out.write(NO_PARTITION_LEADER_EPOCH.to_bytes(4, "big", signed=True))
+    def _wait(self, place: _Odd) -> None:
+        last = self._odd[-1] if self._odd else None
+        if (
+            last is not None
+            and (last.epoch, last.end) == (place.epoch, place.begin)
+            and len(last.written) < MAX_WAITING
+        ):
+            last.end, last.last_offset = place.end, place.last_offset
+            last.written.extend(place.written)
+            return
+        if len(self._odd) >= MAX_WAITING >> 8 or (last is not None and len(last.written) >= MAX_WAITING):
+            self._correct(max(self.last, 0))
+        self._odd.append(place)
+
+    def _at_most(self, epoch: int) -> int:
+        """For the first batches, before one of ``epoch``: what the segments before had, if that fits."""
+        return self._earlier if 0 <= self._earlier <= epoch else epoch
+
+    def _correct(self, epoch: int) -> None:
+        for odd in self._odd:
+            count = len(odd.written)
+            for written in odd.written if self._out is not None else ():
+                assert self._out is not None
+                self._out.seek(written + PARTITION_LEADER_EPOCH_AT)
+                self._out.write(min(epoch, INT32_MAX).to_bytes(4, "big"))
+            self._tally.mended += count
+            self._tally.epochs_mended += count
+            what = f"leader epoch {odd.epoch} is now {epoch}"
+            what += f" in {count} batches" if count > 1 else ""
+            self._tell(
+                Mended(self._tally.source, odd.begin, odd.end, odd.first_offset, odd.last_offset, odd.rule, what)
+            )
+        if self._out is not None and self._odd:
             self._out.seek(self._tally.bytes_after)
-        self._tally.mended += 1
-        self._tell(odd.what)
+        self._odd.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from kseg.errors import UnreadableError
@@ -75,7 +75,8 @@ class Salvaged:
     ``first_lost_offset`` is the offset from which on the log is no longer what it was, None if nothing was lost.
     ``first_offset`` and ``last_offset`` are those of the kept entries. ``zeros`` are bytes of a preallocated tail,
     ``lost_to`` is the source's byte behind the last lost stretch, ``misfits`` are entries whose offsets lie past the
-    segment's end.
+    segment's end. ``epochs_mended`` batches got another leader epoch, ``last_epoch`` is the last one, and
+    ``leader_epochs`` are [epoch, first offset, last offset] of the kept batches.
     """
 
     source: str
@@ -95,6 +96,9 @@ class Salvaged:
     first_offset: int | None = None
     last_offset: int | None = None
     first_lost_offset: int | None = None
+    epochs_mended: int = 0
+    last_epoch: int = -1
+    leader_epochs: list[list[int]] = field(default_factory=list)
 
 
 def _is_proved(finding: Finding) -> bool:

@@ -52,7 +52,7 @@ def build_batch(
     producer_id: int = log_format.NO_PRODUCER_ID,
     producer_epoch: int = -1,
     base_sequence: int = log_format.NO_SEQUENCE,
-    partition_leader_epoch: int = log_format.NO_PARTITION_LEADER_EPOCH,
+    partition_leader_epoch: int = log_format.FIRST_LEADER_EPOCH,
     transactional: bool = False,
     control: bool = False,
     delete_horizon: int | None = None,

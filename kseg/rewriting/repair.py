@@ -30,13 +30,14 @@ from kseg.files.safe_output import refuse_existing, whole_folder
 from kseg.files.special import read_file, refuse_special
 from kseg.files.storage import STDIN, base_offset_of
 from kseg.findings import Finding
+from kseg.rewriting import epoch_checkpoint
 from kseg.rewriting.losses import Lost, Missing, Salvaged, Tell, message
 from kseg.rewriting.repair_segment import Plan, repair_segment
 from kseg.rewriting.rewrite import DamagedError, index_paths, txn_index_path
 from kseg.validation.validate import Progress, no_progress
 
 # They speak of offsets and producers, and stay true of the log as far as it is the same; KRaft's are whole in themselves.
-_KEPT = re.compile(r"partition\.metadata|leader-epoch-checkpoint|quorum-state|\d{20}-\d{10}\.checkpoint")
+_KEPT = re.compile(r"partition\.metadata|quorum-state|\d{20}-\d{10}\.checkpoint")
 _SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
 _REBUILT = re.compile(r"\d{20}\.(index|timeindex|txnindex)")
 
@@ -92,24 +93,31 @@ class _Run:
         with whole_folder(target, replace=plan.force) as folder:
             segments = self._repair_logs(partition, folder, target)
             for name in partition.names:
-                if LOG_NAME.fullmatch(name) or _REBUILT.fullmatch(name):
+                if LOG_NAME.fullmatch(name) or _REBUILT.fullmatch(name) or name == epoch_checkpoint.NAME:
                     continue
                 if _still_true(name, segments) and not plan.indexes_only:
                     copy_file(partition.path / name, folder / name)
                 else:
                     self.result.left_out.append(str((partition.path / name).relative_to(self.root)))
+            if not plan.indexes_only:
+                _write_epochs(partition, folder, segments)
+            elif epoch_checkpoint.NAME in partition.names:
+                self.result.left_out.append(str((partition.path / epoch_checkpoint.NAME).relative_to(self.root)))
 
     def _repair_logs(self, partition: PartitionFolder, folder: Path, target: Path) -> list[Salvaged]:
         txns = Transactions()
         _seed(txns, partition.path / (partition.logs[0].removesuffix(".log") + ".snapshot"))
         segments = []
+        last_epoch = -1
         for name, following in zip(partition.logs, [*partition.logs[1:], None], strict=True):
             ceiling = None if following is None else base_offset_of(following)
             source = partition.path / name
             try:
                 segment = repair_segment(
-                    str(source), folder / name, self.plan, self.tell, self.progress, txns=txns, ceiling=ceiling
-                )
+                    str(source), folder / name, self.plan, self.tell, self.progress,
+                    txns=txns, ceiling=ceiling, last_epoch=last_epoch,
+                )  # fmt: skip
+                last_epoch = segment.last_epoch
             except NotASegmentError as error:
                 if self.plan.indexes_only:
                     raise
@@ -215,3 +223,17 @@ def _still_true(name: str, segments: list[Salvaged]) -> bool:
         return _KEPT.fullmatch(name) is not None
     lost = [segment.first_lost_offset for segment in segments if segment.first_lost_offset is not None]
     return all(int(snapshot[1]) <= offset for offset in lost)
+
+
+def _write_epochs(partition: PartitionFolder, folder: Path, segments: list[Salvaged]) -> None:
+    """Copy the ``leader-epoch-checkpoint``, or write one that agrees with what was kept and corrected."""
+    name = epoch_checkpoint.NAME
+    known = epoch_checkpoint.stored(partition.path / name) if name in partition.names else None
+    corrected = any(segment.epochs_mended for segment in segments)
+    runs = epoch_checkpoint.joined(segment.leader_epochs for segment in segments)
+    last = max((segment.last_offset for segment in segments if segment.last_offset is not None), default=None)
+    entries = epoch_checkpoint.merged(known or [], runs, None if last is None else last + 1)
+    if known is not None and known == entries:
+        copy_file(partition.path / name, folder / name)
+    elif entries and (corrected or name in partition.names):
+        epoch_checkpoint.write(folder / name, entries)

@@ -18,6 +18,7 @@ from kseg.files.storage import SegmentFile, base_offset_of, open_source
 from kseg.findings import Policy, Severity
 from kseg.format.log_format import INT32_MAX
 from kseg.log.chunk import Chunk
+from kseg.rewriting.epoch_checkpoint import add_runs
 from kseg.rewriting.losses import Salvaged, Tell
 from kseg.rewriting.offset_order import find_order
 from kseg.rewriting.read_back import ReadBackError
@@ -47,18 +48,20 @@ def repair_segment(
     *,
     txns: Transactions | None = None,
     ceiling: int | None = None,
+    last_epoch: int = -1,
 ) -> Salvaged:
     """Repair a segment, a path or a URL; ``target`` and its indexes appear whole or not at all.
 
     ``txns`` are the transactions that its partition's earlier segments left open, ``ceiling`` is the offset that the
-    next one begins with. Raises UsageError, UnreadableError, NotASegmentError, ReadBackError and other KsegError.
+    next one begins with, ``last_epoch`` the last leader epoch of the earlier ones. Raises UsageError, UnreadableError,
+    NotASegmentError, ReadBackError and other KsegError.
     """
     tally = Salvaged(source, str(target))
     if plan.dry_run:
         if plan.indexes_only:
             _check_source(tally, _Indexes(tally, io.BytesIO(), io.BytesIO(), plan.index_interval), plan, progress)
         else:
-            _salvage(None, tally, plan, tell, ceiling, progress)
+            _salvage(None, tally, plan, tell, ceiling, progress, last_epoch)
         return tally
     indexes = index_paths(target)
     transactions = txn_index_path(target)
@@ -75,7 +78,7 @@ def repair_segment(
             _check_source(tally, builder, plan, progress)
         else:
             half = _halved(progress)
-            _salvage(staged[target], tally, plan, tell, ceiling, half)
+            _salvage(staged[target], tally, plan, tell, ceiling, half, last_epoch)
             staged[target].sync(modified)
             _read_back(staged[target].path, tally, builder, plan, half)
         if txns is not None and not staged[transactions].file.tell():
@@ -100,7 +103,13 @@ def _halved(progress: Progress) -> Progress:
 
 
 def _salvage(
-    log: Staged | None, tally: Salvaged, plan: Plan, tell: Tell, ceiling: int | None, progress: Progress
+    log: Staged | None,
+    tally: Salvaged,
+    plan: Plan,
+    tell: Tell,
+    ceiling: int | None,
+    progress: Progress,
+    last_epoch: int,
 ) -> None:
     limits = limits_of(tally.source, Settings(policy=plan.policy))
     following = ceiling
@@ -109,8 +118,9 @@ def _salvage(
         ceiling = None if named is None else named + INT32_MAX + 1
     out = None if log is None else log.file
     salvage = Salvage(
-        out, tally, limits, plan.policy, ceiling, tell, salvage_records=plan.salvage_records, following=following
-    )
+        out, tally, limits, plan.policy, ceiling, tell,
+        salvage_records=plan.salvage_records, following=following, last_epoch=last_epoch,
+    )  # fmt: skip
     order = find_order(lambda: open_source(tally.source), ceiling)
     with open_source(tally.source) as source:
         salvage.run(source, order, progress)
@@ -148,6 +158,7 @@ class _Indexes:
             named = _named_offset(tally)
             self._builder = IndexBuilder(tally.first_offset if named is None else named, *self._files, self._interval)
         tally.last_offset = batches.last_offset[chunk.stop - 1]
+        add_runs(tally.leader_epochs, batches, chunk.first, chunk.stop)
         with self._fitting():
             self._builder.add(batches, chunk.first, chunk.stop)
         if self._txns is not None:

@@ -24,6 +24,7 @@ from kseg.log.deep_iteration import DeepIterator
 from kseg.log.segment import SegmentReader
 from kseg.rewriting.conversion import Conversion
 from kseg.rewriting.conversion_plan import Plan
+from kseg.rewriting.epoch_checkpoint import add_runs
 from kseg.rewriting.read_back import ReadBackError, compare
 from kseg.rewriting.runs import Reach, sound_chunks
 from kseg.rewriting.transcode import Transcoder
@@ -237,6 +238,7 @@ class Proof:
         if self.first_offset is None:
             self.first_offset = batches.last_offset[first]
         self.last_offset = batches.last_offset[stop - 1]
+        add_runs(self._tally.leader_epochs, batches, first, stop)
         for offset in (batches.last_offset[first], self.last_offset):
             if not 0 <= offset - self._start <= INT32_MAX:
                 # LogSegmentOffsetOverflowException, however few index entries there would be.

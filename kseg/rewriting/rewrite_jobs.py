@@ -158,6 +158,8 @@ class _Ranges:
                 part = pool.result(future)
                 if part.first_offset is not None and part.first_offset <= proof.last_offset:
                     raise KsegError(f"{source}: the order of its offsets does not hold")
+                if tally.leader_epochs and tally.leader_epochs[-1][0] > 0 and part.conversion.epochless_bytes != 0:
+                    raise KsegError(f"{source}: a later range goes on from the leader epochs of an earlier one")
                 with path.open("rb") as converted:
                     shutil.copyfileobj(converted, log.file, 1 << 20)
                 log.file.flush()

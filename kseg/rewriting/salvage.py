@@ -3,7 +3,8 @@
 An entry is kept when its CRC holds, it opens to its last record, its offsets are in order, and no check of
 ``kseg validate`` has an error to say of it. It is copied byte for byte. Mended is only what the file itself proves, or
 what no data hangs on: the size or magic that the CRC proves, the base offset that the neighbours prove, the largest
-timestamp that the records prove, and leader epochs in disorder, which no CRC covers and which become -1, "unknown".
+timestamp that the records prove, and leader epochs that are negative or go back: no CRC covers them, and each becomes
+its neighbour's.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ from kseg.validation.validate import Progress, no_progress
 
 # Findings that wait for the next sound entry, which tells what offsets were lost: more are told without it.
 TOLD_AT_ONCE = 1000
+EPOCH_RULES = ("leader-epoch-regression", "negative-leader-epoch")
 
 
 class Salvage:
@@ -72,6 +74,7 @@ class Salvage:
         *,
         salvage_records: bool = False,
         following: int | None = None,
+        last_epoch: int = -1,
     ) -> None:
         self.findings = Findings(tally.source, policy)
         self._out = out
@@ -83,8 +86,12 @@ class Salvage:
         self._tell = tell
         self._history = History()
         self._covered = 0  # the source's byte behind the last kept entry
-        epochs_matter = policy.severity(RULES["leader-epoch-regression"]) >= Severity.ERROR
-        self._epochs = LeaderEpochs(out, tally, tell) if epochs_matter else None
+        matter = {rule: policy.severity(RULES[rule]) >= Severity.ERROR for rule in EPOCH_RULES}
+        self._epochs = (
+            LeaderEpochs(out, tally, tell, before=last_epoch, negative=matter["negative-leader-epoch"])
+            if any(matter.values())
+            else None
+        )
         self._fresh: dict[int, Fresh] = {}  # by position: what is written in place of an entry
 
     def run(self, source: Source, order: Order, progress: Progress = no_progress) -> None:
@@ -100,6 +107,9 @@ class Salvage:
             done = reader.position
         progress(reader.position - done)
         self._leave_out(reader.position, None)
+        if self._epochs is not None:
+            self._epochs.finish()
+            self._tally.last_epoch = self._epochs.last
         self._tally.bytes_before = reader.position
 
     def _judged(self, reader: SegmentReader, order: Order) -> Iterator[Window]:

@@ -127,6 +127,7 @@ class Transcoder:
 
     def _copy(self, run: Run, counts: list[int], largest: int) -> None:
         self._packer.flush()
+        self._follow_epochs(run)
         self._write(run.stored)
         tally = self._tally
         tally.copied += run.stop - run.row
@@ -138,6 +139,7 @@ class Transcoder:
     def _recompress(self, run: Run, codec: int) -> None:
         """Write v2 batches with that codec, and all else as it is; control and empty batches stay uncompressed."""
         self._packer.flush()
+        self._follow_epochs(run)
         chunk, batches = run.chunk, run.chunk.batches
         for row in range(run.row, run.stop):
             at, attributes = batches.at[row], batches.attributes[row]
@@ -149,6 +151,16 @@ class Transcoder:
                 payload = chunk.payloads.get(row, entry[log_format.RECORD_BATCH_OVERHEAD :])
                 self._wrote(_with_codec(entry, payload, codec), codec)
         self._tally.records += run.end - run.i
+
+    def _follow_epochs(self, run: Run) -> None:
+        """Batches written from now on get no lower leader epoch than those that are copied."""
+        batches = run.chunk.batches
+        highest = max(batches.partition_leader_epoch[row] for row in range(run.row, run.stop))
+        if self._target < 2 or highest < 0:
+            return
+        self._packer.leader_epoch = max(self._packer.leader_epoch, highest)
+        if self._tally.epochless_bytes is None:
+            self._tally.epochless_bytes = self._tally.bytes_after
 
     # --- to v2 ---
 
@@ -163,7 +175,9 @@ class Transcoder:
             self._packer.add_messages(data, records, run.i, run.end, batches, codec)
         else:
             out = self._buffer.reserve(run.room)
-            end, largest = encoder.encode_single_batches(data, records, run.i, run.end, batches, out, 0)
+            end, largest = encoder.encode_single_batches(
+                data, records, run.i, run.end, batches, self._packer.leader_epoch, out, 0
+            )
             self._write(self._buffer.view[:end])
             self._count(run.end - run.i, codec, largest)
 

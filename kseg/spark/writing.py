@@ -25,6 +25,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from kseg.beside.checkpoint_files import LeaderEpoch
 from kseg.beside.indexes import IndexBuilder
 from kseg.codecs.compression import compress
 from kseg.errors import KsegError, UsageError
@@ -32,8 +33,9 @@ from kseg.files.safe_output import move_folders, sync_folder, writing
 from kseg.files.storage import open_source
 from kseg.findings import RULES, Finding, Severity, Verdict
 from kseg.format import encoder, survey
-from kseg.format.log_format import INT32_MAX, RECORD_BATCH_OVERHEAD
+from kseg.format.log_format import FIRST_LEADER_EPOCH, INT32_MAX, RECORD_BATCH_OVERHEAD
 from kseg.log.segment import SegmentReader
+from kseg.rewriting import epoch_checkpoint
 from kseg.rewriting.batch_packer import Buffer
 from kseg.rewriting.records_builder import codec_id
 from kseg.rewriting.rewrite import index_paths
@@ -229,6 +231,7 @@ class _Partition:
         self._log: IO[bytes] | None = None
         self._base = self._position = 0
         self._last = -1
+        self._first: int | None = None
 
     def take(self, rows: Rows) -> None:
         """Write rows in batches; a batch ends where what Spark hands over at a time does."""
@@ -259,7 +262,7 @@ class _Partition:
             view = memoryview(bytearray(RECORD_BATCH_OVERHEAD) + compress(self._codec, view[RECORD_BATCH_OVERHEAD:]))
         encoder.finish_batch(
             view, 0, len(view), base, rows.offsets[stop - 1], stop - first, self._codec,
-            stamp, survey.largest_timestamp(records, first, stop), -1, -1, -1, -1,
+            stamp, survey.largest_timestamp(records, first, stop), -1, -1, -1, FIRST_LEADER_EPOCH,
         )  # fmt: skip
         return view
 
@@ -268,6 +271,7 @@ class _Partition:
             self._seal()
         if self._log is None:
             self._base, self._position = first, 0
+            self._first = first if self._first is None else self._first
             self._log = (self.folder / f"{first:020}.log").open("xb")
         self._log.write(batch)
         self._position += len(batch)
@@ -280,6 +284,9 @@ class _Partition:
     def finish(self) -> None:
         """All is there."""
         self._seal()
+        if self._first is not None:
+            entries = [LeaderEpoch(FIRST_LEADER_EPOCH, self._first)]
+            epoch_checkpoint.write(self.folder / epoch_checkpoint.NAME, entries)
         sync_folder(self.folder)
 
     def close(self) -> None:

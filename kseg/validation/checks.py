@@ -295,10 +295,13 @@ def _duration(milliseconds: int) -> str:
 
 
 def check_leader_epochs(batches: BatchColumns, limits: Limits, history: History, report: Report) -> None:
-    """``leader-epoch-regression``; -1, as of entries written before epochs, says nothing."""
+    """``leader-epoch-regression`` and ``negative-leader-epoch``; v0 and v1 have no epoch."""
     for row in range(batches.count):
         epoch = batches.partition_leader_epoch[row]
-        if batches.magic[row] < 2 or epoch < 0 or batches.crc_state[row] == BAD:
+        if batches.magic[row] < 2 or batches.crc_state[row] == BAD:
+            continue
+        if epoch < 0:
+            report(batch_finding("negative-leader-epoch", batches, row, epoch=epoch))
             continue
         if epoch < history.leader_epoch:
             facts = {"epoch": epoch, "previous": history.leader_epoch}

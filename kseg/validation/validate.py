@@ -422,4 +422,6 @@ def policy_for(file: SegmentFile, settings: Settings) -> Policy:
     if file.framing:
         # What a producer sends has no offsets yet, and librdkafka gives each message of old versions 0.
         defaults["non-monotonic-offset"] = Severity.WARNING
+        # Nor does it know the leader's epoch: the broker writes that into the batch.
+        defaults["negative-leader-epoch"] = Severity.IGNORE
     return settings.policy.with_defaults(defaults)

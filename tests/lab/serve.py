@@ -102,7 +102,7 @@ def consume(broker: KraftBroker, topic: str) -> list[Row]:
             for message in consumer.consume(1000, timeout=1):
                 error = message.error()
                 if error is None:
-                    rows.append(_row(message))
+                    rows.append(row_of(message))
                 elif error.code() == KafkaError._PARTITION_EOF:
                     return rows
                 elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
@@ -156,7 +156,8 @@ def _consumer(broker: KraftBroker) -> Consumer:
     )
 
 
-def _row(message: Message) -> Row:
+def row_of(message: Message) -> Row:
+    """What a consumer got, as a row of the oracle."""
     kind, timestamp = message.timestamp()
     # The stubs allow more shapes than the library gives.
     headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
