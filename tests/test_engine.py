@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import kseg
 from kseg.engine import COMPILED_MODULES, engine, how_to_compile
+from tests.damaged_cases import chunks, seeds
 
 
 @pytest.mark.skipif("KSEG_ENGINE" not in os.environ, reason="KSEG_ENGINE asks for no engine")
@@ -42,3 +45,26 @@ def test_version_says_how_to_get_the_compiled_engine(
     if chosen:
         monkeypatch.setenv("KSEG_ENGINE", chosen)
     assert bool(how_to_compile()) is hint
+
+
+@pytest.mark.fuzz
+@chunks
+def test_both_engines_make_the_same_of_damage(chunk: int, tmp_path: Path) -> None:
+    """Results of validate, stats, dump, convert and repair, to the byte."""
+    if engine() != "compiled":
+        pytest.skip("nothing is compiled here")
+    numbers = seeds(chunk, 24)
+    found = []
+    for asked in ("compiled", "python"):
+        folder = tmp_path / "same-name"
+        folder.mkdir()
+        command = [sys.executable, "-m", "tests.engine_outcomes", str(folder)]
+        command += [str(number) for number in (numbers.start, numbers.stop, numbers.step)]
+        done = subprocess.run(command, env={**os.environ, "KSEG_ENGINE": asked}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        found.append([json.loads(line) for line in done.stdout.splitlines()])
+        folder.rename(tmp_path / asked)
+    assert len(found[0]) == len(numbers)
+    for compiled, plain in zip(*found, strict=True):
+        for name, outcome in compiled.items():
+            assert plain[name] == outcome, (compiled["seed"], name)
