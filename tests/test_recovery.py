@@ -107,7 +107,7 @@ def test_a_damaged_segment_costs_all_behind_it(tmp_path: Path) -> None:
 
 
 def test_old_messages_are_recovered_too(tmp_path: Path) -> None:
-    """v0 and v1 wrappers are never opened; records lost of them are the offsets they span."""
+    """The log is truncated at the first damaged entry; of v0 and v1 wrappers the offsets that they span are lost."""
     source = SEGMENTS / "2.8.2-v0v1v2-mixed"
     data = (source / log(0)).read_bytes()
     for folder, at in ((tmp_path / "a-0", 0), (tmp_path / "b-0", 3)):

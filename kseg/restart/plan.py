@@ -48,7 +48,7 @@ class Lost:
     """``bytes`` of the log, zeros of a preallocated tail not counted, with ``records`` that could still be read.
 
     ``first_offset`` and ``last_offset`` are of sound batches among them, None where there are none. Of compressed v0
-    and v1 entries ``records`` counts the offsets they span, since nothing is decompressed.
+    and v1 entries ``records`` counts the offsets they span, since what is lost is not decompressed.
     """
 
     bytes: int = 0
