@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -124,6 +126,15 @@ def test_negative_epochs_of_earlier_versions_become_0(tmp_path: Path) -> None:
     assert (tmp_path / "out-0" / NAME).read_bytes() == data
     assert (tmp_path / "out-0" / EPOCHS).read_text() == "0\n1\n0 0\n"
     assert "negative-leader-epoch" in errors(source)
+
+
+def test_a_checkpoint_written_meanwhile_is_not_compared(tmp_path: Path) -> None:
+    """A follower that starts anew, or deletes old segments, clears epochs of segments that were just read."""
+    folder = fill(tmp_path / "in-0", {NAME: batch(0, 10, 3), EPOCHS: b"0\n0\n"})
+    assert errors(folder) == ["epoch-mismatch"]
+    later = time.time() + 1000
+    os.utime(folder / EPOCHS, (later, later))
+    assert errors(folder) == []
 
 
 def test_what_producers_send_has_no_epoch_yet(tmp_path: Path) -> None:

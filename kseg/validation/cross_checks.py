@@ -121,6 +121,7 @@ class _Whole:
                 lambda name: self._tell(os.path.join(folder, name)),
                 self._known(folder),
                 compacted=self._settings.compacted or topic_partition(folder + "/x")[0] in _COMPACTED,
+                began=self._began,
             )
             self._judge_swaps(folder)
 

@@ -6,6 +6,7 @@ memory does not grow with their number. What a broker does about each is modelle
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -98,6 +99,7 @@ class PartitionChecks:
         known: Mapping[str, int],
         *,
         compacted: bool,
+        began: float = math.inf,
     ) -> None:
         self._folder = folder
         # Indexes that stand by themselves: those of segments that are there are not among the names.
@@ -106,6 +108,8 @@ class PartitionChecks:
         self._cleaned = known.get(CLEANER_OFFSETS)
         self._tell = tell
         self._compacted = compacted
+        # When the first segment was read, as os.stat's times: what was written since may be of another log.
+        self._began = began
         self._history = _History()
         self._bases: list[int] = []
         offsets = {int(match[1]) for name in names if (match := _SNAPSHOT.fullmatch(name))}
@@ -360,7 +364,9 @@ class PartitionChecks:
     def _judge_epochs(self, name: str) -> None:
         try:
             entries = positioned_entries_of(self._path(name), walk_leader_epochs)
-        except (KsegError, ValueError):
+            if os.stat(self._path(name)).st_mtime > self._began:
+                return  # the log was truncated, or lost its oldest segments, while they were read
+        except (KsegError, ValueError, OSError):
             return  # said of it by itself
         report = self._tell(name)
         end = self._history.end
