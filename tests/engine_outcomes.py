@@ -17,7 +17,8 @@ from kseg.dumping.dump import dump_segment
 from kseg.errors import KsegError
 from kseg.files.storage import SegmentFile
 from kseg.findings import Finding
-from kseg.output.dump import View, write_jsonl
+from kseg.output.dump import write_jsonl
+from kseg.output.formats import View
 from kseg.rewriting.conversion_plan import Plan
 from kseg.rewriting.convert import convert
 from kseg.rewriting.repair import repair

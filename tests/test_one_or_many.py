@@ -5,16 +5,19 @@ from __future__ import annotations
 import io
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from kseg.beside.side_files import find_files
+from kseg.cli.main import main
 from kseg.errors import KsegError
 from kseg.files.storage import SegmentFile, Source, open_source
 from kseg.findings import Finding, Policy
@@ -225,3 +228,42 @@ def records_in(path: Path) -> int:
         for window in reader.windows():
             count += sum(chunk.records.count for chunk in opener.chunks(window))
     return count
+
+
+# --- commands ---
+
+
+@contextmanager
+def _pool_of(jobs: int) -> Iterator[Any]:
+    class Executor(HereAndNow):
+        map = staticmethod(map)
+
+    yield Executor(jobs)
+
+
+@chunks
+def test_commands(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """stdout, stderr and exit code of the commands that have --jobs, over a log dir."""
+    monkeypatch.setattr("kseg.stats.levels.process_pool", _pool_of)
+    monkeypatch.setattr("kseg.validation.parallel.process_pool", _pool_of)
+    monkeypatch.setattr("kseg.cli.recovery.process_pool", _pool_of)
+    monkeypatch.setattr("kseg.cli.recovery.RANGE_SIZE", 1000)
+    codes = set()
+    for seed in seeds(chunk, 16):
+        random = Random(seed)
+        log_dir = tmp_path / str(seed)
+        for number in range(2):
+            (log_dir / f"orders-{number}").mkdir(parents=True)
+            partition(log_dir / f"orders-{number}", 2 * seed + number)
+        rules = [f"--rule={name}={level}" for name, level in rules_setting(random).items()]
+        for arguments in (
+            ["validate", "--fail-on", random.choice(("error", "warning", "info")), *rules],
+            ["stats", random.choice(("--deep", "--shallow"))],
+            ["recovery"],
+        ):
+            command = [*arguments, "--format", "jsonl", str(log_dir)]
+            one, three = (CliRunner().invoke(main, [*command, "--jobs", jobs]) for jobs in ("1", "3"))
+            assert one.exit_code in (0, 1), (seed, one.output, one.exception)
+            assert (three.exit_code, three.stdout, three.stderr) == (one.exit_code, one.stdout, one.stderr), seed
+            codes.add(one.exit_code)
+    assert 1 in codes

@@ -186,7 +186,9 @@ class SegmentReader:
         self._found_any = True
         row = batches.count - 1
         last, expected = batches.last_offset[row], self._expected()
-        before = batches.last_offset[row - 1] + 1 if row else expected
+        # Where reading begins in the middle of a file, the name does not tell what comes before the first entry.
+        first = self._next_offset is None and self.source.start > 0
+        before = batches.last_offset[row - 1] + 1 if row else None if first else expected
         # The header of an entry with a bad CRC is believed as far as it is likely.
         if batches.crc_state[row] != kernel.CRC_BAD or (expected is not None and 0 <= last - expected < LIKELY_STEP):
             self._next_offset = self._floor = last + 1
