@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,10 @@ def diff(a: Path, b: Path, *options: object) -> tuple[int, list[dict[str, Any]],
 
 def stretches(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [(row["difference"], row["lacking"], row["first_offset"], row["last_offset"]) for row in rows]
+
+
+def ignored(file: str, finding: Finding) -> None:
+    """Replica's report of a finding."""
 
 
 BASE = log(range(40))
@@ -256,6 +261,21 @@ def test_differences_shown_are_limited_and_all_are_counted(tmp_path: Path) -> No
     _, rows, outcome = diff(write(tmp_path / "a", BASE), write(tmp_path / "b", other), "--limit", "3")
     assert len(rows) == 3
     assert (outcome["stretches"]["content"], outcome["counts"]["content"]) == (20, 20)
+
+
+def test_a_comparison_that_fails_leaves_no_file_open(tmp_path: Path) -> None:
+    """Protects against open files that only the garbage collector closes, some time later."""
+    other = log(range(40), values=dict.fromkeys(range(0, 40, 2), b"x"))
+    replicas = [Replica(str(write(tmp_path / name, batches)), ignored) for name, batches in (("a", BASE), ("b", other))]
+
+    def fail(difference: Difference) -> None:
+        raise KeyboardInterrupt
+
+    before = os.listdir("/dev/fd")
+    with pytest.raises(KeyboardInterrupt):
+        compare(replicas[0], replicas[1], fail)
+    assert not replicas[0].finished
+    assert os.listdir("/dev/fd") == before
 
 
 def test_what_can_not_be_compared_is_2(tmp_path: Path) -> None:

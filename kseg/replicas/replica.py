@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,10 @@ class Replica:
         self._opener = _Opener(lambda finding: report(self.file, finding))
         self._from_batches: list[LeaderEpoch] = []
         self._checkpoint = read_checkpoint(path, lambda finding: report(path, finding)) if is_folder(path) else []
+
+    def close(self) -> None:
+        """Close the segment that is being read. The generator and this object refer to each other: nothing else would."""
+        self._windows.close()
 
     def more(self) -> bool:
         """Advance to a readable batch; return False at the end of the last segment."""
@@ -158,7 +162,7 @@ class Replica:
         """The batches that ``records`` belong to."""
         return self._opener.batches
 
-    def _all_windows(self) -> Iterator[Window]:
+    def _all_windows(self) -> Generator[Window, None, None]:
         for file in self.files:
             self.file, self._active = file.path, file.active
             with SegmentReader(open_source(file.path, listed=file.listed), report=self._record_finding) as reader:

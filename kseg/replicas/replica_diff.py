@@ -8,6 +8,7 @@ classified by their place in the other: before its start, after its end, in a da
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 
 from kseg.codecs.compression import codec_name
@@ -26,18 +27,22 @@ OnDifference = Callable[[Difference], None]
 def compare(
     a: Replica, b: Replica, on_difference: OnDifference, *, shallow: bool = False, progress: Progress = no_progress
 ) -> Comparison:
-    """Compare two whole replicas; with ``shallow`` by headers and CRCs only. Raises KsegError if one cannot be read."""
+    """Compare two whole replicas; with ``shallow`` by headers and CRCs only. Raises KsegError if one cannot be read.
+
+    Both are closed.
+    """
     a.progress = b.progress = progress
     merge = _Merge(a, b, on_difference)
-    while a.more() & b.more():
-        if merge.skip_same_batches(compare_bytes=not shallow) or merge.skip_one_only():
-            continue
-        if shallow:
-            merge.skip_unopened()
-        else:
-            merge.compare_records_of_group()
-    while a.more() or b.more():
-        merge.skip_tail()
+    with closing(a), closing(b):
+        while a.more() & b.more():
+            if merge.skip_same_batches(compare_bytes=not shallow) or merge.skip_one_only():
+                continue
+            if shallow:
+                merge.skip_unopened()
+            else:
+                merge.compare_records_of_group()
+        while a.more() or b.more():
+            merge.skip_tail()
     merge.flush()
     merge.result.damage = a.damage + b.damage
     return merge.result
