@@ -1079,3 +1079,38 @@ def test_a_broker_alone_would_lose_far_more(tmp_path: Path) -> None:
     for path in repaired.iterdir():
         assert (kept["repaired"] / path.name).read_bytes() == path.read_bytes(), path.name
     assert sum(path.stat().st_size for path in repaired.glob("*index")) > 300
+
+
+@pytest.mark.parametrize("rule", ["reserved-attribute-bits", "magic-downgrade", "file-name-mismatch", "offset-gap"])
+def test_any_rule_may_be_an_error(rule: str, tmp_path: Path) -> None:
+    """Every check of validate costs a batch its place if the policy calls it an error; a gap has no batch to leave out."""
+    source = log_of(FINDINGS / rule)
+    policy = Policy({rule: Severity.ERROR})
+    wrong = errors_in(source, policy)
+    assert {finding.rule for finding in wrong} == {rule}
+    target = tmp_path / source.name
+    told: list[Lost] = []
+    repair(str(source), str(target), Plan(policy=policy), told.append)
+    if rule == "offset-gap":
+        assert (told, target.read_bytes()) == ([], source.read_bytes())
+        return
+    assert {what.rule for what in told} == {rule}
+    assert errors_in(target, policy) == []
+
+
+def test_salvaged_records_with_another_largest_timestamp(tmp_path: Path) -> None:
+    """The record with the largest timestamp is not among those before the fault."""
+    like = SOUND.read_bytes()
+    good = [damage.record(timestamp_delta=i, offset_delta=i) for i in range(3)]
+    data = damage.batch(
+        like, b"".join(good) + b"\x10\xff\xff", 4, base_offset=0, base_timestamp=1000, max_timestamp=5000
+    )
+    source, target = tmp_path / "in" / FIRST, tmp_path / "out" / FIRST
+    for path in (source, target):
+        path.parent.mkdir()
+    source.write_bytes(data)
+    told: list[Lost] = []
+    repair(str(source), str(target), Plan(salvage_records=True), told.append)
+    assert [what.kind for what in told] == ["salvaged"]
+    assert errors_in(target) == []
+    assert len(entries(target.read_bytes())) == 1

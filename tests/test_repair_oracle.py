@@ -102,9 +102,12 @@ def _unnoticed(batch: bytes, log: DamagedLog) -> bool:
     That can't be if the two batches that belong next to it are, unless its offset lies between theirs.
     """
     bodies = {without_epoch(original)[8:]: index for index, original in enumerate(log.batches)}
-    index, at = bodies.get(without_epoch(batch)[8:]), log.data.find(batch)
-    if index is None or at < 0:
-        return False
+    index = bodies.get(without_epoch(batch)[8:])
+    places = [at for at in range(len(log.data)) if log.data.startswith(batch, at)] if index is not None else []
+    return any(_is_alone(log, index, batch, at) for at in places if index is not None)
+
+
+def _is_alone(log: DamagedLog, index: int, batch: bytes, at: int) -> bool:
     neighbours = {one.index for one in log.wholes if one.end == at or one.begin == at + len(batch)}
     if not {index - 1, index + 1} <= neighbours:
         return True

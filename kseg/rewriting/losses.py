@@ -135,8 +135,11 @@ class Findings:
         return not all(_is_mendable(finding) or finding.rule in SALVAGEABLE for finding in self.at.get(position, ()))
 
     def spares_some(self, position: int) -> bool:
-        """Whether the entry at that byte has no other error than one that leaves the records before it."""
-        others = [finding for finding in self.at.get(position, ()) if not _is_proved(finding)]
+        """Whether the entry at that byte has no other error than one that leaves the records before it.
+
+        What can be corrected does not count: the largest timestamp is that of the records that are left.
+        """
+        others = [finding for finding in self.at.get(position, ()) if not _is_mendable(finding)]
         return bool(others) and all(finding.rule in SALVAGEABLE for finding in others)
 
     def take(self, begin: int, end: int) -> list[Finding]:
@@ -154,6 +157,11 @@ class Findings:
             del self._spared[first]
 
 
+def is_about_a_batch(finding: Finding) -> bool:
+    """Return whether a finding is about bytes that could be left out: a gap between two batches is not."""
+    return finding.position is None or finding.end != finding.position
+
+
 class Errors:
     """Keeps the findings that cost an entry."""
 
@@ -162,7 +170,7 @@ class Errors:
         self.policy = findings.policy
 
     def __call__(self, finding: Finding) -> None:
-        if self.policy.severity(RULES[finding.rule]) >= Severity.ERROR:
+        if is_about_a_batch(finding) and self.policy.severity(RULES[finding.rule]) >= Severity.ERROR:
             self.found.append(finding)
 
 

@@ -169,10 +169,8 @@ def _judge(block: list[_Batch], stop: int, floor: int, name: int | None, ceiling
             moved[n] = proved
             corrected[n] = proved.stored - batch.stored
     limit = 1 << 63 if ceiling is None else ceiling
-    least = name or 0
-    if 2 * sum(batch.high < least for batch in moved) > len(moved):
-        least = 0  # the name is wrong
-    fitting = [n for n, batch in enumerate(moved) if least <= batch.high < limit]
+    strays = _before_name(moved, name or 0)
+    fitting = [n for n, batch in enumerate(moved) if n not in strays and batch.high < limit]
     kept = dict(zip(fitting, _most_in_order([moved[n] for n in fitting], floor), strict=True))
     for n in range(stop):
         if moved[n].high >= limit:
@@ -185,6 +183,20 @@ def _judge(block: list[_Batch], stop: int, floor: int, name: int | None, ceiling
             order.corrected[block[n].position] = corrected[n]
         floor = moved[n].high
     return floor
+
+
+def _before_name(block: list[_Batch], name: int) -> set[int]:
+    """Return the batches that end before the offset in the segment's name and do not join the one after them.
+
+    Where most batches do so, the name is wrong.
+    """
+    strays = {n for n, batch in enumerate(block) if batch.high < name}
+    if len(strays) > 1 and 2 * len(strays) > len(block):
+        return set()
+    for n in sorted(strays, reverse=True):
+        if n + 1 < len(block) and block[n].high + 1 == block[n + 1].low and n + 1 not in strays:
+            strays.discard(n)
+    return strays
 
 
 class _Evidence:

@@ -19,7 +19,7 @@ from kseg.findings import Policy, Severity
 from kseg.format.log_format import INT32_MAX
 from kseg.log.chunk import Chunk
 from kseg.rewriting.epoch_checkpoint import add_runs
-from kseg.rewriting.losses import Salvaged, Tell
+from kseg.rewriting.losses import Salvaged, Tell, is_about_a_batch
 from kseg.rewriting.offset_order import find_order
 from kseg.rewriting.read_back import ReadBackError
 from kseg.rewriting.rewrite import DamagedError, index_paths, txn_index_path
@@ -213,7 +213,7 @@ def _check(path: str, name: str, indexes: _Indexes, plan: Plan, progress: Progre
         run_checks(source, settings, checks, progress, indexes.take)
     indexes.finish()
     for verdict in checks.result().verdicts:
-        if verdict.severity >= Severity.ERROR:
+        if verdict.severity >= Severity.ERROR and is_about_a_batch(verdict.finding):
             return checks.summary, f"{verdict.rule.name} at byte {verdict.finding.position}: {verdict.message}"
     return checks.summary, ""
 

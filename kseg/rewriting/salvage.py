@@ -46,7 +46,7 @@ from kseg.rewriting.losses import (
 from kseg.rewriting.offset_order import Order
 from kseg.rewriting.runs import mark_beyond, sound_chunks
 from kseg.rewriting.salvage_records import Fresh, fresh_entry, has_readable_records
-from kseg.validation.checks import History, Limits, check_producers, check_timestamps
+from kseg.validation.checks import BATCH_CHECKS, History, Limits, check_leader_epochs
 from kseg.validation.record_checks import RECORD_CHECKS
 from kseg.validation.validate import Progress, no_progress
 
@@ -155,20 +155,18 @@ class Salvage:
             self._tally.misfits += mark_beyond(batches, self._ceiling, self.findings, corrected=True)
 
     def _judge_batches(self, window: Window) -> None:
-        """The checks over entries, so far as they know errors, over what is still to be kept."""
+        """Run validate's checks over what is still to be kept, and drop what the policy calls an error."""
         batches = window.batches
-        errors = Errors(self.findings)
-        check_timestamps(batches, self._limits, self._history, errors)
-        self._drop(batches, errors)
         before = _copy(self._history)
         errors = Errors(self.findings)
-        check_producers(batches, self._limits, self._history, errors)
+        for check in _CHECKS:
+            check(batches, self._limits, self._history, errors)
         if errors.found:
-            # A dropped entry must not count against those behind it.
+            # A dropped batch must not count against those after it.
             self._history = before
-            self._judge_producers_singly(window)
+            self._judge_batches_singly(window)
 
-    def _judge_producers_singly(self, window: Window) -> None:
+    def _judge_batches_singly(self, window: Window) -> None:
         batches, history = window.batches, self._history
         one = BatchColumns(1)
         one.count = 1
@@ -179,14 +177,19 @@ class Salvage:
                 window.data, batches.at[row], batches.size[row] - LOG_OVERHEAD, batches.magic[row], one, 0
             )
             one.position[0] = batches.position[row]
-            known, gaps, next_offset = history.producers.get(one.producer_id[0]), history.gaps, history.next_offset
+            producer = one.producer_id[0]
+            known, before = history.producers.get(producer), [getattr(history, name) for name in _REMEMBERED]
             errors = Errors(self.findings)
-            check_producers(one, self._limits, history, errors)
+            for check in _CHECKS:
+                check(one, self._limits, history, errors)
             if errors.found:
                 self._drop(batches, errors, row)
-                history.gaps, history.next_offset = gaps, next_offset
+                for name, value in zip(_REMEMBERED, before, strict=True):
+                    setattr(history, name, value)
                 if known is not None:
-                    history.producers[one.producer_id[0]] = known
+                    history.producers[producer] = known
+                else:
+                    history.producers.pop(producer, None)
 
     def _drop(self, batches: BatchColumns, errors: Errors, first: int = 0) -> None:
         """Mark the entries that the errors are about, from row ``first`` on."""
@@ -275,7 +278,7 @@ class Salvage:
         found = self.findings.at.pop(position)
         finding = next(one for one in found if one.rule in SALVAGEABLE)
         for mended in found:
-            if mended.rule not in SALVAGEABLE:
+            if mended.rule not in SALVAGEABLE and mended.rule != "max-timestamp-mismatch":
                 self._tell_mended(mended, batches, row)
         behind = fresh.last_offset + 1
         first, last = (behind, batches.last_offset[row]) if behind <= batches.last_offset[row] else (None, None)
@@ -334,9 +337,18 @@ class Salvage:
         self._tell(Lost(tally.source, begin, end, first, last, finding.rule, why))
 
 
+# Leader epochs in disorder are corrected, see ``LeaderEpochs``.
+_CHECKS = tuple(check for check in BATCH_CHECKS if check is not check_leader_epochs)
+# What a dropped batch must leave as it was, besides its producer's state.
+_REMEMBERED = tuple(
+    name for name in dir(History()) if name[0] != "_" and isinstance(getattr(History(), name), (bool, int))
+)
+
+
 def _copy(history: History) -> History:
-    """As far as check_producers goes by it."""
+    """Return a copy that further checks do not change."""
     copied = History()
     copied.producers = dict(history.producers)
-    copied.gaps, copied.next_offset = history.gaps, history.next_offset
+    for name in _REMEMBERED:
+        setattr(copied, name, getattr(history, name))
     return copied
