@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -217,3 +218,38 @@ def test_a_chosen_compression_is_that_of_every_batch(codec: str, tmp_path: Path)
     assert rows(target, "--deep") == rows(source, "--deep")
     shown = map(json.loads, run_kseg("dump", "--format", "jsonl", target).stdout.splitlines())
     assert {row["compression"] for row in shown} == {codec}
+
+
+def claiming(magic: int, codec: int, key: bytes | None, value: bytes | None, offset: int = 0) -> bytes:
+    """A message whose attributes name a codec, though its value is as it was given."""
+    body = struct.pack(">bb", magic, codec) + (struct.pack(">q", 1_700_000_000_000) if magic else b"")
+    for part in (key, value):
+        body += struct.pack(">i", -1 if part is None else len(part)) + (part or b"")
+    message = struct.pack(">I", zlib.crc32(body)) + body
+    return struct.pack(">qi", offset, len(message)) + message
+
+
+CLAIMS = [
+    (b"key", b"value"),
+    (None, b"value"),
+    (b"key", b""),
+    (b"key", None),
+    (b"", bytes(30)),
+    (b"k", b'{"a": 1}' * 50),
+]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_a_value_that_only_claims_to_be_compressed_is_shown(magic: int, codec: int, tmp_path: Path) -> None:
+    """The widely read example names lz4 with key `key` and value `value`: the content is there, and is shown and kept."""
+    path, target = tmp_path / FIRST, tmp_path / "out" / FIRST
+    target.parent.mkdir()
+    path.write_bytes(b"".join(claiming(magic, codec, *claim, offset) for offset, claim in enumerate(CLAIMS)))
+    assert {(row["rule"], row["severity"]) for row in found(path)} == {("claimed-codec", "error")}
+    assert run_kseg("convert", "any-to-v2", path, target).exit_code == 0
+    assert run_kseg("validate", target).exit_code == 0
+    for log in (path, target):
+        rows = [json.loads(row) for row in run_kseg("dump", "--deep", "--format", "jsonl", log).stdout.splitlines()]
+        stored = [tuple(part if part is None else part.decode() for part in claim) for claim in CLAIMS]
+        assert [(row["key"], row["value"]) for row in rows] == stored

@@ -146,6 +146,10 @@ def decompress(
     return codec.decompress(data, limit, magic, quirks, room)
 
 
+#: What a compressed value begins with, by codec; snappy's raw blocks have nothing of the kind.
+SIGNATURES = {1: b"\x1f\x8b", 2: b"\x82SNAPPY\x00", 3: b"\x04\x22\x4d\x18", 4: b"\x28\xb5\x2f\xfd"}
+
+
 def compress(codec_id: int, data: Buffer, *, magic: int = 2, level: int | None = None) -> bytes:
     """`data` in the framing of Kafka's own writer (`Compression.wrapForOutput`); LZ4 in magic 0 as old brokers want it.
 

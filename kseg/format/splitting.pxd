@@ -17,7 +17,7 @@ cdef (unsigned long long, Py_ssize_t) finish_varint(
     const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end, unsigned long long first, int last_shift
 ) except *
 
-cdef open_entry(BatchColumns batches, Py_ssize_t row, RecordColumns records)
+cpdef open_entry(BatchColumns batches, Py_ssize_t row, RecordColumns records)
 
 @cython.locals(at=cython.Py_ssize_t)
 cpdef Py_ssize_t split_plain(

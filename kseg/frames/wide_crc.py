@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kseg.codecs.compression import CODECS, codec_name
+from kseg.codecs.compression import CODECS, SIGNATURES, codec_name
 from kseg.codecs.libraries import CodecError, DecompressionLimit
 from kseg.files.storage import Source
 from kseg.findings import Finding, Report
@@ -26,8 +26,6 @@ _SEARCH_EFFORT = 16 * 1024 * 1024
 _OVERLAP = 64 * 1024
 # They would be empty messages whose CRC holds: so many in a row are preallocated, or never written.
 _ZEROS = bytes(512)
-# What a compressed value begins with; snappy's raw blocks have nothing of the kind.
-_SIGNATURES = {1: b"\x1f\x8b", 2: b"\x82SNAPPY\x00", 3: b"\x04\x22\x4d\x18", 4: b"\x28\xb5\x2f\xfd"}
 
 
 #: Of a message: those of a record, and those of an entry that it has, being both.
@@ -163,7 +161,7 @@ def _inflated(value: bytes, codec: int, place: tuple[int, int], report: Report) 
     except DecompressionLimit:
         report(Finding("decompression-limit", *place, facts={"codec": name, "limit": DECOMPRESSION_LIMIT}))
     except CodecError as error:
-        if value.startswith(_SIGNATURES[codec]):
+        if value.startswith(SIGNATURES[codec]):
             facts = {"codec": name, "why": str(error).removeprefix(f"{name}: ")}
             report(Finding("undecodable-payload", *place, facts=facts))
         else:

@@ -35,6 +35,11 @@ _QUIRKS = {
 }
 _EXPECTED_QUIRKS = frozenset({"snappy-unframed"})  # librdkafka writes raw blocks, and brokers store them so
 
+# Of an entry with such a fault all records are there.
+_HARMLESS = frozenset({"codec-quirk", "claimed-codec"})
+# Stands for the payload of a v0 or v1 message that names a codec, although its value is not compressed.
+_PLAIN = object()
+
 
 class DeepIterator:
     """Opens window after window of one segment, reusing the columns."""
@@ -79,9 +84,16 @@ class DeepIterator:
         """Inflate one compressed entry, into that room if it serves, and split it; returns the bytes it grew to."""
         batches = chunk.batches
         compressed = self._compressed_bytes(chunk, row)
+        batches.record_total[row] = 0
         payload = self._inflate(batches, row, compressed, room) if compressed is not None else None
+        if payload is _PLAIN:
+            # The message as it stands: its value lies in the window.
+            splitting.open_entry(batches, row, self._records)
+            at, end = batches.at[row], batches.at[row] + batches.size[row]
+            magic = batches.magic[row]
+            splitting.split_message(chunk.window.data, at, end, magic, -1, batches, row, self._records, self._faults)
+            return 0
         if payload is None:
-            batches.record_total[row] = 0
             return 0
         view = memoryview(payload)
         chunk.payloads[row] = view
@@ -107,6 +119,8 @@ class DeepIterator:
             chunk.window.data, at, end, batches.magic[row], -1, batches, row, wrapper, self._faults
         ):
             return None
+        if wrapper.value_size[0] <= 0 and wrapper.key_size[0] >= 0:
+            return view[:0]  # a message with a key is no wrapper
         if wrapper.value_size[0] <= 0:
             what = "a null" if wrapper.value_size[0] < 0 else "an empty"
             self._faults.append(("undecodable-payload", row, 0, f"the wrapper has {what} value"))
@@ -117,6 +131,9 @@ class DeepIterator:
         codec = batches.attributes[row] & log_format.CODEC_MASK
         magic = min(batches.magic[row], 2)
         known = compression.CODECS.get(codec)
+        if known and known.first_magic > magic and not _has_signature(compressed, codec):
+            self._faults.append(("claimed-codec", row, 0, None))
+            return _PLAIN
         if known is None or known.first_magic > magic:
             why = "no codec has that number" if known is None else f"{known.name} does not exist in v{magic}"
             self._faults.append(("unknown-codec", row, 0, (codec, why)))
@@ -130,6 +147,9 @@ class DeepIterator:
             self._faults.append(("decompression-limit", row, 0, self._limit))
             return None
         except CodecError as error:
+            if magic < 2 and not _has_signature(compressed, codec):
+                self._faults.append(("claimed-codec", row, 0, None))
+                return _PLAIN
             self._faults.append(("undecodable-payload", row, 0, str(error).removeprefix(f"{known.name}: ")))
             return None
         for quirk in quirks:
@@ -143,7 +163,7 @@ class DeepIterator:
                 continue  # messages at its end are missing: their offsets, too
             codec = compression.codec_name(batches.attributes[row] & log_format.CODEC_MASK)
             wrapper = batches.magic[row] < 2 and batches.attributes[row] & log_format.CODEC_MASK
-            if rule != "codec-quirk":
+            if rule not in _HARMLESS:
                 batches.intact[row] = 0
             last = batches.last_offset[row]
             place = {
@@ -160,6 +180,11 @@ class DeepIterator:
                 mixed = {"index": index, "codec": compression.codec_name(detail), "wrapper": codec}
                 self._report(Finding("mixed-wrapper-codecs", **place, facts=mixed))
         self._faults.clear()
+
+
+def _has_signature(compressed: memoryview, codec: int) -> bool:
+    """Whether bytes begin as those of that codec do; of snappy, as snappy-java frames it."""
+    return bytes(compressed[:8]).startswith(compression.SIGNATURES[codec])
 
 
 # Rules about one record of an entry: facts say which.
@@ -186,6 +211,7 @@ _FACTS: dict[str, _Facts] = {
     },
     "unknown-codec": lambda detail, codec, batches, row: {"codec": detail[0], "why": detail[1]},
     "undecodable-payload": lambda why, codec, batches, row: {"codec": codec, "why": why},
+    "claimed-codec": lambda _, codec, batches, row: {"codec": codec},
     "decompression-limit": lambda limit, codec, batches, row: {"codec": codec, "limit": limit},
     "codec-quirk": lambda quirk, codec, batches, row: {
         "codec": codec,

@@ -24,7 +24,7 @@ from kseg.rewriting.offset_order import find_order
 from kseg.rewriting.read_back import ReadBackError
 from kseg.rewriting.rewrite import DamagedError, index_paths, txn_index_path
 from kseg.rewriting.salvage import Salvage
-from kseg.validation.validate import Progress, Settings, Summary, limits_of, new_tally, no_progress, run_checks
+from kseg.validation.validate import IN_LOGS, Progress, Settings, Summary, limits_of, new_tally, no_progress, run_checks
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def _salvage(
         ceiling = None if named is None else named + INT32_MAX + 1
     out = None if log is None else log.file
     salvage = Salvage(
-        out, tally, limits, plan.policy, ceiling, tell,
+        out, tally, limits, plan.policy.with_defaults(IN_LOGS), ceiling, tell,
         salvage_records=plan.salvage_records, following=following, last_epoch=last_epoch,
     )  # fmt: skip
     order = find_order(lambda: open_source(tally.source), ceiling)

@@ -408,6 +408,11 @@ def limits_of(name: str, settings: Settings) -> Limits:
     )
 
 
+#: Severities in logs, and on the way there, unlike the tutorial's messages: a consumer fails on the claim, and so does a
+#: broker that looks up an offset.
+IN_LOGS = {"claimed-codec": Severity.ERROR}
+
+
 def policy_for(file: SegmentFile, settings: Settings) -> Policy:
     """The severities for that file: those of the settings, over defaults that its place suggests."""
     defaults: dict[str, Severity] = {}
@@ -419,6 +424,8 @@ def policy_for(file: SegmentFile, settings: Settings) -> Policy:
     elif file.listed and base_offset_of(file.path) is not None:
         # Rolling cuts preallocated space off (LogSegment.onBecomeInactiveSegment): here batches are lost, or a copy is.
         defaults["zero-tail"] = Severity.ERROR
+    if file.framing != "wide-crc":
+        defaults |= IN_LOGS
     if file.framing:
         # What a producer sends has no offsets yet, and librdkafka gives each message of old versions 0.
         defaults["non-monotonic-offset"] = Severity.WARNING
