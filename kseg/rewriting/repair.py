@@ -122,6 +122,10 @@ class _Run:
                 if self.plan.indexes_only:
                     raise
                 segment = _all_lost(source, str(error), ceiling, self.tell)
+            if segment.lost_bytes and not segment.kept and not self.plan.dry_run:
+                # Nothing is left of it: the segments around it are the log.
+                for path in (folder / name, *index_paths(folder / name), txn_index_path(folder / name)):
+                    path.unlink(missing_ok=True)
             segment.target = str(target / name)
             segments.append(segment)
             if ceiling is not None:

@@ -106,7 +106,7 @@ class Salvage:
             progress(reader.position - done)
             done = reader.position
         progress(reader.position - done)
-        self._leave_out(reader.position, None)
+        self._leave_out(reader.position, self._following)
         if self._epochs is not None:
             self._epochs.finish()
             self._tally.last_epoch = self._epochs.last
