@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -155,3 +156,20 @@ def run(master: str, folder: Path, python: Path, packages: Path) -> dict[str, An
     assert done.returncode == 0, done.stderr[-6000:]
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return told
+
+
+#: Runs a command where neither the machine's own name nor localhost resolves, as in some containers.
+NAMELESS = ["unshare", "--map-root-user", "--uts", "--mount", "sh", "-c",
+            'hostname nosuchhost && mount --bind /dev/null /etc/hosts && exec "$@"', "sh"]  # fmt: skip
+
+
+def test_a_machine_need_not_resolve_its_own_name() -> None:
+    """A local master listens on loopback. Protects against ``gaierror`` from pyspark and UnknownHostException from Java."""
+    if not shutil.which("unshare") or subprocess.run([*NAMELESS, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no namespaces for a machine without names")
+    environment(Path(sys.executable))  # skips without Java
+    log = ROOT / "fixtures" / "segments" / "4.3.0-v2-none" / "00000000000000000000.log"
+    command = [*NAMELESS, sys.executable, "-m", "kseg", "validate", "--spark", "local[1]", str(log)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("0 bytes lost\n")
