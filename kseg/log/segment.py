@@ -67,6 +67,7 @@ class SegmentReader:
         report: Report = ignore,
         verify_crc: bool = True,
         max_entry_size: int = MAX_ENTRY_SIZE,
+        by_name: bool = True,
     ) -> None:
         self.source = source
         self.name = source.name
@@ -75,6 +76,8 @@ class SegmentReader:
         self.damaged = False
         self._report = report
         self._verify_crc = verify_crc
+        # Whether a segment's name makes a file without a readable entry a damaged segment, or it is none (NotASegmentError).
+        self._by_name = by_name
         self._max_size = max_entry_size - log_format.LOG_OVERHEAD
         # Short ranges are read by the thousand: behind damage, and where a conversion reads back what it wrote.
         room = WINDOW_SIZE if source.size is None else min(WINDOW_SIZE, max(source.size - source.start, 1024))
@@ -241,7 +244,7 @@ class SegmentReader:
             tape.skip_to(tape.shift + tape.end)
             return
         # A broker takes every file of that name for a segment: one without a readable batch is damaged.
-        named = outcome.torn and self.name_offset is not None
+        named = outcome.torn and self.name_offset is not None and (self._by_name or not tape.fill(17))
         recognised = outcome.recognised or (named and not (tape.fill(17) and what_it_seems(self._head)))
         if not self._found_any and outcome.torn and began == self.source.start:
             # Of other files, too, the beginning may look like that of a torn entry.

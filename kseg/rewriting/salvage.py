@@ -100,7 +100,7 @@ class Salvage:
         Raises KsegError as reading does, and OSError as writing does.
         """
         done = source.start
-        reader = SegmentReader(source, report=self.findings)
+        reader = SegmentReader(source, report=self.findings, by_name=False)
         for window in self._judged(reader, order):
             self._write(window)
             progress(reader.position - done)
