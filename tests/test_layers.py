@@ -19,9 +19,9 @@ HOUSE = {
     "": "errors text engine findings",
     "protocol": "wire definitions messages internal_topics",
     "format": "wide_message log_format control_records checksums kernel neighbours splitting stretch encoder survey",
-    "codecs": "libraries snappy_blocks lz4_frames zstd_frames compression",
+    "codecs": "libraries snappy_blocks lz4_frames zstd_frames compression streams",
     "files": "pace processes log_dir_lock sniff holes special storage safe_output folders",
-    "log": "records rows heads tape search resync segment single_batch chunk internal deep_iteration markers",
+    "log": "records rows heads tape search resync segment single_batch chunk large_payload internal deep_iteration markers",
     "beside": (
         "side_reading indexes index_columns stale_entries producer_snapshot txn_index index_files checkpoint_files "
         "metadata_files side_files kraft_snapshot"

@@ -14,7 +14,7 @@ the inflating does.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from kseg.codecs import lz4_frames, snappy_blocks, zstd_frames
@@ -95,6 +95,26 @@ def _gunzip_members(view: memoryview, limit: int, quirks: list[str] | None) -> b
     if position != end and quirks is not None:
         quirks.append("trailing-bytes")
     return out
+
+
+def gzip_pieces(view: memoryview, size: int) -> Iterator[bytes]:
+    """Yield the decompressed bytes of all members, at most ``size`` at a time. Raises zlib.error and CodecError."""
+    position, end = 0, len(view)
+    while True:
+        inflater = zlib.decompressobj(_GZIP_WBITS)
+        while not inflater.eof:
+            data = inflater.unconsumed_tail
+            if not data:
+                data = bytes(view[position : position + _GZIP_WINDOW])
+                position += len(data)
+            piece = inflater.decompress(data, size)
+            if piece:
+                yield piece
+            elif not data:
+                raise CodecError("gzip: the stream is cut short")
+        position -= len(inflater.unused_data)
+        if end - position <= _GZIP_SMALLEST_MEMBER or view[position : position + 3] != _GZIP_MAGIC:
+            return
 
 
 def _gzip(data: Buffer, magic: int, level: int | None) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 from kseg.codecs.libraries import Buffer, CodecError, DecompressionLimit, libraries, one_line
 
@@ -67,6 +68,44 @@ def _unlz4_blocks(view: memoryview, room: memoryview) -> int:
     return -1
 
 
+def pieces(view: memoryview, magic: int) -> Iterator[bytes]:
+    """Yield the decompressed bytes of the first frame in pieces. Raises CodecError."""
+    _check_lz4_descriptor(view)
+    try:
+        # Which of the two ways reads the frame is known at its end.
+        for _ in _frame_pieces(view, 0, None):
+            pass
+        frame, checksum = view, 0
+    except CodecError as error:
+        frame, checksum = _without_ignored(view, magic, str(error).removeprefix("lz4: "))[:2]
+    yield from _frame_pieces(frame, checksum, None)
+
+
+def _frame_pieces(view: memoryview, checksum: int, quirks: list[str] | None) -> Iterator[bytes]:
+    from lz4 import frame
+
+    context = frame.create_decompression_context()
+    position, ended = 0, False
+    try:
+        while not ended:
+            piece, read, ended = frame.decompress_chunk(context, view[position : position + _LZ4_PIECE], _LZ4_PIECE)
+            if not (ended or read or piece):
+                raise CodecError("lz4: the stream is cut short")
+            position += read
+            if piece:
+                yield piece
+    except RuntimeError as e:
+        raise CodecError("lz4: " + one_line(e).rpartition("ERROR_")[2]) from None
+    _check_rest(len(view) - position, checksum, quirks)
+
+
+def _check_rest(rest: int, checksum: int, quirks: list[str] | None) -> None:
+    if rest < checksum:
+        raise CodecError("lz4: the stream is cut short")
+    if rest > checksum and quirks is not None:
+        quirks.append("trailing-bytes")
+
+
 def _unlz4_frame(view: memoryview, limit: int, quirks: list[str] | None, checksum: int = 0) -> bytearray:
     """The first frame, and no other: Kafka passes over what follows it and the `checksum` bytes that belong to it."""
     from lz4 import frame
@@ -86,32 +125,37 @@ def _unlz4_frame(view: memoryview, limit: int, quirks: list[str] | None, checksu
                 raise DecompressionLimit(limit)
     except RuntimeError as e:
         raise CodecError("lz4: " + one_line(e).rpartition("ERROR_")[2]) from None
-    rest = len(view) - position
-    if rest < checksum:
-        raise CodecError("lz4: the stream is cut short")
-    if rest > checksum and quirks is not None:
-        quirks.append("trailing-bytes")
+    _check_rest(len(view) - position, checksum, quirks)
     return out
 
 
 def _unlz4_long(view: memoryview, limit: int, magic: int, quirks: list[str] | None) -> bytearray:
     try:
         return _unlz4_frame(view, limit, quirks)
+    except DecompressionLimit:
+        raise
     except CodecError as e:
-        code = str(e).removeprefix("lz4: ")
-        if magic == 0 and code == "headerChecksum_invalid":
-            quirk = "lz4-header-checksum"
-        elif code in _LZ4_IGNORED:
-            quirk = _LZ4_IGNORED[code]
-        else:
-            raise
-    flags, header_size = _check_lz4_descriptor(view)
-    mended = _lz4_header(view[5] >> 4, bool(flags & _LZ4_BLOCK_CHECKSUM))
-    checksum = 4 if flags & _LZ4_CONTENT_CHECKSUM else 0
-    out = _unlz4_frame(memoryview(mended + view[header_size:]), limit, quirks, checksum)
+        frame, checksum, quirk = _without_ignored(view, magic, str(e).removeprefix("lz4: "))
+    out = _unlz4_frame(frame, limit, quirks, checksum)
     if quirks is not None:
         quirks.append(quirk)
     return out
+
+
+def _without_ignored(view: memoryview, magic: int, code: str) -> tuple[memoryview, int, str]:
+    """Return the frame without what Kafka ignores and liblz4 rejects with ``code``, its checksum's size, and the quirk.
+
+    Raises CodecError with ``code`` where Kafka rejects it, too.
+    """
+    if magic == 0 and code == "headerChecksum_invalid":
+        quirk = "lz4-header-checksum"
+    elif code in _LZ4_IGNORED:
+        quirk = _LZ4_IGNORED[code]
+    else:
+        raise CodecError(f"lz4: {code}") from None
+    flags, header_size = _check_lz4_descriptor(view)
+    header = _lz4_header(view[5] >> 4, bool(flags & _LZ4_BLOCK_CHECKSUM))
+    return memoryview(header + view[header_size:]), 4 if flags & _LZ4_CONTENT_CHECKSUM else 0, quirk
 
 
 def _check_lz4_descriptor(view: memoryview) -> tuple[int, int]:

@@ -90,6 +90,18 @@ def _claimed_length(block: memoryview) -> int:
     raise CodecError(f"snappy: a block of {len(block)} bytes has no valid length")
 
 
+def pieces(view: memoryview, magic: int) -> Iterator[Buffer]:
+    """Yield the decompressed blocks. Raises CodecError."""
+    import snappy
+
+    try:
+        for block in _snappy_blocks(view, None):
+            _claimed_length(block)
+            yield snappy.uncompress(block)
+    except snappy.UncompressError as e:
+        raise CodecError(one_line(e.__cause__ or e)) from None
+
+
 def _snappy_blocks(view: memoryview, quirks: list[str] | None) -> Iterator[memoryview]:
     """The raw blocks, as org.xerial.snappy.SnappyInputStream finds them; none behind a header that stands alone."""
     position, end = 16, len(view)

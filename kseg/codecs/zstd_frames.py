@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 from kseg.codecs.libraries import Buffer, CodecError, DecompressionLimit, libraries, one_line, zstd_compressor
 
@@ -16,6 +17,7 @@ _ZSTD_SKIPPABLE = b"\x2a\x4d\x18"  # behind a byte 50..5f
 _ZSTD_CHECKSUM = 0x04  # the one bit of the descriptor that doesn't lengthen the header
 _ZSTD_RAW, _ZSTD_RLE, _ZSTD_COMPRESSED, _ZSTD_RESERVED = range(4)
 _ZSTD_BLOCK = 128 * 1024
+_ZSTD_PIECE = 1 << 20
 _ZSTD_START = struct.Struct("<IBBHB")  # magic, descriptor, window, and the header of the first block
 # The short road takes what zstd-jni's stream writes for up to 128 kB: no content size, no checksum, one block, raw or
 # compressed (bit 1 of its header clear), which is the last (bit 0) or has an empty one behind it.
@@ -66,6 +68,27 @@ def _unzstd_frames(view: memoryview, limit: int) -> Buffer:
     except IndexError:
         raise CodecError("zstd: the stream is cut short") from None
     return out
+
+
+def pieces(view: memoryview, magic: int) -> Iterator[bytes]:
+    """Yield the decompressed bytes of all frames in pieces. Raises CodecError."""
+    import zstandard
+
+    position = 0
+    try:
+        while position < len(view):
+            end, bound, size = _walk_zstd_frame(view, position)
+            if size > bound >= 0 or size == 0 < bound:
+                raise CodecError(f"zstd: a frame of {end - position} bytes claims to hold {size}")
+            if bound >= 0:
+                reader = zstandard.ZstdDecompressor().stream_reader(bytes(view[position:end]))
+                while piece := reader.read(_ZSTD_PIECE):
+                    yield piece
+            position = end
+    except zstandard.ZstdError as e:
+        raise CodecError(f"zstd: {one_line(e)}") from None
+    except IndexError:
+        raise CodecError("zstd: the stream is cut short") from None
 
 
 def _walk_zstd_frame(view: memoryview, start: int) -> tuple[int, int, int]:

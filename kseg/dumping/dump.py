@@ -268,7 +268,7 @@ def _deep(path: str, chunk: Chunk, wanted: Filter, headings: bool, topic: str | 
     for row in range(chunk.first, chunk.stop):
         if not wanted.takes_batch(chunk.batches, row):
             continue
-        if headings:
+        if headings and not chunk.resumed:
             yield _entry(path, chunk.window, row, True)
         kept = wanted.kept(chunk, row) if chunk.batches.record_total[row] else ()
         if kept:

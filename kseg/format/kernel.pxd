@@ -22,7 +22,7 @@ cdef class BatchColumns:
     cdef readonly long long[::1] base_timestamp, max_timestamp, crc, crc_state, producer_id, producer_epoch
     cdef readonly long long[::1] base_sequence, partition_leader_epoch, intact
     cdef readonly long long[::1] first_record, record_total, attribute_bits, largest_timestamp, disorder
-    cdef readonly long long[::1] null_keys, header_total
+    cdef readonly long long[::1] null_keys, header_total, record_sum, first_record_offset, last_record_offset
 
 
 cdef class RecordColumns:

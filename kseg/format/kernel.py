@@ -76,7 +76,9 @@ class BatchColumns:
     ``first_record`` on; over them, ``attribute_bits`` is the OR of their attributes, ``largest_timestamp`` in epoch
     milliseconds, ``disorder`` the first row whose offset does not follow the one before (-1: none), ``null_keys``
     and ``header_total`` count. So a check looks at records only where an entry gives reason to. ``intact`` turns 0
-    when opening met a fault.
+    when opening met a fault. ``record_sum`` counts the records, ``first_record_offset`` and ``last_record_offset`` are
+    offsets of the first and the last one. A large batch is opened in parts: then ``first_record`` and ``record_total`` are
+    about the part at hand, the others about all of it.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -106,6 +108,9 @@ class BatchColumns:
         self.disorder = _column(capacity)
         self.null_keys = _column(capacity)
         self.header_total = _column(capacity)
+        self.record_sum = _column(capacity)
+        self.first_record_offset = _column(capacity)
+        self.last_record_offset = _column(capacity)
 
 
 class RecordColumns:

@@ -43,6 +43,14 @@ MIN_RECORD_SIZE = log_format.MIN_RECORD_SIZE
 
 SUM_LIMIT = log_format.SUM_LIMIT
 MIN_INT64 = -(1 << 63)
+MAX_INT64 = (1 << 63) - 1
+LEFT_OVER = "bytes are left over behind the last record"
+
+#: A batch of more records than this is opened in parts. Real ones seldom have a tenth of that.
+LARGE_BATCH = 64 * 1024
+LARGE = LARGE_BATCH
+#: Inner messages of one wrapper whose faults are reported one by one; more are counted.
+MAX_FAULTS = 1000
 
 
 def finish_varint(data: Any, at: int, end: int, first: int, last_shift: int) -> tuple[int, int]:
@@ -64,12 +72,38 @@ def finish_varint(data: Any, at: int, end: int, first: int, last_shift: int) -> 
     return 0, -1
 
 
+class Part:
+    """Where splitting a large batch has come to, to go on from there.
+
+    ``rows`` is the most records of one call. ``final``: the bytes given end with the payload. A call ends with ``at`` the
+    byte that comes next, ``hungry`` if it needs more bytes than it was given, ``done`` at the batch's end. The others are
+    facts of the records so far, as BatchColumns has them; ``disorder`` is the index of a record.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self.final = True
+        self.at = 0
+        self.hungry = False
+        self.done = False
+        self.index = 0
+        self.previous = MIN_INT64
+        self.bits = 0
+        self.largest = MIN_INT64
+        self.disorder = -1
+        self.null_keys = 0
+        self.header_total = 0
+        self.faulty = 0
+        self.faults_left_out = 0
+        self.shift = 0
+
+
 def split_plain(
     data: Any, batches: BatchColumns, row: int, room: int, records: RecordColumns, faults: list[Any]
 ) -> int:
     """Split the uncompressed entries from ``row`` on, until one is compressed or has a bad CRC.
 
-    Stops too once ``records`` holds ``room`` rows. Returns the row it stopped at.
+    Stops too once ``records`` holds ``room`` rows, and at a batch of more records than LARGE. Returns the row it stopped at.
     """
     while row < batches.count and records.count < room:
         if batches.attributes[row] & CODEC_MASK or batches.crc_state[row] == BAD:
@@ -77,8 +111,12 @@ def split_plain(
         at = batches.at[row]
         if batches.magic[row] < 2:
             open_entry(batches, row, records)
-            split_message(data, at, at + batches.size[row], batches.magic[row], -1, batches, row, records, faults)
+            if split_message(data, at, at + batches.size[row], batches.magic[row], -1, batches, row, records, faults):
+                batches.record_sum[row] = 1
+                batches.first_record_offset[row] = batches.last_record_offset[row] = records.offset[records.count - 1]
             row += 1
+        elif batches.record_count[row] > LARGE:
+            return row
         else:
             at += RECORD_BATCH_OVERHEAD
             row = split_records(data, at, batches.at[row] + batches.size[row], batches, row, room, records, faults)
@@ -94,15 +132,25 @@ def open_entry(batches: BatchColumns, row: int, records: RecordColumns) -> None:
     batches.disorder[row] = -1
     batches.null_keys[row] = 0
     batches.header_total[row] = 0
+    batches.record_sum[row] = 0
 
 
 def split_records(
-    data: Any, at: int, end: int, batches: BatchColumns, row: int, room: int, records: RecordColumns, faults: list[Any]
+    data: Any,
+    at: int,
+    end: int,
+    batches: BatchColumns,
+    row: int,
+    room: int,
+    records: RecordColumns,
+    faults: list[Any],
+    part: Part | None = None,
 ) -> int:
     """Split the v2 payload ``data[at:end]`` of batch ``row`` into rows of ``records``; returns the row behind it.
 
     While ``records`` holds fewer than ``room`` rows it goes on with the uncompressed batches that follow in ``data``:
     a run of small ones takes one call. Of a batch that does not hold together the records before the fault are kept.
+    With ``part`` only some records of this one batch are split, from ``part.index`` on.
     """
     # Locals: an attribute look-up a field is what plain Python spends its time on.
     batch, offsets, timestamps, attributes = records.batch, records.offset, records.timestamp, records.attributes
@@ -117,7 +165,7 @@ def split_records(
         reach = SUM_LIMIT if -SUM_LIMIT <= base_timestamp <= SUM_LIMIT else -1
         append_time = batches.attributes[row] & LOG_APPEND_TIME
         max_timestamp = batches.max_timestamp[row]
-        first = records.count
+        begin = first = records.count
         index = 0
         why = ""
         bits = 0
@@ -126,9 +174,29 @@ def split_records(
         disorder = -1
         null_keys = 0
         header_total = 0
-        while index < count:
+        record_at = at
+        stop_index = count
+        final = True
+        hungry = False
+        if part is not None:
+            index = part.index
+            first -= index
+            bits = part.bits
+            largest = part.largest
+            previous = part.previous
+            disorder = part.disorder
+            null_keys = part.null_keys
+            header_total = part.header_total
+            final = part.final
+            if count - index > part.rows:
+                stop_index = index + part.rows
+        while index < stop_index:
+            record_at = at
             if at >= end:
-                faults.append(("record-count-mismatch", row, index, index))
+                if final:
+                    faults.append(("record-count-mismatch", row, index, index))
+                else:
+                    hungry = True
                 break
             byte = data[at]
             at += 1
@@ -141,7 +209,10 @@ def split_records(
                     byte, at = finish_varint(data, at, end, byte, 28)
             length = (byte >> 1) ^ -(byte & 1)
             if at < 0 or length < MIN_RECORD_SIZE - 1 or length > end - at:
-                why = "its length passes the end of the batch"
+                if not final and (end - record_at < 5 or (at > 0 and length >= MIN_RECORD_SIZE - 1)):
+                    hungry = True
+                else:
+                    why = "its length passes the end of the batch"
                 break
             stop = at + length
             i = first + index
@@ -197,7 +268,7 @@ def split_records(
             offset = base_offset + ((byte >> 1) ^ -(byte & 1))
             offsets[i] = offset
             if offset <= previous and disorder < 0:
-                disorder = i
+                disorder = i - first if part is not None else i
             previous = offset
 
             byte = data[at]
@@ -257,28 +328,48 @@ def split_records(
             batch[i] = row
             index += 1
         records.count = first + index
-        batches.first_record[row] = first
-        batches.record_total[row] = index
+        batches.first_record[row] = begin
+        batches.record_total[row] = records.count - begin
+        batches.record_sum[row] = index
+        if records.count > begin:
+            batches.last_record_offset[row] = offsets[records.count - 1]
+            if first == begin:
+                batches.first_record_offset[row] = offsets[begin]
         batches.attribute_bits[row] = bits
         batches.largest_timestamp[row] = largest
         batches.disorder[row] = disorder
         batches.null_keys[row] = null_keys
         batches.header_total[row] = header_total
+        if part is not None:
+            part.index = index
+            part.bits = bits
+            part.largest = largest
+            part.previous = previous
+            part.disorder = disorder
+            part.null_keys = null_keys
+            part.header_total = header_total
+            part.hungry = hungry
+            part.at = record_at if hungry else at
+            part.done = count < 0 or (not hungry and (index == count or index < stop_index))
         if why:
             faults.append(("malformed-record", row, index, why))
         elif count < 0:
             # DefaultRecordBatch.iterator refuses it; what is there says nothing of what was meant.
             faults.append(("record-count-mismatch", row, 0, count_records(data, at, end)))
-        elif index == count and at != end:
+        elif hungry or index != count:
+            pass
+        elif not final:
+            faults.append(("malformed-record", row, index, LEFT_OVER))
+        elif at != end:
             rest = count_records(data, at, end)
             if rest > 0:
                 faults.append(("record-count-mismatch", row, index, index + rest))
             else:
-                faults.append(("malformed-record", row, index, "bytes are left over behind the last record"))
+                faults.append(("malformed-record", row, index, LEFT_OVER))
         row += 1
-        if row >= batches.count or records.count >= room or batches.magic[row] < 2:
+        if part is not None or row >= batches.count or records.count >= room or batches.magic[row] < 2:
             return row
-        if batches.attributes[row] & CODEC_MASK or batches.crc_state[row] == BAD:
+        if batches.attributes[row] & CODEC_MASK or batches.crc_state[row] == BAD or batches.record_count[row] > LARGE:
             return row
         at = batches.at[row] + RECORD_BATCH_OVERHEAD
         end = batches.at[row] + batches.size[row]
@@ -382,58 +473,142 @@ def split_message(
         batches.null_keys[row] += 1
     if records.timestamp[i] > batches.largest_timestamp[row]:
         batches.largest_timestamp[row] = records.timestamp[i]
-    if index > 0 and records.offset[i] <= records.offset[i - 1] and batches.disorder[row] < 0:
+    if (
+        i > batches.first_record[row]
+        and index > 0
+        and records.offset[i] <= records.offset[i - 1]
+        and batches.disorder[row] < 0
+    ):
         batches.disorder[row] = i
     return True
 
 
 def split_wrapper(
-    data: Any, view: memoryview, batches: BatchColumns, row: int, records: RecordColumns, faults: list[Any]
+    data: Any,
+    view: memoryview,
+    batches: BatchColumns,
+    row: int,
+    records: RecordColumns,
+    faults: list[Any],
+    part: Part | None = None,
 ) -> int:
-    """Split the inflated value of wrapper ``row`` into its inner messages, offsets made absolute (KIP-31).
+    """Split the decompressed value of wrapper ``row`` into its inner messages, offsets made absolute (KIP-31).
 
-    ``data`` and ``view`` are the same bytes. Returns how many there are.
+    ``data`` and ``view`` are the same bytes. Returns how many messages there are. With ``part`` only some are split, from
+    ``part.index`` on, and ``part.shift`` is added to their offsets: what ``wrapper_shift`` returns is known at the end.
     """
     at = 0
     end = len(view)
     index = 0
     first = records.count
-    open_entry(batches, row, records)
-    while at < end:
+    stop_index = MAX_INT64
+    final = True
+    hungry = broken = False
+    faulty = left_out = 0
+    if part is not None:
+        at = part.at
+        index = part.index
+        stop_index = index + part.rows
+        final = part.final
+        faulty = part.faulty
+        left_out = part.faults_left_out
+    begin = index
+    if index:
+        batches.first_record[row] = first
+        batches.record_total[row] = 0
+    else:
+        open_entry(batches, row, records)
+    disorder = batches.disorder[row]
+    while at < end and index < stop_index:
         if end - at < HEADER_SIZE_UP_TO_MAGIC:
-            faults.append(("truncated-wrapper", row, index, end - at))
+            hungry = not final
+            if final:
+                faults.append(("truncated-wrapper", row, index, end - at))
+            broken = final
             break
         size = read_int32(data, at + SIZE_AT)
         magic = data[at + MAGIC_AT]
         if size < V0_MIN_SIZE or magic > 1:
             why = "its size can't hold a message" if size < V0_MIN_SIZE else "its magic is neither 0 nor 1"
             faults.append(("malformed-record", row, index, why))
+            broken = True
             break
         if size > end - at - LOG_OVERHEAD:
-            faults.append(("truncated-wrapper", row, index, end - at))
+            hungry = not final
+            if final:
+                faults.append(("truncated-wrapper", row, index, end - at))
+            broken = final
             break
         stop = at + LOG_OVERHEAD + size
         stored = read_uint32(data, at + LEGACY_CRC_AT)
         computed = crc32_of(view, at + MAGIC_AT, stop)
-        if stored != computed:
-            faults.append(("inner-crc-mismatch", row, index, (stored, computed)))
-        if data[at + LEGACY_ATTRIBUTES_AT] & CODEC_MASK:
-            faults.append(("nested-compression", row, index, data[at + LEGACY_ATTRIBUTES_AT] & CODEC_MASK))
-        if magic != batches.magic[row]:
-            faults.append(("malformed-record", row, index, "its magic is not its wrapper's"))
+        inner_codec = data[at + LEGACY_ATTRIBUTES_AT] & CODEC_MASK
+        if stored != computed or inner_codec or magic != batches.magic[row]:
+            if faulty < MAX_FAULTS:
+                faulty += 1
+                if stored != computed:
+                    faults.append(("inner-crc-mismatch", row, index, (stored, computed)))
+                if inner_codec:
+                    faults.append(("nested-compression", row, index, inner_codec))
+                if magic != batches.magic[row]:
+                    faults.append(("malformed-record", row, index, "its magic is not its wrapper's"))
+            else:
+                left_out += 1
         if not split_message(data, at, stop, magic, index, batches, row, records, faults):
+            broken = True
             break
         index += 1
         at = stop
-    if index and batches.magic[row] == 1:
-        wrapper_offset = clamped(batches.last_offset[row])
-        last_inner = records.offset[records.count - 1]
-        # librdkafka once left 0 in the wrapper, and Kafka takes that as base 0.
-        shift = wrapper_offset - last_inner if wrapper_offset else 0
-        for i in range(first, records.count):
-            records.offset[i] = clamped(records.offset[i]) + clamped(shift)
-        if wrapper_offset and shift < 0:
-            faults.append(("wrapper-offset-mismatch", row, index, last_inner))
-    elif index and records.offset[records.count - 1] != batches.last_offset[row]:
-        faults.append(("wrapper-offset-mismatch", row, index, records.offset[records.count - 1]))
+    if index > begin:
+        batches.last_record_offset[row] = records.offset[records.count - 1]
+        if not begin:
+            batches.first_record_offset[row] = records.offset[first]
+    batches.record_sum[row] = index
+    if part is None:
+        shift = wrapper_shift(batches, row, faults)
+        shift_offsets(batches, row, records, first, shift)
+    else:
+        shift_offsets(batches, row, records, first, part.shift)
+        if disorder < 0 and batches.disorder[row] >= 0:
+            batches.disorder[row] += begin - first
+        elif disorder < 0 and begin and index > begin and records.offset[first] <= part.previous:
+            batches.disorder[row] = begin
+        if index > begin:
+            part.previous = records.offset[records.count - 1]
+        part.index = index
+        part.at = at
+        part.hungry = hungry or (at == end and not final)
+        part.done = broken or (at == end and final)
+        part.faulty = faulty
+        part.faults_left_out = left_out
+    if left_out and (part is None or part.done):
+        faults.append(("malformed-record", row, index, f"{left_out} more messages in it have faults"))
     return index
+
+
+def wrapper_shift(batches: BatchColumns, row: int, faults: list[Any]) -> int:
+    """Return what makes the offsets in wrapper ``row`` absolute, whose ``last_record_offset`` is the one stored."""
+    if not batches.record_sum[row]:
+        return 0
+    last_inner = batches.last_record_offset[row]
+    if batches.magic[row] != 1:
+        if last_inner != batches.last_offset[row]:
+            faults.append(("wrapper-offset-mismatch", row, batches.record_sum[row], last_inner))
+        return 0
+    wrapper_offset = clamped(batches.last_offset[row])
+    # librdkafka once left 0 in the wrapper, and Kafka takes that as base 0.
+    shift = wrapper_offset - last_inner if wrapper_offset else 0
+    if wrapper_offset and shift < 0:
+        faults.append(("wrapper-offset-mismatch", row, batches.record_sum[row], last_inner))
+    return clamped(shift)
+
+
+def shift_offsets(batches: BatchColumns, row: int, records: RecordColumns, first: int, shift: int) -> None:
+    """Add ``shift`` to the offsets of the records of v1 wrapper ``row``, which are those from ``first`` on."""
+    if batches.magic[row] != 1 or records.count == first:
+        return
+    for i in range(first, records.count):
+        records.offset[i] = clamped(records.offset[i]) + shift
+    batches.last_record_offset[row] = records.offset[records.count - 1]
+    if batches.record_sum[row] == records.count - first:
+        batches.first_record_offset[row] = records.offset[first]

@@ -161,7 +161,7 @@ def first_offset(batches: BatchColumns, records: RecordColumns, row: int) -> int
     """The first offset of an opened entry; a wrapper's header does not say it."""
     if batches.magic[row] >= 2:
         return clamped(batches.base_offset[row])
-    return records.offset[batches.first_record[row]]
+    return batches.first_record_offset[row]
 
 
 def judge_entry(batches: BatchColumns, records: RecordColumns, row: int, last_offset: int, faults: list[Any]) -> int:
@@ -169,18 +169,20 @@ def judge_entry(batches: BatchColumns, records: RecordColumns, row: int, last_of
     low = first_offset(batches, records, row)
     first = batches.first_record[row]
     total = batches.record_total[row]
-    high = batches.last_offset[row] if batches.magic[row] >= 2 else records.offset[first + total - 1]
+    high = batches.last_offset[row] if batches.magic[row] >= 2 else batches.last_record_offset[row]
     if low <= last_offset:
         faults.append(("behind", row, low, last_offset))
     elif high < low or high - low > INT32_MAX:
         faults.append(("span", row, low, high - low))
     elif batches.disorder[row] >= 0:
         index = batches.disorder[row]
-        faults.append(("record", row, records.offset[index], index - first))
+        # Of a large batch it may lie behind the part at hand.
+        offset = records.offset[index] if index < first + total else batches.last_record_offset[row]
+        faults.append(("record", row, offset, index - first))
     elif total and records.offset[first] < low:
         faults.append(("record", row, records.offset[first], 0))
-    elif total and records.offset[first + total - 1] > high:
-        faults.append(("record", row, records.offset[first + total - 1], total - 1))
+    elif total and batches.last_record_offset[row] > high:
+        faults.append(("record", row, batches.last_record_offset[row], batches.record_sum[row] - 1))
     else:
         return high
     batches.intact[row] = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,6 +31,11 @@ class Lists(NamedTuple):
 class Chunk:
     """The records of the window's entries ``first`` to ``stop`` (rows of ``batches``, stop exclusive).
 
+    The parts of a large batch come in chunks of their own, one batch per chunk. ``index`` is the index of the chunk's first
+    record in it, 0 everywhere else, and ``unfinished`` is whether more parts follow. Counts and checks of batches belong to
+    the first part (``resumed`` is False); the columns of facts are about all of the batch. ``payload_size`` is then the
+    size of the whole payload in bytes.
+
     ``payload(row)`` is the buffer that a record's ``key_at`` and its like are bytes of. Valid until the next chunk
     is asked for.
     """
@@ -41,6 +47,14 @@ class Chunk:
         self.first = 0
         self.stop = 0
         self.payloads: dict[int, memoryview] = {}
+        self.index = 0
+        self.unfinished = False
+        self.payload_size: int | None = None
+
+    @property
+    def resumed(self) -> bool:
+        """Whether this is a part of a batch of which others came before."""
+        return self.index > 0
 
     @cached_property
     def lists(self) -> Lists:
@@ -68,22 +82,29 @@ class Chunk:
 
     def headers(self, i: int) -> tuple[Header, ...]:
         """The headers of record ``i`` in their order."""
-        count = self.lists.header_count[i]
-        if not count:
+        if not self.lists.header_count[i]:
             return ()
-        payload = self.payload(self.records.batch[i])
-        at = self.records.headers_at[i]
         from kseg.log.records import Header
 
-        found = []
-        for _ in range(count):
+        return tuple(
+            Header(str(key, "utf-8", "surrogateescape"), None if value is None else bytes(value))
+            for key, value in self._header_fields(i)
+        )
+
+    def header_keys(self, i: int) -> Iterator[memoryview]:
+        """The keys of the headers of record ``i``, one at a time: there may be millions."""
+        return (key for key, _ in self._header_fields(i))
+
+    def _header_fields(self, i: int) -> Iterator[tuple[memoryview, memoryview | None]]:
+        payload = self.payload(self.records.batch[i])
+        at = self.records.headers_at[i]
+        for _ in range(self.lists.header_count[i]):
             # The kernel walked these before: sizes and ends hold.
             size, at = header_field(payload, at, len(payload))
-            key = str(payload[at : at + size], "utf-8", "surrogateescape")
+            key = payload[at : at + size]
             size, at = header_field(payload, at + size, len(payload))
-            found.append(Header(key, None if size < 0 else bytes(payload[at : at + size])))
+            yield key, None if size < 0 else payload[at : at + size]
             at += max(size, 0)
-        return tuple(found)
 
     def control(self, i: int) -> ControlRecord | None:
         """The decoded marker of record ``i``, None for data. One that can't be decoded is a finding elsewhere."""

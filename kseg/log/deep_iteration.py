@@ -7,18 +7,23 @@ the entry's place; the records before the broken one are kept, as Kafka's iterat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
-from kseg.codecs import compression
+from kseg.codecs import compression, streams
 from kseg.codecs.libraries import CodecError, DecompressionLimit
 from kseg.findings import Finding, Report, ignore
 from kseg.format import kernel, log_format, splitting
 from kseg.format.kernel import BatchColumns, RecordColumns
 from kseg.log.chunk import Chunk
+from kseg.log.large_payload import LargePayload
 from kseg.log.segment import Window
 
 #: What one entry may inflate to. A 1 MiB batch of zeros makes 1 GiB; real ones seldom pass 1:20.
 DECOMPRESSION_LIMIT = 256 * 1024 * 1024
+#: What of that is held in memory at once: so much, or so many times the stored bytes. One record may have no more.
+HELD_BYTES = 32 * 1024 * 1024
+HELD_RATIO = 32
 # A chunk ends once it holds this much, so that memory does not follow the ratio of a window.
 CHUNK_ROWS = 32 * 1024
 CHUNK_BYTES = 2 * 1024 * 1024
@@ -51,18 +56,29 @@ class DeepIterator:
         self._wrapper = RecordColumns(1)
         self._room: memoryview | None = None
         self._faults: list[tuple[str, int, int, Any]] = []
+        self._large: LargePayload | None = None
 
     def chunks(self, window: Window) -> Iterator[Chunk]:
-        """The window's records, entry by entry; entries whose CRC is bad are passed over."""
+        """The window's records, entry by entry; entries whose CRC is bad are passed over.
+
+        A batch with more records than ``splitting.LARGE_BATCH``, or with a payload that is not to be held in memory, comes
+        in chunks of its own: see Chunk.
+        """
         batches = window.batches
         row = 0
         while row < batches.count:
             chunk = Chunk(window, self._records)
             chunk.first = row
+            self._large = None
             row = self._fill(chunk, row)
             chunk.stop = row
             self._report_faults(batches)
-            yield chunk
+            if chunk.stop > chunk.first:
+                yield chunk
+            if self._large is not None:
+                payload, self._large = self._large, None
+                yield from self._parts(window, row, payload)
+                row += 1
 
     def _fill(self, chunk: Chunk, row: int) -> int:
         batches, records = chunk.batches, self._records
@@ -77,12 +93,23 @@ class DeepIterator:
                 break
             if batches.crc_state[row] != kernel.CRC_BAD:
                 inflated += self._open(chunk, row, room[inflated:])
+                if self._large is not None:
+                    break
+                if len(self._faults) > splitting.MAX_FAULTS:
+                    self._report_faults(batches)
             row += 1
         return row
 
     def _open(self, chunk: Chunk, row: int, room: memoryview) -> int:
-        """Inflate one compressed entry, into that room if it serves, and split it; returns the bytes it grew to."""
+        """Inflate one compressed entry, into that room if it serves, and split it; returns the bytes it grew to.
+
+        A large one is left to ``_parts``, as ``_large``.
+        """
         batches = chunk.batches
+        if not batches.attributes[row] & log_format.CODEC_MASK:
+            at, end = batches.at[row] + log_format.RECORD_BATCH_OVERHEAD, batches.at[row] + batches.size[row]
+            self._large = _whole(chunk.window.view[at:end])
+            return 0
         compressed = self._compressed_bytes(chunk, row)
         batches.record_total[row] = 0
         payload = self._inflate(batches, row, compressed, room) if compressed is not None else None
@@ -92,10 +119,19 @@ class DeepIterator:
             at, end = batches.at[row], batches.at[row] + batches.size[row]
             magic = batches.magic[row]
             splitting.split_message(chunk.window.data, at, end, magic, -1, batches, row, self._records, self._faults)
+            batches.record_sum[row] = batches.record_total[row]
+            offset = batches.last_offset[row]
+            batches.first_record_offset[row] = batches.last_record_offset[row] = offset
             return 0
         if payload is None:
+            if self._large is None:
+                _empty(batches, row)
             return 0
         view = memoryview(payload)
+        large = batches.record_count[row] if batches.magic[row] >= 2 else len(view) // _SMALLEST_MESSAGE
+        if large > splitting.LARGE_BATCH:
+            self._large = _whole(view)
+            return 0
         chunk.payloads[row] = view
         if not splitting.COMPILED:
             payload = bytes(view)  # plain Python takes bytes out of it twice as fast as out of a memoryview
@@ -105,6 +141,75 @@ class DeepIterator:
         elif not splitting.split_wrapper(payload, view, batches, row, self._records, self._faults) and not len(view):
             self._faults.append(("undecodable-payload", row, 0, "it holds no message"))
         return len(view)
+
+    def _parts(self, window: Window, row: int, payload: LargePayload) -> Iterator[Chunk]:
+        """The chunks of a large batch. It is split twice: what all of it is like is known before the first chunk."""
+        batches = window.batches
+        readable = self._survey(batches, row, payload)
+        self._report_faults(batches)
+        chunk = Chunk(window, self._records)
+        chunk.first, chunk.stop = row, row + 1
+        if not readable or not batches.record_sum[row]:
+            self._records.count = 0
+            batches.record_total[row] = 0
+            chunk.payload_size = payload.size if readable else None
+            yield chunk
+            return
+        facts = {name: getattr(batches, name)[row] for name in _FACTS_OF_ALL}
+        part = splitting.Part(CHUNK_ROWS)
+        if batches.magic[row] == 1:
+            part.shift = splitting.wrapper_shift(batches, row, [])
+            for name in ("first_record_offset", "last_record_offset"):
+                facts[name] = kernel.clamped(facts[name]) + part.shift
+        size = payload.size
+        for begin in self._split_parts(batches, row, payload, part, []):
+            for name, value in facts.items():
+                getattr(batches, name)[row] = value
+            if batches.record_total[row]:
+                chunk = Chunk(window, self._records)
+                chunk.first, chunk.stop = row, row + 1
+                chunk.index, chunk.payload_size = begin, size
+                chunk.unfinished = part.index < facts["record_sum"]
+                chunk.payloads[row] = memoryview(payload.data)
+                yield chunk
+
+    def _survey(self, batches: BatchColumns, row: int, payload: LargePayload) -> bool:
+        """Learn the facts of a large batch and its faults; False where its payload can't be had."""
+        part = splitting.Part(CHUNK_ROWS)
+        try:
+            for _ in self._split_parts(batches, row, payload, part, self._faults):
+                pass
+            payload.drain()
+        except DecompressionLimit as error:
+            self._faults.append(("decompression-limit", row, 0, error.limit))
+        except CodecError as error:
+            name = compression.codec_name(batches.attributes[row] & log_format.CODEC_MASK)
+            self._faults.append(("undecodable-payload", row, 0, str(error).removeprefix(f"{name}: ")))
+        else:
+            if batches.magic[row] < 2:
+                splitting.wrapper_shift(batches, row, self._faults)
+            return True
+        _empty(batches, row)
+        return False
+
+    def _split_parts(
+        self, batches: BatchColumns, row: int, payload: LargePayload, part: splitting.Part, faults: list[Any]
+    ) -> Iterator[int]:
+        """Split part by part into the columns; yields the index of each part's first record."""
+        payload.begin()
+        while not part.done:
+            self._records.count = 0
+            begin, data, part.final = part.index, payload.data, payload.final
+            if not splitting.COMPILED and isinstance(data, memoryview):
+                data = bytes(data)
+            if batches.magic[row] >= 2:
+                splitting.split_records(data, part.at, len(data), batches, row, 0, self._records, faults, part)
+            else:
+                splitting.split_wrapper(data, memoryview(data), batches, row, self._records, faults, part)
+            yield begin
+            if part.hungry:
+                payload.refill(part.at)
+                part.at = 0
 
     def _compressed_bytes(self, chunk: Chunk, row: int) -> memoryview | None:
         batches = chunk.batches
@@ -141,9 +246,14 @@ class DeepIterator:
         if magic >= 2 and not batches.record_count[row] and not compressed:
             return b""
         quirks: list[str] = []
+        held = min(self._limit, max(HELD_BYTES, HELD_RATIO * len(compressed)))
         try:
-            payload = known.decompress(compressed, self._limit, magic, quirks, room)
+            payload = known.decompress(compressed, held, magic, quirks, room)
         except DecompressionLimit:
+            if held < self._limit:
+                pieces = partial(streams.pieces, codec, compressed, limit=self._limit, magic=magic)
+                self._large = LargePayload(pieces, held)
+                return None
             self._faults.append(("decompression-limit", row, 0, self._limit))
             return None
         except CodecError as error:
@@ -186,6 +296,24 @@ def _has_signature(compressed: memoryview, codec: int) -> bool:
     """Whether bytes begin as those of that codec do; of snappy, as snappy-java frames it."""
     return bytes(compressed[:8]).startswith(compression.SIGNATURES[codec])
 
+
+def _whole(view: memoryview) -> LargePayload:
+    """A payload that is in memory already."""
+    return LargePayload(lambda: iter((view,)), len(view))
+
+
+def _empty(batches: BatchColumns, row: int) -> None:
+    """Say of an entry that it has no records that can be read."""
+    batches.record_total[row] = batches.record_sum[row] = 0
+
+
+# A message without key and value, in v0.
+_SMALLEST_MESSAGE = log_format.LOG_OVERHEAD + log_format.V0_MIN_SIZE
+# Columns that say of each part of a large batch what all of it is like.
+_FACTS_OF_ALL = (
+    "attribute_bits", "largest_timestamp", "disorder", "null_keys", "header_total", "record_sum",
+    "first_record_offset", "last_record_offset",
+)  # fmt: skip
 
 # Rules about one record of an entry: facts say which.
 _OF_RECORDS = frozenset({"malformed-record", "inner-crc-mismatch", "nested-compression"})

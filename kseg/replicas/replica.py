@@ -157,6 +157,17 @@ class Replica:
             self.damage += 1
             self.broken = True
 
+    def next_part(self) -> bool:
+        """Go on to the next part of an opened batch that is too large for one; False at the batch's end."""
+        chunk = self._opener.next_part()
+        if chunk is None:
+            return False
+        row = chunk.first
+        self.records, self.data = chunk.records, payload_of(chunk, row)
+        self.i = chunk.batches.first_record[row]
+        self.end = self.i + chunk.batches.record_total[row]
+        return True
+
     @property
     def opened_batches(self) -> BatchColumns:
         """The batches that ``records`` belong to."""
@@ -215,6 +226,13 @@ class _Opener:
         while self._chunk is None or self._chunk.stop <= row - self._first:
             self._chunk = next(self._chunks)
         return self._chunk, row - self._first
+
+    def next_part(self) -> Chunk | None:
+        """Return the next part of the batch that was opened last, None where there is none."""
+        if self._chunk is None or not self._chunk.unfinished:
+            return None
+        self._chunk = next(self._chunks)
+        return self._chunk
 
     def _open(self, window: Window, first: int, count: int) -> None:
         """Copy the headers of ``count`` batches into separate columns and start opening them."""

@@ -168,7 +168,7 @@ class _Merge:
         b.open()
         while a.opened or b.opened:
             for replica in (a, b):
-                if replica.opened and replica.i == replica.end:
+                if replica.opened and replica.i == replica.end and not replica.next_part():
                     replica.advance()
             if a.opened and b.opened:
                 self._compare_records()

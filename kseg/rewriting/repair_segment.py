@@ -150,6 +150,8 @@ class _Indexes:
     def take(self, chunk: Chunk) -> None:
         """The next entries. Raises KsegError where an index can't hold them."""
         batches, tally = chunk.batches, self._tally
+        if chunk.resumed:
+            return
         if self._builder is None:
             if tally.first_offset is None:
                 tally.first_offset = (

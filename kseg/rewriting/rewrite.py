@@ -87,6 +87,15 @@ def txn_index_path(log: Path) -> Path:
     return index_paths(log)[0].with_suffix(".txnindex")
 
 
+def _parts(first: Chunk, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """The parts of a large batch that was copied with the first of them."""
+    yield first
+    for chunk in chunks:
+        yield chunk
+        if not chunk.unfinished:
+            return
+
+
 def transcribe(
     source: Source, log: IO[bytes], proof: Proof, tally: Conversion, plan: Plan, report: Report, progress: Progress
 ) -> bool:
@@ -104,12 +113,15 @@ def transcribe(
     with SegmentReader(source, report=damage) as reader:
         transcoder = Transcoder(plan.sources, plan.target, plan.codec, plan.rebatch, write, tally)
         done = source.start
-        for chunk in sound_chunks(reader, damage, Reach(base_offset_of(source.name), damage)):
+        chunks = sound_chunks(reader, damage, Reach(base_offset_of(source.name), damage))
+        for chunk in chunks:
             damage.check()
+            written = tally.records
             transcoder.take(chunk)
             if plan.rebatch is None:
                 log.flush()
-                proof.compare(iter([chunk]))
+                whole = chunk.unfinished and tally.records - written > chunk.records.count
+                proof.compare(_parts(chunk, chunks) if whole else iter([chunk]))
             progress(reader.position - done)
             done = reader.position
         progress(reader.position - done)
@@ -227,7 +239,8 @@ class Proof:
         for chunk in chunks:
             batches, records = chunk.batches, chunk.records
             first_offset = records.offset[0] if records.count else batches.base_offset[chunk.first]
-            self._add(batches, chunk.first, chunk.stop, first_offset)
+            if not chunk.resumed:
+                self._add(batches, chunk.first, chunk.stop, first_offset)
             yield chunk
 
     def _add(self, batches: BatchColumns, first: int, stop: int, first_offset: int) -> None:

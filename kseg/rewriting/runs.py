@@ -49,7 +49,8 @@ def sound_chunks(
         for chunk in opener.chunks(window):
             batches = chunk.batches
             opened(chunk)
-            last_offset = survey.judge_offsets(batches, chunk.records, chunk.first, chunk.stop, last_offset, faults)
+            if not chunk.resumed:
+                last_offset = survey.judge_offsets(batches, chunk.records, chunk.first, chunk.stop, last_offset, faults)
             for fault in faults:
                 report(_order_finding(batches, *fault))
             faults.clear()

@@ -116,14 +116,16 @@ class Salvage:
         """The windows, in which what is not to be kept is marked as if its CRC were bad."""
         for chunk in sound_chunks(reader, self.findings, self._mark_misfits, self._spare, order=order):
             self._judge_records(chunk)
-            if chunk.stop == chunk.batches.count:
+            if chunk.stop == chunk.batches.count and not chunk.unfinished:
                 self._judge_batches(chunk.window)
                 yield chunk.window
 
     def _spare(self, chunk: Chunk) -> None:
         """Have entries judged by their records before a fault, if these are to be salvaged."""
         batches = chunk.batches
-        for row in range(chunk.first, chunk.stop if self._salvage_records else chunk.first):
+        # Of a large batch not all records are at hand.
+        large = chunk.payload_size is not None
+        for row in range(chunk.first, chunk.stop if self._salvage_records and not large else chunk.first):
             if batches.crc_state[row] == CRC_BAD or batches.intact[row]:
                 continue
             if has_readable_records(batches, row) and self.findings.spares_some(batches.position[row]):
@@ -138,14 +140,16 @@ class Salvage:
                 continue
             if not batches.intact[row] or (self.findings.at and self.findings.cost(batches.position[row])):
                 batches.crc_state[row] = CRC_BAD
+                self._tally.records -= batches.record_sum[row] if chunk.resumed else 0
                 continue
-            self._tally.records += batches.record_total[row]
+            if chunk.resumed:
+                continue
+            self._tally.records += batches.record_sum[row]
             if self.findings.at and self.findings.spares_some(batches.position[row]):
                 self._fresh[batches.position[row]] = fresh_entry(chunk, row)
             if self._tally.first_offset is None:
                 legacy = batches.magic[row] < 2  # whose wrappers do not say where they begin
-                records = chunk.records.offset
-                self._tally.first_offset = records[batches.first_record[row]] if legacy else batches.base_offset[row]
+                self._tally.first_offset = batches.first_record_offset[row] if legacy else batches.base_offset[row]
                 if self._ceiling is None:
                     self._ceiling = self._tally.first_offset + INT32_MAX + 1
 
@@ -200,7 +204,7 @@ class Salvage:
             finding = about.pop(batches.position[row], None)
             if finding is not None:
                 batches.crc_state[row] = CRC_BAD
-                self._tally.records -= batches.record_total[row]
+                self._tally.records -= batches.record_sum[row]
                 self.findings(finding)
             if not about:
                 return

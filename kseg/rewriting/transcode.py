@@ -74,6 +74,11 @@ class Transcoder:
         """Write the chunk's entries. Raises WrongVersionError, KsegError, and OSError as writing does."""
         for run in runs_of(chunk, self._target, copies=True):
             counts = [0] * 8
+            if chunk.resumed and run.kind != survey.PACKED and run.kind != survey.PLAIN:
+                continue  # what is copied or left out is so with its first part
+            if chunk.resumed:
+                self._convert(run)
+                continue
             largest = survey.count_codecs(chunk.batches, run.row, run.stop, counts)
             self._tally.entries_before += run.stop - run.row
             self._tally.largest_before = max(self._tally.largest_before, largest)
@@ -88,13 +93,16 @@ class Transcoder:
                     self._recompress(run, self._codec)
                 continue
             self._check_version(run)
-            codec = chunk.batches.attributes[run.row] & CODEC_MASK if self._codec is None else self._codec
-            if run.kind == survey.DROP:
-                self._drop(run)
-            elif self._target >= 2:
-                self._to_batches(run, codec)
-            else:
-                self._to_messages(run, codec)
+            self._convert(run)
+
+    def _convert(self, run: Run) -> None:
+        codec = run.chunk.batches.attributes[run.row] & CODEC_MASK if self._codec is None else self._codec
+        if run.kind == survey.DROP:
+            self._drop(run)
+        elif self._target >= 2:
+            self._to_batches(run, codec)
+        else:
+            self._to_messages(run, codec)
 
     def finish(self) -> None:
         """Write what is still being packed."""
@@ -132,7 +140,7 @@ class Transcoder:
         tally = self._tally
         tally.copied += run.stop - run.row
         tally.entries_after += run.stop - run.row
-        tally.records += run.end - run.i
+        tally.records += run.end - run.i if run.chunk.payload_size is None else run.chunk.batches.record_sum[run.row]
         tally.largest_after = max(tally.largest_after, largest)
         _add(tally.codecs_after, counts)
 
@@ -194,7 +202,7 @@ class Transcoder:
         batches = run.chunk.batches
         for row in range(run.row, run.stop):
             first, total = batches.first_record[row], batches.record_total[row]
-            if run.magic >= 2:
+            if run.magic >= 2 and not run.chunk.resumed:
                 self._count_losses(batches, row)
             if total:
                 self._message_set(run, row, first, first + total, codec)

@@ -54,4 +54,4 @@ cpdef count_records(BatchColumns batches, RecordColumns records, Py_ssize_t firs
 cpdef list control_rows(BatchColumns batches, Py_ssize_t first, Py_ssize_t stop)
 
 @cython.locals(group=cython.Py_ssize_t)
-cpdef count_payload(BatchColumns batches, Py_ssize_t row, object inflated, Counts counts)
+cpdef count_payload(BatchColumns batches, Py_ssize_t row, long long inflated, Counts counts)

@@ -6,7 +6,6 @@ Like ``kernel`` ordinary Python over columns, to be compiled or not.
 from __future__ import annotations
 
 from array import array
-from typing import Any
 
 from kseg.format import log_format
 from kseg.format.kernel import CRC_BAD, BatchColumns, RecordColumns
@@ -90,7 +89,7 @@ def stored_payload(batches: BatchColumns, row: int) -> int:
 def records_in(batches: BatchColumns, row: int, deep: bool) -> int:
     """How many records an entry has, -1 where only opening it would tell."""
     if deep:
-        return batches.record_total[row]
+        return batches.record_sum[row]
     if batches.magic[row] >= 2:
         return batches.record_count[row] if batches.record_count[row] > 0 else 0
     return -1 if batches.attributes[row] & CODEC_MASK else 1
@@ -172,7 +171,7 @@ def count_offsets(batches: BatchColumns, records: RecordColumns, row: int, total
         if batches.magic[row] >= 2 or not batches.attributes[row] & CODEC_MASK:
             counts.first_offset = batches.base_offset[row]
         elif total > 0:
-            counts.first_offset = records.offset[batches.first_record[row]]
+            counts.first_offset = batches.first_record_offset[row]
     if batches.last_offset[row] > counts.last_offset:
         counts.last_offset = batches.last_offset[row]
 
@@ -218,11 +217,12 @@ def count_records(batches: BatchColumns, records: RecordColumns, first: int, sto
                 counts.smallest_timestamp = timestamp
         if batches.magic[row] >= 2 and batches.attributes[row] & CONTROL:
             continue
-        counts.headers += batches.header_total[row]
-        counts.null_keys += batches.null_keys[row]
         for i in range(begin, end):
             key_size = records.key_size[i]
             value_size = records.value_size[i]
+            counts.headers += records.header_count[i]
+            if key_size < 0:
+                counts.null_keys += 1
             if key_size > 0:
                 counts.key_bytes += key_size
             if value_size > 0:
@@ -242,8 +242,8 @@ def control_rows(batches: BatchColumns, first: int, stop: int) -> list[int]:
     return found
 
 
-def count_payload(batches: BatchColumns, row: int, inflated: Any, counts: Counts) -> None:
-    """Add an inflated payload beside its stored size."""
+def count_payload(batches: BatchColumns, row: int, inflated: int, counts: Counts) -> None:
+    """Add the size of an inflated payload, in bytes, beside its stored size."""
     group = group_of(batches, row)
     counts.stored[group] += stored_payload(batches, row)
-    counts.inflated[group] += len(inflated)
+    counts.inflated[group] += inflated

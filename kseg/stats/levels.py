@@ -18,6 +18,7 @@ from kseg.errors import KsegError, VanishedError
 from kseg.files.processes import process_pool
 from kseg.files.storage import STDIN, SegmentFile, open_source
 from kseg.format.kernel import RecordColumns
+from kseg.format.log_format import CODEC_MASK
 from kseg.log.chunk import Chunk
 from kseg.log.deep_iteration import DeepIterator
 from kseg.log.segment import SegmentReader
@@ -79,10 +80,13 @@ def _count(reader: SegmentReader, stats: Stats, path: str, tally: Tally, progres
 
 def _count_chunk(chunk: Chunk, counts: Counts, stats: Stats) -> None:
     batches = chunk.batches
-    counting.count_batches(batches, chunk.records, chunk.first, chunk.stop, True, counts)
+    if not chunk.resumed:
+        counting.count_batches(batches, chunk.records, chunk.first, chunk.stop, True, counts)
+        for row, payload in chunk.payloads.items():
+            if batches.attributes[row] & CODEC_MASK:
+                size = len(payload) if chunk.payload_size is None else chunk.payload_size
+                counting.count_payload(batches, row, size, counts)
     counting.count_records(batches, chunk.records, chunk.first, chunk.stop, counts)
-    for row, payload in chunk.payloads.items():
-        counting.count_payload(batches, row, payload, counts)
     for row in counting.control_rows(batches, chunk.first, chunk.stop):
         for i in chunk.rows(row):
             marker = chunk.control(i)

@@ -5,6 +5,8 @@ What opening an entry noted of its records (``kernel.BatchColumns``) decides whe
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from kseg.findings import Finding, Report
@@ -14,6 +16,9 @@ from kseg.format.splitting import header_field
 from kseg.format.stretch import is_ascii
 from kseg.log.chunk import Chunk
 from kseg.validation.checks import History, Limits, batch_finding
+
+#: Findings of one rule about the records of one batch that are reported one by one.
+MAX_FINDINGS = 1000
 
 # C globals when compiled (see the .pxd).
 BAD = CRC_BAD
@@ -32,8 +37,19 @@ def record_finding(rule: str, chunk: Chunk, i: int, **facts: Any) -> Finding:
         end=chunk.batches.position[row] + chunk.batches.size[row],
         offset=offset,
         last_offset=offset,
-        facts={"index": i - chunk.batches.first_record[row], "offset": offset, **facts},
+        facts={"index": chunk.index + i - chunk.batches.first_record[row], "offset": offset, **facts},
     )
+
+
+def _most(chunk: Chunk, found: list[int]) -> Iterator[tuple[int, dict[str, int]]]:
+    """Yield the rows to report, with facts for the finding: the last of them says how many ``more`` there are.
+
+    These are MAX_FINDINGS rows of a batch. From the second part of a large batch on it is one row per part.
+    """
+    limit = 1 if chunk.resumed else MAX_FINDINGS
+    more = len(found) - limit
+    for n, i in enumerate(found[:limit], 1):
+        yield i, {"more": more} if n == limit and more > 0 else {}
 
 
 def check_record_offsets(chunk: Chunk, limits: Limits, report: Report) -> None:
@@ -44,15 +60,20 @@ def check_record_offsets(chunk: Chunk, limits: Limits, report: Report) -> None:
         if not total:
             continue
         first = batches.first_record[row]
-        last_record = offsets[first + total - 1]
+        last_record = batches.last_record_offset[row]
         last = batches.last_offset[row]
         if batches.disorder[row] >= 0:
             _report_disorder(chunk, row, report)
+        if chunk.resumed:
+            continue
         if batches.magic[row] < 2 or last < clamped(batches.base_offset[row]):
             continue  # the header contradicts itself, and that has been told
         if last_record > last:
             why = f"is past its batch's last, {last}"
-            report(record_finding("record-offset-mismatch", chunk, first + total - 1, why=why))
+            index = batches.record_sum[row] - 1
+            facts = {"index": index, "offset": last_record, "why": why}
+            finding = record_finding("record-offset-mismatch", chunk, first)
+            report(replace(finding, offset=last_record, last_offset=last_record, facts=facts))
         elif offsets[first] < clamped(batches.base_offset[row]):
             why = f"is before its batch's first, {batches.base_offset[row]}"
             report(record_finding("record-offset-mismatch", chunk, first, why=why))
@@ -62,17 +83,17 @@ def check_record_offsets(chunk: Chunk, limits: Limits, report: Report) -> None:
 
 def _report_disorder(chunk: Chunk, row: int, report: Report) -> None:
     offsets = chunk.records.offset
-    for i in chunk.rows(row)[1:]:
-        if offsets[i] <= offsets[i - 1]:
-            why = f"does not follow {offsets[i - 1]}"
-            report(record_finding("record-offset-mismatch", chunk, i, why=why))
+    found = [i for i in chunk.rows(row)[1:] if offsets[i] <= offsets[i - 1]]
+    for i, facts in _most(chunk, found):
+        why = f"does not follow {offsets[i - 1]}"
+        report(record_finding("record-offset-mismatch", chunk, i, why=why, **facts))
 
 
 def check_wrapper_order(chunk: Chunk, history: History, report: Report) -> None:
     """``non-monotonic-offset`` of wrappers that begin before the entry in front of them ends: their headers don't say."""
-    batches, offsets = chunk.batches, chunk.records.offset
+    batches = chunk.batches
     for row in range(chunk.first, chunk.stop):
-        if batches.crc_state[row] == BAD:
+        if batches.crc_state[row] == BAD or chunk.resumed:
             continue
         previous, last = history.last_opened, batches.last_offset[row]
         history.last_opened = last
@@ -80,7 +101,7 @@ def check_wrapper_order(chunk: Chunk, history: History, report: Report) -> None:
             continue
         if not batches.record_total[row] or not batches.intact[row]:
             continue
-        first = offsets[batches.first_record[row]]
+        first = batches.first_record_offset[row]
         if previous < 0:
             history.first_opened = first
         elif first <= previous < last:
@@ -113,7 +134,13 @@ def check_max_timestamps(chunk: Chunk, limits: Limits, report: Report) -> None:
     for row in range(chunk.first, chunk.stop):
         stored = batches.max_timestamp[row]
         largest = batches.largest_timestamp[row]
-        if not batches.record_total[row] or largest == stored or not batches.magic[row] or not batches.intact[row]:
+        if (
+            chunk.resumed
+            or not batches.record_total[row]
+            or largest == stored
+            or not batches.magic[row]
+            or not batches.intact[row]
+        ):
             continue
         if not batches.attributes[row] & APPEND_TIME:
             report(batch_finding("max-timestamp-mismatch", batches, row, stored=stored, actual=largest))
@@ -126,9 +153,8 @@ def check_keys(chunk: Chunk, limits: Limits, report: Report) -> None:
     batches, sizes = chunk.batches, chunk.records.key_size
     for row in range(chunk.first, chunk.stop):
         if batches.record_total[row] and batches.null_keys[row]:
-            for i in chunk.rows(row):
-                if sizes[i] < 0:
-                    report(record_finding("null-key", chunk, i))
+            for i, facts in _most(chunk, [i for i in chunk.rows(row) if sizes[i] < 0]):
+                report(record_finding("null-key", chunk, i, **facts))
 
 
 def check_record_attributes(chunk: Chunk, limits: Limits, report: Report) -> None:
@@ -136,10 +162,9 @@ def check_record_attributes(chunk: Chunk, limits: Limits, report: Report) -> Non
     batches, attributes = chunk.batches, chunk.records.attributes
     for row in range(chunk.first, chunk.stop):
         if batches.record_total[row] and batches.magic[row] >= 2 and batches.attribute_bits[row]:
-            for i in chunk.rows(row):
-                if attributes[i]:
-                    facts = {"bits": attributes[i], "where": " on a record"}
-                    report(record_finding("reserved-attribute-bits", chunk, i, **facts))
+            for i, more in _most(chunk, [i for i in chunk.rows(row) if attributes[i]]):
+                facts = {"bits": attributes[i], "where": " on a record", **more}
+                report(record_finding("reserved-attribute-bits", chunk, i, **facts))
 
 
 def check_control_records(chunk: Chunk, limits: Limits, report: Report) -> None:
@@ -149,15 +174,20 @@ def check_control_records(chunk: Chunk, limits: Limits, report: Report) -> None:
     for row in range(chunk.first, chunk.stop):
         if batches.magic[row] < 2 or not batches.attributes[row] & CONTROL_BIT:
             continue
+        wrong: dict[int, str] = {}
         for i in chunk.rows(row):
             stored = chunk.key(i), chunk.value(i)
             # A coordinator writes the same few bytes over and over: decoding them each time took half the time.
             if stored not in known:
                 known[stored] = _control_type(*stored)
+                if len(known) > MAX_FINDINGS:
+                    known = {stored: known[stored]}
             kind, why = known[stored]
             why = why or _marker_fault(batches, row, kind)
             if why:
-                report(record_finding("malformed-control-record", chunk, i, why=why))
+                wrong[i] = why
+        for i, more in _most(chunk, list(wrong)):
+            report(record_finding("malformed-control-record", chunk, i, why=wrong[i], **more))
 
 
 def _control_type(key: bytes | None, value: bytes | None) -> tuple[str, str]:
@@ -188,9 +218,12 @@ def check_header_keys(chunk: Chunk, limits: Limits, report: Report) -> None:
             continue
         first = batches.first_record[row]
         payload = chunk.payload(row)
+        undecodable = []
         for i in range(first, first + total):
             if counts[i] and not has_ascii_keys(payload, ats[i], counts[i]) and _has_undecodable_key(chunk, i):
-                report(record_finding("invalid-header-key", chunk, i))
+                undecodable.append(i)
+        for i, facts in _most(chunk, undecodable):
+            report(record_finding("invalid-header-key", chunk, i, **facts))
 
 
 def has_ascii_keys(data: Any, at: int, count: int) -> bool:
@@ -207,7 +240,12 @@ def has_ascii_keys(data: Any, at: int, count: int) -> bool:
 
 
 def _has_undecodable_key(chunk: Chunk, i: int) -> bool:
-    return any("\udc80" <= character <= "\udcff" for header in chunk.headers(i) for character in header.key)
+    for key in chunk.header_keys(i):
+        try:
+            str(key, "utf-8")
+        except UnicodeDecodeError:
+            return True
+    return False
 
 
 RECORD_CHECKS = (
