@@ -30,6 +30,8 @@ CHUNK_BYTES = 2 * 1024 * 1024
 # Room for that and one entry more, of the size that brokers take by default.
 ROOM = CHUNK_BYTES + 1024 * 1024
 _LIKELY_RATIO = 16
+# Faults are reported when a chunk is full, or when there are so many.
+_FAULTS_AT_ONCE = 1000
 
 _QUIRKS = {
     "lz4-header-checksum": "the LZ4 header checksum is the wrong one that Kafka 0.8 and 0.9 wrote (KAFKA-3160)",
@@ -95,7 +97,7 @@ class DeepIterator:
                 inflated += self._open(chunk, row, room[inflated:])
                 if self._large is not None:
                     break
-                if len(self._faults) > splitting.MAX_FAULTS:
+                if len(self._faults) > _FAULTS_AT_ONCE:
                     self._report_faults(batches)
             row += 1
         return row
@@ -176,8 +178,9 @@ class DeepIterator:
     def _survey(self, batches: BatchColumns, row: int, payload: LargePayload) -> bool:
         """Learn the facts of a large batch and its faults; False where its payload can't be had."""
         part = splitting.Part(CHUNK_ROWS)
+        found: list[tuple[str, int, int, Any]] = []
         try:
-            for _ in self._split_parts(batches, row, payload, part, self._faults):
+            for _ in self._split_parts(batches, row, payload, part, found):
                 pass
             payload.drain()
         except DecompressionLimit as error:
@@ -186,6 +189,7 @@ class DeepIterator:
             name = compression.codec_name(batches.attributes[row] & log_format.CODEC_MASK)
             self._faults.append(("undecodable-payload", row, 0, str(error).removeprefix(f"{name}: ")))
         else:
+            self._faults += found
             if batches.magic[row] < 2:
                 splitting.wrapper_shift(batches, row, self._faults)
             return True
