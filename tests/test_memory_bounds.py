@@ -1,0 +1,181 @@
+"""Peak memory of every command on small files that decompress to much: it does not follow what they ask for."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+from kseg.codecs.compression import compress
+from kseg.format.kernel import entry_crc
+from kseg.rewriting.records_builder import PlainRecord, build_batch
+
+LOG = "00000000000000000000.log"
+#: What no small file may take, in bytes.
+LIMIT = 300 * 1024 * 1024
+PATIENCE = 600
+#: Records of an adversarial batch; with KSEG_FUZZ_CASES=38000000 as many as fit in 24 kB of zstd.
+RECORDS = max(100_000, int(os.environ.get("KSEG_FUZZ_CASES", "0")))
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+EMPTY_RECORD = bytes.fromhex("0c000000010100")
+COMMANDS = {
+    "validate": ["validate"],
+    "dump": ["dump", "--deep", "--format", "jsonl"],
+    "csv": ["dump", "--deep", "--format", "csv"],
+    "stats": ["stats", "--deep"],
+    "transactions": ["transactions"],
+    "recovery": ["recovery"],
+    "repair": ["repair", "{path}", "{out}"],
+    "salvage": ["repair", "--salvage-records", "{path}", "{out}"],
+    "convert": ["convert", "any-to-v2", "{path}", "{out}"],
+    "downwards": ["convert", "any-to-v1", "--lossy", "--compression", "gzip", "{path}", "{out}"],
+}
+
+
+def varint(value: int) -> bytes:
+    value, found = value << 1, bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*found, value])
+
+
+def record(delta: int = 0, value: bytes = b"") -> bytes:
+    body = b"\0\0" + varint(delta) + b"\1" + varint(len(value)) + value + b"\0"
+    return varint(len(body)) + body
+
+
+def batch(payload: bytes, count: int, codec: str) -> bytes:
+    """A v2 batch with any payload and count, its CRC right."""
+    made = bytearray(build_batch([PlainRecord(0, None, None, 0)], base_offset=0)[:61])
+    stored = compress(CODECS[codec], payload) if CODECS[codec] else payload
+    struct.pack_into(">i", made, 8, 49 + len(stored))
+    struct.pack_into(">hi", made, 21, CODECS[codec], min(count, 2**31 - 1) - 1)
+    struct.pack_into(">i", made, 57, count)
+    made += stored
+    struct.pack_into(">I", made, 17, entry_crc(memoryview(made), 0, len(made), 2))
+    return bytes(made)
+
+
+def message(magic: int, offset: int, value: bytes, *, attributes: int = 0, broken: bool = False) -> bytes:
+    body = bytes([magic, attributes]) + bytes(8 * magic) + struct.pack(">ii", -1, len(value)) + value
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body) ^ broken) + body
+
+
+def wrapper(magic: int, codec: str, *, broken: bool) -> bytes:
+    count = RECORDS // 4
+    inner = b"".join(message(magic, i, b"", broken=broken) for i in range(count))
+    value = compress(CODECS[codec], inner, magic=magic)
+    return message(magic, count - 1, value, attributes=CODECS[codec])
+
+
+def nested(magic: int) -> bytes:
+    made = message(magic, 0, b"x")
+    for _ in range(30):
+        made = message(magic, 0, compress(1, made), attributes=1)
+    return made
+
+
+CASES = {
+    **{
+        f"empty records, {codec}": lambda codec=codec: batch(EMPTY_RECORD * RECORDS, RECORDS, codec) for codec in CODECS
+    },
+    **{
+        f"a fault behind many, {codec}": lambda codec=codec: batch(EMPTY_RECORD * RECORDS + b"\x0e", RECORDS + 1, codec)
+        for codec in CODECS
+    },
+    **{
+        f"v{magic} messages, {codec}, broken {broken}": lambda magic=magic, codec=codec, broken=broken: wrapper(
+            magic, codec, broken=broken
+        )
+        for magic in (0, 1)
+        for codec in ("gzip", "snappy", "lz4")
+        for broken in (False, True)
+    },
+    "300 MiB of zeros": lambda: batch(bytes(300 << 20), 1, "zstd"),
+    "one value of 60 MiB": lambda: batch(record(value=bytes(60 << 20)), 1, "zstd"),
+    "a count that lies": lambda: batch(EMPTY_RECORD, 2**31 - 1, "none"),
+    "a count that lies, zstd": lambda: batch(EMPTY_RECORD, 2**31 - 1, "zstd"),
+    "nested v0": lambda: nested(0),
+    "nested v1": lambda: nested(1),
+    "producers": lambda: b"".join(
+        build_batch([PlainRecord(i, None, None, 0)], base_offset=i, producer_id=i, producer_epoch=0, base_sequence=0)
+        for i in range(RECORDS // 20)
+    ),
+}
+# A sample of the commands for each case; all of them with more cases.
+ALL = list(COMMANDS)
+
+
+def sample(number: int) -> list[str]:
+    return ALL if "KSEG_FUZZ_CASES" in os.environ else [ALL[number % len(ALL)], ALL[(number * 3 + 1) % len(ALL)]]
+
+
+@pytest.mark.skipif(not hasattr(os, "wait4"), reason="this system does not say what a child process took")
+@pytest.mark.parametrize(
+    ("case", "command"), [(case, command) for number, case in enumerate(CASES) for command in sample(number)]
+)
+def test_peak_memory(tmp_path: Path, case: str, command: str) -> None:
+    """No command takes more than 300 MB, shows a traceback, or does not end."""
+    path, out = tmp_path / LOG, tmp_path / "out.log"
+    path.write_bytes(CASES[case]())
+    words = COMMANDS[command]
+    arguments = [word.format(path=path, out=out) for word in words] + ([] if "{out}" in words else [str(path)])
+    if command == "recovery":
+        arguments[-1] = str(tmp_path)
+    with (tmp_path / "stderr").open("wb") as stderr:
+        child = subprocess.Popen(
+            ["timeout", str(PATIENCE), sys.executable, "-m", "kseg", *arguments],
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+        )
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    complaints = (tmp_path / "stderr").read_text()
+    assert child.returncode in (0, 1, 2)
+    assert "Traceback" not in complaints
+    assert "internal error" not in complaints
+    assert usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) < LIMIT
+
+
+def increasing(count: int) -> bytes:
+    return b"".join(map(record, range(count)))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_large_batch_is_whole_in_every_command(tmp_path: Path, codec: str) -> None:
+    """A valid batch that is opened in parts is one batch to all commands: nothing is missing and nothing is wrong."""
+    count = 70_000
+    path = tmp_path / LOG
+    path.write_bytes(
+        batch(increasing(count), count, codec) + build_batch([PlainRecord(count, b"k", b"v", 1)], base_offset=count)
+    )
+
+    def kseg(*arguments: object) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "kseg", *map(str, arguments)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert '"batches":2,"records":70001,' in kseg("validate", "--format", "jsonl", path)
+    rows = kseg("dump", "--deep", "--format", "jsonl", path).splitlines()
+    assert [row.partition('"offset":')[2].partition(",")[0] for row in rows] == [str(i) for i in range(count + 1)]
+    assert '"batches":2,"bytes"' in (stats := kseg("stats", "--deep", "--format", "jsonl", path))
+    assert '"records_per_batch":{"min":1,"mean":35000.5,"max":70000}' in stats
+    same, down, up = (tmp_path / name / LOG for name in ("same", "down", "up"))
+    for target in (same, down, up):
+        target.parent.mkdir()
+    kseg("convert", "any-to-v2", path, same)
+    assert same.read_bytes() == path.read_bytes()
+    kseg("convert", "v2-to-v1", "--lossy", "--compression", "gzip", path, down)
+    kseg("convert", "v1-to-v2", down, up)
+    kseg("diff", path, up)
+    repaired = tmp_path / "repaired.log"
+    kseg("repair", path, repaired)
+    assert repaired.read_bytes() == path.read_bytes()
