@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -81,7 +82,7 @@ def nested(magic: int) -> bytes:
     return made
 
 
-CASES = {
+CASES: dict[str, Callable[[], bytes]] = {
     **{
         f"empty records, {codec}": lambda codec=codec: batch(EMPTY_RECORD * RECORDS, RECORDS, codec) for codec in CODECS
     },
