@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -83,17 +84,13 @@ def nested(magic: int) -> bytes:
 
 
 CASES: dict[str, Callable[[], bytes]] = {
+    **{f"empty records, {codec}": partial(batch, EMPTY_RECORD * RECORDS, RECORDS, codec) for codec in CODECS},
     **{
-        f"empty records, {codec}": lambda codec=codec: batch(EMPTY_RECORD * RECORDS, RECORDS, codec) for codec in CODECS
-    },
-    **{
-        f"a fault behind many, {codec}": lambda codec=codec: batch(EMPTY_RECORD * RECORDS + b"\x0e", RECORDS + 1, codec)
+        f"a late fault, {codec}": partial(batch, EMPTY_RECORD * RECORDS + b"\x0e", RECORDS + 1, codec)
         for codec in CODECS
     },
     **{
-        f"v{magic} messages, {codec}, broken {broken}": lambda magic=magic, codec=codec, broken=broken: wrapper(
-            magic, codec, broken=broken
-        )
+        f"v{magic} messages, {codec}, broken {broken}": partial(wrapper, magic, codec, broken=broken)
         for magic in (0, 1)
         for codec in ("gzip", "snappy", "lz4")
         for broken in (False, True)

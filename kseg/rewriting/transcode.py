@@ -157,8 +157,11 @@ class Transcoder:
                 self._wrote(entry, attributes & CODEC_MASK)
             else:
                 payload = chunk.payloads.get(row, entry[log_format.RECORD_BATCH_OVERHEAD :])
+                if chunk.payload_size not in (None, len(payload)):
+                    where = f"{self._tally.source}: the entry at byte {batches.position[row]}"
+                    raise KsegError(f"{where} has {chunk.payload_size} bytes of records, too many to compress anew")
                 self._wrote(_with_codec(entry, payload, codec), codec)
-        self._tally.records += run.end - run.i
+        self._tally.records += run.end - run.i if chunk.payload_size is None else batches.record_sum[run.row]
 
     def _follow_epochs(self, run: Run) -> None:
         """Batches written from now on get no lower leader epoch than those that are copied."""
