@@ -191,8 +191,8 @@ def test_doubles_are_written_as_java_writes_them(number: float) -> None:
     ("arguments", "line"),
     [
         (["--decode", "__consumer_offset"], "internal topics are __consumer_offsets, "),
-        (["--decode", "__consumer_offsets", "--no-decode"], "--decode looks into records"),
-        (["--shallow", "--decode", "__consumer_offsets"], "--decode looks into records"),
+        (["--decode", "__consumer_offsets", "--no-decode"], "--decode decodes records"),
+        (["--shallow", "--decode", "__consumer_offsets"], "--decode decodes records"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(arguments: list[str], line: str) -> None:

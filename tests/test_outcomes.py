@@ -69,7 +69,7 @@ def test_nothing_is_fine_where_nothing_was_looked_at(tmp_path: Path) -> None:
     assert absent.stdout.splitlines()[-1] == "no partition was looked at; could not be read: 1"
     folder = kseg("recovery", tmp_path / "a-0")
     assert (folder.returncode, folder.stderr) == (1, "")
-    assert "a folder stands where a segment is to begin" in folder.stdout
+    assert "a folder has the name of a file" in folder.stdout
     link = kseg("recovery", tmp_path / "b-0")
     assert (link.returncode, link.stderr) == (0, "")
     assert "it is a link that leads to no file" in link.stdout

@@ -93,7 +93,7 @@ class Files(dict[str, File]):
     def open(self, name: str) -> File:
         """Return the file of that name, made empty if there is none. Raises OfflineError where it is a folder."""
         if self.not_files.get(name) == _FOLDER:
-            raise OfflineError("a folder is where a file is to be", name)
+            raise OfflineError("a folder has the name of a file", name)
         return self.setdefault(name, File())
 
     def rename(self, name: str, new: str) -> None:
