@@ -72,7 +72,7 @@ def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path: Path) -> 
 def test_json_lines_end_with_a_summary() -> None:
     lines = [json.loads(line) for line in kseg("validate", "--format", "jsonl", DAMAGED).stdout.splitlines()]
     assert {line["kind"] for line in lines[:-1]} == {"finding"}
-    assert lines[0]["rule"] == "crc-mismatch"
+    assert "crc-mismatch" in {line["rule"] for line in lines[:-1]}
     assert set(lines[0]) == {
         "kind", "rule", "code", "severity", "file", "position", "end", "offset", "last_offset", "message", "facts",
     }  # fmt: skip
