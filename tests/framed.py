@@ -29,6 +29,29 @@ def message(
     return b"".join(fields)
 
 
+def bare(
+    key: bytes | None,
+    value: bytes | None,
+    *,
+    magic: int = 0,
+    attributes: int = 0,
+    timestamp: int = 1_700_000_000_000,
+    crc: int | None = None,
+    key_length: int | None = None,
+) -> bytes:
+    """One message as a log has it, but without the offset and the size before it."""
+    fields = [struct.pack(">BB", magic, attributes), struct.pack(">q", timestamp) if magic == 1 else b""]
+    for data, length in ((key, key_length), (value, None)):
+        size = -1 if data is None else len(data)
+        fields += [struct.pack(">i", size if length is None else length), data or b""]
+    body = b"".join(fields)
+    return struct.pack(">I", zlib.crc32(body) if crc is None else crc) + body
+
+
+#: As articles show it: the attributes say lz4, though nothing is compressed.
+ARTICLE = bare(b"key", b"value", attributes=3)
+BARE_SECOND = bare(None, b"the second has no key", magic=1)
+
 #: The tutorial's own: the gzip bit is set, though nothing is compressed.
 EXAMPLE = message(b"first", b"this is the first message", attributes=1)
 PLAIN = message(b"first", b"this is the first message")
@@ -53,4 +76,16 @@ FRAMED: Mapping[str, tuple[str, bytes]] = {
     "attributes": ("wide-crc", message(b"first", b"this is the first message", attributes=0x48) + SECOND),
     "codec": ("wide-crc", message(b"first", b"this is the first message", attributes=7) + SECOND),
     "torn-gzip": ("wide-crc", message(b"zipped", gzip.compress(b"this is compressed", mtime=0)[:-9], attributes=1)),
+    "message-article": ("message", ARTICLE),
+    "message-several": ("message", bare(b"key", b"value") + BARE_SECOND + bare(b"third", None)),
+    "message-gzip": (
+        "message",
+        bare(None, gzip.compress(struct.pack(">qi", 0, 20) + bare(b"in", b"side"), mtime=0), attributes=1),
+    ),
+    "message-wrong-crc": ("message", bare(b"key", b"value", crc=0x70CC9AB3) + BARE_SECOND),
+    "message-truncated": ("message", bare(b"key", b"value") + BARE_SECOND[:-5]),
+    "message-key-length": ("message", bare(b"key", b"value", key_length=-2) + BARE_SECOND),
+    "message-magic": ("message", bare(b"key", b"value", magic=7) + BARE_SECOND),
+    "message-attributes": ("message", bare(b"key", b"value", attributes=0x48) + BARE_SECOND),
+    "message-zeros": ("message", bare(b"key", b"value") + bytes(2000) + BARE_SECOND),
 }

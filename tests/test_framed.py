@@ -17,7 +17,7 @@ from kseg.cli.main import main
 from kseg.files.storage import SegmentFile
 from kseg.validation.validate import Settings, validate_segment
 from tests import framed, make_findings
-from tests.framed import EXAMPLE, FRAMED, PLAIN, SECOND, THIRD
+from tests.framed import ARTICLE, BARE_SECOND, EXAMPLE, FRAMED, PLAIN, SECOND, THIRD
 from tests.fuzzing import cases
 
 FOLDER = make_findings.FRAMES
@@ -132,6 +132,67 @@ def test_a_file_that_fails_as_a_segment_is_recognised(tmp_path: Path) -> None:
     assert "wide-crc" not in kseg("validate", path).output
 
 
+def test_a_message_without_offset_and_size_has_the_row_of_its_log(tmp_path: Path) -> None:
+    """The articles' 22 bytes: plain content, what the attributes claim, no offset; a finding that exits 0."""
+    assert len(ARTICLE) == 22
+    path = FOLDER / "message-article" / "data"
+    wanted = {
+        "kind": "record", "position": 0, "size": 22, "key": "key", "value": "value", "magic": 0, "offset": None,
+        "compression": "lz4", "crc_valid": True, "timestamp": None,
+    }  # fmt: skip
+    (row,) = rows("dump", "--as", "message", "--deep", path)
+    assert {name: row[name] for name in wanted} == wanted
+    (entry,) = rows("dump", "--as", "message", "--shallow", path)
+    assert (entry["kind"], entry["size"], entry["base_offset"], "offset" in entry) == ("batch", 22, None, False)
+    assert "claimed-codec" in kseg("dump", "--as", "message", path).stderr
+    for name in ("table", "csv", "text", "parquet"):
+        out = tmp_path / f"out.{name}"
+        done = kseg("dump", "--as", "message", "--format", name, "-o", out, path)
+        assert (done.exit_code, b"value" in out.read_bytes()) == (0, True), done.output
+    several = rows("dump", "--as", "message", FOLDER / "message-several" / "data")
+    assert [(row["key"], row["timestamp"]) for row in several] == [
+        ("key", None),
+        (None, 1_700_000_000_000),
+        ("third", None),
+    ]
+    inside = rows("dump", "--as", "message", FOLDER / "message-gzip" / "data")
+    assert [(row["key"], row["value"], row["compression"]) for row in inside] == [("in", "side", "gzip")]
+    wrong = rows("dump", "--as", "message", FOLDER / "message-wrong-crc" / "data")
+    assert [(row["key"], row["crc_valid"]) for row in wrong] == [("key", False), (None, True)]
+
+
+@pytest.mark.parametrize("fixture", ["0.8.2.2-v0-none", "2.8.2-v1-gzip", "0.10.2.2-v1-none"])
+def test_messages_of_brokers_are_read_without_their_offsets(fixture: str, tmp_path: Path) -> None:
+    """Each entry of a real segment without its first twelve bytes: the same records, but for offset and place."""
+    log = (make_findings.SEGMENTS / fixture / make_findings.FIRST).read_bytes()
+    path, at, bare = tmp_path / "bare", 0, b""
+    while at < len(log):
+        end = at + 12 + int.from_bytes(log[at + 8 : at + 12], "big")
+        at, bare = end, bare + log[at + 12 : end]
+    path.write_bytes(bare)
+    names = ("key", "value", "timestamp", "timestamp_type")
+    given = rows("dump", "--deep", make_findings.SEGMENTS / fixture / make_findings.FIRST)
+    found = rows("dump", "--as", "message", "--deep", path)
+    assert [[row[name] for name in names] for row in found] == [[row[name] for name in names] for row in given]
+    done = kseg("validate", "--as", "message", path)
+    assert (done.exit_code, "sound" in done.stdout) == (0, True), done.output
+
+
+def test_a_message_without_offset_and_size_is_recognised(tmp_path: Path) -> None:
+    """By its lengths or its CRC. A log whose first size field is damaged stays a damaged log."""
+    path = tmp_path / "any"
+    for data in (ARTICLE, BARE_SECOND, FRAMED["message-several"][1], framed.bare(b"key", b"value", crc=1)):
+        path.write_bytes(data)
+        for arguments in (("dump",), ("validate",), ("dump", "--as", "message-set")):
+            done = kseg(*arguments, path)
+            assert (done.exit_code, "--as message`" in done.stderr) == (2, True), (arguments, done.output)
+    log = bytearray((make_findings.SEGMENTS / "0.8.2.2-v0-none" / make_findings.FIRST).read_bytes())
+    log = log[: 12 + int.from_bytes(log[8:12], "big")]
+    log[11] ^= 0x40
+    path.write_bytes(log)
+    assert kseg("validate", path).exit_code == 1
+
+
 def test_what_begins_as_another_file_is_no_torn_log(tmp_path: Path) -> None:
     """A program's header reads as a batch's without a size; a real batch, alone and torn or damaged, stays damaged."""
     path = tmp_path / "file"
@@ -166,7 +227,12 @@ def test_a_wrong_crc_loses_its_message() -> None:
 
 
 def test_empty_files_have_none_of_their_own() -> None:
-    for framing, nothing in (("wide-crc", "no message"), ("requests", "no frame"), ("responses", "no frame")):
+    for framing, nothing in (
+        ("wide-crc", "no message"),
+        ("message", "no message"),
+        ("requests", "no frame"),
+        ("responses", "no frame"),
+    ):
         done = kseg("validate", "--as", framing, "/dev/null")
         assert (done.exit_code, done.stdout.splitlines()[0]) == (0, f"/dev/null: sound (empty: {nothing})")
 
@@ -218,13 +284,14 @@ def test_standard_input_is_read_too() -> None:
 @given(st.data())
 def test_any_bytes_end_in_findings(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Flips, cuts and noise: never an exception, and what is lost and what is read make up the file."""
-    _, sound = FRAMED[data.draw(st.sampled_from(sorted(FRAMED)))]
+    framing, sound = FRAMED[data.draw(st.sampled_from(sorted(FRAMED)))]
     raw = bytearray(sound * 2)
     for at in data.draw(st.lists(st.integers(0, len(raw) - 1), max_size=3)):
         raw[at] ^= 0xFF
     raw[data.draw(st.integers(0, len(raw))) :] = data.draw(st.binary(max_size=40))
     path = tmp_path_factory.getbasetemp() / "fuzzed"
     path.write_bytes(raw)
-    result = validate_segment(SegmentFile(str(path), framing="wide-crc"), Settings())
+    result = validate_segment(SegmentFile(str(path), framing=framing), Settings())
     assert result.unread is None
     assert result.summary.bytes == len(raw)
+    assert result.summary.lost_bytes <= len(raw)

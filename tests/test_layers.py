@@ -18,7 +18,8 @@ PACKAGE = Path(__file__).parents[1] / "kseg"
 HOUSE = {
     "": "errors text engine findings",
     "protocol": "wire definitions messages internal_topics",
-    "format": "wide_message log_format control_records checksums kernel neighbours splitting stretch encoder survey",
+    "format": "wide_message bare_message log_format control_records checksums kernel neighbours splitting stretch "
+    "encoder survey",
     "codecs": "libraries snappy_blocks lz4_frames zstd_frames compression streams",
     "files": "pace processes log_dir_lock sniff holes special storage safe_output folders",
     "log": "records rows heads tape search resync segment single_batch chunk large_payload internal deep_iteration markers",
@@ -26,7 +27,7 @@ HOUSE = {
         "side_reading indexes index_columns stale_entries producer_snapshot txn_index index_files checkpoint_files "
         "metadata_files side_files kraft_snapshot"
     ),
-    "frames": "framings parts wide_crc apis streams",
+    "frames": "framings parts unframed wide_crc bare apis streams",
     "restart": (
         "plan checkpoints epoch_fates topic_id files identity txn_index segment_indexes legacy_wrappers broker_reading "
         "producers segments leftovers log_survey recovery dirs"

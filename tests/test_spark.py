@@ -213,6 +213,10 @@ def test_files_that_are_no_log(spark: SparkSession) -> None:
     wide = SEGMENTS.parent / "framed"
     (message,) = spark.read.format("kseg").option("as", "wide-crc").load(str(wide / "example" / "data")).collect()
     assert (message.key, message.crc, message.damage) == (b"first", 4252115574, None)
+    (message,) = (
+        spark.read.format("kseg").option("as", "message").load(str(wide / "message-article" / "data")).collect()
+    )
+    assert (message.key, message.value, message.offset, message.damage) == (b"key", b"value", None, None)
     *_, damage = spark.read.format("kseg").option("as", "wide-crc").load(str(wide / "truncated" / "data")).collect()
     assert damage.damage.startswith("truncated-tail")
     findings = spark.read.format("kseg").option("as", "wide-crc").option("view", "findings")

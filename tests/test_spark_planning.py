@@ -255,7 +255,7 @@ def test_splits_are_as_large_as_there_is_to_read() -> None:
         ({"since": "yesterday"}, "option since is 'yesterday': give ISO 8601 or epoch milliseconds"),
         ({"partitions": "one"}, "option partitions: 'one' is no number"),
         ({"splitBytes": "0"}, "option splitbytes is 0: it takes at least 1"),
-        ({"as": "frames"}, "option as is 'frames': it takes message-set, wide-crc, requests, responses"),
+        ({"as": "frames"}, "option as is 'frames': it takes message-set, message, wide-crc, requests, responses"),
         ({"as": "requests"}, f"{SEGMENTS} is a folder: --as takes files"),
         ({"as": "wide-crc", "offsets": "1:"}, "option as is for files that are no log: offsets is not for these"),
         ({"as": "requests", "requests": "x"}, "option requests is the file of what one file of responses answers"),

@@ -51,7 +51,7 @@ def dump_framed(
                     record_set=RecordSetChecks(sent=part.sent),
                 )
                 for item in rows:
-                    yield from _placed(item, part.place)
+                    yield from _placed(item, part)
             except NotASegmentError:
                 if not part.place:
                     raise
@@ -71,14 +71,14 @@ def framed_rows(file: SegmentFile, report: Report, *, deep: bool, verify_crc: bo
             yield from ({**record_row(item.file, record, as_it_is), **own} for record in item.records())
 
 
-def _placed(item: Entry | Run, place: Row) -> Iterator[Item]:
-    if not place:
+def _placed(item: Entry | Run, part: RecordSet) -> Iterator[Item]:
+    if not part.place:
         yield item
     elif isinstance(item, Entry):
-        yield Framed(item.file, {**batch_row(item.file, item.batch), **place})
+        yield Framed(item.file, part.placed(batch_row(item.file, item.batch)))
     else:
         for record in item.records():
-            yield Framed(item.file, {**record_row(item.file, record, as_it_is), **place})
+            yield Framed(item.file, part.placed(record_row(item.file, record, as_it_is)))
 
 
 def _as_entry(message: Row) -> Row:

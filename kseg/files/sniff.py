@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import struct
 
+from kseg.format import bare_message, wide_message
+
 #: Bytes of a file's beginning that are enough to say what it is.
 HEAD = 64 * 1024
 # Of these, where text is expected to be text, and where a message may stand behind a damaged one.
@@ -24,6 +26,7 @@ _SIGNATURES = (
     (b"\x7fELF", "a program"),
     (b"PAR1", "a Parquet file"),
 )
+_BARE = "a message without offset and size: `--as message` reads it"
 
 _SIDE_FILES = {
     ".index": "an offset index",
@@ -49,6 +52,8 @@ def what_it_seems(head: bytes) -> str | None:
     proved = what_it_surely_is(head)
     if proved:
         return proved
+    if bare_message.is_all(head):
+        return _BARE
     if _begins_with_request(head):
         return "it begins as what a client sends a broker: `--as requests` reads that"
     if head and all(byte in b"\t\n\r\f\x1b" or 32 <= byte < 127 or byte >= 128 for byte in head[:_TEXT]):
@@ -64,8 +69,8 @@ def what_it_surely_is(head: bytes) -> str | None:
     for signature, kind in _SIGNATURES:
         if head.startswith(signature):
             return kind
-    from kseg.format import wide_message  # only here: every segment's reader loads this module
-
+    if bare_message.is_proved(head, 0, len(head)):
+        return _BARE
     # The first may be damaged, or too long to be here whole.
     if any(wide_message.is_proved(head, at, len(head)) for at in range(min(len(head), _DAMAGED))):
         return "a tutorial's messages, whose CRC of eight bytes is the value's: `--as wide-crc` reads them"

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 # name -> "module:value" of its Framing, imported when it is asked for.
 FRAMINGS: Mapping[str, str] = {
     "message-set": "kseg.frames.parts:MESSAGE_SET",
+    "message": "kseg.frames.bare:BARE",
     "wide-crc": "kseg.frames.wide_crc:WIDE_CRC",
     "requests": "kseg.frames.streams:REQUESTS",
     "responses": "kseg.frames.streams:RESPONSES",

@@ -65,21 +65,53 @@ def _undersized(finding: Finding, size: int) -> Finding:
     return replace(finding, rule="invalid-size", facts={"size": size, "why": f"an entry has at least {V0_MIN_SIZE}"})
 
 
+class BytesAsFile:
+    """Bytes in memory as a file in which they begin at byte ``begin``."""
+
+    def __init__(self, data: memoryview, begin: int) -> None:
+        self._data = data
+        self._begin = begin
+        self._at = 0
+
+    def seek(self, position: int) -> None:
+        """Go to that byte of the file."""
+        self._at = position - self._begin
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill the front of ``view``; return how many bytes there were."""
+        piece = self._data[self._at : self._at + len(view)]
+        view[: len(piece)] = piece
+        self._at += len(piece)
+        return len(piece)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 @dataclass(frozen=True, slots=True)
 class RecordSet:
     """Entries as in a segment, to be read from ``source``, whose bytes have their places in the file.
 
     ``place`` is what rows say of where they were found. ``sent`` sets are on the way to a leader, others come from one,
-    or may do so.
+    or may do so. ``added`` are bytes of the source that the file does not have.
     """
 
     source: Source
     place: Row = field(default_factory=dict)
     sent: bool = False
+    added: int = 0
 
     def judge(self, report: Report) -> SetReport:
         """A report for what is found in the set."""
         return SetReport(report, self.sent)
+
+    def placed(self, row: Row) -> Row:
+        """Return a row of the set with its place."""
+        return {**row, **self.place}
+
+    def lost(self, count: int) -> int:
+        """Return how many of ``count`` lost bytes of the source are in the file."""
+        return min(count, (self.source.size or 0) - self.source.start - self.added) if self.added else count
 
     @property
     def not_one_entry(self) -> Finding:

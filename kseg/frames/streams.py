@@ -26,7 +26,7 @@ from kseg.frames.apis import (
     shown,
     topic_names,
 )
-from kseg.frames.parts import Framing, Part, Reading, RecordSet
+from kseg.frames.parts import BytesAsFile, Framing, Part, Reading, RecordSet
 from kseg.log.rows import BATCH_COLUMNS, RECORD_COLUMNS, Column, Row
 from kseg.log.tape import Tape
 
@@ -132,31 +132,10 @@ def _parts(
         where = {"topic": names.get(place.get("topic_id", "")), "topic_id": None, "partition": None, **place}
         name = f"{file}: {where['topic'] or where['topic_id']}-{where['partition']}"
         first = begin + records.at
-        source = Source(name, _Within(data, begin), first + records.size, first)
+        source = Source(name, BytesAsFile(data, begin), first + records.size, first)
         yield RecordSet(
             source, {"frame": position, "correlation_id": message.correlation_id, **where}, sent=kind == "request"
         )
-
-
-class _Within:
-    """A frame's bytes as a file in which they begin at byte ``begin``."""
-
-    def __init__(self, data: memoryview, begin: int) -> None:
-        self._data = data
-        self._begin = begin
-        self._at = 0
-
-    def seek(self, position: int) -> None:
-        self._at = position - self._begin
-
-    def readinto(self, view: memoryview) -> int:
-        piece = self._data[self._at : self._at + len(view)]
-        view[: len(piece)] = piece
-        self._at += len(piece)
-        return len(piece)
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def _frames(source: Source, report: Report, head: struct.Struct) -> Iterator[tuple[int, memoryview]]:

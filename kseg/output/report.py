@@ -40,7 +40,7 @@ _STYLES = {Severity.INFO: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "r
 
 
 # What an empty file lacks; the default is for streams.
-_NOTHING = {None: "no batch yet", "message-set": "no entry", "wide-crc": "no message"}
+_NOTHING = {None: "no batch yet", "message-set": "no entry", "message": "no message", "wide-crc": "no message"}
 
 
 def write_table(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:

@@ -341,7 +341,7 @@ def _check_record_set(part: RecordSet, own: Tally, settings: Settings, tally: Ta
         if not part.place:
             raise
         report(part.not_one_entry)
-    own.summary.lost_bytes -= report.partial
+    own.summary.lost_bytes = part.lost(own.summary.lost_bytes - report.partial)
     tally.absorb(own.result())
 
 
@@ -408,9 +408,10 @@ def limits_of(name: str, settings: Settings) -> Limits:
     )
 
 
-#: Severities in logs, and on the way there, unlike the tutorial's messages: a consumer fails on the claim, and so does a
-#: broker that looks up an offset.
+#: Severities in logs, and on the way there, unlike in _BY_THEMSELVES: a consumer fails on the claim, and so does a broker
+#: that looks up an offset.
 IN_LOGS = {"claimed-codec": Severity.ERROR}
+_BY_THEMSELVES = ("message", "wide-crc")
 
 
 def policy_for(file: SegmentFile, settings: Settings) -> Policy:
@@ -424,7 +425,7 @@ def policy_for(file: SegmentFile, settings: Settings) -> Policy:
     elif file.listed and base_offset_of(file.path) is not None:
         # Rolling cuts preallocated space off (LogSegment.onBecomeInactiveSegment): here batches are lost, or a copy is.
         defaults["zero-tail"] = Severity.ERROR
-    if file.framing != "wide-crc":
+    if file.framing not in _BY_THEMSELVES:
         defaults |= IN_LOGS
     if file.framing:
         # What a producer sends has no offsets yet, and librdkafka gives each message of old versions 0.
