@@ -1,1 +1,1 @@
-"""Where bytes come from and go to: paths, standard input, URLs, folders, and outputs that appear whole or not at all."""
+"""Sources and outputs: paths, standard input, URLs, folders, process pools, and atomic writes."""

@@ -1,4 +1,4 @@
-"""Folders as ``convert`` and ``repair`` take and write them: what is in them, what must not be written over, log dirs."""
+"""Source and target folders of ``convert`` and ``repair``: their content, and checks that no input is overwritten."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OF_A_PARTITION = re.compile(
 
 
 def refuse_overlap(source: str, target: Path) -> None:
-    """Raises UsageError where writing ``target`` could touch the source."""
+    """Raise UsageError if writing ``target`` could change the source."""
     if target.name == "-" or target.name.endswith((".index", ".timeindex", ".txnindex", ".snapshot")):
         raise UsageError(f"{target}: no name for a segment; DST is a .log file or a folder")
     if not os.path.exists(source):
@@ -37,7 +37,7 @@ def refuse_overlap(source: str, target: Path) -> None:
 
 
 def refuse_own_files(source: str, targets: Iterable[Path]) -> None:
-    """Raises UsageError where a lone segment's results would stand in the place of its own files."""
+    """Raise UsageError if the targets of a single segment are its own files."""
     own = files_of_segment(os.path.realpath(source))
     for target in targets:
         if os.path.realpath(target) in own:
@@ -45,9 +45,9 @@ def refuse_own_files(source: str, targets: Iterable[Path]) -> None:
 
 
 def refuse_replacing(sources: Iterable[PartitionFolder], targets: Iterable[Path]) -> None:
-    """Raises UsageError where replacing target folders would destroy a source, to which links may lead.
+    """Raise UsageError if replacing target folders would destroy a source, or if a target lies in a source.
 
-    A partition may be a link in its log dir, and a file one in its partition. Nor may a target lie in a source.
+    Symbolic links are followed: a partition can be a link in its log dir, and a file a link in its partition.
     """
     doomed = {Path(os.path.realpath(target)): target for target in targets}
     folders = set()
@@ -64,13 +64,13 @@ def refuse_replacing(sources: Iterable[PartitionFolder], targets: Iterable[Path]
 
 
 def refuse_folder(target: Path, source: str, given: str) -> None:
-    """Raises UsageError for a folder where a segment is to be written; ``given`` as one, ``DST/``, it need not exist."""
+    """Raise UsageError if the target of a segment is a folder, or is given as one (``DST/``)."""
     if target.is_dir() or given.endswith("/"):
         raise UsageError(f"{target} is a folder: DST is the segment to write, as {target / os.path.basename(source)}")
 
 
 def refuse_foreign(target: Path) -> None:
-    """Raises UsageError for a folder to be replaced that holds what is none of a partition's files."""
+    """Raise UsageError if a folder to be replaced contains files that do not belong to a partition."""
     if target.is_dir():
         found = [entry for entry in os.scandir(target) if entry.is_dir() or not _OF_A_PARTITION.fullmatch(entry.name)]
         foreign = sorted(entry.name for entry in found)
@@ -79,7 +79,7 @@ def refuse_foreign(target: Path) -> None:
 
 
 class PartitionFolder:
-    """A folder and the names in it; ``logs`` are its segments, none where it is no partition's. Raises UnreadableError."""
+    """A folder and its file names. ``logs`` are its segments, none if it is not a partition. Raises UnreadableError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -105,11 +105,11 @@ def each_partition(
     write: bool = True,
     force: bool = False,
 ) -> tuple[list[str], list[str]]:
-    """Have ``work`` done on each partition folder of a log dir and a folder of that name in ``target``.
+    """Call ``work`` for each partition folder of a log dir and the folder with its name in ``target``.
 
-    All are looked at first: what is refused is refused before the work of hours. Where ``work`` raises what is
-    ``excused``, the others are gone on with. Returns a line for each of these, and the names of what is no partition.
-    Without ``write`` there will be no target.
+    All folders are checked first, because the work can take hours. If ``work`` raises an exception in ``excused``, the
+    others are still processed. Returns one line per such exception, and the names that are not partitions. Without
+    ``write`` no target is created.
     """
     folders = [PartitionFolder(log_dir.path / name) for name in log_dir.names if (log_dir.path / name).is_dir()]
     partitions = {folder.path.name: folder for folder in folders if folder.logs}
@@ -130,19 +130,19 @@ def each_partition(
             failed.append(str(error))
     if write:
         with suppress(OSError):
-            target.rmdir()  # nothing came to be in it
+            target.rmdir()  # it is empty
     return failed, [name for name in log_dir.names if name not in partitions]
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """A copy under a new name, with the modification time. Raises KsegError; then there is none."""
+    """Copy a file with its modification time. If it raises KsegError, no copy exists."""
     with copying(source, target, replace=False):
         pass
 
 
 @contextmanager
 def copying(source: Path, target: Path, *, replace: bool) -> Iterator[None]:
-    """A copy, with the modification time, that gets its name when the block ends well. Raises KsegError."""
+    """Copy a file with its modification time; the copy gets its name if the block succeeds. Raises KsegError."""
     with ExitStack() as stack:
         staged = stage(stack, target)
         with writing(target), open_file(str(source), named=False) as original:

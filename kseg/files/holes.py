@@ -1,4 +1,4 @@
-"""Holes of a file: stretches that read as zeros and have no blocks on disk, since nothing was written there."""
+"""Holes of sparse files: ranges that read as zeros without blocks on disk."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import os
 
 
 def hole_bytes(handle: int, begin: int, end: int) -> int | None:
-    """How many of the bytes ``begin`` to ``end`` of an open local file lie in holes; None where the system can't say.
+    """Return how many bytes of ``begin`` to ``end`` of an open local file are in holes; None if the system does not report it.
 
-    What is read next stays what it was. A file system that knows no holes has none (lseek(2)).
+    The file position does not change. File systems without holes report none (lseek(2)).
     """
     if not hasattr(os, "SEEK_DATA"):
         return None
@@ -31,6 +31,6 @@ def _next_data(handle: int, at: int, end: int) -> int:
     try:
         return min(os.lseek(handle, at, os.SEEK_DATA), end)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # a hole up to the file's end
+        if error.errno == errno.ENXIO:  # a hole up to the end of the file
             return end
         raise

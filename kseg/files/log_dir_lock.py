@@ -13,8 +13,8 @@ _FLOCK = struct.Struct("hhqqi4x")
 def is_in_use(log_dir: str) -> bool:
     """Whether another process holds the lock of a log dir (``.lock``, Kafka's ``FileLock``), as every broker does.
 
-    The lock is only asked for (F_GETLK), never taken. False where that can't be told: without a ``.lock``, on other
-    systems than Linux, for a broker on another machine.
+    The lock is queried (F_GETLK), never taken. False if it is unknown: without a ``.lock``, on systems other than
+    Linux, or for a broker on another machine.
     """
     if sys.platform != "linux":
         return False

@@ -1,4 +1,4 @@
-"""Processes that share the work of this one: those that only read, and what all kinds of them have in common."""
+"""Worker processes: their start, their end, and pools of processes that only read."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing.context import BaseContext
 
-#: What is said where a process of a pool was killed.
+#: The message if a process of a pool was killed.
 KILLED = "one of the processes was killed; is there memory for --jobs?"
 
-# Seconds between two looks for the parent.
+# Seconds between two checks for the parent.
 _WATCH_PAUSE = 0.1
 
 
 def context() -> BaseContext:
-    """How processes are started: fork where there is one, since a fresh interpreter costs 0.1 s a process."""
+    """Return the start method: fork if available, because a new interpreter costs 0.1 s per process."""
     import multiprocessing
 
     method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
     return multiprocessing.get_context(method)
 
 
-def deaf_to_ctrl_c() -> None:
-    """Of a process: Ctrl-C reaches all of them, and the one that started them sees to it."""
+def ignore_sigint() -> None:
+    """Ignore SIGINT in a worker: Ctrl-C reaches all processes, and the parent ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def end_with_parent(parent: int, stopped: Any = None) -> None:
     """End this process once the process ``parent`` is gone, killed or not, or ``stopped.value`` is not 0.
 
-    A worker of a pool waits for work for ever: nothing else tells it of a parent that was killed. ``parent`` is its id.
+    A worker of a pool waits for work without a timeout and would not notice a killed parent. ``parent`` is its id.
     """
 
     def watch() -> None:
@@ -52,7 +52,7 @@ def end_with_parent(parent: int, stopped: Any = None) -> None:
 
 
 def executor(jobs: int, begin: Callable[..., None], *arguments: Any) -> ProcessPoolExecutor:
-    """``jobs`` processes, each of which calls ``begin`` first."""
+    """Return a pool of ``jobs`` processes, each of which calls ``begin`` first."""
     from concurrent.futures import ProcessPoolExecutor
 
     return ProcessPoolExecutor(jobs, context(), initializer=begin, initargs=arguments)
@@ -60,10 +60,10 @@ def executor(jobs: int, begin: Callable[..., None], *arguments: Any) -> ProcessP
 
 @contextmanager
 def process_pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """A pool of ``jobs`` processes that only read, which have one limit for their pace together with this one.
+    """Yield a pool of ``jobs`` processes that only read and share the rate limit of this process.
 
-    When the block is left by an exception, as at Ctrl-C, what they do is given up at once. Raises KsegError where one of
-    them was killed.
+    If the block ends with an exception, such as Ctrl-C, the workers are killed. Raises KsegError if a worker was killed
+    by something else.
     """
     import multiprocessing
     from concurrent.futures import BrokenExecutor
@@ -84,6 +84,6 @@ def process_pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _begin(parent: int, rate: float | None) -> None:
-    deaf_to_ctrl_c()
+    ignore_sigint()
     end_with_parent(parent)
     pace.limit(rate)

@@ -1,7 +1,7 @@
-"""Outputs appear whole or not at all: written beside their name, fsynced, renamed, the folder fsynced.
+"""Atomic outputs: written to a temporary file in the target folder, fsynced, renamed, and the folder fsynced.
 
-A process killed on its way leaves a ``.NAME.….tmp`` beside the target, which no broker looks at, and nothing under
-the name itself. Nothing else in kseg creates files.
+A killed process leaves a ``.NAME.….tmp`` next to the target, which brokers ignore, and nothing under the target name.
+Nothing else in kseg creates files.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _BUFFER = 1024 * 1024
 
 
 class Staged:
-    """A file on its way to ``target``: ``file`` is open for writing bytes at the temporary ``path``.
+    """A temporary file for ``target``: ``file`` is open for writing bytes at the temporary ``path``.
 
-    Raises KsegError when it can't be created. ``publish`` ends it; made by ``stage``, it is discarded otherwise.
+    Raises KsegError if it cannot be created. ``publish`` renames it; ``stage`` discards it otherwise.
     """
 
     def __init__(self, target: Path) -> None:
         if target.exists() and not (target.is_file() or target.is_dir()):
-            raise UsageError(f"{target}: no regular file")  # a rename would put one in a device's place
+            raise UsageError(f"{target}: not a regular file")  # a rename would replace the device
         self.target = target
         try:
             handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=SUFFIX, dir=target.parent)
@@ -40,12 +40,12 @@ class Staged:
         self.file: IO[bytes] = os.fdopen(handle, "wb", buffering=_BUFFER)
 
     def restart(self) -> None:
-        """Forget what was written."""
+        """Discard the written bytes."""
         self.file.seek(0)
         self.file.truncate()
 
     def sync(self, modified_ns: int | None = None) -> None:
-        """Close the file with everything on the disk; ``modified_ns`` becomes its modification time."""
+        """Fsync and close the file, with ``modified_ns`` as its modification time."""
         self.file.flush()
         os.chmod(self.path, 0o666 & ~_umask())
         if modified_ns is not None:
@@ -54,31 +54,31 @@ class Staged:
         self.file.close()
 
     def publish(self, *, replace: bool) -> None:
-        """Give the synced file its name. Without ``replace`` raises UsageError where that exists by now."""
+        """Rename the synced file to its target. Without ``replace`` raises UsageError if the target exists by now."""
         if replace:
             os.replace(self.path, self.target)
             return
         try:
-            # A rename would replace what came to be there since the first look.
+            # A rename would replace a file created since the first check.
             os.link(self.path, self.target)
         except FileExistsError:
             raise _exists(self.target) from None
         except OSError:
-            # A file system without hard links.
+            # The file system does not support hard links.
             refuse_existing([self.target])
             os.rename(self.path, self.target)
         else:
             os.unlink(self.path)
 
     def discard(self) -> None:
-        """Leave no trace."""
-        with suppress(OSError):  # what is still buffered may not fit the disk either
+        """Remove the temporary file."""
+        with suppress(OSError):  # flushing the buffer can fail again on a full disk
             self.file.close()
         self.path.unlink(missing_ok=True)
 
 
 def stage(stack: ExitStack, target: Path) -> Staged:
-    """A file on its way to ``target``, of which nothing is left where the stack ends before it got its name."""
+    """Return a temporary file for ``target``; the exit stack removes it unless it was published."""
     with _undisturbed():
         staged = Staged(target)
         stack.callback(staged.discard)
@@ -94,9 +94,9 @@ def _stage_folder(stack: ExitStack, target: Path) -> Path:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Ctrl-C waits until the block ends: what has just been created must be known to who removes it."""
+    """Delay Ctrl-C until the block ends, so that a created file is registered for its removal."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # where Python raises no KeyboardInterrupt
+        yield  # in threads, where Python raises no KeyboardInterrupt
         return
     came: list[tuple[Any, ...]] = []
     handler = signal.signal(signal.SIGINT, lambda *signalled: came.append(signalled))
@@ -110,7 +110,7 @@ def _undisturbed() -> Iterator[None]:
 
 @contextmanager
 def writing(target: Path) -> Iterator[None]:
-    """Within it an OSError is a KsegError that names the target: out of space, a quota, a failing disk."""
+    """Turn an OSError (full disk, quota, failing disk) into a KsegError that names the target."""
     try:
         yield
     except OSError as error:
@@ -119,7 +119,7 @@ def writing(target: Path) -> Iterator[None]:
 
 @contextmanager
 def whole_file(target: Path, *, replace: bool = True) -> Iterator[IO[bytes]]:
-    """A file to write bytes to that appears under its name when the block ends well. Raises KsegError."""
+    """Yield a file that gets its name if the block succeeds. Raises KsegError."""
     with ExitStack() as stack, writing(target):
         staged = stage(stack, target)
         yield staged.file
@@ -130,10 +130,9 @@ def whole_file(target: Path, *, replace: bool = True) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def whole_folder(target: Path, *, replace: bool) -> Iterator[Path]:
-    """A folder to fill that appears under its name, with all in it, when the block ends well. Raises KsegError.
+    """Yield a folder that gets its name if the block succeeds. Raises KsegError.
 
-    The files in it must be synced by whoever writes them. With ``replace`` what stood there is set aside, and
-    removed at the end.
+    The caller must sync the files in it. With ``replace`` an older folder is moved aside and removed at the end.
     """
     with ExitStack() as stack:
         try:
@@ -156,7 +155,7 @@ def whole_folder(target: Path, *, replace: bool) -> Iterator[Path]:
             if os.path.lexists(aside) and not os.path.lexists(target):
                 os.rename(aside, target)
             if isinstance(error, KsegError):
-                # Nobody asked for the temporary name, and nothing is there any more.
+                # The temporary name is unknown to the user and no longer exists.
                 error.args = (str(error).replace(str(temporary), str(target)),)
             raise
     if os.path.lexists(aside):
@@ -196,7 +195,7 @@ def move_folders(moves: Sequence[tuple[Path, Path]], aside: Path, *, replace: bo
 
 @contextmanager
 def scratch_folder(target: Path) -> Iterator[Path]:
-    """A folder beside ``target`` for what is on its way there; gone when the block ends. Raises KsegError."""
+    """Yield a temporary folder next to ``target``; it is removed when the block ends. Raises KsegError."""
     with ExitStack() as stack:
         with writing(target):
             folder = _stage_folder(stack, target)
@@ -204,7 +203,7 @@ def scratch_folder(target: Path) -> Iterator[Path]:
 
 
 def refuse_existing(targets: Iterable[Path]) -> None:
-    """Raise UsageError for the first of the targets that is there already."""
+    """Raise UsageError for the first target that exists."""
     for target in targets:
         if os.path.lexists(target):
             raise _exists(target)

@@ -1,4 +1,4 @@
-"""What a file that is no log segment seems to be, in a few words for the person who passed it."""
+"""Guess the kind of a file that is not a log segment, for messages."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import struct
 
 from kseg.format import bare_message, wide_message
 
-#: Bytes of a file's beginning that are enough to say what it is.
+#: The bytes from the start of a file that suffice to guess its kind.
 HEAD = 64 * 1024
-# Of these, where text is expected to be text, and where a message may stand behind a damaged one.
+# Bytes in which text must be text, and in which a message can follow a damaged one.
 _TEXT = _DAMAGED = 1024
-# What a request begins with: its size, API key and version, correlation id, and the length of the client's id.
+# The start of a request: size, API key, API version, correlation id, length of the client id.
 _FRAME = struct.Struct(">ihhih")
 _SIGNATURES = (
     (b"\x1f\x8b", "a gzip file: unpack it first, or pipe it in (gunzip -c FILE | kseg … -)"),
@@ -37,7 +37,7 @@ _SIDE_FILES = {
 
 
 def what_it_is(name: str, head: bytes) -> str:
-    """One phrase from a file's name and first bytes, HEAD if there are so many."""
+    """Return a phrase for the kind of a file, by its name and its first bytes (up to HEAD)."""
     for suffix, kind in _SIDE_FILES.items():
         if name.endswith(suffix) or os.path.basename(name).rpartition(".")[0].endswith(suffix):
             named = os.path.basename(name)[:20].isdigit()
@@ -62,23 +62,23 @@ def what_it_seems(head: bytes) -> str | None:
 
 
 def what_it_surely_is(head: bytes) -> str | None:
-    """That phrase, where the bytes are proof enough against a header that looks like a torn entry's.
+    """Return the phrase if the bytes prove the kind even though they resemble the header of a torn batch.
 
-    A signature would be the upper half of an offset of 10^17 or more; a tutorial's message has a CRC that holds.
+    A signature would be the upper half of an offset of 10^17 or more; a message of the tutorial format has a correct CRC.
     """
     for signature, kind in _SIGNATURES:
         if head.startswith(signature):
             return kind
     if bare_message.is_proved(head, 0, len(head)):
         return _BARE
-    # The first may be damaged, or too long to be here whole.
+    # The first message can be damaged or longer than these bytes.
     if any(wide_message.is_proved(head, at, len(head)) for at in range(min(len(head), _DAMAGED))):
         return "a tutorial's messages, whose CRC of eight bytes is the value's: `--as wide-crc` reads them"
     return None
 
 
 def _begins_with_request(head: bytes) -> bool:
-    """Whether a frame of an API and version that Kafka has begins there, with a client id that is text."""
+    """Return whether the bytes begin with a request of a known API and version with a text client id."""
     if len(head) < _FRAME.size:
         return False
     size, key, version, _, client_id_size = _FRAME.unpack_from(head)

@@ -1,6 +1,6 @@
-"""Open files without blocking: a FIFO, a socket or a device may stand under a file's name.
+"""Open files without blocking: a FIFO, a socket or a device can have the name of a file.
 
-Such a file is skipped with a warning where a folder is listed. One that a user names is read if it can end.
+In a folder such files are skipped with a warning. If a user names one, it is read if it can end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _no_warning(line: str) -> None:
     """Print nothing: the default for programs that use kseg as a library."""
 
 
-#: What prints a warning; the command line sets it.
+#: The function that prints a warning; the command line sets it.
 warn: Callable[[str], None] = _no_warning
 
 _KINDS = (
@@ -30,12 +30,12 @@ _KINDS = (
     (stat.S_ISCHR, "a character device"),
     (stat.S_ISBLK, "a block device"),
 )
-# Without O_NONBLOCK, opening a FIFO waits for a writer, and opening a device may wait for ever.
+# Without O_NONBLOCK, opening a FIFO waits for a writer, and opening a device can wait without end.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 class SpecialFileError(UnreadableError):
-    """A path at which a FIFO, a socket or a device is, and no file."""
+    """The path is a FIFO, a socket or a device."""
 
 
 def special_kind(mode: int) -> str | None:
@@ -69,7 +69,7 @@ def without_special(folder: str | os.PathLike[str], names: Iterable[str]) -> lis
 
 
 def refuse_special(path: str) -> None:
-    """Raise UsageError where a command reads its source twice, and ``path`` is not a file or a folder."""
+    """Raise UsageError if ``path`` is a special file: the command reads its source twice."""
     kind = special_kind_of(path)
     if kind:
         raise UsageError(f"{path}: is {kind}, which can't be read twice: copy it into a file first")
@@ -89,7 +89,7 @@ def open_file(path: str, *, named: bool) -> io.FileIO:
     except FileNotFoundError as error:
         raise VanishedError(f"{path}: {error.strerror or error}") from error
     except OSError as error:
-        if kind:  # a socket can't be opened
+        if kind:  # a socket cannot be opened
             raise SpecialFileError(f"{path}: is {kind}, not a file") from error
         raise UnreadableError(f"{path}: {error.strerror or error}") from error
     except ValueError as error:
@@ -107,7 +107,7 @@ def read_file(path: str) -> bytes:
 
 
 def _checked(path: str, handle: int, named: bool) -> io.FileIO:
-    """Return the open file. What was opened counts, not what was at the path before."""
+    """Return the open file after checking the kind of the opened file, not of the path."""
     try:
         kind = special_kind(os.fstat(handle).st_mode)
         if kind and not (named and (kind == "a block device" or _is_null(handle))):

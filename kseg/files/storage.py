@@ -1,6 +1,6 @@
-"""From a PATH to readable sources: local files, standard input, URLs; and what Kafka's file names say.
+"""Readable sources from paths: local files, standard input, URLs; and the meaning of Kafka's file names.
 
-Sources are opened read-only, and nothing is created, locked or changed beside them.
+Sources are opened read-only. kseg creates, locks and changes no files next to them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from kseg.files.special import open_file, without_special
 from kseg.format.log_format import INT32_MAX, INT64_MAX
 
 STDIN = "-"
-#: A file that was written to within so many seconds may be written to this moment.
+#: Seconds since the last write within which a file counts as being written.
 LATELY = 2.0
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _SEGMENT_NAME = re.compile(r"(\d{20})\.log(?:\.deleted|\.cleaned|\.swap)?$")
-# A URL that ends so is a file's: whether it is a folder's need not be asked for.
+# A URL with this ending is a file; others need a request to find out.
 _FILE_NAME = re.compile(r"/\d{20}[^/]*$|\.log$")
-# What a broker appends to a folder that it is deleting, moving between disks, or doesn't know (LocalLog).
+# The suffixes of folders that a broker deletes, moves between disks, or does not know (LocalLog).
 _PARTITION_FOLDER = re.compile(r"(.+)-(\d{1,10})(?:\.[^.]+(-delete|-future|-stray))?")
 _OF_A_SEGMENT = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 _STEM = re.compile(r"(?:^|/)\d{20}$")
@@ -39,14 +39,12 @@ _SNAPSHOT_NAME = re.compile(r"(\d{20})-\d{10}\.checkpoint$")
 
 
 class Source:
-    """Bytes read front to back, with a size taken once at opening (None when it can't be known, as of a pipe).
+    """Bytes read from front to back. The size is taken once at opening (None if unknown, as for a pipe).
 
-    A live segment grows while it is read: nothing past ``size`` is read until ``refresh`` takes the size anew, and in
-    a ``bounded`` one never: a range does not grow into the next.
-    ``split_end`` is set when the source is a split of a file (``open_split``): entries that begin there or later belong
-    to the next split. Until ``lift_end`` is called, ``size`` equals it.
-    ``start`` is the first byte read, 0 unless only a range of the file is wanted; ``size`` is where reading ends, and
-    ``position`` where it has come to.
+    A live segment grows while it is read: nothing after ``size`` is read until ``refresh`` updates it. A ``bounded``
+    source, a range of a file, does not grow. ``split_end`` is set for a split of a file (``open_split``): batches that
+    begin there or later belong to the next split. Until ``lift_end`` is called, ``size`` equals it. ``start`` is the
+    position of the first byte (0 for a whole file), ``size`` the position of the end, ``position`` the current one.
     """
 
     def __init__(self, name: str, raw: Any, size: int | None, start: int = 0, *, bounded: bool = False) -> None:
@@ -61,7 +59,7 @@ class Source:
             raw.seek(start)
 
     def readinto(self, view: memoryview) -> int:
-        """Fill the front of ``view``; returns the bytes read, 0 at the end. Raises OSError as the system does."""
+        """Read into ``view`` and return the number of bytes, 0 at the end. Raises OSError."""
         if self.size is not None:
             view = view[: max(0, self.size - self.position)]
         if not len(view):
@@ -70,7 +68,7 @@ class Source:
             count: int = self._raw.readinto(view[: pace.at_once(len(view))]) or 0
         except (OSError, MemoryError):
             raise
-        except Exception as error:  # of a URL's file system
+        except Exception as error:  # raised by the file system of a URL
             raise OSError(_reason(error, self.name)) from error
         self.position += count
         pace.pause_for(count)
@@ -78,11 +76,11 @@ class Source:
 
     @property
     def may_grow(self) -> bool:
-        """Whether it is a local file, to which something may be appended."""
+        """Whether this is a local file that can grow."""
         return isinstance(self._raw, io.FileIO) and not self._bounded
 
     def refresh(self) -> bool:
-        """Take the size of a local file again; True when it has grown since."""
+        """Update the size of a local file; return True if it has grown."""
         if self.size is None or not self.may_grow:
             return False
         now = os.fstat(self._raw.fileno()).st_size
@@ -91,17 +89,16 @@ class Source:
         return grown
 
     def lift_end(self) -> None:
-        """Of a split: let it be read past its end, up to the end of the file. The end of a split is not the end of a file.
+        """Allow reading a split beyond its end, up to the end of the file; no effect on other sources.
 
-        Whoever finds that the bytes at hand are not whole entries calls this before saying so. Of other sources it does
-        nothing.
+        Called before buffered bytes are reported as an incomplete batch: the end of a split is not the end of the file.
         """
         if self.split_end is not None:
             self._bounded = False
             self.refresh()
 
     def reread(self, position: int, view: memoryview) -> bool:
-        """Read bytes of a local file again that was written to lately; True when they are others than in ``view``."""
+        """Read bytes of a recently written local file again; return True if they differ from ``view``."""
         if not isinstance(self._raw, io.FileIO) or self.size is None:
             return False
         handle = self._raw.fileno()
@@ -114,7 +111,7 @@ class Source:
         return True
 
     def holes(self, begin: int, end: int) -> int | None:
-        """How many bytes of that stretch a local file has no blocks for (hole_bytes); None of any other source."""
+        """Return the bytes in holes of a range of a local file (hole_bytes); None for other sources."""
         if not isinstance(self._raw, io.FileIO) or self.size is None:
             return None
         return hole_bytes(self._raw.fileno(), begin, end)
@@ -135,8 +132,8 @@ class Source:
 def open_source(path: str | os.PathLike[str] | BinaryIO, *, listed: bool = False) -> Source:
     """Open a local path, ``-`` (standard input), an fsspec URL, or a binary file object for reading.
 
-    ``listed``: the path was found in a folder, or made from another. Then it must be a regular file; else it may also be
-    a pipe or what else has an end (``special.open_file``). Raises UnreadableError with one line that says why.
+    ``listed``: the path was found in a folder or derived from another one. It must then be a regular file; a named path
+    can also be a pipe or another special file with an end (``special.open_file``). Raises UnreadableError.
     """
     if not isinstance(path, (str, os.PathLike)):
         return Source(getattr(path, "name", "<stream>"), path, None)
@@ -159,7 +156,7 @@ def _open_url(url: str) -> Source:
 
 
 def _reason(error: Exception, url: str) -> str:
-    """One line. Drivers raise what they like, and some say only the URL again: then its class and cause say more."""
+    """Return the reason of an error of a remote file system as one line, with class and cause if the text lacks them."""
     text = " ".join((getattr(error, "strerror", None) or str(error)).split())
     if text and text not in url:
         return text
@@ -169,7 +166,7 @@ def _reason(error: Exception, url: str) -> str:
 
 @contextmanager
 def _remote(url: str) -> Iterator[tuple[Any, str]]:
-    """The file system of a URL, and the path on it. What either raises then becomes UnreadableError."""
+    """Yield the file system of a URL and the path on it; turn its exceptions into UnreadableError."""
     try:
         import fsspec
     except ImportError as error:
@@ -178,23 +175,25 @@ def _remote(url: str) -> Iterator[tuple[Any, str]]:
         yield fsspec.url_to_fs(url)
     except (KsegError, MemoryError):
         raise
-    except Exception as error:  # each file system has its own: NoCredentialsError, EndpointConnectionError, …
+    except (
+        Exception
+    ) as error:  # each file system has its own exceptions: NoCredentialsError, EndpointConnectionError, …
         raise UnreadableError(f"{url}: {_reason(error, url)}") from error
 
 
 def base_offset_of(name: str) -> int | None:
-    """The offset in a segment's file name, None for other names (``LocalLog.filenamePrefixFromOffset``)."""
+    """Return the offset in a segment's file name, None for other names (``LocalLog.filenamePrefixFromOffset``)."""
     match = _SEGMENT_NAME.search(name)
     return named_offset(match[1]) if match else None
 
 
 def named_offset(digits: str) -> int:
-    """The offset that a file name tells. Twenty digits can say more than 64 bits hold, which no offset reaches."""
+    """Return the offset in a file name, limited to the range of int64: twenty digits can exceed it."""
     return min(int(digits), INT64_MAX - INT32_MAX)
 
 
 class Partition(NamedTuple):
-    """What a folder's name says. ``state`` is ``-delete``, ``-future`` or ``-stray``, None for a folder in use."""
+    """The parts of a partition folder's name. ``state`` is ``-delete``, ``-future`` or ``-stray``, None if in use."""
 
     topic: str
     partition: int
@@ -202,20 +201,20 @@ class Partition(NamedTuple):
 
 
 def partition_of(name: str) -> Partition | None:
-    """The partition that a folder of that name holds (``LocalLog.parseTopicPartitionName``); None for other names."""
+    """Parse the name of a partition folder (``LocalLog.parseTopicPartitionName``); None for other names."""
     match = _PARTITION_FOLDER.fullmatch(name)
     return Partition(match[1], int(match[2]), match[3]) if match else None
 
 
 def topic_partition(path: str) -> tuple[str | None, int | None]:
-    """Topic and partition of a file by its folder's name, as ``orders-3``; None for others."""
+    """Return topic and partition of a file by the name of its folder, such as ``orders-3``; None for other names."""
     folder = path.rpartition("/")[0] if _URL.match(path) else os.path.dirname(os.path.abspath(path))
     partition = partition_of(os.path.basename(folder))
     return partition[:2] if partition and path != STDIN else (None, None)
 
 
 def is_snapshot(name: str) -> bool:
-    """Whether the name is a KRaft snapshot's, ``<20 digits>-<10 digits>.checkpoint``: a segment in all but name."""
+    """Return whether the name is that of a KRaft snapshot: ``<20 digits>-<10 digits>.checkpoint``."""
     return _SNAPSHOT_NAME.search(name) is not None
 
 
@@ -226,9 +225,9 @@ def open_range(path: str, start: int, end: int) -> Source:
 
 
 def open_split(path: str, start: int, end: int) -> Source:
-    """Open a local segment to read the entries that begin in the bytes ``start`` to ``end``. Raises UnreadableError.
+    """Open a local segment to read the batches that begin in positions ``start`` to ``end``. Raises UnreadableError.
 
-    Where the last of them is not whole before ``end``, a SegmentReader reads on: see ``Source.lift_end``.
+    A SegmentReader can read past ``end`` to complete the last batch: see ``Source.lift_end``.
     """
     source = open_range(path, start, end)
     source.split_end = end
@@ -236,7 +235,7 @@ def open_split(path: str, start: int, end: int) -> Source:
 
 
 def local_size(path: str) -> int | None:
-    """The bytes of a regular local file, None for anything else."""
+    """Return the size of a regular local file in bytes, None for anything else."""
     if path == STDIN or _URL.match(path):
         return None
     try:
@@ -247,7 +246,7 @@ def local_size(path: str) -> int | None:
 
 
 def files_of_segment(path: str) -> tuple[str, ...]:
-    """A path and, where it is a segment's, what stands beside it by its name, whether it is there or not."""
+    """Return a path and, for a segment, the paths of its side files, existing or not."""
     stem, dot, suffix = path.rpartition(".")
     if dot + suffix not in _OF_A_SEGMENT:
         stem = path if _STEM.search(path) else ""
@@ -255,9 +254,9 @@ def files_of_segment(path: str) -> tuple[str, ...]:
 
 
 def refuse_as_output(output: str | None, inputs: Iterable[str]) -> None:
-    """Raises UsageError when results would be written over an input or what belongs to it, or into an input folder.
+    """Raise UsageError if the output is an input, a side file of an input, or in an input folder.
 
-    By whatever name: inputs are never changed, and nothing is created beside them under a name of theirs.
+    Symbolic and hard links are resolved.
     """
     if output in (None, STDIN):
         return
@@ -280,15 +279,15 @@ def refuse_as_output(output: str | None, inputs: Iterable[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """A segment, or a file beside one. ``active`` is the newest of its folder, where a broker may be writing.
+    """A segment or a side file. ``active`` is the newest segment of its folder, which a broker may be writing.
 
-    ``listed``: it was found in a folder, from which a broker may have taken it by now. A named one must be there.
+    ``listed``: it was found in a folder; a broker may have deleted it since. A named file must exist.
 
-    ``beside`` are the indexes to be judged with a segment, None where it is judged alone. Of a side file they are ()
-    where it is to be judged with its folder.
+    ``beside`` are the indexes to check with a segment, None if it is checked alone. For a side file it is () if the file
+    is checked with its folder.
 
-    ``framing`` names what it is read as (``frames.framings``), None for what its name says; of responses, ``requests`` is
-    the file of what was asked.
+    ``framing`` is the kind of file given with --as (``frames.framings``), None to use the name. For responses,
+    ``requests`` is the file with their requests.
     """
 
     path: str
@@ -300,9 +299,9 @@ class SegmentFile:
 
 
 def find_segments(path: str) -> Iterator[SegmentFile]:
-    """The segments a PATH stands for: itself, or those of a partition folder, a log dir, or any folder of these.
+    """Yield the segments of a path: the path itself, or the segments of a partition folder, log dir or any parent folder.
 
-    In Kafka's order: folders by name, segments by offset. Raises UnreadableError where there is nothing.
+    Folders come by name, segments by offset. Raises UnreadableError if there are none.
     """
     remote = _URL.match(path) and not _FILE_NAME.search(path)
     folders = _walk_remote(path) if remote else list(walk_folders(path)) if is_folder(path) else None
@@ -316,34 +315,33 @@ def find_segments(path: str) -> Iterator[SegmentFile]:
 
 
 def is_url(path: str) -> bool:
-    """Whether a PATH is a URL."""
+    """Return whether a path is a URL."""
     return _URL.match(path) is not None
 
 
 def is_folder(path: str) -> bool:
-    """Whether a PATH is a local folder."""
+    """Return whether a path is a local folder."""
     return path != STDIN and not _URL.match(path) and os.path.isdir(path)
 
 
 def walk_folders(path: str) -> Iterator[tuple[Path, list[str]]]:
-    """A folder and all below it, by name, each with the names of its files, sorted. Raises UnreadableError.
+    """Yield a folder and all folders below it in name order, each with its sorted file names. Raises UnreadableError.
 
-    FIFOs, sockets and devices are skipped with a warning.
-
-    Links are followed, as a broker follows them, but no folder is walked twice.
+    FIFOs, sockets and devices are skipped with a warning. Symbolic links are followed, as by a broker, but no folder is
+    visited twice.
     """
     root = os.path.join(os.path.realpath(path), "")
     seen = {root}
 
     def is_new(folder: str) -> bool:
         real = os.path.join(os.path.realpath(folder), "")
-        # What lies below the root is walked by its own name; what is above holds the root.
+        # Folders below the root are visited by their own names; a folder above contains the root.
         again = real in seen or (os.path.islink(folder) and (real.startswith(root) or root.startswith(real)))
         seen.add(real)
         return not again
 
     def failed(error: OSError) -> None:
-        # A topic may be deleted meanwhile: its folders are renamed.
+        # A topic can be deleted meanwhile: its folders are renamed.
         if not isinstance(error, FileNotFoundError) or error.filename == path:
             raise UnreadableError(f"{error.filename}: {error.strerror or error}") from error
 
@@ -353,7 +351,7 @@ def walk_folders(path: str) -> Iterator[tuple[Path, list[str]]]:
 
 
 def _walk_remote(url: str) -> list[tuple[str, list[str]]] | None:
-    """As walk_folders, of a URL; None where it is no folder."""
+    """Return the folders of a URL, as walk_folders; None if it is not a folder."""
     folders: dict[str, list[str]] = {}
     with _remote(url) as (filesystem, path):
         if "::" in url or not filesystem.isdir(path):
@@ -365,19 +363,19 @@ def _walk_remote(url: str) -> list[tuple[str, list[str]]] | None:
 
 
 def size_of(file: SegmentFile) -> int | None:
-    """The bytes of a local file, 0 of one that has vanished, None for anything else."""
+    """Return the size of a local file in bytes, 0 if it was deleted, None for anything else."""
     size = local_size(file.path)
     return 0 if size is None and file.listed and not _URL.match(file.path) else size
 
 
 def total_size(files: Iterable[SegmentFile]) -> int | None:
-    """The bytes of the files, None where that is not known beforehand."""
+    """Return the total size of the files in bytes, None if it is unknown."""
     sizes = [size_of(file) for file in files]
     return None if None in sizes else sum(size or 0 for size in sizes)
 
 
 def is_newest(path: str) -> bool:
-    """Whether a local segment is the newest of its folder now, where a broker may be writing."""
+    """Return whether a local segment is now the newest of its folder."""
     folder, name = os.path.split(path)
     try:
         return not any(re.fullmatch(r"\d{20}\.log", other) and other > name for other in os.listdir(folder or "."))
@@ -386,7 +384,7 @@ def is_newest(path: str) -> bool:
 
 
 def segments_in(folder: Path | str, names: list[str]) -> Iterator[SegmentFile]:
-    """Those among a folder's files that are segments, or snapshots of KRaft."""
+    """Yield the segments and KRaft snapshots among the files of a folder."""
     logs = [name for name in names if re.fullmatch(r"\d{20}\.log", name)]
     for name in logs:
         yield SegmentFile(os.path.join(folder, name), active=name == logs[-1], listed=True)

@@ -242,7 +242,7 @@ _counter: Any = None
 def _begin(counter: Any, stopped: Any, parent: int) -> None:
     global _counter
     _counter = counter
-    processes.deaf_to_ctrl_c()
+    processes.ignore_sigint()
     processes.end_with_parent(parent, stopped)  # what is half written lies in a folder that the parent removes
 
 
