@@ -7,7 +7,7 @@ import os
 
 
 def hole_bytes(handle: int, begin: int, end: int) -> int | None:
-    """Return how many bytes of ``begin`` to ``end`` of an open local file are in holes; None if the system does not report it.
+    """Return the bytes in holes among ``begin`` to ``end`` of an open local file; None if the system does not report them.
 
     The file position does not change. File systems without holes report none (lseek(2)).
     """
