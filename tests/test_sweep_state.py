@@ -186,5 +186,5 @@ def test_rates_are_read_as_people_write_them() -> None:
         50 << 20, 1.5 * (1 << 30), 800000, 65536,
     ]  # fmt: skip
     for text in ("", "fast", "-1", "0", "5X", "M"):
-        with pytest.raises(ValueError, match="bytes a second"):
+        with pytest.raises(ValueError, match="bytes per second"):
             pace.parse_rate(text)
