@@ -47,11 +47,13 @@ def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
 Outcome = tuple[list[bytes], list[Finding], Conversion | str]
 
 
-def outcome(source: Path, folder: Path, jobs: int, direction: str, skip_damaged: bool) -> Outcome:
+def outcome(
+    source: Path, folder: Path, jobs: int, direction: str, skip_damaged: bool, compression: str = "keep"
+) -> Outcome:
     """The files that were written, what was reported, and the summary or why there is none."""
     folder.mkdir()
     findings: list[Finding] = []
-    plan = Plan.of(direction, skip_damaged=skip_damaged, lossy=True)
+    plan = Plan.of(direction, skip_damaged=skip_damaged, lossy=True, compression=compression)
     done: list[int] = []
     summary: Conversion | str
     try:
@@ -115,6 +117,19 @@ def test_ranges_add_up(direction: str, tmp_path: Path) -> None:
     assert two[2].records == 4 * ENTRIES
     assert two[2].codecs_before == {"none": 600, "lz4": 150}
     assert ("timestamps" in two[2].lost) is (direction == "v1-to-v0")
+
+
+@pytest.mark.usefixtures("small_ranges")
+@pytest.mark.parametrize("compression", ["none", "gzip", "lz4"])
+def test_ranges_are_compressed_anew_alike(compression: str, tmp_path: Path) -> None:
+    """Batches of the target's version are encoded again, or copied where they have the codec, in any range."""
+    source = tmp_path / "in.log"
+    source.write_bytes(b"".join(entry(number, ("none", "lz4")[number // 150]) for number in range(ENTRIES)))
+    one, two = (outcome(source, tmp_path / str(jobs), jobs, "v1-to-v1", False, compression) for jobs in (1, 2))
+    assert one == two
+    assert isinstance(two[2], Conversion)
+    assert (two[2].records, list(two[2].codecs_after)) == (4 * ENTRIES, [compression])
+    assert two[2].copied == {"none": 600, "gzip": 0, "lz4": 150}[compression]
 
 
 @pytest.fixture

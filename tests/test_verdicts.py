@@ -220,6 +220,35 @@ def test_a_chosen_compression_is_that_of_every_batch(codec: str, tmp_path: Path)
     assert {row["compression"] for row in shown} == {codec}
 
 
+OLD = sorted(path.name for path in SEGMENTS.iterdir() if path.name.count("-v0-") or path.name.count("-v1-"))
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "lz4", "snappy"])
+@pytest.mark.parametrize("name", OLD)
+def test_a_chosen_compression_is_that_of_every_message(name: str, codec: str, tmp_path: Path) -> None:
+    """Messages that have the target's version already are compressed anew; every record stays what it was."""
+    version = name.split("-")[1]
+    source = next(path for path in sorted((SEGMENTS / name).rglob("*.log")) if path.stat().st_size)
+    target = tmp_path / source.name
+    done = run_kseg("convert", f"{version}-to-{version}", "--compression", codec, source, target)
+    assert done.exit_code == 0, done.output
+
+    def records(path: Path) -> list[dict[str, Any]]:
+        found = map(json.loads, run_kseg("dump", "--format", "jsonl", "--deep", path).stdout.splitlines())
+        return [{key: value for key, value in row.items() if key not in ("file", "position")} for row in found]
+
+    assert records(target) == records(source)
+    shown = map(json.loads, run_kseg("dump", "--format", "jsonl", target).stdout.splitlines())
+    assert {(f"v{row['magic']}", row["compression"]) for row in shown} == {(version, codec)}
+    assert run_kseg("validate", tmp_path).exit_code == 0
+
+
+def test_messages_that_have_the_codec_are_copied(tmp_path: Path) -> None:
+    source, target = SEGMENTS / "2.8.2-v1-gzip" / FIRST, tmp_path / FIRST
+    assert run_kseg("convert", "v1-to-v1", "--compression", "gzip", source, target).exit_code == 0
+    assert target.read_bytes() == source.read_bytes()
+
+
 def claiming(magic: int, codec: int, key: bytes | None, value: bytes | None, offset: int = 0) -> bytes:
     """A message whose attributes name a codec, though its value is as it was given."""
     body = struct.pack(">bb", magic, codec) + (struct.pack(">q", 1_700_000_000_000) if magic else b"")

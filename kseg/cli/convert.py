@@ -28,7 +28,7 @@ LISTED = 20
 @click.argument("source", metavar="SRC")
 @click.argument("target", metavar="DST")
 @click.option("--compression", type=click.Choice(["keep", "none", "gzip", "snappy", "lz4", "zstd"]), default="keep",
-              show_default=True, help="The codec of converted batches.")  # fmt: skip
+              show_default=True, help="The codec of all batches; keep: each its own.")  # fmt: skip
 @click.option("--rebatch", type=click.IntRange(min=1), metavar="BYTES",
               help="Pack old batches into new ones of BYTES before compression (default: one for one).")  # fmt: skip
 @click.option("--lossy", is_flag=True, help="Convert to an older version, and list what it cannot store.")
@@ -44,7 +44,8 @@ def convert(
     """Convert a segment, a partition folder or a log dir to another record version.
 
     A-to-B is any-to-v2, or a pair such as v0-to-v2 of v0, v1 and v2. Batches that already have version B are copied byte
-    for byte. DST is written atomically, with its indexes, after it was read back and compared with SRC.
+    for byte, unless --compression names another codec. DST is written atomically, with its indexes, after it was read
+    back and compared with SRC.
     """
     from kseg.cli.spark import spark_pool
 

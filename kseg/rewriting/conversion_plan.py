@@ -8,9 +8,9 @@ from kseg.beside.indexes import INDEX_INTERVAL_BYTES
 from kseg.errors import UsageError
 from kseg.rewriting.records_builder import codec_id
 
-#: The conversions there are: versions taken and version written.
+#: The conversions there are: versions taken and version written. From a version to itself a codec can be chosen.
 DIRECTIONS = {
-    **{f"v{a}-to-v{b}": (frozenset({a}), b) for a in range(3) for b in range(3) if a != b},
+    **{f"v{a}-to-v{b}": (frozenset({a}), b) for a in range(3) for b in range(3)},
     "any-to-v2": (frozenset({0, 1}), 2),
 }
 
@@ -44,6 +44,8 @@ class Plan:
         if direction not in DIRECTIONS:
             raise UsageError(f"there is no conversion {direction!r}: {', '.join(DIRECTIONS)}")
         sources, target = DIRECTIONS[direction]
+        if sources == {target} and compression == "keep":
+            raise UsageError(f"{direction} only compresses anew: choose a --compression")
         if target < max(sources) and not lossy:
             raise UsageError(f"{direction} loses what v{target} can't hold: --lossy allows it, and lists the losses")
         if compression == "zstd" and target < 2:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 from kseg.codecs.compression import CODECS, codec_name, compress
 from kseg.errors import KsegError, UsageError
@@ -72,8 +73,10 @@ class Transcoder:
 
     def take(self, chunk: Chunk) -> None:
         """Write the chunk's entries. Raises WrongVersionError, KsegError, and OSError as writing does."""
-        for run in runs_of(chunk, self._target, copies=True):
+        for run in runs_of(chunk, self._target, copies=not self._wraps_anew):
             counts = [0] * 8
+            if self._is_written_so(run):
+                run = replace(run, kind=survey.COPY)
             if chunk.resumed and run.kind != survey.PACKED and run.kind != survey.PLAIN:
                 continue  # what is copied or left out is so with its first part
             if chunk.resumed:
@@ -87,13 +90,27 @@ class Transcoder:
                 continue
             _add(self._tally.codecs_before, counts)
             if run.kind == survey.COPY:
-                if self._codec is None or self._target < 2:
+                if self._codec is None or self._wraps_anew:
                     self._copy(run, counts, largest)
                 else:
                     self._recompress(run, self._codec)
                 continue
             self._check_version(run)
             self._convert(run)
+
+    @property
+    def _wraps_anew(self) -> bool:
+        """Whether v0 and v1 messages that have the target's version get another codec: they are encoded again."""
+        return self._codec is not None and self._target < 2
+
+    def _is_written_so(self, run: Run) -> bool:
+        """Whether messages that could be encoded again have the version and the codec already."""
+        codec = run.chunk.batches.attributes[run.row] & CODEC_MASK
+        return (
+            self._wraps_anew
+            and run.kind in (survey.PLAIN, survey.PACKED)
+            and (run.magic, codec) == (self._target, self._codec)
+        )
 
     def _convert(self, run: Run) -> None:
         codec = run.chunk.batches.attributes[run.row] & CODEC_MASK if self._codec is None else self._codec
@@ -109,7 +126,7 @@ class Transcoder:
         self._packer.flush()
 
     def _check_version(self, run: Run) -> None:
-        if run.magic not in self._sources:
+        if run.magic not in self._sources and run.magic != self._target:
             position = run.chunk.batches.position[run.row]
             taken = ", ".join(f"v{magic}" for magic in sorted({*self._sources, self._target}))
             where = f"{self._tally.source}: the entry at byte {position}"
