@@ -101,7 +101,7 @@ def test_a_dump_goes_on_where_it_was(log_dir: Path, tmp_path: Path) -> None:
         (["-o", "out"], "give -o DIR, and --format"),
         (["--format", "csv", "-o", "."], "holds the source"),
         (["--format", "csv", "-o", "other"], "something else in it"),
-        (["--format", "csv", "-o", "out", "--limit", "3"], "neither --limit nor --follow"),
+        (["--format", "csv", "-o", "out", "--limit", "3"], "without --limit and --follow"),
     ],
 )
 def test_what_can_not_be_spread_is_refused(
