@@ -63,7 +63,7 @@ bench-spark: $(call groups,test lab spark)
 	$(BIN)/python -m bench.spark --write
 
 # The sdist and one wheel for this platform, built twice and compared, checked, installed and tested.
-dist: $(call groups,dist)
+dist: $(VENV)/.group-dist
 	packaging/build-dist $(BIN)/python
 
 # The lowest versions of the dependencies that pyproject.toml allows.
@@ -82,6 +82,6 @@ $(VENV)/.installed: $(SOURCES) | $(VENV)/bin/python
 	@touch $@
 
 # The dependency groups of pyproject.toml, each installed when a target needs it.
-$(VENV)/.group-%: pyproject.toml | $(VENV)/.installed
+$(VENV)/.group-%: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check --group $*
 	@touch $@

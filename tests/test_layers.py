@@ -21,7 +21,7 @@ HOUSE = {
     "format": "wide_message bare_message log_format control_records checksums kernel neighbours splitting stretch "
     "encoder survey",
     "codecs": "libraries snappy_blocks lz4_frames zstd_frames compression streams",
-    "files": "pace processes log_dir_lock sniff holes special storage safe_output folders",
+    "files": "pace processes special log_dir_lock sniff holes storage safe_output folders",
     "log": "records rows heads tape search resync segment single_batch chunk large_payload internal deep_iteration markers",
     "beside": (
         "side_reading indexes index_columns stale_entries producer_snapshot txn_index index_files checkpoint_files "

@@ -16,10 +16,15 @@ from tools import man_pages
 
 ROOT = Path(__file__).parents[1]
 SEGMENT = ROOT / "fixtures" / "segments" / "4.3.0-v2-none-headers" / "00000000000000000000.log"
+SEGMENTS = ROOT / "fixtures" / "segments" / "0.10.2.2-v1-none-segments"
 
-# Python on Windows has none of these modules and names, and opens no folder.
+# Python on Windows has none of these modules and names, starts processes anew, opens no folder, and neither renames nor
+# removes what is open.
 WITHOUT_POSIX = """
-import os, signal, sys, multiprocessing
+import os, shutil, signal, sys
+shutil._use_fd_functions = False  # rmtree that opens folders
+import multiprocessing.heap, multiprocessing.popen_spawn_posix, multiprocessing.synchronize, concurrent.futures.process
+multiprocessing.heap.Arena._dir_candidates = ()  # asks for statvfs
 for module in ("fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty"):
     sys.modules[module] = None
 for name in ("O_CLOEXEC", "O_DIRECTORY", "O_NOFOLLOW", "O_NONBLOCK", "SEEK_DATA", "SEEK_HOLE", "chown", "fchmod", "fork",
@@ -36,35 +41,122 @@ def windows_open(path, flags, *more, **named):
         raise PermissionError(13, "Permission denied", path)
     return posix_open(path, flags, *more, **named)
 os.open = windows_open
+def refuses_open(change):
+    def windows_change(path, *more, **named):
+        whole = os.path.realpath(path)
+        handles = (f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd"))
+        opened = {os.path.realpath(handle) for handle in handles if os.path.exists(handle)}
+        opened = {one for one in opened if "/pymp-" not in one}  # files of multiprocessing itself
+        if any(one == whole or one.startswith(whole + os.sep) for one in opened):
+            raise PermissionError(13, "used by another process", path)
+        return change(path, *more, **named)
+    return windows_change
+if os.path.isdir("/proc/self/fd"):
+    os.rename, os.replace, os.unlink, os.remove = map(refuses_open, (os.rename, os.replace, os.unlink, os.remove))
+multiprocessing.get_all_start_methods = lambda: ["spawn"]
 from kseg.cli.main import main
+from kseg.files import processes
+from kseg.validation import parallel
+parallel.RANGE_SIZE, executor = 256, processes.executor
+def noted(*arguments):
+    print("process pool", file=sys.stderr)
+    return executor(*arguments)
+processes.executor = noted
+sys.platform = os.environ.get("PLATFORM", sys.platform)
 main(sys.argv[1:], prog_name="kseg")
 """
 
 
+@pytest.fixture
+def partition(tmp_path: Path) -> Path:
+    """A copy of a partition of several segments, with nothing else in its folder."""
+    copied = tmp_path / "partition"
+    shutil.copytree(SEGMENTS, copied, ignore=shutil.ignore_patterns("ORIGIN", "expect.jsonl"))
+    return copied
+
+
 @pytest.mark.parametrize(
-    "arguments",
+    "command",
     [
-        ["--version"],
-        ["dump", "--deep", str(SEGMENT)],
-        ["dump", "--format", "jsonl", "-o", "{tmp}/out.jsonl", str(SEGMENT)],
-        ["validate", "--jobs", "1", str(SEGMENT.parent)],
-        ["validate", "--state", "{tmp}/state", "--jobs", "1", str(SEGMENT.parent)],
-        ["stats", str(SEGMENT)],
-        ["convert", "any-to-v2", str(SEGMENT), "{tmp}/converted.log"],
-        ["repair", str(SEGMENT), "{tmp}/repaired.log"],
-        ["repair", str(SEGMENT.parent), "{tmp}/repaired"],
-        ["recovery", str(SEGMENT.parent)],
-        ["transactions", str(SEGMENT.parent)],
+        "--version",
+        "dump --deep {}",
+        "dump --format jsonl -o {}.jsonl {}",
+        "dump --follow --limit 1 {}",
+        "validate --jobs 1 {}",
+        "validate --jobs 1 --state {}.state {}",
+        "stats --jobs 1 {}",
+        "convert any-to-v2 --jobs 1 {} {}.converted",
+        "convert any-to-v2 --jobs 1 --force {} {}.old",
+        "repair {} {}.repaired",
+        "repair --force {} {}.old",
+        "recovery {}",
+        "diff {} {}.old",
+        "transactions {}",
+        "completion bash",
     ],
-    ids=lambda arguments: " ".join(arguments[:2]),
 )
-def test_commands_run_without_posix_modules(arguments: list[str], tmp_path: Path) -> None:
-    """On Windows an import of fcntl, or a folder that is opened, would end every command with a traceback."""
-    filled = [one.replace("{tmp}", str(tmp_path)) for one in arguments]
-    run = subprocess.run(
-        [sys.executable, "-c", WITHOUT_POSIX, *filled], capture_output=True, text=True, timeout=120, check=False
+def test_commands_run_without_posix_modules(command: str, partition: Path) -> None:
+    """On Windows an import of fcntl, or a rename of an open file, would end a command."""
+    shutil.copytree(partition, f"{partition}.old")
+    run = _without_posix(*command.format(*[partition] * 2).split())
+    lost = "recovery" in command  # the segments of an old log without a checkpoint
+    noted = "3 files are unchanged since" if "--state" in command else ""
+    assert run.returncode == lost, run.stderr
+    assert noted in run.stderr
+    assert len(run.stderr.splitlines()) == bool(noted)
+
+
+@pytest.mark.parametrize(
+    "command", ["validate --jobs 2 {}", "stats --jobs 2 {}", "convert any-to-v2 --jobs 2 {} {}.new"]
+)
+def test_processes_start_without_fork(command: str, partition: Path) -> None:
+    """Windows and macOS start each process anew: what is passed to it must survive that."""
+    run = _without_posix(*command.format(*[partition] * 2).split())
+    assert (run.returncode, run.stderr) == (0, "process pool\n")
+
+
+def _without_posix(*arguments: str, platform: str = sys.platform) -> subprocess.CompletedProcess[str]:
+    """Run kseg in a Python that has only what Windows has; ``platform`` is its sys.platform."""
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT_POSIX, *arguments],
+        env={**os.environ, "PLATFORM": platform},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
-    assert (run.returncode, "internal error" in run.stderr) == (0, False), run.stderr
+
+
+def test_damage_that_was_just_written_is_found_without_pread(tmp_path: Path) -> None:
+    """Damaged bytes of a file that was written lately are read again, and Windows has no pread for that."""
+    data = bytearray(SEGMENT.read_bytes())
+    data[80] ^= 1
+    (tmp_path / SEGMENT.name).write_bytes(data)
+    run = _without_posix("validate", str(tmp_path / SEGMENT.name))
+    assert (run.returncode, run.stderr) == (1, "")
+    assert "crc-mismatch" in run.stdout
+
+
+@pytest.mark.parametrize("platform", ["win32", "darwin"])
+def test_a_lock_that_cannot_be_read_is_one_line(tmp_path: Path, platform: str) -> None:
+    """Without the lock, findings about the checkpoints of a running broker need a word of caution."""
+    shutil.copytree(SEGMENT.parent, tmp_path / "topic-0")
+    (tmp_path / ".lock").touch()
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (tmp_path / name).write_text("0\n1\ntopic 0 1\n", encoding="utf-8")
+    run = _without_posix("validate", str(tmp_path), platform=platform)
+    assert run.returncode == 0
+    lines = [line for line in run.stderr.splitlines() if line.startswith("kseg: warning:")]
+    assert len(lines) == 1, run.stderr
+    assert "a running broker on Linux only" in lines[0]
+
+
+@pytest.mark.parametrize("command", ["validate --spark local[1] {}", "audit gaps {}"])
+def test_spark_on_windows_is_one_line(command: str, partition: Path) -> None:
+    """Spark itself would fail there with pages of text."""
+    run = _without_posix(*command.format(partition).split(), platform="win32")
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr == "kseg: kseg does not run Spark on Windows: use Linux, macOS or WSL\n"
 
 
 def test_each_command_has_a_man_page() -> None:

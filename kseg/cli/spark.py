@@ -47,11 +47,13 @@ def spark_session(master: str, paths: Sequence[str]) -> Iterator[SparkSession]:
     """
     import logging  # these imports take 10 ms, which commands without Spark do not pay
 
+    from kseg.spark.launch import check_system, start
+
+    check_system()
     for path in paths:
         _check_path(path, master)
     _check_master(master)
     _check_python(master)
-    from kseg.spark.launch import start
 
     if sys.stderr.isatty():
         note(f"starting Spark on {master}")

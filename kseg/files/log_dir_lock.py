@@ -6,6 +6,8 @@ import os
 import struct
 import sys
 
+from kseg.files import special
+
 # struct flock of Linux, 64 bit: l_type, l_whence, l_start, l_len, l_pid.
 _FLOCK = struct.Struct("hhqqi4x")
 
@@ -13,10 +15,15 @@ _FLOCK = struct.Struct("hhqqi4x")
 def is_in_use(log_dir: str) -> bool:
     """Whether another process holds the lock of a log dir (``.lock``, Kafka's ``FileLock``), as every broker does.
 
-    The lock is queried (F_GETLK), never taken. False if it is unknown: without a ``.lock``, on systems other than
-    Linux, or for a broker on another machine.
+    The lock is queried (F_GETLK), never taken. False if it is unknown: without a ``.lock``, for a broker on another
+    machine, and on systems other than Linux, where a warning says so.
     """
     if sys.platform != "linux":
+        if os.path.exists(os.path.join(log_dir, ".lock")):
+            special.warn(
+                f"{log_dir}: kseg detects a running broker on Linux only; if one runs, findings about checkpoints may "
+                "disappear within seconds"
+            )
         return False
     import fcntl
 

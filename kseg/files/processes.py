@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,11 +26,14 @@ _WATCH_PAUSE = 0.1
 
 
 def context() -> BaseContext:
-    """Return the start method: fork if available, because a new interpreter costs 0.1 s per process."""
+    """Return how processes start: fork on Linux and BSD, since a fresh interpreter costs 0.1 s per process.
+
+    Windows has no fork, and on macOS a forked process can crash in a library of the system.
+    """
     import multiprocessing
 
-    method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
-    return multiprocessing.get_context(method)
+    forks = "fork" in multiprocessing.get_all_start_methods() and sys.platform != "darwin"
+    return multiprocessing.get_context("fork" if forks else "spawn")
 
 
 def ignore_sigint() -> None:
@@ -43,8 +47,14 @@ def end_with_parent(parent: int, stopped: Any = None) -> None:
     A worker of a pool waits for work without a timeout and would not notice a killed parent. ``parent`` is its id.
     """
 
+    import multiprocessing
+
+    starter = multiprocessing.parent_process()
+
     def watch() -> None:
-        while os.getppid() == parent and not (stopped and stopped.value):
+        # On Windows getppid() stays the same when the parent ends. A forked process only sees the change of getppid(),
+        # as the other forked processes keep its parent's pipe open.
+        while os.getppid() == parent and (starter is None or starter.is_alive()) and not (stopped and stopped.value):
             time.sleep(_WATCH_PAUSE)
         os._exit(2)
 

@@ -104,7 +104,12 @@ class Source:
         handle = self._raw.fileno()
         if time.time() - os.fstat(handle).st_mtime > LATELY:
             return False
-        again = os.pread(handle, len(view), position)
+        at = os.lseek(handle, 0, os.SEEK_CUR)
+        os.lseek(handle, position, os.SEEK_SET)  # Windows has no pread
+        try:
+            again = os.read(handle, len(view))
+        finally:
+            os.lseek(handle, at, os.SEEK_SET)
         if len(again) < len(view) or again == view:
             return False
         view[:] = again

