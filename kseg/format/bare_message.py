@@ -48,7 +48,7 @@ def read_message(data: bytes | bytearray, at: int, end: int) -> BareMessage | Wa
             return Wanted(place + LENGTH.size - at)
         (size,) = LENGTH.unpack_from(data, place)
         if not -1 <= size <= MAX_LENGTH:
-            return Fault(size, f"a {what} has -1 to {MAX_LENGTH} bytes, not {size}")
+            return Fault(size, f"a {what} has -1 to {MAX_LENGTH} bytes")
         place += LENGTH.size + max(size, 0)
     if place > end:
         return Wanted(place - at)

@@ -44,7 +44,7 @@ MIN_RECORD_SIZE = log_format.MIN_RECORD_SIZE
 SUM_LIMIT = log_format.SUM_LIMIT
 MIN_INT64 = -(1 << 63)
 MAX_INT64 = (1 << 63) - 1
-LEFT_OVER = "bytes are left over behind the last record"
+LEFT_OVER = "bytes are left over after the last record"
 
 #: A batch of more records than this is opened in parts. Real ones seldom have a tenth of that.
 LARGE_BATCH = 64 * 1024
@@ -212,7 +212,7 @@ def split_records(
                 if not final and (end - record_at < 5 or (at > 0 and length >= MIN_RECORD_SIZE - 1)):
                     hungry = True
                 else:
-                    why = "its length passes the end of the batch"
+                    why = misfit("its length", length, at, MIN_RECORD_SIZE - 1, end - at)
                 break
             stop = at + length
             i = first + index
@@ -277,7 +277,7 @@ def split_records(
                 byte, at = finish_varint(data, at, stop, byte, 28)
             length = (byte >> 1) ^ -(byte & 1)
             if at < 0 or length < -1 or length >= stop - at:
-                why = "its key passes the end of the record"
+                why = misfit("its key's length", length, at, -1, stop - at - 1)
                 break
             key_ats[i] = at
             key_sizes[i] = length
@@ -296,7 +296,7 @@ def split_records(
                     byte, at = finish_varint(data, at, stop, byte, 28)
             length = (byte >> 1) ^ -(byte & 1)
             if at < 0 or length < -1 or length >= stop - at:
-                why = "its value passes the end of the record"
+                why = misfit("its value's length", length, at, -1, stop - at - 1)
                 break
             value_ats[i] = at
             value_sizes[i] = length
@@ -311,7 +311,7 @@ def split_records(
                 length = (byte >> 1) ^ -(byte & 1)
                 # A header takes two bytes at least: a count that lies can't make the walk long.
                 if at < 0 or length < 0 or length > (stop - at) // 2:
-                    why = "its header count does not fit the record"
+                    why = misfit("its header count", length, at, 0, (stop - at) // 2)
                     break
                 headers_ats[i] = at
                 header_counts[i] = length
@@ -323,7 +323,7 @@ def split_records(
             else:
                 header_counts[i] = 0
             if at != stop:
-                why = "it does not use its declared length"
+                why = f"its fields leave {stop - at} bytes of its declared length over"
                 break
             batch[i] = row
             index += 1
@@ -373,6 +373,13 @@ def split_records(
             return row
         at = batches.at[row] + RECORD_BATCH_OVERHEAD
         end = batches.at[row] + batches.size[row]
+
+
+def misfit(what: str, size: int, at: int, least: int, room: int) -> str:
+    """Say why a size was not accepted: below ``least``, or more than the ``room``; ``at`` is negative after a bad varint."""
+    if at < 0:
+        return f"{what} is no varint"
+    return f"{what} is {size}, below the least of {least}" if size < least else f"{what} is {size}, and {room} fit"
 
 
 def skip_headers(data: Any, at: int, stop: int, count: int) -> int:
@@ -435,19 +442,22 @@ def split_message(
     """
     key_at = at + V1_KEY_AT if magic == 1 else at + V0_KEY_AT
     if end - key_at < 8:
-        faults.append(("malformed-record", row, index, "it is too small for its version"))
+        faults.append(("malformed-record", row, index, f"it has {end - at - LOG_OVERHEAD} bytes, too few for v{magic}"))
         return False
     key_size = read_int32(data, key_at)
     if key_size < -1 or key_size > end - key_at - 8:
-        faults.append(("malformed-record", row, index, "its key passes the end of the message"))
+        why = misfit("its key's length", key_size, key_at, -1, end - key_at - 8)
+        faults.append(("malformed-record", row, index, why))
         return False
     value_at = key_at + 4 + (key_size if key_size > 0 else 0)
     value_size = read_int32(data, value_at)
     if value_size < -1 or value_size > end - value_at - 4:
-        faults.append(("malformed-record", row, index, "its value passes the end of the message"))
+        why = misfit("its value's length", value_size, value_at, -1, end - value_at - 4)
+        faults.append(("malformed-record", row, index, why))
         return False
     if value_at + 4 + (value_size if value_size > 0 else 0) != end:
-        faults.append(("malformed-record", row, index, "it does not use its declared length"))
+        left = end - value_at - 4 - (value_size if value_size > 0 else 0)
+        faults.append(("malformed-record", row, index, f"its fields leave {left} bytes of its declared length over"))
         return False
     if records.count == records.capacity:
         records.grow()
@@ -529,7 +539,12 @@ def split_wrapper(
         size = read_int32(data, at + SIZE_AT)
         magic = data[at + MAGIC_AT]
         if size < V0_MIN_SIZE or magic > 1:
-            why = "its size can't hold a message" if size < V0_MIN_SIZE else "its magic is neither 0 nor 1"
+            small = size < V0_MIN_SIZE
+            why = (
+                f"its size is {size}, below the least of {V0_MIN_SIZE}"
+                if small
+                else f"its magic is {magic}, not 0 or 1"
+            )
             faults.append(("malformed-record", row, index, why))
             broken = True
             break
@@ -551,7 +566,8 @@ def split_wrapper(
                 if inner_codec:
                     faults.append(("nested-compression", row, index, inner_codec))
                 if magic != batches.magic[row]:
-                    faults.append(("malformed-record", row, index, "its magic is not its wrapper's"))
+                    why = f"its magic is {magic}, its wrapper's {batches.magic[row]}"
+                    faults.append(("malformed-record", row, index, why))
             else:
                 left_out += 1
         if not split_message(data, at, stop, magic, index, batches, row, records, faults):

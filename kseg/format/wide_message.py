@@ -63,14 +63,14 @@ def read_message(data: bytes | bytearray, at: int, end: int) -> WideMessage | Wa
         return Wanted(OVERHEAD)
     crc, magic, attributes, key_size = HEADER.unpack_from(data, at)
     if not -1 <= key_size <= MAX_LENGTH:
-        return Fault(key_size, "no key has that length")
+        return Fault(key_size, f"a key has -1 to {MAX_LENGTH} bytes")
     key_at = at + HEADER.size
     value_at = key_at + max(key_size, 0) + LENGTH.size
     if value_at > end:
         return Wanted(value_at - at)
     (value_size,) = LENGTH.unpack_from(data, value_at - LENGTH.size)
     if not -1 <= value_size <= MAX_LENGTH:
-        return Fault(value_size, "no value has that length")
+        return Fault(value_size, f"a value has -1 to {MAX_LENGTH} bytes")
     if value_at + value_size > end:
         return Wanted(value_at + value_size - at)
     return WideMessage(crc, magic, attributes, key_at, key_size, value_at, value_size)

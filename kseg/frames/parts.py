@@ -14,8 +14,16 @@ from kseg.log.rows import Column, Row
 LOSING = frozenset({"truncated-tail", "invalid-size", "lost-bytes", "crc-mismatch", "frame-size", "frame-cut"})
 #: Those behind which a body is left that was not decoded, though it may be sound.
 UNDECODED = frozenset({"unknown-api", "unmatched-response", "unread-bodies"})
-# What a leader assigns: in a set that is sent to it, these say nothing.
-_ASSIGNED = frozenset({"non-monotonic-offset", "record-offset-mismatch", "wrapper-offset-mismatch", "offset-gap"})
+# What a leader assigns, append times included: in a set that is sent to it, these say nothing.
+_ASSIGNED = frozenset(
+    {
+        "non-monotonic-offset",
+        "record-offset-mismatch",
+        "wrapper-offset-mismatch",
+        "offset-gap",
+        "append-time-regression",
+    }
+)
 
 
 class SetReport:

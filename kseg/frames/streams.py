@@ -168,8 +168,8 @@ def _pass_over(tape: Tape, head: struct.Struct, size: int | None, report: Report
         why = f"{left} bytes of {'its size' if size is None else _SIZE.size + size}"
         report(Finding("frame-cut", began, began + lost, facts={"bytes": lost, "why": why}))
         return
-    why = "its end is not in the file" if size >= head.size else "no frame is so small"
-    why = "no broker takes so many bytes" if size > MAX_FRAME else why
+    why = f"the file has {left - _SIZE.size} bytes for it" if size >= head.size else f"a frame has at least {head.size}"
+    why = f"a frame has at most {MAX_FRAME}" if size > MAX_FRAME else why
     report(Finding("frame-size", began, began + lost, facts={"size": size, "why": why, "bytes": lost}))
 
 

@@ -85,6 +85,7 @@ class Broken:
     magic: int
     likely: bool
     legal: bool
+    most: int
     offset: int | None
     last_offset: int | None
 
@@ -171,7 +172,7 @@ def doubt(tape: Tape, max_size: int, expected: int | None, effort: Effort) -> Ou
 
 def _look_at(tape: Tape, max_size: int) -> Broken:
     if not tape.fill(HEADER_SIZE_UP_TO_MAGIC):
-        return Broken(tape.position, None, 0, False, False, None, None)
+        return Broken(tape.position, None, 0, False, False, max_size, None, None)
     # Enough for the key of a v0 or v1 message, which tells where the value's length stands.
     tape.fill(KEY_REACH)
     data, at = tape.data, tape.start
@@ -194,7 +195,7 @@ def _look_at(tape: Tape, max_size: int) -> Broken:
             last = None
         elif is_wrapper(data, at):
             offset = None
-    return Broken(tape.position, size, magic, likely, legal, offset, last)
+    return Broken(tape.position, size, magic, likely, legal, max_size, offset, last)
 
 
 def _declared_size(tape: Tape, broken: Broken, max_size: int) -> int:
@@ -330,9 +331,14 @@ def _size_findings(broken: Broken, end: int, rest: int | None) -> tuple[Finding,
         return ()
     if broken.legal and (rest is None or broken.size + LOG_OVERHEAD <= rest):
         return ()
-    why = "the file ends before" if broken.legal else "no entry has that size"
+    why = f"the file has {(rest or 0) - LOG_OVERHEAD} bytes for it" if broken.legal else _illegal(broken)
     facts = {"size": broken.size, "why": why}
     return (Finding("invalid-size", broken.position, end, broken.offset, broken.last_offset, facts),)
+
+
+def _illegal(broken: Broken) -> str:
+    """What sizes the version of that header can have."""
+    return f"a v{min(broken.magic, 2)} entry has {kernel.smallest(min(broken.magic, 2))} to {broken.most}"
 
 
 def _why(tape: Tape, broken: Broken, search: Search, end: int) -> str:
@@ -343,10 +349,11 @@ def _why(tape: Tape, broken: Broken, search: Search, end: int) -> str:
     if stop - begin >= TOLD_ZEROS:
         zeros = f"; {stop - begin} of them, from byte {begin} on, are zeros{tape.of_zeros(begin, stop)}"
     if not broken.likely:
-        return "no entry begins there" + zeros
+        at_size = "" if broken.legal or broken.size is None else f": its size field would say {broken.size}"
+        return f"no entry begins there{at_size}{zeros}"
     if broken.legal:
         return "an entry begins there, but its CRC does not hold, nor does another follow it" + zeros
-    return "an entry of unknown size begins there" + zeros
+    return f"an entry begins there whose size field says {broken.size}{zeros}"
 
 
 def _tail(tape: Tape, broken: Broken, search: Search) -> Outcome:
@@ -361,7 +368,7 @@ def _tail(tape: Tape, broken: Broken, search: Search) -> Outcome:
         zeros = end
     written = zeros - began
     if broken.size is None or (zeros < end and written <= RECORD_BATCH_OVERHEAD):
-        why = f"{written} bytes, fewer than an entry's header"
+        why = f"{written} bytes, fewer than the {LOG_OVERHEAD + kernel.smallest(2)} of a v2 entry's header"
         facts: dict[str, Any] = {"bytes": written, "why": why}
         if size >= LOG_OVERHEAD:
             facts["size"] = kernel.read_int32(tape.data, began - tape.shift + SIZE_AT)

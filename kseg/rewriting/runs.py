@@ -188,7 +188,7 @@ def _ahead(offset: int, previous: int) -> dict[str, Any]:
 _ORDER: dict[str, tuple[str, Callable[[int, int], dict[str, Any]]]] = {
     "ahead": ("non-monotonic-offset", _ahead),
     "behind": ("non-monotonic-offset", lambda offset, previous: {"offset": offset, "previous": previous, "note": ""}),
-    "span": ("invalid-offset-range", lambda offset, delta: {"delta": delta, "why": "no entry can span that"}),
+    "span": ("invalid-offset-range", lambda offset, delta: {"delta": delta, "why": f"it is 0 to {INT32_MAX}"}),
     "record": (
         "record-offset-mismatch",
         lambda offset, index: {"index": index, "offset": offset, "why": "is out of order"},

@@ -242,7 +242,15 @@ def check_counts(batches: BatchColumns, limits: Limits, history: History, report
         if base < 0 and batches.position[row] in history.misplaced:
             continue
         if base < 0:
-            report(batch_finding("invalid-offset-range", batches, row, delta=delta, why="the base offset is negative"))
+            report(
+                batch_finding(
+                    "invalid-offset-range",
+                    batches,
+                    row,
+                    delta=delta,
+                    why=f"the base offset is {base}, which is negative",
+                )
+            )
         elif delta < 0:
             report(batch_finding("invalid-offset-range", batches, row, delta=delta, why="it can't be negative"))
         elif deep:
