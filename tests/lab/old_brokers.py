@@ -265,6 +265,19 @@ class OldBroker:
             time.sleep(0.2)
         raise TimeoutError(f"{topic} was not cleaned up to {offset}; the broker's log is in {self.folder}")
 
+    def wait_unchanged(self, topic: str, seconds: float = 8, at_most: float = 120) -> None:
+        """Wait until the files of a topic have been the same for so long. Raises TimeoutError."""
+        deadline = time.monotonic() + at_most
+        last, since = None, time.monotonic()
+        while time.monotonic() < deadline:
+            now = sorted((path.name, path.stat().st_size) for path in self.partition(topic).iterdir())
+            if now != last:
+                last, since = now, time.monotonic()
+            elif time.monotonic() - since >= seconds:
+                return
+            time.sleep(1)
+        raise TimeoutError(f"{topic} still changes; the broker's log is in {self.folder}")
+
 
 def scratch() -> tempfile.TemporaryDirectory[str]:
     """A folder for brokers that is gone after the ``with`` block."""

@@ -46,6 +46,7 @@ PLAIN = [Topic(codec, ASSORTED) for codec in ("none", "gzip", "snappy", "lz4")]
 GZIP = Topic("gzip", f"{ASSORTED}; the live copy has its index preallocated", live=True)
 APPEND_TIME = "message.timestamp.type=LogAppendTime: the wrapper's timestamp holds, not those inside"
 CLEANED = "after the cleaner: holes within and between the wrappers, tombstones"
+MANY_HOLES = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": "2000"}
 CLEANED_PLAIN = "after the cleaner: holes, tombstones"
 
 GENERATIONS = (
@@ -70,7 +71,14 @@ GENERATIONS = (
         ],
         FORMAT_0_10,
     ),
-    Generation("0.8.2.2", 0, [GZIP if topic.name == GZIP.name else topic for topic in PLAIN]),
+    Generation(
+        "0.8.2.2",
+        0,
+        [
+            *(GZIP if topic.name == GZIP.name else topic for topic in PLAIN),
+            Topic("gzip-compacted", "after the cleaner: many small holes", old_scenes.many_holes, MANY_HOLES),
+        ],
+    ),
     Generation(
         "0.10.2.2",
         1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -188,3 +189,19 @@ def compacted(scene: Scene) -> None:
     pause = [] if scene.magic >= 1 else ["sleep\t2500"]
     scene.broker.produce([opened(scene.codec), *sends(scene.topic, batches), *pause, *sends(scene.topic, [[active]])])
     scene.broker.wait_cleaned(scene.topic, sum(map(len, batches)))
+
+
+def many_holes(scene: Scene) -> None:
+    """Some hundred records whose keys come back more or less often, and a wait until the cleaner has nothing to do."""
+    rng = random.Random(7)
+    numbers = iter(range(1000))
+    batches: list[Batch] = [
+        [_of_a_frequent_key(rng, next(numbers)) for _ in range(rng.randint(1, 8))] for _ in range(90)
+    ]
+    scene.broker.produce([opened(scene.codec), *sends(scene.topic, batches)])
+    scene.broker.wait_unchanged(scene.topic)
+
+
+def _of_a_frequent_key(rng: random.Random, number: int) -> Sample:
+    key = min(int(rng.expovariate(0.02)), 399)
+    return Sample(b"key-%03d" % key, b"value %d %d" % (number, rng.getrandbits(40)))
