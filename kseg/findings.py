@@ -224,9 +224,11 @@ _TABLE = (
          "unclean stop truncates where offsets go back."),
     Rule("K616", "missing-index", _W, "there is no {index} to it",
          "Rebuilds a missing .index with its segment at the next start, in the time that reading it takes. A missing "
-         ".timeindex it leaves empty: time look-ups read the segment, and retention uses the file's time."),
+         ".timeindex it leaves empty after a clean shutdown: time look-ups read the segment, and retention uses the file's "
+         "time."),
     Rule("K617", "no-indexes", _I, "of {segments} segments, not one has {what}: these are logs without their indexes",
-         "Rebuilds missing .index files with their segments at its next start; missing .timeindex files stay empty."),
+         "Rebuilds missing .index files with their segments at its next start; after a clean shutdown missing .timeindex "
+         "files stay empty."),
     # K8: what is on the wire
     Rule("K801", "frame-size", _E, "the frame's size says {size}: {why}",
          "Ends the connection: a request has at most socket.request.max.bytes."),
