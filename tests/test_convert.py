@@ -437,7 +437,8 @@ def test_a_wrong_base_offset_costs_one_entry(offset: int, codec: str, tmp_path: 
     source.write_bytes(b"".join(entries))
     done = run("v2-to-v1", "--lossy", "--skip-damaged", source, target)
     assert done.exit_code == 1
-    assert done.stderr.count("non-monotonic-offset") == 1
+    rule = "invalid-offset-range" if offset == 1 << 40 else "non-monotonic-offset"
+    assert done.stderr.count(rule) == 1
     kept = [record for n, records in enumerate(sets) if n != 2 for record in records]
     assert [plain(record) for record in read(target.read_bytes())[1]] == kept
 

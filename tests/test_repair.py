@@ -300,7 +300,8 @@ def test_a_last_entry_past_the_reach_of_the_indexes(name: str, rebatch: int | No
     last = entries(data)[-1]
     source.write_bytes(put(data, last.at, base_offset=get(data, last.at, "base_offset") + (0x20 << 56)))
     assert [(finding.rule, finding.position) for finding in errors_in(source)] == [("invalid-offset-range", last.at)]
-    bare.write_bytes(data[: last.at])
+    # The one before proves what the offset was, unless the header does not say where the entry begins.
+    bare.write_bytes(data[: last.at] if "gzip" in name else data)
     plan = conversion_plan.Plan.of("any-to-v2", skip_damaged=True, rebatch=rebatch, force=True)
     convert(str(source), str(good), plan)
     convert(str(bare), str(tmp_path / FIRST), plan)

@@ -103,7 +103,8 @@ def _unnoticed(batch: bytes, log: DamagedLog) -> bool:
     """
     bodies = {without_epoch(original)[8:]: index for index, original in enumerate(log.batches)}
     index = bodies.get(without_epoch(batch)[8:])
-    places = [at for at in range(len(log.data)) if log.data.startswith(batch, at)] if index is not None else []
+    data, body = log.data, batch[12:]  # the size before it may be another, if the CRC proves this one
+    places = [at for at in range(len(data)) if data.startswith(body, at + 12) and data.startswith(batch[:8], at)]
     return any(_is_alone(log, index, batch, at) for at in places if index is not None)
 
 

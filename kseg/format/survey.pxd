@@ -4,11 +4,9 @@ cimport cython
 
 from kseg.format.encoder cimport headers_end
 from kseg.format.kernel cimport BatchColumns, RecordColumns, clamped
-from kseg.format.neighbours cimport is_misplaced
 from kseg.format.stretch cimport same
 
 cdef long long CODEC_MASK, LOG_APPEND_TIME, CONTROL, INT32_MAX, NO_TIMESTAMP, BAD
-cdef Py_ssize_t LOOK_AHEAD
 cdef int SKIPPED, COPIED, DROPPED, UNPACKED, COMPRESSED
 
 
@@ -23,23 +21,6 @@ cpdef int kind_of(BatchColumns batches, Py_ssize_t row, long long target, bint c
 cpdef (int, Py_ssize_t) run_from(
     BatchColumns batches, Py_ssize_t row, Py_ssize_t stop, long long target, bint copies
 ) except *
-
-@cython.locals(
-    count=cython.Py_ssize_t, low=cython.longlong, high=cython.longlong, follows=cython.bint, columns=BatchColumns,
-    following=cython.Py_ssize_t,
-)
-cpdef (Py_ssize_t, long long) judge_order(
-    BatchColumns batches, Py_ssize_t row, long long last_offset, BatchColumns beyond, bint final, list wrong
-) except *
-
-@cython.locals(
-    high=cython.longlong, offset=cython.longlong, cost=cython.Py_ssize_t, columns=BatchColumns,
-)
-cdef Py_ssize_t cost_of(
-    BatchColumns batches, Py_ssize_t row, long long last_offset, BatchColumns beyond
-) except? -99
-
-cdef long long header_offset(BatchColumns batches, Py_ssize_t row) except? -99
 
 @cython.locals(row=cython.Py_ssize_t)
 cpdef long long judge_offsets(

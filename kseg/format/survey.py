@@ -10,7 +10,6 @@ from typing import Any
 from kseg.format import log_format
 from kseg.format.encoder import headers_end
 from kseg.format.kernel import CRC_BAD, BatchColumns, RecordColumns, clamped
-from kseg.format.neighbours import is_misplaced
 from kseg.format.stretch import same
 
 COMPILED = not __file__.endswith(".py")
@@ -21,10 +20,6 @@ CONTROL = log_format.CONTROL
 INT32_MAX = log_format.INT32_MAX
 NO_TIMESTAMP = log_format.NO_TIMESTAMP
 BAD = CRC_BAD
-
-#: How many entries behind one tell whether its offset is too high: enough that a few bad ones side by side stay few.
-AHEAD = 8
-LOOK_AHEAD = AHEAD
 
 # What is done with an entry on its way to another version.
 SKIP = 0  # damaged
@@ -70,77 +65,6 @@ def run_from(batches: BatchColumns, row: int, stop: int, target: int, copies: bo
         while row < stop and batches.magic[row] == magic and kind_of(batches, row, target, copies) == kind:
             row += 1
     return kind, row
-
-
-def judge_order(
-    batches: BatchColumns, row: int, last_offset: int, beyond: BatchColumns, final: bool, wrong: list[Any]
-) -> tuple[int, int]:
-    """Put entries from ``row`` on whose base offset is wrong on ``wrong``: (row, offset, previous offset, whether proved).
-
-    Proved is what ``neighbours.is_misplaced`` says of it. What is not is marked as not intact: against an entry with a base
-    offset that is too high (it is outside the CRC) all behind it would seem to go back, so the next AHEAD entries vote
-    on each that leaves a gap or reaches into the next: those it would cost, against those that go on from it. They
-    stand in ``batches`` and then ``beyond``. Unless ``final``, it stops at the first entry that has not that many
-    behind it: returns its row, and the last offset before it.
-    """
-    count = batches.count
-    while row < count:
-        low = header_offset(batches, row)
-        high = batches.last_offset[row]
-        if batches.crc_state[row] == BAD or not batches.intact[row] or high < low:
-            row += 1
-            continue
-        follows = low == last_offset + 1
-        if not follows:
-            if row + 1 == count and not final:
-                return row, last_offset
-            columns, following = (batches, row + 1) if row + 1 < count else (beyond, 0)
-            if is_misplaced(batches, row, columns, following, last_offset):
-                wrong.append((row, batches.base_offset[row], last_offset, True))
-                last_offset += 1 + high - low
-                row += 1
-                continue
-        if low <= last_offset:
-            row += 1
-            continue
-        if not follows or row + 1 == count or header_offset(batches, row + 1) <= high:
-            if not final and row + LOOK_AHEAD >= count:
-                return row, last_offset
-            if cost_of(batches, row, last_offset, beyond) > (1 if follows else 0):
-                batches.intact[row] = 0
-                wrong.append((row, low, last_offset, False))
-                row += 1
-                continue
-        last_offset = high
-        row += 1
-    return row, last_offset
-
-
-def cost_of(batches: BatchColumns, row: int, last_offset: int, beyond: BatchColumns) -> int:
-    """How many more of the entries right behind ``row`` would go back from it than go on from it."""
-    high = batches.last_offset[row]
-    cost = 0
-    columns = batches
-    for _ in range(LOOK_AHEAD):
-        row += 1
-        if row == columns.count:
-            columns = beyond
-            row = 0
-        if row >= columns.count:
-            break
-        if columns.crc_state[row] == BAD:
-            continue
-        offset = header_offset(columns, row)
-        if offset > high:
-            cost -= 1
-        elif offset > last_offset:
-            cost += 1
-    return cost
-
-
-def header_offset(batches: BatchColumns, row: int) -> int:
-    """The first offset of an entry, as far as its header says it: of a wrapper the last."""
-    return clamped(batches.base_offset[row])
 
 
 def judge_offsets(

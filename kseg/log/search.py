@@ -134,10 +134,10 @@ class Search:
     """Looks on from the entry at the tape's start. Positions are the file's: the buffer slides under the search.
 
     ``floor`` is the least offset that the log may continue with, None if unknown, ``least`` the same if the broken entry
-    is there once more. With ``around``, a byte of the file,
-    only a chain is wanted that begins before it and reaches it. After ``run``: ``proved`` is the broken entry's true
-    whole size, ``best`` the chain to continue with, ``at`` the byte looked up to, ``zeros`` the longest run of zeros as
-    (first byte, byte after it), ``last_zeros`` the last one.
+    is there once more. With ``around``, a byte of the file, only a chain is wanted that begins before it and reaches it,
+    or what ``_reaches`` takes for that. After ``run``: ``proved`` is the broken entry's true whole size, ``best`` the
+    chain to continue with, ``at`` the byte looked up to, ``zeros`` the longest run of zeros as (first byte, byte after
+    it), ``last_zeros`` the last one.
     """
 
     def __init__(
@@ -274,7 +274,7 @@ class Search:
         best = self.best
         if self._around is not None:
             # A chain that ends before is not what is wanted: it may lie within a value.
-            if best is None and chain.position < self._around <= chain.end:
+            if best is None and chain.position < self._around and self._reaches(chain, self._around):
                 self.best = chain
                 self._decided = chain.closed or self._proof is None
             return
@@ -291,6 +291,20 @@ class Search:
             self._decided = True
         else:
             self._limit = min(chain.end + LOOK_AHEAD, self._until or chain.end + LOOK_AHEAD)
+
+    def _reaches(self, chain: Chain, place: int) -> bool:
+        """Return whether a chain ends at or behind that byte.
+
+        Zeros on both sides of it prove no end: then a chain is enough whose offsets follow soon.
+        """
+        tape = self._tape
+        if chain.end >= place:
+            return True
+        at = place - tape.shift
+        zeros = tape.view[max(chain.end - tape.shift, at - heads.ZERO_RUN) : min(at + heads.ZERO_RUN, tape.end)]
+        if any(zeros) or not chain.closed or self._floor is None:
+            return False
+        return 0 <= chain.offset - self._floor < chain.end - self.began
 
     def _chain(self, position: int) -> Chain | None:
         """Return the chain that begins at that byte, None if no batch with a good CRC does."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from kseg.files.storage import Source
+from kseg.files.storage import Source, base_offset_of
+from kseg.findings import Finding
 from kseg.format.kernel import CRC_BAD, clamped, increment_sequence
-from kseg.format.log_format import CODEC_MASK, CONTROL, DELETE_HORIZON
+from kseg.format.log_format import CODEC_MASK, CONTROL, DELETE_HORIZON, INT32_MAX
 from kseg.log.chunk import Chunk
 from kseg.log.deep_iteration import DeepIterator
 from kseg.log.segment import SegmentReader, Window
@@ -30,11 +31,16 @@ class Order:
     """Batches whose offsets can't be right, by their position in the file.
 
     ``previous`` are those that have no place, with the last offset before each. ``corrected`` are those whose offset
-    is proved, with what must be added to it.
+    is proved, with what must be added to it. ``doubtful`` are those of ``previous`` that nothing contradicts, but whose
+    size field, right behind the base offset, was overwritten.
     """
 
     previous: dict[int, int]
     corrected: dict[int, int]
+    doubtful: set[int] = field(default_factory=set)
+
+
+IN_ORDER = Order({}, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,7 @@ class _Batch:
     """What is known of a batch: positions are bytes of the file, ``end`` exclusive, offsets inclusive.
 
     ``stored`` is the number in its base offset field, ``inner`` the last offset in a v0 wrapper, -1 for others.
+    ``doubtful`` are those whose size field was overwritten: then the base offset in front of it may be, too.
     """
 
     position: int
@@ -56,6 +63,7 @@ class _Batch:
     sequence: int
     next_sequence: int
     inner: int
+    doubtful: bool = False
 
     def beginning_at(self, low: int) -> _Batch:
         """Return the batch as it is if its first offset is ``low``."""
@@ -65,20 +73,34 @@ class _Batch:
         return replace(self, low=low, high=high, stored=stored, inner=-1)
 
 
+def ceiling_of(path: str) -> int | None:
+    """Return the first offset that a segment of that name can't hold, None if the name doesn't say it."""
+    named = base_offset_of(path)
+    return None if named is None else named + INT32_MAX + 1
+
+
 def find_order(open_segment: Callable[[], Source], ceiling: int | None = None) -> Order:
     """Read a segment, and return which of its batches can't stay where they are with the offsets they have.
 
     Batches that reach ``ceiling``, where the next segment begins, are left out, unless their offset can be corrected.
     Most segments are in order: then one pass over the headers is all. Raises KsegError as reading does.
     """
-    with SegmentReader(open_segment()) as reader:
-        if _ascends(reader, ceiling):
-            return Order({}, {})
+    overwritten: set[int] = set()
+
+    def take(finding: Finding) -> None:
+        facts = finding.facts
+        proved = finding.rule == "invalid-size" and "proved_size" in facts
+        if proved and not _differ_in_one_bit(facts["size"], facts["proved_size"]):
+            overwritten.add(finding.position or 0)
+
+    with SegmentReader(open_segment(), report=take) as reader:
+        if _ascends(reader, ceiling) and not overwritten:
+            return IN_ORDER
     order = Order({}, {})
     with SegmentReader(open_segment()) as reader:
         floor, block = -1, []
         for batch in _batches(reader):
-            block.append(batch)
+            block.append(batch if batch.position not in overwritten else replace(batch, doubtful=True))
             if len(block) == COMPARED:
                 # The second half is compared with what follows it, too.
                 floor = _judge(block, COMPARED // 2, floor, reader.name_offset, ceiling, order)
@@ -120,13 +142,12 @@ def _batches(reader: SegmentReader) -> Iterator[_Batch]:
 
 def _wrapped(chunk: Chunk) -> Iterator[tuple[int, tuple[int, int]]]:
     """The first and the last offset in each v0 and v1 wrapper."""
-    batches, offsets = chunk.batches, chunk.records.offset
+    batches = chunk.batches
     for row in range(chunk.first, chunk.stop):
-        total, first = batches.record_total[row], batches.first_record[row]
         wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
         # A v0 wrapper whose own offset is not that of its last message does not count as intact.
-        if wrapper and total and (batches.intact[row] or not batches.magic[row]):
-            yield row, (offsets[first], offsets[first + total - 1])
+        if wrapper and batches.record_sum[row] and (batches.intact[row] or not batches.magic[row]):
+            yield row, (batches.first_record_offset[row], batches.last_record_offset[row])
 
 
 def _batch(window: Window, row: int, wrapped: tuple[int, int] | None) -> _Batch:
@@ -160,6 +181,9 @@ def _batch(window: Window, row: int, wrapped: tuple[int, int] | None) -> _Batch:
 
 def _judge(block: list[_Batch], stop: int, floor: int, name: int | None, ceiling: int | None, order: Order) -> int:
     """Put the wrong ones of the first ``stop`` batches into ``order``; returns the last offset that stays."""
+    limit = 1 << 63 if ceiling is None else ceiling
+    if _all_in_order(block, max(floor, (name or 0) - 1), limit):
+        return block[stop - 1].high if stop else floor
     moved = list(block)
     evidence = _Evidence(moved, floor, name)
     corrected = {}
@@ -168,21 +192,31 @@ def _judge(block: list[_Batch], stop: int, floor: int, name: int | None, ceiling
         if proved is not None:
             moved[n] = proved
             corrected[n] = proved.stored - batch.stored
-    limit = 1 << 63 if ceiling is None else ceiling
     strays = _before_name(moved, name or 0)
     fitting = [n for n, batch in enumerate(moved) if n not in strays and batch.high < limit]
     kept = dict(zip(fitting, _most_in_order([moved[n] for n in fitting], floor), strict=True))
+    doubtful = _doubtful(moved, [n for n in fitting if kept[n]], floor, name)
     for n in range(stop):
         if moved[n].high >= limit:
             continue  # reported as such
         stays = kept.get(n, False)
-        if not stays:
+        if not stays or n in doubtful:
             order.previous[block[n].position] = floor
+            if stays:
+                order.doubtful.add(block[n].position)
             continue
         if n in corrected:
             order.corrected[block[n].position] = corrected[n]
         floor = moved[n].high
     return floor
+
+
+def _all_in_order(block: list[_Batch], last_offset: int, limit: int) -> bool:
+    for batch in block:
+        if batch.doubtful or batch.low <= last_offset or batch.high >= limit or batch.inner not in (-1, batch.high):
+            return False
+        last_offset = batch.high
+    return True
 
 
 def _before_name(block: list[_Batch], name: int) -> set[int]:
@@ -197,6 +231,25 @@ def _before_name(block: list[_Batch], name: int) -> set[int]:
         if n + 1 < len(block) and block[n].high + 1 == block[n + 1].low and n + 1 not in strays:
             strays.discard(n)
     return strays
+
+
+def _doubtful(block: list[_Batch], kept: list[int], floor: int, name: int | None) -> set[int]:
+    """Return the doubtful ones of the batches that are ``kept``, unless they join the one before or behind."""
+    found = set()
+    for at, n in enumerate(kept):
+        batch = block[n]
+        if not batch.doubtful:
+            continue
+        if at:
+            begins = block[kept[at - 1]].high + 1
+        elif floor >= 0:
+            begins = floor + 1
+        else:
+            begins = -1 if batch.position or name is None else name
+        follows = at + 1 < len(kept) and batch.high + 1 == block[kept[at + 1]].low
+        if batch.low != begins and not follows:
+            found.add(n)
+    return found
 
 
 class _Evidence:
@@ -270,8 +323,7 @@ class _Evidence:
     def _may_be_moved(self, n: int) -> bool:
         """Return whether the batch is here twice, or has offsets that no other has and that could well be missing."""
         if self._ranges is None:
-            kept = zip(self._block, _most_in_order(self._block, self._floor), strict=True)
-            self._highest = max((one.high for one, stays in kept if stays), default=-1)
+            self._highest = self._highest_of(self._block)
             self._ranges = sorted((one.low, one.high) for one in self._block)
             self._copies = Counter((one.crc, one.stored) for one in self._block)
         batch = self._block[n]
@@ -280,7 +332,14 @@ class _Evidence:
         at = bisect_left(self._ranges, (batch.low, batch.high))
         before = self._ranges[at - 1][1] if at else self._lowest - 1
         after = self._ranges[at + 1][0] if at + 1 < len(self._ranges) else 1 << 63
-        return before < batch.low and batch.high < after and batch.low <= self._highest + 1
+        highest = self._highest
+        if batch.high == highest:  # what counts are the others
+            highest = self._highest_of(self._block[:n] + self._block[n + 1 :])
+        return before < batch.low and batch.high < after and batch.low <= highest + 1
+
+    def _highest_of(self, block: list[_Batch]) -> int:
+        kept = zip(block, _most_in_order(block, self._floor), strict=True)
+        return max((one.high for one, stays in kept if stays), default=-1)
 
 
 def _differ_in_one_bit(one: int, other: int) -> bool:

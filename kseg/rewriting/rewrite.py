@@ -17,7 +17,8 @@ from kseg.errors import KsegError, UnreadableError
 from kseg.files.safe_output import Staged, refuse_existing, stage, sync_folder, writing
 from kseg.files.storage import Source, base_offset_of, open_range, open_source
 from kseg.findings import RULES, Finding, Severity, Verdict
-from kseg.format.kernel import BatchColumns
+from kseg.format import survey
+from kseg.format.kernel import CRC_BAD, BatchColumns
 from kseg.format.log_format import INT32_MAX
 from kseg.log.chunk import Chunk
 from kseg.log.deep_iteration import DeepIterator
@@ -25,6 +26,7 @@ from kseg.log.segment import SegmentReader
 from kseg.rewriting.conversion import Conversion
 from kseg.rewriting.conversion_plan import Plan
 from kseg.rewriting.epoch_checkpoint import add_runs
+from kseg.rewriting.offset_order import IN_ORDER, Order, ceiling_of, find_order
 from kseg.rewriting.read_back import ReadBackError, compare
 from kseg.rewriting.runs import Reach, sound_chunks
 from kseg.rewriting.transcode import Transcoder
@@ -47,7 +49,9 @@ def rewrite(source: str, target: Path, files: Files, plan: Plan, report: Report,
     log, offsets, times = files
     tally = Conversion(source, str(target))
     proof = Proof(log.path, (offsets.file, times.file), tally, plan)
-    transcribe(open_source(source), log.file, proof, tally, plan, report, progress)
+    # Without damage there is nothing to find, and what is out of order ends the conversion.
+    order = find_order(lambda: open_source(source), ceiling_of(source)) if plan.skip_damaged else IN_ORDER
+    transcribe(open_source(source), log.file, proof, tally, plan, report, progress, order)
     proof.finish()
     return tally
 
@@ -97,11 +101,13 @@ def _parts(first: Chunk, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
 
 
 def transcribe(
-    source: Source, log: IO[bytes], proof: Proof, tally: Conversion, plan: Plan, report: Report, progress: Progress
-) -> bool:
+    source: Source, log: IO[bytes], proof: Proof, tally: Conversion, plan: Plan, report: Report, progress: Progress,
+    order: Order = IN_ORDER,
+) -> bool:  # fmt: skip
     """Write a source's entries to ``log`` in the version that was planned, and have each chunk proved.
 
-    Returns whether the source was read without damage (``SegmentReader.damaged``).
+    ``order`` is what ``find_order`` said of the whole segment. Returns whether the source was read without damage
+    (``SegmentReader.damaged``).
     """
     damage = _Damage(tally.source, plan, report)
 
@@ -113,9 +119,10 @@ def transcribe(
     with SegmentReader(source, report=damage) as reader:
         transcoder = Transcoder(plan.sources, plan.target, plan.codec, plan.rebatch, write, tally)
         done = source.start
-        chunks = sound_chunks(reader, damage, Reach(base_offset_of(source.name), damage))
+        chunks = sound_chunks(reader, damage, Reach(base_offset_of(source.name), damage), order=order)
         for chunk in chunks:
             damage.check()
+            proof.note(chunk)
             written = tally.records
             transcoder.take(chunk)
             if plan.rebatch is None:
@@ -133,7 +140,8 @@ def transcribe(
         log.flush()
         unreadable = _unreadable(tally.source)
         with SegmentReader(open_source(tally.source), report=unreadable) as again:
-            proof.compare(sound_chunks(again, unreadable, Reach(base_offset_of(tally.source), unreadable)))
+            reach = Reach(base_offset_of(tally.source), unreadable)
+            proof.compare(sound_chunks(again, unreadable, reach, order=order))
     return not reader.damaged
 
 
@@ -182,7 +190,7 @@ def _unreadable(source: str) -> Callable[[Finding], None]:
 class Proof:
     """Reads back what has been written to the log at ``path``, and builds the two ``indexes`` from it.
 
-    ``first_offset`` and ``last_offset`` are the least and the greatest last offset of the entries that were read.
+    ``first_offset`` and ``last_offset`` are those of the source's entries that were noted.
     """
 
     def __init__(self, path: Path, indexes: tuple[IO[bytes], IO[bytes]], tally: Conversion, plan: Plan) -> None:
@@ -197,6 +205,17 @@ class Proof:
         self._start = 0
         self._position = 0
         self._records = 0
+
+    def note(self, chunk: Chunk) -> None:
+        """Take down the first and the last offset of a chunk of the source."""
+        batches = chunk.batches
+        rows = range(chunk.first, chunk.stop)
+        sound = (row for row in rows if batches.intact[row] and batches.crc_state[row] != CRC_BAD)
+        if self.first_offset is None and (first := next(sound, None)) is not None:
+            self.first_offset = survey.first_offset(batches, chunk.records, first)
+        backwards = (row for row in reversed(rows) if batches.intact[row] and batches.crc_state[row] != CRC_BAD)
+        if (last := next(backwards, None)) is not None:
+            self.last_offset = batches.last_offset[last]
 
     def compare(self, source: Iterator[Chunk]) -> None:
         """What was written since the last call are the records of ``source``. Raises ReadBackError."""
@@ -248,11 +267,8 @@ class Proof:
         if self._builder is None:
             self._start = self._named_offset(first_offset)
             self._builder = IndexBuilder(self._start, *self._indexes, self._plan.index_interval)
-        if self.first_offset is None:
-            self.first_offset = batches.last_offset[first]
-        self.last_offset = batches.last_offset[stop - 1]
         add_runs(self._tally.leader_epochs, batches, first, stop)
-        for offset in (batches.last_offset[first], self.last_offset):
+        for offset in (batches.last_offset[first], batches.last_offset[stop - 1]):
             if not 0 <= offset - self._start <= INT32_MAX:
                 # LogSegmentOffsetOverflowException, however few index entries there would be.
                 where = f"{self._tally.target}: offset {offset} has no place in a segment that begins at {self._start}"

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from kseg.errors import KsegError
 from kseg.files import processes
 from kseg.files.safe_output import scratch_folder, writing
-from kseg.files.storage import local_size, open_split
+from kseg.files.storage import base_offset_of, local_size, open_split
 from kseg.findings import RULES, Finding, Severity
 from kseg.rewriting.conversion import Conversion
 from kseg.rewriting.conversion_plan import Plan
@@ -98,7 +98,7 @@ def _convert(source: str, target: Path, plan: Plan) -> _Done:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A range that was converted: its entries' first and last of the last offsets; None where there are none."""
+    """A range that was converted, and the first and the last offset in it; None where there are no entries."""
 
     conversion: Conversion
     findings: list[Finding]
@@ -146,6 +146,7 @@ class _Ranges:
         log, offsets, times = files
         tally = Conversion(source, str(target))
         proof = Proof(log.path, (offsets.file, times.file), tally, plan)
+        last_offset = (base_offset_of(source) or 0) - 1
         with scratch_folder(target) as folder, _Pool(self.jobs, progress) as pool:
             parts = [
                 (
@@ -156,8 +157,10 @@ class _Ranges:
             ]
             for path, future in parts:
                 part = pool.result(future)
-                if part.first_offset is not None and part.first_offset <= proof.last_offset:
-                    raise KsegError(f"{source}: the order of its offsets does not hold")
+                if part.first_offset is not None:
+                    if part.first_offset <= last_offset:
+                        raise KsegError(f"{source}: the order of its offsets does not hold")
+                    last_offset = part.last_offset
                 if tally.leader_epochs and tally.leader_epochs[-1][0] > 0 and part.conversion.epochless_bytes != 0:
                     raise KsegError(f"{source}: a later range goes on from the leader epochs of an earlier one")
                 with path.open("rb") as converted:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from kseg.findings import Finding, Report
-from kseg.format import encoder, kernel, survey
+from kseg.format import encoder, survey
 from kseg.format.kernel import CRC_BAD, BatchColumns, clamped
-from kseg.format.log_format import INT32_MAX, LOG_OVERHEAD, SIZE_AT
-from kseg.format.neighbours import is_misplaced
+from kseg.format.log_format import INT32_MAX, SIZE_AT
 from kseg.log.chunk import Chunk
 from kseg.log.deep_iteration import DeepIterator
 from kseg.log.segment import SegmentReader, Window
-from kseg.rewriting.offset_order import Order
+from kseg.rewriting.offset_order import IN_ORDER, Order
 from kseg.validation.checks import base_by, beyond_finding, misplaced_finding
 
 Look = Callable[[BatchColumns], None]
@@ -32,20 +30,19 @@ def sound_chunks(
     opened: Callable[[Chunk], None] = _look_away,
     *,
     opener: DeepIterator | None = None,
-    order: Order | None = None,
+    order: Order = IN_ORDER,
 ) -> Iterator[Chunk]:
     """The opened entries of a segment; those that are damaged or out of order are marked not intact.
 
     ``look`` sees each window's entries and ``opened`` each chunk's before their order is judged; they may mark some
-    themselves. ``order`` is what is known of the whole segment; without it, the next few entries decide. With it a
-    base offset that is proved wrong is corrected, in the window and its columns. ``opener`` is given where many short
-    ranges are read: its columns and its room are made once.
+    themselves. ``order`` is what ``find_order`` said of the whole segment: with it a base offset that is proved wrong
+    is corrected, in the window and its columns. Without it each entry that goes back is out of order. ``opener`` is
+    given where many short ranges are read: its columns and its room are made once.
     """
     opener = opener or DeepIterator(report)
     last_offset = -1
     faults: list[tuple[str, int, int, int]] = []
-    windows = reader.windows()
-    for window in _in_order(windows, report, look) if order is None else _by_order(windows, report, look, order):
+    for window in _by_order(reader.windows(), report, look, order):
         for chunk in opener.chunks(window):
             batches = chunk.batches
             opened(chunk)
@@ -71,62 +68,18 @@ def _by_order(windows: Iterator[Window], report: Report, look: Look, order: Orde
             previous = order.previous.get(batches.position[row])
             if previous is not None and batches.crc_state[row] != CRC_BAD and batches.intact[row]:
                 offset = batches.base_offset[row]
-                report(_order_finding(batches, "behind" if offset <= previous else "ahead", row, offset, previous))
+                doubtful = batches.position[row] in order.doubtful
+                fault = "doubtful" if doubtful else "behind" if offset <= previous else "ahead"
+                report(_order_finding(batches, fault, row, offset, previous))
                 batches.intact[row] = 0
         yield window
 
 
-def _in_order(windows: Iterator[Window], report: Report, look: Look) -> Iterator[Window]:
-    """The windows, in which entries that are ahead of those behind them, or misplaced, are marked not intact.
-
-    Entries at a window's end, on which those of the next are to vote, wait for it in a window of their own.
-    """
-    last_offset = -1
-    nothing = BatchColumns(1)
-    held: Window | None = None
-    for window in chain(windows, (None,)):
-        if window is not None:
-            look(window.batches)
-        if held is not None:
-            if window is not None and window.batches.count < survey.AHEAD:
-                window, held = _copied((held, 0), (window, 0)), None
-            else:
-                beyond = nothing if window is None else window.batches
-                _, last_offset = _mark_wrong(held, last_offset, beyond, True, report)
-                yield held
-                held = None
-        if window is not None:
-            stop, last_offset = _mark_wrong(window, last_offset, nothing, False, report)
-            if stop < window.batches.count:
-                held = _copied((window, stop))
-                window.batches.count = stop
-            if stop:
-                yield window
-
-
-def _mark_wrong(window: Window, last_offset: int, beyond: BatchColumns, final: bool, report: Report) -> tuple[int, int]:
-    batches = window.batches
-    wrong: list[tuple[int, int, int, bool]] = []
-    stop, last_offset = survey.judge_order(batches, 0, last_offset, beyond, final, wrong)
-    for row, offset, previous, proved in wrong:
-        if not proved:
-            report(_order_finding(batches, "ahead", row, offset, previous))
-            continue
-        report(misplaced_finding(batches, row, previous))
-        batches.intact[row] = 0
-    return stop, last_offset
-
-
-def mark_beyond(batches: BatchColumns, ceiling: int, report: Report, *, corrected: bool = False) -> int:
-    """Mark entries that reach that offset as not intact; returns how many.
-
-    Unless offsets were ``corrected`` before, those that are misplaced are left to the check of their order.
-    """
+def mark_beyond(batches: BatchColumns, ceiling: int, report: Report) -> int:
+    """Mark entries that reach that offset as not intact; returns how many."""
     found = 0
     for row in range(batches.count):
         if batches.last_offset[row] < ceiling or batches.crc_state[row] == CRC_BAD:
-            continue
-        if not corrected and row and is_misplaced(batches, row, batches, row + 1, batches.last_offset[row - 1]):
             continue
         batches.intact[row] = 0
         found += 1
@@ -161,32 +114,19 @@ def _correct(window: Window, row: int, by: int) -> None:
     batches.base_offset[row] = offset
 
 
-def _copied(*parts: tuple[Window, int]) -> Window:
-    """The entries of windows, each from a row on, in a window of their own."""
-    data = bytearray()
-    batches = BatchColumns(sum(window.batches.count - first for window, first in parts))
-    row = 0
-    for window, first in parts:
-        old = window.batches
-        shift = len(data) - old.at[first]
-        data += window.view[old.at[first] : old.at[old.count - 1] + old.size[old.count - 1]]
-        for n in range(first, old.count):
-            kernel.read_header(data, old.at[n] + shift, old.size[n] - LOG_OVERHEAD, old.magic[n], batches, row)
-            batches.position[row] = old.position[n]
-            batches.crc_state[row] = old.crc_state[n]
-            batches.intact[row] = old.intact[n]
-            row += 1
-    batches.count = row
-    return Window(data, memoryview(data), batches)
-
-
 def _ahead(offset: int, previous: int) -> dict[str, Any]:
     return {"offset": offset, "previous": previous, "note": "; the entries behind it go on from before it"}
+
+
+def _doubtful(offset: int, previous: int) -> dict[str, Any]:
+    note = "; its size field was overwritten, and no entry next to it confirms the base offset in front of that"
+    return {"offset": offset, "previous": previous, "note": note}
 
 
 # What survey's faults say: a rule, and the facts of it.
 _ORDER: dict[str, tuple[str, Callable[[int, int], dict[str, Any]]]] = {
     "ahead": ("non-monotonic-offset", _ahead),
+    "doubtful": ("non-monotonic-offset", _doubtful),
     "behind": ("non-monotonic-offset", lambda offset, previous: {"offset": offset, "previous": previous, "note": ""}),
     "span": ("invalid-offset-range", lambda offset, delta: {"delta": delta, "why": f"it is 0 to {INT32_MAX}"}),
     "record": (

@@ -156,7 +156,7 @@ class Salvage:
     def _mark_misfits(self, batches: BatchColumns) -> None:
         """Mark entries past the ceiling before the order of offsets is judged: those behind would seem to go back."""
         if self._ceiling is not None:
-            self._tally.misfits += mark_beyond(batches, self._ceiling, self.findings, corrected=True)
+            self._tally.misfits += mark_beyond(batches, self._ceiling, self.findings)
 
     def _judge_batches(self, window: Window) -> None:
         """Run validate's checks over what is still to be kept, and drop what the policy calls an error."""
