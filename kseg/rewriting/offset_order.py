@@ -97,7 +97,7 @@ def find_order(open_segment: Callable[[], Source], ceiling: int | None = None) -
         if _ascends(reader, ceiling) and not overwritten:
             return IN_ORDER
     order = Order({}, {})
-    with SegmentReader(open_segment()) as reader:
+    with SegmentReader(open_segment(), report=take) as reader:
         floor, block = -1, []
         for batch in _batches(reader):
             block.append(batch if batch.position not in overwritten else replace(batch, doubtful=True))
