@@ -356,9 +356,9 @@ def test_every_entry_damaged_leaves_an_empty_log(tmp_path: Path) -> None:
 
 
 def _one_of_each() -> dict[str, Path]:
-    """A real segment of each version and codec, with enough entries for one of them to go."""
+    """A real segment of each version and codec, with enough entries for one of them to go, and no holes in its offsets."""
     found: dict[str, Path] = {}
-    for folder in FOLDERS:
+    for folder in (folder for folder in FOLDERS if "compacted" not in folder.name):
         data = (folder / FIRST).read_bytes() if (folder / FIRST).exists() and "live" not in folder.name else b""
         places = entries(data)
         if len(places) > 3:
