@@ -16,7 +16,10 @@ from kseg.format.kernel import CRC_GOOD
 from kseg.format.log_format import PARTITION_LEADER_EPOCH_AT
 from kseg.log.deep_iteration import DeepIterator
 from kseg.log.segment import SegmentReader
+from kseg.rewriting import conversion_plan
+from kseg.rewriting.convert import convert
 from kseg.rewriting.losses import Lost, Mended
+from kseg.rewriting.records_builder import PlainRecord, build_batch
 from kseg.rewriting.repair import repair
 from kseg.rewriting.repair_segment import Plan
 from kseg.validation.validate import Settings, validate_segment
@@ -151,3 +154,23 @@ def test_repair_of_random_damage(chunk: int, tmp_path: Path) -> None:
     count = cases(160) // CHUNKS
     wrong = [what for seed in range(chunk * count, (chunk + 1) * count) for what in run(seed, tmp_path)]
     assert wrong == []
+
+
+@pytest.mark.parametrize("seed", [344, 30375, 34534, 40306, 40968, 41895, 42087])
+def test_damage_that_once_went_wrong(seed: int, tmp_path: Path) -> None:
+    """A declared end within zeros, a base offset beside an overwritten size, and a batch that is itself the highest."""
+    assert run(seed, tmp_path) == []
+
+
+def test_conversion_keeps_what_repair_keeps(tmp_path: Path) -> None:
+    """Originals around a stale block of more than eight batches stay, whichever of the two commands copies them."""
+    batches = [build_batch([PlainRecord(n, b"k", b"v", 1_700_000_000_000)]) for n in range(60)]
+    source = tmp_path / "in" / f"{0:020}.log"
+    repaired, converted = (tmp_path / name / source.name for name in ("repaired", "converted"))
+    for path in (source, repaired, converted):
+        path.parent.mkdir()
+    source.write_bytes(b"".join(batches[:20] + batches[40:52] + batches[20:]))
+    repair(str(source), str(repaired), Plan())
+    convert(str(source), str(converted), conversion_plan.Plan.of("any-to-v2", skip_damaged=True))
+    assert repaired.read_bytes() == b"".join(batches)
+    assert read_batches(converted) == read_batches(repaired)
