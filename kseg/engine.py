@@ -19,6 +19,7 @@ COMPILED_MODULES = (
     "kseg.format.kernel",
     "kseg.format.neighbours",
     "kseg.format.splitting",
+    "kseg.format.recent",
     "kseg.beside.index_columns",
     "kseg.validation.checks",
     "kseg.validation.record_checks",

@@ -19,5 +19,9 @@ class NotASegmentError(KsegError):
     """A file in which not one entry of a log could be found."""
 
 
+class LimitError(KsegError):
+    """More of something than is held in memory, where leaving some out would be wrong."""
+
+
 class UsageError(KsegError):
     """Arguments that contradict each other or name what does not exist."""

@@ -154,6 +154,7 @@ _TABLE = (
     Rule("K404", "codec-quirk", _I, "{codec}: {why}", _SILENT),
     Rule("K405", "claimed-codec", _W, "the attributes say {codec}, but the value is not compressed",
          "Takes the claim for true: the consumer fails on it."),
+    Rule("K410", "limit-reached", _W, "more than {limit} {what}: {why}", _SILENT),
     # K5: files beside the log
     Rule("K501", "index-size", _E, "{bytes} bytes are left over behind the last whole entry of {size}",
          "Cuts an offset or time index down to whole entries; of a .txnindex it misses the last, and consumers that read "

@@ -23,6 +23,8 @@ from kseg.beside.side_files import find_files
 from kseg.files.storage import SegmentFile
 from kseg.findings import RULES, Policy
 from kseg.log import rows
+from kseg.log.records import Header
+from kseg.rewriting.records_builder import PlainRecord, build_batch
 from kseg.validation.cross_checks import judged_together
 from kseg.validation.parallel import validate_files
 from kseg.validation.validate import Settings, Summary
@@ -389,6 +391,14 @@ def codec_quirk(data: bytes) -> bytes:
 )
 def claimed_codec(data: bytes) -> bytes:
     return framed.EXAMPLE
+
+
+@Case("4.3.0-v2-zstd", "a batch behind the last entry, whose only record has 10,001 headers without key and value")
+def limit_reached(data: bytes) -> bytes:
+    last = entries(data)[-1]
+    offset = get(data, last.at, "base_offset") + get(data, last.at, "last_offset_delta") + 1
+    record = PlainRecord(offset, b"key", b"value", get(data, last.at, "max_timestamp"), (Header("", None),) * 10_001)
+    return data + build_batch([record], base_offset=offset, compression="zstd")
 
 
 # K5: files beside the log

@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).parents[1] / "kseg"
 HOUSE = {
     "": "errors text engine findings",
     "protocol": "wire definitions messages internal_topics",
-    "format": "wide_message bare_message log_format control_records checksums kernel neighbours splitting stretch "
+    "format": "wide_message bare_message log_format control_records checksums kernel neighbours splitting recent stretch "
     "encoder survey",
     "codecs": "libraries snappy_blocks lz4_frames zstd_frames compression streams",
     "files": "pace processes special log_dir_lock sniff holes storage safe_output folders",

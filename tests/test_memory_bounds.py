@@ -23,19 +23,23 @@ LIMIT = 300 * 1024 * 1024
 PATIENCE = 600
 #: Records of an adversarial batch; with KSEG_FUZZ_CASES=38000000 as many as fit in 24 kB of zstd.
 RECORDS = max(100_000, int(os.environ.get("KSEG_FUZZ_CASES", "0")))
+#: Headers of one record, as many as a file of 2 kB can hold.
+HEADERS = 6_000_000
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 EMPTY_RECORD = bytes.fromhex("0c000000010100")
 COMMANDS = {
     "validate": ["validate"],
     "dump": ["dump", "--deep", "--format", "jsonl"],
     "csv": ["dump", "--deep", "--format", "csv"],
+    "hex": ["dump", "--deep", "--format", "hex"],
+    "text": ["dump", "--deep", "--format", "text"],
     "stats": ["stats", "--deep"],
     "transactions": ["transactions"],
     "recovery": ["recovery"],
     "repair": ["repair", "{path}", "{out}"],
     "salvage": ["repair", "--salvage-records", "{path}", "{out}"],
     "convert": ["convert", "any-to-v2", "{path}", "{out}"],
-    "downwards": ["convert", "any-to-v1", "--lossy", "--compression", "gzip", "{path}", "{out}"],
+    "downwards": ["convert", "v2-to-v1", "--lossy", "--compression", "gzip", "{path}", "{out}"],
 }
 
 
@@ -49,6 +53,11 @@ def varint(value: int) -> bytes:
 
 def record(delta: int = 0, value: bytes = b"") -> bytes:
     body = b"\0\0" + varint(delta) + b"\1" + varint(len(value)) + value + b"\0"
+    return varint(len(body)) + body
+
+
+def record_with_headers(count: int) -> bytes:
+    body = b"\0\0\0\1\1" + varint(count) + b"\0\1" * count
     return varint(len(body)) + body
 
 
@@ -101,6 +110,10 @@ CASES: dict[str, Callable[[], bytes]] = {
     "a count that lies, zstd": lambda: batch(EMPTY_RECORD, 2**31 - 1, "zstd"),
     "nested v0": lambda: nested(0),
     "nested v1": lambda: nested(1),
+    **{
+        f"{HEADERS} headers, {codec}": partial(batch, record_with_headers(HEADERS), 1, codec)
+        for codec in ("none", "zstd")
+    },
     "producers": lambda: b"".join(
         build_batch([PlainRecord(i, None, None, 0)], base_offset=i, producer_id=i, producer_epoch=0, base_sequence=0)
         for i in range(RECORDS // 20)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from kseg.beside.producer_snapshot import read_snapshot
+from kseg.errors import LimitError
 from kseg.format.kernel import BatchColumns
 from kseg.format.log_format import CONTROL, TRANSACTIONAL
 from kseg.log.chunk import Chunk
@@ -24,6 +26,8 @@ ABORTED_TXN = struct.Struct(
     "q"  # lastStableOffset
 )
 VERSION = 0
+#: Open transactions that are followed at most. A broker has a handful.
+MAX_OPEN = 500_000
 
 
 class AbortedTxn(NamedTuple):
@@ -49,17 +53,20 @@ def read_txn_index(data: bytes) -> Iterator[AbortedTxn]:
 class Transactions:
     """Follows transactions through the segments of a partition, as ProducerStateManager does at recovery.
 
-    ``open`` has the first offset of each producer's open transaction.
+    ``open`` has the first offset of each producer's open transaction. All of them matter, so none is forgotten: where
+    there are more than MAX_OPEN, ``seed`` and ``take`` raise LimitError.
     """
 
     def __init__(self) -> None:
         self.open: dict[int, int] = {}
+        # (first offset, producer) of the open transactions and of some that have ended, the earliest in front.
+        self._earliest: list[tuple[int, int]] = []
 
     def seed(self, snapshot: bytes) -> None:
         """Begin with the open transactions of a producer snapshot; one that does not hold says nothing."""
         for producer in read_snapshot(snapshot) or ():
             if producer.current_txn_first_offset is not None:
-                self.open[producer.producer_id] = producer.current_txn_first_offset
+                self._begin(producer.producer_id, producer.current_txn_first_offset)
 
     def take(self, chunk: Chunk) -> Iterator[AbortedTxn]:
         """The transactions that end, aborted, among the chunk's entries, which must be sound."""
@@ -69,7 +76,8 @@ class Transactions:
             if batches.magic[row] < 2 or not attributes & TRANSACTIONAL or batches.producer_id[row] < 0:
                 continue
             if not attributes & CONTROL:
-                self.open.setdefault(batches.producer_id[row], batches.base_offset[row])
+                if batches.producer_id[row] not in self.open:
+                    self._begin(batches.producer_id[row], batches.base_offset[row])
                 continue
             for i in chunk.rows(row):
                 # An empty control batch is what the cleaner left of a marker whose transaction is gone.
@@ -77,11 +85,23 @@ class Transactions:
                 if marker is not None and marker.type in ("ABORT", "COMMIT"):
                     yield from self._end(batches.producer_id[row], chunk.records.offset[i], marker.type == "ABORT")
 
+    def _begin(self, producer_id: int, first: int) -> None:
+        if len(self.open) >= MAX_OPEN:
+            raise LimitError(f"more than {MAX_OPEN} transactions are open at once")
+        self.open[producer_id] = first
+        if len(self._earliest) > 2 * len(self.open):
+            self._earliest = [(offset, producer) for producer, offset in self.open.items()]
+            heapify(self._earliest)
+        else:
+            heappush(self._earliest, (first, producer_id))
+
     def _end(self, producer_id: int, offset: int, aborted: bool) -> Iterator[AbortedTxn]:
         # A marker without data, as coordinators also write them, ends nothing.
         first = self.open.pop(producer_id, None)
         if first is not None and aborted:
-            stable = min(self.open.values(), default=offset + 1)
+            while self._earliest and self.open.get(self._earliest[0][1]) != self._earliest[0][0]:
+                heappop(self._earliest)
+            stable = self._earliest[0][0] if self._earliest else offset + 1
             yield AbortedTxn(producer_id, first, offset, stable)
 
 

@@ -7,7 +7,7 @@ from kseg.format.kernel cimport BatchColumns, RecordColumns, increment_sequence
 from kseg.format.splitting cimport header_field
 from kseg.format.stretch cimport copy, is_ascii
 
-cdef long long NO_TIMESTAMP
+cdef long long NO_TIMESTAMP, MOST_HEADERS
 cdef long long POSITION, OFFSET, TIMESTAMP, SEQUENCE, KEY_SIZE, VALUE_SIZE, KEY, VALUE, HEADERS, NOTHING
 cdef long long UTF8, AUTO, HEX, BASE64, GROWTH
 cdef Py_ssize_t _LONG

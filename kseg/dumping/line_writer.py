@@ -15,12 +15,13 @@ from typing import Any, BinaryIO
 from kseg.format import log_format
 from kseg.format.encoder import headers_end
 from kseg.format.kernel import BatchColumns, RecordColumns, increment_sequence
-from kseg.format.splitting import header_field
+from kseg.format.splitting import MAX_HEADERS, header_field
 from kseg.format.stretch import copy, is_ascii
 
 COMPILED = not __file__.endswith(".py")
 
 NO_TIMESTAMP = log_format.NO_TIMESTAMP
+MOST_HEADERS = MAX_HEADERS
 
 #: What can stand at a template's marks.
 CELLS = ("position", "offset", "timestamp", "sequence", "key_size", "value_size", "key", "value", "headers", "nothing")
@@ -147,7 +148,7 @@ def write_lines(
         if room > lines.capacity - lines.at:
             lines.flush()
         at = -1
-        if room <= lines.capacity:
+        if room <= lines.capacity and header_count <= MOST_HEADERS:
             at = put_line(out, lines.at, layout, batches, row, records, i, data)
         if at < 0:
             lines.put(other(i))

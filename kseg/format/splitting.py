@@ -49,6 +49,9 @@ LEFT_OVER = "bytes are left over after the last record"
 #: A batch of more records than this is opened in parts. Real ones seldom have a tenth of that.
 LARGE_BATCH = 64 * 1024
 LARGE = LARGE_BATCH
+#: Headers of one record that are shown. Clients write a few; a small file can hold a record with millions.
+MAX_HEADERS = 10_000
+MOST_HEADERS = MAX_HEADERS
 #: Inner messages of one wrapper whose faults are reported one by one; more are counted.
 MAX_FAULTS = 1000
 
@@ -326,6 +329,8 @@ def split_records(
                 why = f"its fields leave {stop - at} bytes of its declared length over"
                 break
             batch[i] = row
+            if header_counts[i] > MOST_HEADERS:
+                faults.append(("limit-reached", row, index, (index, header_counts[i])))
             index += 1
         records.count = first + index
         batches.first_record[row] = begin

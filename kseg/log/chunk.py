@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from kseg.format import log_format
 from kseg.format.kernel import BatchColumns, RecordColumns, increment_sequence
-from kseg.format.splitting import header_field
+from kseg.format.splitting import MAX_HEADERS, header_field
 from kseg.log.segment import Window
 
 if TYPE_CHECKING:
@@ -80,15 +81,15 @@ class Chunk:
         """The value of record ``i``, None where it is null."""
         return self._bytes(self.records.batch[i], self.lists.value_at[i], self.lists.value_size[i])
 
-    def headers(self, i: int) -> tuple[Header, ...]:
-        """The headers of record ``i`` in their order."""
+    def headers(self, i: int, most: int | None = MAX_HEADERS) -> tuple[Header, ...]:
+        """The headers of record ``i`` in their order; of more than ``most``, the first."""
         if not self.lists.header_count[i]:
             return ()
         from kseg.log.records import Header
 
         return tuple(
             Header(str(key, "utf-8", "surrogateescape"), None if value is None else bytes(value))
-            for key, value in self._header_fields(i)
+            for key, value in islice(self._header_fields(i), most)
         )
 
     def header_keys(self, i: int) -> Iterator[memoryview]:
@@ -118,8 +119,8 @@ class Chunk:
         except MalformedControlRecord as error:
             return ControlRecord("MALFORMED", -1, -1, {"error": str(error)})
 
-    def record(self, i: int) -> Record:
-        """Record ``i`` as an object."""
+    def record(self, i: int, most_headers: int | None = MAX_HEADERS) -> Record:
+        """Record ``i`` as an object, with the first ``most_headers`` of its headers."""
         # Their classes take 10 ms to make: who only checks the columns does without them.
         from kseg.log.records import Record, timestamp_or_none, timestamp_type
 
@@ -133,7 +134,7 @@ class Chunk:
             sequence=self.sequence(i, row),
             key=self.key(i),
             value=self.value(i),
-            headers=self.headers(i),
+            headers=self.headers(i, most_headers),
             control=self.control(i),
         )
 

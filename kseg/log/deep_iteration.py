@@ -43,7 +43,7 @@ _QUIRKS = {
 _EXPECTED_QUIRKS = frozenset({"snappy-unframed"})  # librdkafka writes raw blocks, and brokers store them so
 
 # Of an entry with such a fault all records are there.
-_HARMLESS = frozenset({"codec-quirk", "claimed-codec"})
+_HARMLESS = frozenset({"codec-quirk", "claimed-codec", "limit-reached"})
 # Stands for the payload of a v0 or v1 message that names a codec, although its value is not compressed.
 _PLAIN = object()
 
@@ -344,6 +344,11 @@ _FACTS: dict[str, _Facts] = {
     "unknown-codec": lambda detail, codec, batches, row: {"codec": detail[0], "why": detail[1]},
     "undecodable-payload": lambda why, codec, batches, row: {"codec": codec, "why": why},
     "claimed-codec": lambda _, codec, batches, row: {"codec": codec},
+    "limit-reached": lambda detail, codec, batches, row: {
+        "limit": splitting.MAX_HEADERS,
+        "what": f"headers in record {detail[0]}",
+        "why": f"the other {detail[1] - splitting.MAX_HEADERS} are not shown",
+    },
     "decompression-limit": lambda limit, codec, batches, row: {"codec": codec, "limit": limit},
     "codec-quirk": lambda quirk, codec, batches, row: {
         "codec": codec,

@@ -23,7 +23,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record. ``position`` is the byte where the entry that holds it begins.
+    """One record, with its first 10,000 headers. ``position`` is the byte where the entry that holds it begins.
 
     ``timestamp`` is in epoch milliseconds, None when there is none. ``sequence`` is None in v0 and v1, -1 where the
     producer is not idempotent. ``control`` is the decoded marker of a control record, else None.

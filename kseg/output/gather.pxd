@@ -5,7 +5,7 @@ cimport cython
 from kseg.format.kernel cimport BatchColumns, RecordColumns
 from kseg.format.splitting cimport header_field
 
-cdef long long LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, INT32_MAX, NO_TIMESTAMP
+cdef long long LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, INT32_MAX, NO_TIMESTAMP, MOST_HEADERS, HEADER_BYTES
 cdef long long FIRST_MILLISECOND, LAST_MILLISECOND, BY_BYTE
 
 

@@ -12,13 +12,15 @@ from typing import Any
 
 from kseg.format import log_format
 from kseg.format.kernel import BatchColumns, RecordColumns
-from kseg.format.splitting import header_field
+from kseg.format.splitting import MAX_HEADERS, header_field
 
 LOG_APPEND_TIME = log_format.LOG_APPEND_TIME
 TRANSACTIONAL = log_format.TRANSACTIONAL
 CONTROL = log_format.CONTROL
 INT32_MAX = log_format.INT32_MAX
 NO_TIMESTAMP = log_format.NO_TIMESTAMP
+MOST_HEADERS = MAX_HEADERS
+HEADER_BYTES = 8  # the two ends of a header, which may be empty
 # Smaller sizes are copied byte by byte: a slice costs 0.1 us compiled; in plain Python a loop costs more.
 BY_BYTE = 0 if __file__.endswith(".py") else 64
 FIRST_MILLISECOND = log_format.FIRST_MILLISECOND
@@ -98,6 +100,7 @@ class ArrowColumns:
     def full(self) -> bool:
         """Whether the columns are full: keys, values and headers can exceed ``limit`` bytes by one record."""
         held = self.keys.used + self.values.used + self.header_keys.used + self.header_values.used
+        held += HEADER_BYTES * self.header_count
         return self.count == self.capacity or held >= self.limit
 
 
@@ -178,9 +181,9 @@ def put(column: Texts, n: int, data: Any, at: int, size: int) -> None:
 
 
 def put_headers(columns: ArrowColumns, data: Any, at: int, count: int) -> None:
-    """Append ``count`` headers at ``data[at]``. Record splitting has checked their sizes before."""
+    """Append the first MAX_HEADERS of ``count`` headers at ``data[at]``. Record splitting has checked their sizes before."""
     keys, values = columns.header_keys, columns.header_values
-    for _ in range(count):
+    for _ in range(min(count, MOST_HEADERS)):
         n = columns.header_count
         if n + 1 >= len(keys.ends):
             keys.widen()

@@ -7,7 +7,9 @@ epochs and sequences. Of a producer's state only its open transaction decides wh
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Callable, Iterable
+from itertools import chain
 
 from kseg.beside.producer_snapshot import CRC_BEGINS_AT, ENTRY, HEADER, VERSION
 from kseg.codecs import compression
@@ -45,13 +47,14 @@ class Producers:
         self.snapshot = 0
         self.snapshots = {offset_of(name): name for name in sorted(files) if name.endswith(_SUFFIX)}
         self._open: dict[int, int] = {}  # producer to the first offset of its open transaction
-        self._ongoing: dict[int, int] = {}  # the same by offset: two of one offset are one
-        self._unreplicated: set[int] = set()
+        self._ongoing: set[int] = set()  # the offsets alone: two of one offset are one
+        self._unreplicated: int | None = None  # the first of those whose end is not known to be replicated
 
     @property
     def first_unstable(self) -> int | None:
         """The first offset of a transaction that is open, or whose end is not known to be replicated."""
-        return min((*self._ongoing, *self._unreplicated), default=None)
+        ended = () if self._unreplicated is None else (self._unreplicated,)
+        return min(chain(self._ongoing, ended), default=None)
 
     def reload_names(self) -> None:
         """Look for snapshots in the folder again."""
@@ -80,8 +83,8 @@ class Producers:
 
     def replay(self, log: File, start: int, end: int) -> None:
         """Take a stretch of a log into account as ``UnifiedLog.loadProducersFromRecords`` does. Raises RefusedError."""
-        begun: dict[int, list[int]] = {}
-        completed: list[int] = []
+        # Offsets of transactions that begin and of those that end, as there may be millions.
+        begun, completed = array("q"), array("q")
         reader = BrokerReader(log, start, end, verify=False)
         for batches in reader.windows():
             for row in range(batches.count):
@@ -92,12 +95,11 @@ class Producers:
                 producer_id = batches.producer_id[row]
                 if producer_id < 0:
                     continue
-                started = begun.setdefault(producer_id, [])
                 first = self._open.get(producer_id)
                 if not batches.attributes[row] & log_format.CONTROL:
                     if self._data(first, batches, row) and len(self._open) < MAX_OPEN:
                         self._open[producer_id] = batches.base_offset[row]
-                        started.append(batches.base_offset[row])
+                        begun.append(batches.base_offset[row])
                     continue
                 try:
                     commit = _marker(log, batches, row)
@@ -108,8 +110,7 @@ class Producers:
                     completed.append(first)
         if reader.corrupt:
             raise RefusedError(f"its producers can't be read: {reader.why}")
-        for producer_id, started in begun.items():
-            self._ongoing.update(dict.fromkeys(started, producer_id))
+        self._ongoing.update(begun)
         for first in completed:
             self._complete(first)
 
@@ -127,12 +128,13 @@ class Producers:
     def _begin(self, producer_id: int, offset: int) -> None:
         if len(self._open) < MAX_OPEN:
             self._open[producer_id] = offset
-            self._ongoing[offset] = producer_id
+            self._ongoing.add(offset)
 
     def _complete(self, first: int) -> None:
-        if self._ongoing.pop(first, None) is None:
+        if first not in self._ongoing:
             raise RefusedError(f"two transactions begin at offset {first}, and both end")
-        self._unreplicated.add(first)
+        self._ongoing.remove(first)
+        self._unreplicated = first if self._unreplicated is None else min(first, self._unreplicated)
 
     # --- snapshots ---
 
@@ -153,14 +155,14 @@ class Producers:
             return
         self._open.clear()
         self._ongoing.clear()
-        self._unreplicated.clear()
+        self._unreplicated = None
         while self.snapshots:
             latest = max(self.snapshots)
             found = _open_transactions(self._files.get(self.snapshots[latest]))
             if found is not None:
                 for producer_id, first in found:
                     self._open[producer_id] = first
-                    self._ongoing[first] = producer_id
+                    self._ongoing.add(first)
                 self.end = self.snapshot = latest
                 return
             self._delete([latest])

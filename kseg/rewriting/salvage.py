@@ -191,9 +191,9 @@ class Salvage:
                 for name, value in zip(_REMEMBERED, before, strict=True):
                     setattr(history, name, value)
                 if known is not None:
-                    history.producers[producer] = known
+                    history.producers.put(producer, known)
                 else:
-                    history.producers.pop(producer, None)
+                    history.producers.drop(producer)
 
     def _drop(self, batches: BatchColumns, errors: Errors, first: int = 0) -> None:
         """Mark the entries that the errors are about, from row ``first`` on."""
@@ -352,7 +352,7 @@ _REMEMBERED = tuple(
 def _copy(history: History) -> History:
     """Return a copy that further checks do not change."""
     copied = History()
-    copied.producers = dict(history.producers)
+    copied.producers = history.producers.copy()
     for name in _REMEMBERED:
         setattr(copied, name, getattr(history, name))
     return copied

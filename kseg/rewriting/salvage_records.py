@@ -22,6 +22,9 @@ from kseg.format.log_format import (
 from kseg.log.chunk import Chunk
 from kseg.rewriting.records_builder import PlainRecord, build_batch, build_wrapper
 
+#: Headers of one entry that are held as objects.
+MAX_HEADERS_HELD = 500_000
+
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
@@ -37,9 +40,9 @@ def has_readable_records(batches: BatchColumns, row: int) -> bool:
     """Whether the records before the fault of an opened entry can stand alone.
 
     Those of a v1 wrapper can't: their offsets count from its last message, which is not there (KIP-31). Control batches
-    say one thing, whole.
+    say one thing, whole. An entry with more than MAX_HEADERS_HELD headers is not taken apart.
     """
-    if not batches.record_total[row]:
+    if not batches.record_total[row] or batches.header_total[row] > MAX_HEADERS_HELD:
         return False
     if batches.magic[row] >= 2:
         return not batches.attributes[row] & CONTROL
@@ -53,7 +56,7 @@ def fresh_entry(chunk: Chunk, row: int) -> Fresh:
         PlainRecord(
             one.offset, one.key, one.value, NO_TIMESTAMP if one.timestamp is None else one.timestamp, one.headers
         )
-        for one in map(chunk.record, chunk.rows(row))
+        for one in (chunk.record(i, None) for i in chunk.rows(row))
     ]
     build = _batch if batches.magic[row] >= 2 else _wrapper
     return Fresh(build(batches, row, records), len(records), records[0].offset, records[-1].offset)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kseg.beside.producer_snapshot import read_snapshot
 from kseg.beside.txn_index import AbortedTxn, Transactions, has_markers, read_txn_index
-from kseg.errors import KsegError, UnreadableError
+from kseg.errors import NotASegmentError, UnreadableError
 from kseg.files.special import read_file
 from kseg.files.storage import base_offset_of, open_source
 from kseg.format import kernel
@@ -110,7 +110,7 @@ def _bytes(path: Path) -> bytes:
 
 def _ended_in(path: str, transactions: Transactions) -> Iterator[AbortedTxn]:
     opener = DeepIterator()
-    with suppress(KsegError), SegmentReader(open_source(path, listed=True)) as reader:
+    with suppress(UnreadableError, NotASegmentError), SegmentReader(open_source(path, listed=True)) as reader:
         for window in reader.windows():
             batches = window.batches
             if not has_markers(batches):

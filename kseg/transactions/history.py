@@ -23,6 +23,7 @@ from kseg.files.storage import SegmentFile, base_offset_of, open_source, partiti
 from kseg.findings import Finding
 from kseg.format.control_records import ControlRecord
 from kseg.format.kernel import CRC_BAD, BatchColumns
+from kseg.format.recent import LIMIT
 from kseg.log.deep_iteration import DeepIterator
 from kseg.log.markers import transactional
 from kseg.log.segment import SegmentReader
@@ -129,6 +130,10 @@ def transactions_of(
             readable = True
         except KsegError as error:
             unread(str(error))
+    if history.unlisted:
+        unread(
+            f"{folder}: more than {LIMIT} transactions are open at once, and those that began after them are left out"
+        )
     if readable or history.has_transactions:
         yield from history.finish()
 
@@ -147,6 +152,8 @@ class _TransactionTracker:
         self._begun = False
         self._end: int | None = None
         self._open: dict[int, _Open] = {}
+        # Whether transactions began when too many were open: the earliest, which hold what is stable, are known.
+        self.unlisted = False
         self._states: Counter[str] = Counter()
 
     def begin(self, path: str) -> None:
@@ -163,7 +170,9 @@ class _TransactionTracker:
             return
         for producer in producers:
             first = producer.current_txn_first_offset
-            if first is not None:
+            if first is not None and len(self._open) >= LIMIT:
+                self.unlisted = True
+            elif first is not None:
                 last = max(first, producer.last_offset)
                 self._open[producer.producer_id] = _Open(producer.producer_epoch, first, last, None, producer.timestamp)
 
@@ -184,6 +193,9 @@ class _TransactionTracker:
         producer_id = batches.producer_id[row]
         if marker is None:
             if producer_id not in self._open:
+                if len(self._open) >= LIMIT:
+                    self.unlisted = True
+                    return
                 timestamp = batches.base_timestamp[row]
                 self._open[producer_id] = _Open(batches.producer_epoch[row], offset, offset, timestamp, timestamp)
             self._open[producer_id].add(batches, row)

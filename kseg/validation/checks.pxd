@@ -4,8 +4,9 @@ cimport cython
 
 from kseg.format.kernel cimport BatchColumns, clamped, increment_sequence
 from kseg.format.neighbours cimport is_misplaced
+from kseg.format.recent cimport Recent
 
-cdef long long BAD, CODEC, CONTROL_BIT, TRANSACTIONAL_BIT, RESERVED_V0, RESERVED_V1, RESERVED_V2, REACH, APPEND_TIME
+cdef long long BAD, CODEC, CONTROL_BIT, TRANSACTIONAL_BIT, RESERVED_V0, RESERVED_V1, RESERVED_V2, REACH, APPEND_TIME, MOST
 
 
 cdef class History:
@@ -13,7 +14,8 @@ cdef class History:
     cdef public long long end, last_offset, highest_offset, gaps, next_offset, leader_epoch, magic, base, last_opened, first_opened
     cdef public long long first_leader_epoch
     cdef public long long append_time, append_epoch, first_append_time, first_append_epoch
-    cdef public dict producers, first_producers
+    cdef public Recent producers
+    cdef public dict first_producers
     cdef public set misplaced
 
 

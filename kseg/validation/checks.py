@@ -25,6 +25,7 @@ from kseg.format.log_format import (
     V2_RESERVED,
 )
 from kseg.format.neighbours import is_misplaced
+from kseg.format.recent import LIMIT, Recent
 
 #: message.timestamp.after.max.ms, as brokers default to it (KIP-937).
 FUTURE_TOLERANCE_MS = 60 * 60 * 1000
@@ -46,6 +47,7 @@ RESERVED_V0 = V0_RESERVED
 RESERVED_V1 = V1_RESERVED
 RESERVED_V2 = V2_RESERVED
 REACH = INT32_MAX
+MOST = LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +93,8 @@ class History:
         self.keyless = False
         self.thinned = False
         # producer id -> (epoch, next sequence or -1, gaps at that time, whether a marker came last)
-        self.producers: dict[int, tuple[int, int, int, bool]] = {}
-        # What came first, for whoever read the part of the file before: see `follows`.
+        self.producers = Recent()
+        # What came first, for whoever read the part of the file before: see `follows`, which is asked of all producers.
         self.first_leader_epoch = -1
         self.first_producers: dict[int, tuple[int, int]] = {}  # producer id -> (epoch, base sequence, -1 of a marker)
 
@@ -110,14 +112,18 @@ def follows(before: History, after: History) -> bool:
         return False
     if after.base != before.base and after.highest_offset - INT32_MAX > before.base:
         return False
+    if before.producers.old or after.producers.old:
+        return False  # what one run would have forgotten is not known
+    added = 0
     for producer_id, (epoch, sequence) in after.first_producers.items():
         known = before.producers.get(producer_id)
         if known is None:
+            added += 1
             continue
         known_epoch, expected, gaps, _ = known
         if epoch != known_epoch or gaps != before.gaps or (sequence >= 0 and sequence != expected):
             return False
-    return True
+    return len(before.producers.young) + added <= LIMIT
 
 
 def batch_finding(rule: str, batches: BatchColumns, row: int, **facts: Any) -> Finding:
@@ -383,9 +389,12 @@ def _check_sequence(batches: BatchColumns, row: int, compacted: bool, history: H
     control = batches.attributes[row] & CONTROL_BIT
     if sequence < 0 and not control:
         return
-    if producer_id not in history.producers:
+    known_epoch, expected, gaps, ended = -1, -1, -1, False
+    known = history.producers.get(producer_id)
+    if known is not None:
+        known_epoch, expected, gaps, ended = known
+    elif len(history.first_producers) < MOST:
         history.first_producers[producer_id] = (epoch, -1 if control else sequence)
-    known_epoch, expected, gaps, ended = history.producers.get(producer_id, (-1, -1, -1, False))
     if epoch < known_epoch:
         facts = {"producer_id": producer_id, "epoch": epoch, "previous": known_epoch}
         report(batch_finding("producer-epoch-regression", batches, row, **facts))
@@ -396,7 +405,7 @@ def _check_sequence(batches: BatchColumns, row: int, compacted: bool, history: H
     if control:
         # Under transactions v2 (KIP-890) a marker may raise the epoch: the next write then begins at 0. A hole before
         # the marker still explains a gap behind it.
-        history.producers[producer_id] = (newest, expected, gaps, True)
+        history.producers.put(producer_id, (newest, expected, gaps, True))
         return
     # A group coordinator writes each transaction's offset commits from 0: its sequences are not checked by Kafka
     # either (AppendOrigin.COORDINATOR), and a lone file does not tell whose they are.
@@ -409,7 +418,7 @@ def _check_sequence(batches: BatchColumns, row: int, compacted: bool, history: H
         else:
             facts = {"producer_id": producer_id, "sequence": sequence, "expected": expected}
             report(batch_finding("sequence-gap", batches, row, **facts))
-    history.producers[producer_id] = (newest, increment_sequence(last, 1), history.gaps, False)
+    history.producers.put(producer_id, (newest, increment_sequence(last, 1), history.gaps, False))
 
 
 BATCH_CHECKS = (

@@ -23,6 +23,7 @@ from kseg.errors import UnreadableError
 from kseg.files.storage import SegmentFile, Source, base_offset_of, local_size, open_source
 from kseg.findings import Finding, Report, ignore
 from kseg.format.log_format import INT64_MAX
+from kseg.format.recent import LIMIT, Recent
 from kseg.log.deep_iteration import DeepIterator
 from kseg.log.markers import transactional
 from kseg.log.segment import Window
@@ -192,7 +193,9 @@ class AbortsInStep:
         self._advance()
         self._opener = DeepIterator(ignore)
         self._open: dict[int, int] = {}
-        self._ended: dict[int, int] = {}
+        self._ended = Recent()
+        # Whether more transactions are open than are followed.
+        self._crowded = False
         # Aborts that are not in it, of what could only have been written to segments before: markers, by producer.
         self.unindexed: dict[int, int] = {}
 
@@ -207,16 +210,29 @@ class AbortsInStep:
     def take(self, window: Window) -> None:
         """The window's transactional entries; nobody looks at it afterwards."""
         batches = window.batches
+        if self._crowded:
+            return
         for row, offset, marker in transactional(window, self._opener):
             if marker is not None:
                 self._end(batches.producer_id[row], offset, marker.type == "ABORT")
-            elif batches.record_count[row]:
-                self._open.setdefault(batches.producer_id[row], offset)
+            elif batches.record_count[row] and batches.producer_id[row] not in self._open:
+                if len(self._open) >= LIMIT:
+                    self._give_up()
+                    return
+                self._open[batches.producer_id[row]] = offset
+
+    def _give_up(self) -> None:
+        self._crowded = True
+        why = "from here on transactions are not compared with the index"
+        self._report(
+            Finding("limit-reached", self._at, facts={"limit": LIMIT, "what": "open transactions", "why": why})
+        )
 
     def _end(self, producer_id: int, offset: int, aborted: bool) -> None:
         first = self._open.pop(producer_id, None)
-        before = self._ended.get(producer_id, -1)
-        self._ended[producer_id] = offset
+        known = self._ended.get(producer_id)
+        before = -1 if known is None else known
+        self._ended.put(producer_id, offset)
         self._pass(offset)
         entry = self._entry
         if entry is not None and entry.last_offset == offset:
@@ -227,7 +243,7 @@ class AbortsInStep:
         elif aborted and first is not None:
             facts = {"producer_id": producer_id, "first": first, "last": offset, "why": "is not in it"}
             self._report(Finding("txn-index-mismatch", self._at, None, first, offset, facts))
-        elif aborted and before < 0:
+        elif aborted and before < 0 and not self._ended.forgot and len(self.unindexed) < LIMIT:
             self.unindexed[producer_id] = offset
 
     def _pass(self, offset: int) -> None:
@@ -238,7 +254,7 @@ class AbortsInStep:
             self._advance()
 
     def finish(self, *, whole: bool) -> None:
-        if whole:
+        if whole and not self._crowded:
             self._pass(INT64_MAX)
         while self._entry is not None:
             self._advance()
@@ -273,6 +289,8 @@ class Beside:
     def __init__(self, file: SegmentFile, reports: Mapping[str, Report], report: Report) -> None:
         self._file = file
         self._reports = reports
+        self._report = report
+        self._crowded = False
         self.unread: dict[str, str] = {}
         self._sources: list[Source] = []
         base = base_offset_of(file.path) or 0
@@ -307,7 +325,12 @@ class Beside:
         ``misplaced`` as in SegmentWatch.
         """
         watch = self._watch
-        if watch.take(window.batches, misplaced) and deep and not (watch.damaged or watch.disorder):
+        transactional = watch.take(window.batches, misplaced)
+        if not self._crowded and (watch.crowded or watch.producers.forgot):
+            self._crowded = True
+            why = "sequences and transactions of those that wrote long before are not compared"
+            self._report(Finding("limit-reached", 0, facts={"limit": LIMIT, "what": "producers", "why": why}))
+        if transactional and deep and not (watch.damaged or watch.disorder):
             self._aborts.take(window)
 
     def finish(self, size: int, lost: int, *, deep: bool) -> SegmentFacts:

@@ -282,7 +282,7 @@ def _join(
         tally.absorb(part.result)
         if before is not None:
             # Sequences are compared by who wrote last: earlier producers are still to be reckoned with.
-            part.history.producers = {**before.producers, **part.history.producers}
+            part.history.producers.young = {**before.producers.young, **part.history.producers.young}
         before = part.history
     result = tally.result()
     if not beside:

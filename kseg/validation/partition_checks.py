@@ -21,12 +21,11 @@ from kseg.errors import KsegError
 from kseg.files.storage import base_offset_of
 from kseg.findings import Finding, Report
 from kseg.format.kernel import increment_sequence
+from kseg.format.recent import LIMIT, Recent
 from kseg.restart.dirs import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from kseg.restart.producers import stray_snapshots
-from kseg.validation.segment_watch import BatchOfProducer, EpochRun, SegmentFacts
+from kseg.validation.segment_watch import EpochRun, SegmentFacts
 
-#: Producers that are remembered, those that wrote last: a log of years has seen more than may still write.
-MAX_PRODUCERS = 100_000
 MAX_EPOCHS = 100_000
 MAX_SPANS = 10_000
 #: Gaps between batches that are a sign of compaction: damage leaves one, repair some.
@@ -60,8 +59,10 @@ class _History:
     # (first, last, name) of segments, as far as that is known.
     spans: list[tuple[int, int, str]] = field(default_factory=list)
     epochs: list[EpochRun] = field(default_factory=list)
-    producers: dict[int, BatchOfProducer] = field(default_factory=dict)
+    producers: Recent = field(default_factory=Recent)
     open: dict[int, int] = field(default_factory=dict)
+    # Whether there were too many to know of each whether its transaction is open.
+    crowded: bool = False
 
     def add(self, facts: SegmentFacts) -> None:
         self.holes |= facts.holes or facts.damaged
@@ -74,15 +75,18 @@ class _History:
                 self.epochs[-1] = (*self.epochs[-1][:2], run[2])
             elif len(self.epochs) < MAX_EPOCHS:
                 self.epochs.append(run)
+        if facts.crowded:
+            self.producers.forget()  # which of them wrote again is not known
         for producer_id, last in facts.producers.items():
-            self.producers.pop(producer_id, None)
-            self.producers[producer_id] = last
-        while len(self.producers) > MAX_PRODUCERS:
-            del self.producers[next(iter(self.producers))]
+            self.producers.put(producer_id, last)
+        self.crowded |= facts.crowded
         for producer_id in facts.ended:
             self.open.pop(producer_id, None)
         for producer_id, first in facts.open.items():
-            self.open.setdefault(producer_id, first)
+            if producer_id in self.open or len(self.open) < LIMIT:
+                self.open.setdefault(producer_id, first)
+            else:
+                self.crowded = True
 
 
 class PartitionChecks:
@@ -267,7 +271,7 @@ class PartitionChecks:
         """Aborts of what was written to earlier segments only, which a segment's own check can't know of."""
         history = self._history
         # The cleaner drops the entry with the last of the data.
-        if history.holes or self._is_compacted(facts):
+        if history.holes or history.crowded or self._is_compacted(facts):
             return
         index = name.removesuffix(".log") + ".txnindex"
         report = self._tell(index if os.path.exists(self._path(index)) else name)
@@ -324,7 +328,7 @@ class PartitionChecks:
             told.add(state.producer_id)
             if why := self._contradiction(state, offset, exact=exact):
                 self._tell_producer(report, position, state.producer_id, offset, why)
-        for producer_id, first in self._history.open.items() if exact else ():
+        for producer_id, first in self._history.open.items() if exact and not self._history.crowded else ():
             # Others expire, one with an open transaction never does.
             if producer_id not in told:
                 self._tell_producer(
@@ -345,7 +349,7 @@ class PartitionChecks:
         if state.last_offset >= offset or (first is not None and first >= offset):
             return f"has a batch at offset {max(state.last_offset, first or 0)}, behind those it speaks of"
         if exact and first is not None and first >= self._first_offset() and state.producer_id not in history.open:
-            return None if history.holes else f"has no transaction open from offset {first} on"
+            return None if history.holes or history.crowded else f"has no transaction open from offset {first} on"
         known = history.producers.get(state.producer_id)
         if known is None or known[2] >= offset or state.last_offset < 0:
             return None

@@ -3,8 +3,9 @@
 cimport cython
 
 from kseg.format.kernel cimport BatchColumns, clamped, increment_sequence
+from kseg.format.recent cimport Recent
 
-cdef long long BAD, CODEC, CONTROL_BIT, TRANSACTIONAL_BIT, HORIZON_BIT, NEVER, NONE
+cdef long long BAD, CODEC, CONTROL_BIT, TRANSACTIONAL_BIT, HORIZON_BIT, NEVER, NONE, MOST
 
 
 cdef class SegmentWatch:
@@ -13,11 +14,12 @@ cdef class SegmentWatch:
     cdef public Py_ssize_t offset_row, time_row
     cdef Py_ssize_t _offset_rows, _time_rows
     cdef long long _offset_due, _time_due
-    cdef public bint begun, thinned, wrapped, untimed, disorder, damaged, transactional
+    cdef public bint begun, thinned, wrapped, untimed, disorder, damaged, transactional, crowded
     cdef public long long first_offset, last_offset, largest_timestamp, end, gaps
     cdef public list epochs
     cdef long long _epoch, _epoch_first, _epoch_last
-    cdef public dict first_batches, producers, open
+    cdef public dict first_batches, open
+    cdef public Recent producers
     cdef public set ended
     cdef long long _producer_id, _producer_epoch, _last_sequence, _producer_last
 

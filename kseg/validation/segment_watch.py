@@ -1,7 +1,7 @@
 """Follow a segment while it is validated: the few facts that concern its neighbours, and its indexes in step with it.
 
 One more loop over the columns, compiled like the others. What it keeps does not grow with the segment, but with its
-leader epochs and producers.
+leader epochs and producers, of which the last are remembered.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from kseg.format.kernel import CRC_BAD, BatchColumns, clamped, increment_sequence
 from kseg.format.log_format import CODEC_MASK, CONTROL, DELETE_HORIZON, INT64_MAX, NO_TIMESTAMP, TRANSACTIONAL
+from kseg.format.recent import LIMIT, Recent
 
 # C globals when compiled (see the .pxd).
 BAD = CRC_BAD
@@ -22,6 +23,7 @@ HORIZON_BIT = DELETE_HORIZON
 NEVER = INT64_MAX
 NONE = NO_TIMESTAMP
 NOTHING = array("q")
+MOST = LIMIT
 
 #: Runs of one leader epoch that are kept: real logs have a few, damage could make one of every batch.
 MAX_EPOCHS = 10_000
@@ -43,8 +45,8 @@ class SegmentFacts:
     ``timed``: a batch has a timestamp. ``damaged``: bytes are lost. ``disorder``: offsets go back, so that
     ``last_offset`` means little. ``first_batches`` and ``producers`` have each producer's first and last batch of data.
     ``open`` are the first offsets of transactions that don't end here, ``ended`` the producers whose do. ``unindexed``
-    are aborts, by producers without data here before them, that the
-    transaction index does not have: their markers' offsets.
+    are aborts, by producers without data here before them, that the transaction index does not have: their markers'
+    offsets. ``crowded``: there are too many producers to remember them all. Then only what is known counts.
     """
 
     first_offset: int | None = None
@@ -64,6 +66,7 @@ class SegmentFacts:
     open: dict[int, int] = field(default_factory=dict)
     ended: frozenset[int] = frozenset()
     unindexed: dict[int, int] = field(default_factory=dict)
+    crowded: bool = False
 
 
 class SegmentWatch:
@@ -103,7 +106,7 @@ class SegmentWatch:
         self._epoch_first = -1
         self._epoch_last = -1
         self.first_batches: dict[int, BatchOfProducer] = {}
-        self.producers: dict[int, BatchOfProducer] = {}
+        self.producers = Recent()
         # The producer at hand: it mostly wrote the next batch, too.
         self._producer_id = -1
         self._producer_epoch = -1
@@ -111,6 +114,7 @@ class SegmentWatch:
         self._producer_last = -1
         self.open: dict[int, int] = {}
         self.ended: set[int] = set()
+        self.crowded = False
 
     def take(self, batches: BatchColumns, misplaced: set[int]) -> bool:
         """The next entries; True where one of them has to do with a transaction.
@@ -228,16 +232,22 @@ class SegmentWatch:
             self.transactional = True
             if attributes & CONTROL_BIT:
                 self.open.pop(producer_id, None)
-                self.ended.add(producer_id)
+                if len(self.ended) < MOST:
+                    self.ended.add(producer_id)
+                elif producer_id not in self.ended:
+                    self.crowded = True
             elif producer_id not in self.open:
-                self.open[producer_id] = batches.base_offset[row]
+                if len(self.open) < MOST:
+                    self.open[producer_id] = batches.base_offset[row]
+                else:
+                    self.crowded = True
         if attributes & CONTROL_BIT:
             return
         sequence = batches.base_sequence[row]
         if producer_id != self._producer_id:
             self._end_producer()
             self._producer_id = producer_id
-            if producer_id not in self.first_batches:
+            if producer_id not in self.first_batches and len(self.first_batches) < MOST:
                 self.first_batches[producer_id] = (batches.producer_epoch[row], sequence, batches.base_offset[row])
         self._producer_epoch = batches.producer_epoch[row]
         self._last_sequence = increment_sequence(sequence, last - clamped(batches.base_offset[row]))
@@ -245,7 +255,7 @@ class SegmentWatch:
 
     def _end_producer(self) -> None:
         if self._producer_id >= 0:
-            self.producers[self._producer_id] = (self._producer_epoch, self._last_sequence, self._producer_last)
+            self.producers.put(self._producer_id, (self._producer_epoch, self._last_sequence, self._producer_last))
 
     def facts(self) -> SegmentFacts:
         """What was seen; nothing may be taken after that."""
@@ -263,7 +273,8 @@ class SegmentWatch:
             disorder=self.disorder,
             epochs=tuple(self.epochs),
             first_batches=self.first_batches,
-            producers=self.producers,
+            producers=self.producers.all(),
             open=self.open,
             ended=frozenset(self.ended),
+            crowded=self.crowded or self.producers.forgot,
         )
