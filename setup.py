@@ -28,15 +28,17 @@ PROBE = "#include <Python.h>\nint probe(void) { return PY_MAJOR_VERSION; }\n"
 def translate(modules, folder):
     """Translate the modules to C with Cython, below ``folder``; returns the C file of each module by its name."""
     import Cython
-    from Cython.Build import cythonize
-    from Cython.Build.SharedModule import generate_shared_module
     from Cython.Compiler import Options
-    from Cython.Compiler.CmdLine import parse_command_line
 
     # Memoryviews are passed by value, and the struct holds this many dimensions of their shape: 64 bytes to copy instead
-    # of 208. With 1, the C compiler rejects what Cython writes.
+    # of 208. With 1, the C compiler rejects what Cython writes. Modules of Cython that are imported later take it over.
     Options.buffer_max_dims = 2
-    folder = f"{folder}/{Cython.__version__}"  # C files of another Cython are not up to date
+    from Cython.Build import cythonize
+    from Cython.Build.SharedModule import generate_shared_module
+    from Cython.Compiler.CmdLine import parse_command_line
+
+    # C files of another Cython, or for other memoryviews, are not up to date.
+    folder = f"{folder}/{Cython.__version__}-{Options.buffer_max_dims}"
     # Cython's memoryview type, once instead of in each module: a third of the compile time, and of the size.
     shared = Path(folder, f"{SHARED_MODULE.replace('.', '/')}.c")
     if not shared.exists():
