@@ -30,8 +30,9 @@ from tests.lab.cluster_traffic import PARTITIONS, TOPICS
 VERSION = "4.3.0"
 SECONDS = float(os.environ.get("KSEG_SOAK_SECONDS", "60"))
 BROKER = {
-    # Indexes larger than the lab's, so that stale entries are in the middle of preallocated space.
-    "log.index.size.max.bytes": "65536",
+    # Indexes larger than the lab's, so that stale entries are in the middle of preallocated space. With 64 KiB a time index
+    # was full after 20 minutes: the broker then wrote batches to the old segment, failed, and wrote them to a new one, too.
+    "log.index.size.max.bytes": "1048576",
     "log.cleaner.backoff.ms": "500",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "3000",
     "transaction.state.log.segment.bytes": "1048576",
