@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from typing import Any, TextIO
 
@@ -105,14 +105,21 @@ def write_table(dumped: Rows, out: TextIO, view: View) -> None:
     columns = _RECORD_TABLE if view.deep else _BATCH_TABLE
     if view.terminal and shown_on.width < _WIDE:
         columns = _RECORD_TABLE_NARROW if view.deep else _BATCH_TABLE_NARROW
-    for page in pages(_plain_rows(dumped, view)):
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=Text(cell(page[0]["file"])), title_justify="left")
+    names = [name for name, _ in columns]
+    # Rows become cells before a page is collected: a page of large values would take gigabytes.
+    for page in pages(_cells(row, names) for row in _plain_rows(dumped, view)):
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=Text(page[0]["file"]), title_justify="left")
         for name, align in columns:
             table.add_column(name, justify=align, overflow="ellipsis", no_wrap=align == "right")
         for row in page:
-            shown = _shown(row)
-            table.add_row(*(Text(cell(shown.get(name))) for name, _ in columns))
+            table.add_row(*(Text(row[name]) for name in names))
         shown_on.print(table)
+
+
+def _cells(row: rows.Row, names: Sequence[str]) -> rows.Row:
+    """Return the file of a row and its cells, by the names of their columns."""
+    shown = _shown(row)
+    return {"file": cell(row["file"]), **{name: cell(shown.get(name)) for name in names}}
 
 
 _RECORD_TABLE: tuple[tuple[str, Any], ...] = (
@@ -151,10 +158,17 @@ def _shown(row: rows.Row) -> rows.Row:
     return {**row, **(row.get(rows.DECODED.name) or {})}
 
 
+#: Characters of a cell. Longer texts are cut: rich needs about 80 bytes of memory per character.
+_CELL_LENGTH = 10_000
+
+
 def cell(value: Any) -> str:
+    """Return the text of a table cell: at most _CELL_LENGTH characters, followed by the whole length if it was cut."""
     if value is None:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "NO"
     text = to_json(value) if isinstance(value, (dict, list)) else str(value)
+    if len(text) > _CELL_LENGTH:
+        return f"{escape_controls(text[:_CELL_LENGTH])}… ({len(text):,} characters)"
     return escape_controls(text)
