@@ -151,14 +151,14 @@ def test_an_interrupted_sweep_goes_on(tmp_path: Path, by: signal.Signals) -> Non
     """What was read before Ctrl-C, or before a service manager ended it, is not read again."""
     logs, state = tmp_path / "t-0", tmp_path / "state"
     partition(logs, 60)
-    command = [sys.executable, "-m", "kseg", "validate", "--state", str(state), "--max-rate", "40K", str(logs)]
+    command = [sys.executable, "-m", "kseg", "validate", "--state", str(state), "--max-rate", "20K", str(logs)]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert running.stdout
     deadline = time.monotonic() + 60
     while not state.exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    time.sleep(0.5)
+    time.sleep(1.5)  # of the six seconds that the rate asks for
     running.send_signal(by)
     _, stderr = running.communicate(timeout=60)
     assert running.returncode == 2, stderr
