@@ -7,9 +7,10 @@ import struct
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,13 @@ LOG = "00000000000000000000.log"
 #: What no small file may take, in bytes.
 LIMIT = 300 * 1024 * 1024
 PATIENCE = 600
+#: Prints the exit code of a command and the peak memory that it took. A process of its own: what a child takes includes
+#: what its parent has when it starts it, and this one, which makes the files, may have hundreds of megabytes.
+MEASURED = """
+import resource, subprocess, sys
+done = subprocess.run(sys.argv[2:], stdout=subprocess.DEVNULL, timeout=float(sys.argv[1]))
+print(done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
 #: Records of an adversarial batch; with KSEG_FUZZ_CASES=38000000 as many as fit in 24 kB of zstd.
 RECORDS = max(100_000, int(os.environ.get("KSEG_FUZZ_CASES", "0")))
 #: Headers of one record, as many as a file of 2 kB can hold.
@@ -127,8 +135,9 @@ CASES: dict[str, Callable[[], bytes]] = {
 }
 # A sample of the commands for each case; all of them with more cases.
 ALL = [name for name in COMMANDS if name != "table"]  # a table of millions of rows takes hours
-#: The commands that keep within the bound with LARGE_VALUE; JSON Lines and Parquet take 440 MB.
-SHOWN_WHOLE = ("table", "text", "csv", "hex", "validate", "stats", "repair", "convert")
+#: The commands that are tried with LARGE_VALUE, and what takes more than LIMIT.
+SHOWN_WHOLE = ("table", "text", "csv", "hex", "dump", "validate", "stats", "repair", "convert")
+KNOWN = {(LARGE_VALUE, "dump"), ("one value of 60 MiB", "dump")}
 
 
 def sample(number: int, case: str) -> list[str]:
@@ -137,10 +146,17 @@ def sample(number: int, case: str) -> list[str]:
     return ALL if "KSEG_FUZZ_CASES" in os.environ else [ALL[number % len(ALL)], ALL[(number * 3 + 1) % len(ALL)]]
 
 
-@pytest.mark.skipif(not hasattr(os, "wait4"), reason="this system does not say what a child process took")
-@pytest.mark.parametrize(
-    ("case", "command"), [(case, command) for number, case in enumerate(CASES) for command in sample(number, case)]
-)
+def chosen() -> Iterator[Any]:
+    """Yield the cases and commands; those of KNOWN must fail, so that a correction is noticed."""
+    for number, case in enumerate(CASES):
+        for command in sample(number, case):
+            known = (case, command) in KNOWN
+            marks = [pytest.mark.xfail(strict=True, reason="JSON has up to six bytes per byte")] if known else []
+            yield pytest.param(case, command, marks=marks)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="this system does not report the peak memory of a child process")
+@pytest.mark.parametrize(("case", "command"), list(chosen()))
 def test_peak_memory(tmp_path: Path, case: str, command: str) -> None:
     """No command takes more than 300 MB, shows a traceback, or does not end."""
     path, out = tmp_path / LOG, tmp_path / "out.log"
@@ -150,18 +166,18 @@ def test_peak_memory(tmp_path: Path, case: str, command: str) -> None:
     if command == "recovery":
         arguments[-1] = str(tmp_path)
     with (tmp_path / "stderr").open("wb") as stderr:
-        child = subprocess.Popen(
-            ["timeout", str(PATIENCE), sys.executable, "-m", "kseg", *arguments],
-            stdout=subprocess.DEVNULL,
+        measured = subprocess.run(
+            [sys.executable, "-c", MEASURED, str(PATIENCE), sys.executable, "-m", "kseg", *arguments],
+            stdout=subprocess.PIPE,
             stderr=stderr,
+            check=True,
         )
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
+    code, peak = map(int, measured.stdout.split())
     complaints = (tmp_path / "stderr").read_text()
-    assert child.returncode in (0, 1, 2)
+    assert code in (0, 1, 2)
     assert "Traceback" not in complaints
     assert "internal error" not in complaints
-    assert usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) < LIMIT
+    assert peak * (1 if sys.platform == "darwin" else 1024) < LIMIT
 
 
 def increasing(count: int) -> bytes:
