@@ -4,8 +4,8 @@ class Kseg < Formula
   include Language::Python::Virtualenv
 
   desc "Inspect, validate, convert and repair Apache Kafka log segments"
-  homepage "https://pypi.org/project/kseg/"
-  url "https://files.pythonhosted.org/packages/source/k/kseg/kseg-0.1.0.tar.gz"
+  homepage "https://example.invalid/kseg"
+  url "https://example.invalid/kseg-0.1.0.tar.gz"
   sha256 "0000000000000000000000000000000000000000000000000000000000000000"
   license "Apache-2.0"
 
