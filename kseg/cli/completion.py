@@ -35,7 +35,7 @@ def complete_paths(command: click.Command) -> None:
 def completion(context: click.Context, shell: str | None, install: bool) -> None:
     """Print the completion script of a shell, or install it.
 
-    SHELL is the shell of this session by default. --install writes the script below the home folder, and for bash
+    SHELL defaults to the shell that $SHELL names. --install writes the script below the home folder, and for bash
     and zsh adds a line to ~/.bashrc or ~/.zshrc that reads it. A new shell has it.
     """
     shell = shell or os.path.basename(os.environ.get("SHELL", ""))
