@@ -206,14 +206,19 @@ def test_ended_at_any_moment(what: str, ending: signal.Signals, tmp_path: Path) 
     convert(str(given), str(tmp_path / "whole" / target.name), Plan.of("v0-to-v2"), jobs=2)
     whole = contents(tmp_path / "whole", target.name)
     assert len(whole) == (3 if what == "segment" else 6)
+    command = [sys.executable, "-c", PROGRAM, "v0-to-v2", "--jobs", "2", str(given), str(target)]
+    began = time.monotonic()
+    subprocess.run(command, stderr=subprocess.DEVNULL, check=True)
+    whole_time = time.monotonic() - began
+    shutil.rmtree(out)
+    out.mkdir()
     ended = 0
-    for wait in (0.25, 0.45, 0.7):
-        command = [sys.executable, "-c", PROGRAM, "v0-to-v2", "--jobs", "2", str(given), str(target)]
+    for part in (0.4, 0.6, 0.75, 0.9):
         process = subprocess.Popen(
             command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
         )
         try:
-            process.wait(timeout=wait)
+            process.wait(timeout=part * whole_time)
         except subprocess.TimeoutExpired:
             process.send_signal(ending)
             process.wait()
