@@ -6,14 +6,16 @@ Both engines run the loop here as it is: interpreted it is slow, and nobody uses
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from kseg.dumping import dump_text
+from kseg.dumping import dump_text, json_bytes, record_lines
 from kseg.dumping.dump import Run, dump_segment
 from kseg.dumping.line_writer import ENCODINGS, STEERING_END, Layout, LineBuffer, write_lines
 from kseg.dumping.record_lines import json_layout, text_layout, text_lines, write_json, write_text
@@ -65,7 +67,7 @@ def written(write: Callable[[LineBuffer], None], capacity: int = 1 << 16) -> str
     return sink.getvalue().decode()
 
 
-def looped(run: Run, layout: Layout, other: Callable[[int], bytes], capacity: int = 1 << 16) -> str:
+def looped(run: Run, layout: Layout, other: Callable[[int], Iterable[bytes]], capacity: int = 1 << 16) -> str:
     chunk, row = run.chunk, run.row
     data, first, stop = chunk.payload(row), run.kept[0], run.kept[-1] + 1
     return written(
@@ -96,13 +98,13 @@ def check_run(run: Run, encoding: str) -> None:
     modern = run.batch.magic >= 2
     layout = json_layout(run.file, stamp_of(run), modern, encoding)
     values = encoding == "utf8"
-    assert looped(run, layout, lambda i: b"other\n") == "".join(loop_lines(run, wanted, values, values))
+    assert looped(run, layout, lambda i: [b"other\n"]) == "".join(loop_lines(run, wanted, values, values))
     if modern:
         wanted = [dump_text.record_line(record, run.batch, print_data=True) + "\n" for record in run.records()]
         assert text_lines(run, run.kept) == wanted
         assert written(lambda lines: write_text(run, lines)) == "".join(wanted)
         layout = text_layout(stamp_of(run))
-        assert looped(run, layout, lambda i: b"other\n") == "".join(loop_lines(run, wanted, True, False))
+        assert looped(run, layout, lambda i: [b"other\n"]) == "".join(loop_lines(run, wanted, True, False))
 
 
 def loop_lines(run: Run, lines: list[str], values: bool, header_values: bool) -> Iterator[str]:
@@ -145,6 +147,46 @@ def test_a_line_is_the_row(segment: Path, encoding: str, found: list[Found], seq
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
+@settings(max_examples=cases(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(found=records, size=st.sampled_from([3, 6, 27]))
+@example(found=[(piece, piece, 0, (Header("k", piece),)) for piece in PIECES], size=3)
+@example(found=[(b"".join(PIECES), b"".join(PIECES), 0, (Header("a", None), Header("b", b"")))], size=3)
+def test_a_line_in_pieces_is_the_row(segment: Path, encoding: str, found: list[Found], size: int) -> None:
+    """A large record is written in pieces of bytes: wherever a piece ends, within a character, too, the line is the same."""
+    plain = [PlainRecord(n, key, value, stamp, h) for n, (key, value, stamp, h) in enumerate(found)]
+    with patch.object(json_bytes, "PIECE_BYTES", size), patch.object(record_lines, "_LARGE_RECORD", -1):
+        for run in runs(segment, build_batch(plain, base_timestamp=plain[0].timestamp)):
+            wanted = json_rows(run, encoding)
+            # A buffer of one byte has room for no line.
+            assert written(lambda lines, run=run: write_json(run, encoding, lines), 1) == "".join(wanted)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("last", [b"", b"\xe2\x82", b"\xff"], ids=["text", "cut", "bytes"])
+def test_a_large_record_is_written_in_pieces(segment: Path, encoding: str, last: bytes) -> None:
+    """Of real size: key, value and headers of several pieces, with characters across the places where pieces end."""
+    large = b"a" + "\u20ac".encode() * (json_bytes.PIECE_BYTES // 2) + last
+    found = (Header("k" * json_bytes.PIECE_BYTES, large), Header("null", None))
+    (run,) = runs(segment, build_batch([PlainRecord(0, large, large, 0, found), PlainRecord(1, b"k", b"v", 0)]))
+    sink = Sizes()
+    lines = LineBuffer(sink)
+    write_json(run, encoding, lines)
+    lines.flush()
+    assert sink.getvalue().decode() == "".join(json_rows(run, encoding))
+    assert sink.largest < 8 * json_bytes.PIECE_BYTES
+
+
+class Sizes(io.BytesIO):
+    """Bytes in memory, and the size of the largest write."""
+
+    largest = 0
+
+    def write(self, data: Any) -> int:
+        self.largest = max(self.largest, len(data))
+        return super().write(data)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("magic", [0, 1])
 def test_a_message_within_a_wrapper_has_no_sequence(segment: Path, magic: int, encoding: str) -> None:
     """The same loop writes v0 and v1, where null stands for what they lack."""
@@ -162,9 +204,9 @@ def test_what_does_not_fit_the_buffer_is_written_by_other_hands_in_its_place(seg
     layout = json_layout(run.file, "CreateTime", True, "auto")
     asked = []
 
-    def other(i: int) -> bytes:
+    def other(i: int) -> Iterable[bytes]:
         asked.append(sizes[i])
-        return encoded(wanted[i])
+        return [encoded(wanted[i])]
 
     assert looped(run, layout, other, capacity=4096) == "".join(wanted)
     assert {2000, 70_000} <= set(asked) < set(sizes)

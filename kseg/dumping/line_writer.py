@@ -129,12 +129,12 @@ class LineBuffer:
 
 def write_lines(
     lines: LineBuffer, layout: Layout, batches: BatchColumns, row: int, records: RecordColumns, data: Any,
-    first: int, stop: int, other: Callable[[int], bytes],
+    first: int, stop: int, other: Callable[[int], Iterable[bytes]],
 ) -> None:  # fmt: skip
     """Write the lines of the records ``first`` to ``stop`` (exclusive) of entry ``row``, whose bytes lie in ``data``.
 
-    ``other`` makes the line of a record that holds what can't be written here: text that is no UTF-8 where that has
-    no encoding, or more than the buffer takes.
+    ``other`` returns the line, in pieces, of a record that can't be written here: one with text that is not UTF-8 where the
+    layout has no encoding for it, or one that is larger than the buffer.
     """
     out = lines.data
     for i in range(first, stop):
@@ -151,7 +151,8 @@ def write_lines(
         if room <= lines.capacity and header_count <= MOST_HEADERS:
             at = put_line(out, lines.at, layout, batches, row, records, i, data)
         if at < 0:
-            lines.put(other(i))
+            for piece in other(i):
+                lines.put(piece)
         else:
             lines.at = at
 

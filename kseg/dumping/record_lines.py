@@ -7,40 +7,27 @@ The columns are those of ``rows``, the text that of ``dump_text``; tests hold th
 
 from __future__ import annotations
 
-import base64
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from json.encoder import encode_basestring
+from itertools import islice
 
 from kseg.dumping import dump_text, line_writer
 from kseg.dumping.dump import Run
+from kseg.dumping.json_bytes import JSON_WRITERS, PIECE_BYTES, json_header_pieces, json_pieces
 from kseg.dumping.line_writer import MARK, STEERING_END, Escapes, Layout, LineBuffer, write_lines
+from kseg.format.encoder import headers_end
 from kseg.format.kernel import increment_sequence
 from kseg.format.log_format import CODEC_MASK, CONTROL
+from kseg.format.splitting import MAX_HEADERS
 from kseg.log import rows
 from kseg.log.records import timestamp_type
-from kseg.text import encoded, escape_json, to_json
+from kseg.text import encoded, to_json
 
-#: Bytes as a JSON value; what needs saying of their encoding follows under the name given.
-JsonWriter = Callable[[memoryview, str], str]
-
-
-def _json_auto(data: memoryview, name: str) -> str:
-    try:
-        text = str(data, "utf-8")
-    except UnicodeDecodeError:
-        return f'"{base64.b64encode(data).decode()}","{name}_encoding":"base64"'
-    quoted = encode_basestring(text)
-    return quoted if text.isascii() and "\x7f" not in text else escape_json(quoted)
-
-
-JSON_WRITERS: Mapping[str, JsonWriter] = {
-    "auto": _json_auto,
-    "utf8": lambda data, name: escape_json(encode_basestring(str(data, "utf-8", "replace"))),
-    "hex": lambda data, name: f'"{data.hex()}"',
-    "base64": lambda data, name: f'"{base64.b64encode(data).decode()}"',
-}
+#: A record with more bytes of key, value and headers is written in pieces.
+_LARGE_RECORD = PIECE_BYTES
+#: Characters of short lines that are written at a time.
+_WRITTEN_AT_ONCE = 256 * 1024
 
 
 def write_json(run: Run, encoding: str, lines: LineBuffer) -> None:
@@ -48,7 +35,8 @@ def write_json(run: Run, encoding: str, lines: LineBuffer) -> None:
     batches, row = run.chunk.batches, run.row
     magic, attributes = batches.magic[row], batches.attributes[row]
     if not line_writer.COMPILED or run.topic or (magic >= 2 and attributes & CONTROL):
-        lines.put(encoded("".join(_json_lines(run, encoding, run.kept))))
+        for text in _joined(_json_lines(run, encoding, run.kept)):
+            lines.put(text)
         return
     layout = json_layout(run.file, timestamp_type(magic, attributes), magic >= 2, encoding)
     _write(run, layout, lines, lambda i: _json_lines(run, encoding, (i,)))
@@ -59,21 +47,37 @@ def write_text(run: Run, lines: LineBuffer) -> None:
     batches, row = run.chunk.batches, run.row
     magic, attributes = batches.magic[row], batches.attributes[row]
     if not line_writer.COMPILED or run.topic or magic < 2 or attributes & CONTROL:
-        lines.put(encoded("".join(text_lines(run, run.kept))))
+        for text in _joined(text_lines(run, run.kept)):
+            lines.put(text)
         return
     layout = text_layout(timestamp_type(magic, attributes))
     _write(run, layout, lines, lambda i: text_lines(run, (i,)))
 
 
-def _write(run: Run, layout: Layout, lines: LineBuffer, other: Callable[[int], list[str]]) -> None:
+def _write(run: Run, layout: Layout, lines: LineBuffer, other: Callable[[int], Iterable[str]]) -> None:
     chunk, row = run.chunk, run.row
     data = chunk.payload(row)
 
-    def others(i: int) -> bytes:
-        return encoded(other(i)[0])
+    def others(i: int) -> Iterator[bytes]:
+        return _joined(other(i))
 
     for first, stop in _stretches(run.kept):
         write_lines(lines, layout, chunk.batches, row, chunk.records, data, first, stop, others)
+
+
+def _joined(texts: Iterable[str]) -> Iterator[bytes]:
+    """Yield the bytes of texts, short ones together."""
+    waiting: list[str] = []
+    size = 0
+    for text in texts:
+        waiting.append(text)
+        size += len(text)
+        if size >= _WRITTEN_AT_ONCE:
+            yield encoded("".join(waiting))
+            waiting.clear()
+            size = 0
+    if waiting:
+        yield encoded("".join(waiting))
 
 
 def _stretches(kept: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -130,7 +134,8 @@ def _json_template(constants: Mapping[str, object]) -> str:
     return "{" + ",".join(f'"{name}":{text}' for name, text in cells.items()) + "}\n"
 
 
-def _json_lines(run: Run, encoding: str, kept: Sequence[int]) -> list[str]:
+def _json_lines(run: Run, encoding: str, kept: Sequence[int]) -> Iterator[str]:
+    """Yield the lines of some records; the line of a large record in pieces."""
     chunk, row = run.chunk, run.row
     batches, lists, data = chunk.batches, chunk.lists, chunk.payload(run.row)
     write = JSON_WRITERS[encoding]
@@ -146,32 +151,54 @@ def _json_lines(run: Run, encoding: str, kept: Sequence[int]) -> list[str]:
     base_sequence, base_offset = batches.base_sequence[row], batches.base_offset[row]
     sequence: int | str = "null" if magic < 2 else base_sequence
     numbered = magic >= 2 and base_sequence >= 0
-    lines = []
     for i in kept:
-        offset, timestamp, key_size, value_size = (
-            lists.offset[i],
-            lists.timestamp[i],
-            lists.key_size[i],
-            lists.value_size[i],
-        )
+        offset, timestamp = lists.offset[i], lists.timestamp[i]
         if numbered:
             sequence = increment_sequence(base_sequence, offset - base_offset)
-        key_at, value_at = lists.key_at[i], lists.value_at[i]
-        lines.append(
-            line
-            % (
-                offset,
-                timestamp if timestamp != -1 else "null",
-                sequence,
-                write(data[key_at : key_at + key_size], "key") if key_size >= 0 else "null",
-                write(data[value_at : value_at + value_size], "value") if value_size >= 0 else "null",
-                _json_headers(run, i, encoding) if lists.header_count[i] else "",
-                _json_control(run, i) if control else "null",
-            )
+        key, value = (
+            _field(data, lists.key_at[i], lists.key_size[i]),
+            _field(data, lists.value_at[i], lists.value_size[i]),
+        )
+        large = _is_large(run, i, data)
+        text = line % (
+            offset,
+            timestamp if timestamp != -1 else "null",
+            sequence,
+            "null" if key is None else MARK if large else write(key, "key"),
+            "null" if value is None else MARK if large else write(value, "value"),
+            MARK if large else _json_headers(run, i, encoding) if lists.header_count[i] else "",
+            _json_control(run, i) if control else "null",
         )
         if run.topic:
-            lines[-1] = f'{lines[-1][:-2]},"{rows.DECODED.name}":{to_json(run.decoded(i))}}}\n'
-    return lines
+            text = f'{text[:-2]},"{rows.DECODED.name}":{to_json(run.decoded(i))}}}\n'
+        if not large:
+            yield text
+            continue
+        contents = [
+            json_pieces(field, name, encoding) for field, name in ((key, "key"), (value, "value")) if field is not None
+        ]
+        contents.append(json_header_pieces(islice(chunk.header_fields(i), MAX_HEADERS), encoding))
+        yield from _filled(text, contents)
+
+
+def _filled(text: str, contents: Sequence[Iterable[str]]) -> Iterator[str]:
+    """Yield a line with ``contents`` in the places of its MARKs."""
+    for part, content in zip(text.split(MARK), (*contents, ()), strict=True):
+        yield part
+        yield from content
+
+
+def _field(data: memoryview, at: int, size: int) -> memoryview | None:
+    return None if size < 0 else data[at : at + size]
+
+
+def _is_large(run: Run, i: int, data: memoryview) -> bool:
+    lists = run.chunk.lists
+    size = max(lists.key_size[i], 0) + max(lists.value_size[i], 0)
+    if lists.header_count[i]:
+        at = run.chunk.records.headers_at[i]
+        size += headers_end(data, at, lists.header_count[i]) - at
+    return size > _LARGE_RECORD
 
 
 def _json_headers(run: Run, i: int, encoding: str) -> str:

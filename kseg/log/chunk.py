@@ -89,14 +89,15 @@ class Chunk:
 
         return tuple(
             Header(str(key, "utf-8", "surrogateescape"), None if value is None else bytes(value))
-            for key, value in islice(self._header_fields(i), most)
+            for key, value in islice(self.header_fields(i), most)
         )
 
     def header_keys(self, i: int) -> Iterator[memoryview]:
         """The keys of the headers of record ``i``, one at a time: there may be millions."""
-        return (key for key, _ in self._header_fields(i))
+        return (key for key, _ in self.header_fields(i))
 
-    def _header_fields(self, i: int) -> Iterator[tuple[memoryview, memoryview | None]]:
+    def header_fields(self, i: int) -> Iterator[tuple[memoryview, memoryview | None]]:
+        """Yield key and value of each header of record ``i``."""
         payload = self.payload(self.records.batch[i])
         at = self.records.headers_at[i]
         for _ in range(self.lists.header_count[i]):

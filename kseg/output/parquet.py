@@ -22,6 +22,9 @@ GROUP_ROWS = 128 * 1024
 GROUP_BYTES = 16 * 1024 * 1024
 #: Columns with few distinct values; for others a dictionary costs time without benefit.
 FEW_VALUES = ("topic", "partition", "file", "timestamp_type", "compression", "producer_id", "producer_epoch")
+#: Columns without minimum and maximum: pyarrow holds several copies of large values for them, and readers can't use those of
+#: values in no order.
+WITHOUT_STATISTICS = ("key", "value", "headers")
 
 
 def write_parquet(
@@ -49,8 +52,9 @@ def write_batches(batches: Iterable[pa.RecordBatch], columns: Sequence[rows.Colu
     from pyarrow.parquet import ParquetWriter
 
     few = [column.name for column in columns if column.name in FEW_VALUES]
+    measured = [column.name for column in columns if column.name not in WITHOUT_STATISTICS]
     raw: Any = out.buffer
-    with ParquetWriter(raw, arrow_rows.schema(columns), use_dictionary=few) as writer:
+    with ParquetWriter(raw, arrow_rows.schema(columns), use_dictionary=few, write_statistics=measured) as writer:
         for batch in batches:
             writer.write_batch(batch)
     raw.flush()

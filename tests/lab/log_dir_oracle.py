@@ -6,6 +6,7 @@ The broker has two log dirs with three partitions each; the first one holds the 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import shutil
 import tempfile
@@ -33,8 +34,11 @@ CHECKPOINTS = (
     "replication-offset-checkpoint",
     "cleaner-offset-checkpoint",
 )
-#: What a partition without a leader is waited for; all others have one by then.
-_SECONDS = 1.5
+#: Seconds to wait for a partition that is predicted to be served, and for one that is not. A log dir that lost its
+#: directory.id gets another one, and its partitions have no leader until the controller knows it.
+_SECONDS, _SECONDS_WITHOUT_LEADER = 20.0, 1.5
+#: The topic id of TOPIC_ID, however the file writes it.
+_FOREIGN_ID = load_scenes.TOPIC_ID.split()[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,8 @@ def disagreements(seeds: Iterable[int]) -> Iterator[tuple[int, tuple[str, ...], 
                 shutil.rmtree(folder, ignore_errors=True)
                 shutil.copytree(folder.with_suffix(".kept"), folder)
             done = damage(random.Random(seed), dirs, homes)
-            predicted, observed = predict(dirs, homes), observe(broker, homes)
+            predicted = predict(dirs, homes)
+            observed = observe(broker, homes, predicted)
             if predicted != observed:
                 yield seed, done, predicted, observed
 
@@ -97,15 +102,15 @@ def predict(dirs: tuple[Path, Path], homes: dict[str, Path]) -> Outcome:
         if isinstance(plan, PartitionPlan) and plan.topic in homes:
             # Whose topic it is, the cluster knows: a log of another topic becomes a stray, an empty one takes its place.
             topic_id = Path(plan.folder) / "partition.metadata"
-            stray = not topic_id.exists() or load_scenes.TOPIC_ID in topic_id.read_bytes()
+            stray = not topic_id.exists() or _FOREIGN_ID in topic_id.read_bytes()
             ends[plan.topic] = 0 if stray or plan.log_end is None else plan.log_end
     if str(dirs[0]) in offline:  # it has the metadata
         return Outcome(None)
     return Outcome({topic: end for topic, end in ends.items() if str(homes[topic]) not in offline})
 
 
-def observe(broker: KraftBroker, homes: dict[str, Path]) -> Outcome:
-    """What a broker does at its start."""
+def observe(broker: KraftBroker, homes: dict[str, Path], predicted: Outcome) -> Outcome:
+    """Start the broker; return which partitions it serves. ``predicted`` only decides how long to wait for each."""
     try:
         broker.start()
     except RuntimeError:
@@ -113,13 +118,11 @@ def observe(broker: KraftBroker, homes: dict[str, Path]) -> Outcome:
     try:
         consumer = consumer_of(broker)
         ends: dict[str, int] = {}
-        seconds = 10.0
-        for topic in homes:
-            try:
+        # Those that are served first: the others have had their time by then.
+        for topic in sorted(homes, key=lambda topic: topic not in (predicted.ends or ())):
+            seconds = _SECONDS if predicted.ends is None or topic in predicted.ends else _SECONDS_WITHOUT_LEADER
+            with contextlib.suppress(KafkaException):
                 ends[topic] = watermarks(consumer, topic, 0, seconds=seconds)[1]
-                seconds = _SECONDS
-            except KafkaException:
-                pass
         consumer.close()
         # A log dir can fail after the start, too.
         return Outcome(ends) if broker.is_running() else Outcome(None)

@@ -41,9 +41,9 @@ BROKER = {
 }
 #: What is validated in turn. Sequences have holes where the cleaner was, and no file says that it was there.
 COMMANDS = (
-    ("validate", "--format", "jsonl", "--rule", "sequence-gap=info"),
-    ("validate", "--format", "jsonl", "--rule", "sequence-gap=info", "--jobs", "2"),
-    ("validate", "--format", "jsonl", "--rule", "sequence-gap=info", "--shallow"),
+    ("validate", "--format", "jsonl"),
+    ("validate", "--format", "jsonl", "--jobs", "2"),
+    ("validate", "--format", "jsonl", "--shallow"),
 )
 PAUSE_SECONDS = 2.0
 MAX_KEPT = 50
