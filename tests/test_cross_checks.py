@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kseg.beside.indexes import TIME_ENTRY
 from kseg.beside.side_files import find_files
 from kseg.beside.txn_index import ABORTED_TXN
 from kseg.findings import Severity
@@ -98,6 +99,44 @@ def test_an_entry_is_judged_by_what_a_look_up_needs(
     at = entry * size + field
     path.write_bytes(damage.splice(path.read_bytes(), at, at + 4, struct.pack(">i", value)))
     assert rules(folder) == ({path.name: [expected]} if expected else {})
+
+
+@pytest.mark.parametrize(
+    ("fixture", "base", "field", "by"),
+    [
+        (TRANSACTIONS.name, 17, "timestamp", 1),
+        ("0.10.2.2-v1-none-segments", 0, "timestamp", 1),
+        ("4.3.0-v2-none", 0, "timestamp", 1),  # the newest, after a clean shutdown
+    ],
+)  # fmt: skip
+def test_the_last_time_index_entry_has_the_segments_largest_timestamp(
+    tmp_path: Path, fixture: str, base: int, field: str, by: int
+) -> None:
+    """Kafka appends that entry when a segment is rolled or closed; retention and time look-ups use it."""
+    folder = copied(fixture, tmp_path)
+    path = folder / f"{base:020}.timeindex"
+    data = path.read_bytes()
+    timestamp, relative = TIME_ENTRY.unpack(data[-TIME_ENTRY.size :])
+    changed = (timestamp + by, relative) if field == "timestamp" else (timestamp, relative + by)
+    path.write_bytes(data[: -TIME_ENTRY.size] + TIME_ENTRY.pack(*changed))
+    assert rules(folder) == {path.name: ["time-index-mismatch"]}
+    if len(data) > TIME_ENTRY.size:
+        path.write_bytes(data[: -TIME_ENTRY.size])
+        assert rules(folder) == {path.name: ["time-index-mismatch"]}
+
+
+def test_an_aborted_transaction_begins_where_an_earlier_segment_has_its_first_records(tmp_path: Path) -> None:
+    """A first offset that is too low makes consumers that read committed skip records that were committed."""
+    folder = copied("3.9.1-v2-none-transactions", tmp_path)
+    index = folder / f"{21:020}.txnindex"
+    data = index.read_bytes()
+    entries = [ABORTED_TXN.unpack_from(data, at) for at in range(0, len(data), ABORTED_TXN.size)]
+    row = next(n for n, (_, _, first, _, _) in enumerate(entries) if first < 21)
+    version, producer_id, first, last, stable = entries[row]
+    for wrong in (first - 1, 0, first + 1):
+        entries[row] = version, producer_id, wrong, last, stable
+        index.write_bytes(b"".join(ABORTED_TXN.pack(*entry) for entry in entries))
+        assert rules(folder) == {index.name: ["txn-index-mismatch"]}, wrong
 
 
 def test_a_name_of_more_than_64_bits_is_a_wrong_name(tmp_path: Path) -> None:

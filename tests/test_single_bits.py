@@ -35,16 +35,6 @@ CHUNKS = 8
 #: Bytes of a file beside the log in which each bit is flipped; the files of these folders have up to 148.
 WINDOW = 96
 BATCH_HEADER = 61
-#: Flips that do harm and give no finding, of every bit, by kind of file.
-GAPS = {
-    # The last entry of a segment is behind the log's latest timestamp, or at a batch that does not have it: look-ups in
-    # the segment find the same, retention and the choice of a segment may err. One of them leads behind the batch with
-    # its timestamp, as entries that earlier brokers wrote for a whole append do: a look-up of just that time errs.
-    ".timeindex": 63,
-    # A transaction that began in an earlier segment is said to have begun even before: consumers that read committed
-    # miss records of the producer's transaction before it.
-    ".txnindex": 3,
-}
 
 
 class Flip(NamedTuple):
@@ -137,15 +127,10 @@ def leads_there(index: list[OffsetEntry], log: list[Batch]) -> bool:
     return True
 
 
-def tells_times(
-    times: list[TimeEntry], offsets: list[OffsetEntry], log: list[Batch], *, without: frozenset[int] = frozenset()
-) -> bool:
-    """Whether each look-up of a time (``LogSegment.findOffsetByTimestamp``) finds the first batch that is so late.
-
-    Times in ``without`` are not looked up.
-    """
+def tells_times(times: list[TimeEntry], offsets: list[OffsetEntry], log: list[Batch]) -> bool:
+    """Whether each look-up of a time (``LogSegment.findOffsetByTimestamp``) finds the first batch that is so late."""
     near = {batch.max_timestamp for batch in log} | {entry.timestamp for entry in times}
-    for target in {time + by for time in near for by in (-1, 0, 1)} - without:
+    for target in {time + by for time in near for by in (-1, 0, 1)}:
         offset = max((entry.offset for entry in times if entry.timestamp <= target), default=log[0].first)
         begin = max((entry.log_position for entry in offsets if entry.offset <= offset), default=0)
         late = [batch.at for batch in log if batch.max_timestamp >= target]
@@ -222,7 +207,7 @@ def contradicts(epochs: list[LeaderEpoch], log: list[Batch]) -> bool:
 def outcome(flip: Flip, folder: Path) -> str:
     """What a flip without a finding is.
 
-    ``harmless``, ``untold`` if nothing in the folder speaks of it, ``gap`` if it is one of GAPS, or ``missed``.
+    ``harmless``, ``untold`` if nothing in the folder contradicts it, or ``missed``.
     """
     path, segments = folder / flip.file, batches(flip.folder)
     whole = [batch for log in segments.values() for batch in log]
@@ -233,25 +218,19 @@ def outcome(flip: Flip, folder: Path) -> str:
         base = int(path.stem)
         offsets = list(read_offset_index(path.with_suffix(".index").read_bytes(), base))
         times = list(read_time_index(path.read_bytes(), base))
-        exact = tells_times(times, offsets, segments[base])
-        if exact and ends_with_the_latest(times, segments[base]):
-            return "harmless"
-        stored = frozenset(entry.timestamp for entry in times)
-        return "gap" if tells_times(times, offsets, segments[base], without=stored) else "missed"
+        found = tells_times(times, offsets, segments[base])
+        return _harmless(found and ends_with_the_latest(times, segments[base]))
     if flip.kind == ".txnindex":
         names = sorted(folder.glob("*.txnindex"))
         before, after = (
             [txn for name in names for txn in read_txn_index((at / name.name).read_bytes())]
             for at in (SEGMENTS / flip.folder, folder)
         )
-        changed = [new for old, new in zip(before, after, strict=True) if old != new]
-        if same_for_consumers(before, after, whole):
-            return "harmless"
-        return "gap" if changed[0].first_offset < int(path.stem) else "missed"
+        return _harmless(same_for_consumers(before, after, whole))
     if flip.kind == "leader-epoch-checkpoint":
-        found: list[LeaderEpoch] = entries_of(str(path), walk_leader_epochs)
-        same = found == entries_of(str(SEGMENTS / flip.folder / flip.file), walk_leader_epochs)
-        return "harmless" if same else "missed" if contradicts(found, whole) else "untold"
+        epochs: list[LeaderEpoch] = entries_of(str(path), walk_leader_epochs)
+        same = epochs == entries_of(str(SEGMENTS / flip.folder / flip.file), walk_leader_epochs)
+        return "harmless" if same else "missed" if contradicts(epochs, whole) else "untold"
     if flip.kind == "partition.metadata":
         # A broker takes any version from 0 on; a topic's id is the cluster metadata's to know.
         (metadata,) = entries_of(str(path), walk_partition_metadata)
@@ -298,4 +277,3 @@ def test_each_flipped_bit_is_found_or_harmless(chunk: int, tmp_path: Path) -> No
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert missed == []
     print(sorted(outcomes.items()))  # shown with pytest -rP
-    assert all(outcomes[kind, told] <= GAPS[kind] for kind, told in outcomes if told == "gap")

@@ -66,7 +66,7 @@ class StaleEntries:
             report(Finding("stale-index-entries", self._begin, end, facts={"entries": self._count}))
 
     def _are_stale(self, at: int) -> bool:
-        if not self._is_preallocated():
+        if not self.is_preallocated():
             return False
         sample, count = self._suspects(at)
         if any(min(fields) < 0 for fields in sample) or (self._log is not None and self._agrees(self._log, sample)):
@@ -74,8 +74,11 @@ class StaleEntries:
         self._begin, self._count = at, count
         return True
 
-    def _is_preallocated(self) -> bool:
-        """By its bytes: the size is a setting of the broker (segment.index.bytes)."""
+    def is_preallocated(self) -> bool:
+        """Return whether the broker has not trimmed the file yet.
+
+        Its bytes decide, because the size is a setting of the broker (segment.index.bytes).
+        """
         size = self._layout.size
         last = self._size - self._size % size
         if not last:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, islice
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from kseg.beside.index_columns import Columns
 from kseg.beside.index_files import Run, offset_runs, time_runs, walk_txn_index
@@ -144,6 +144,13 @@ class OffsetsInStep(_Columns[OffsetEntry]):
         self._tell(Finding("index-mismatch", at, at + OFFSET_ENTRY.size, entry.offset, None, facts))
 
 
+class Latest(NamedTuple):
+    """``timestamp`` is a segment's largest; ``indexed`` that of the batch with the last offset of its time index."""
+
+    timestamp: int
+    indexed: int
+
+
 class TimesInStep(_Columns[TimeEntry]):
     """A time index beside its log; its columns are timestamps, and offsets."""
 
@@ -165,15 +172,37 @@ class TimesInStep(_Columns[TimeEntry]):
         if not told:
             self._mismatch(at, entry, f"the log begins at offset {first}")
 
-    def finish(self, row: int, highest: int | None, *, whole: bool) -> None:
-        """``highest`` is the log's largest offset, ``whole`` whether no bytes were lost in it; ``row`` as above."""
+    def finish(self, row: int, highest: int | None, *, whole: bool, latest: Latest | None) -> None:
+        """Report what the entries from ``row`` on, which is the next, and the last entry contradict.
+
+        ``highest`` is the log's largest offset, ``whole`` is whether no bytes were lost in it. ``latest`` is given where
+        the index is complete (see ``Beside``).
+        """
+        last = self._before(row)
         told = not whole or highest is None
         for at, entry in self._rest(row):
+            last = None
             if not told:
                 told = True
                 if not self._is_stale(at):
                     self._mismatch(at, entry, f"the log ends at offset {highest}")
+        if whole and latest and last:
+            self._judge_last(*last, latest)
         self._report_stale()
+
+    def _judge_last(self, at: int, entry: TimeEntry, latest: Latest) -> None:
+        """Report a last entry that is not the one for the segment's largest timestamp.
+
+        Kafka appends that entry when a segment is rolled, closed, recovered or cleaned
+        (``LogSegment.onBecomeInactiveSegment``), with the last offset of the batch, or the record's offset.
+        """
+        if entry.timestamp != latest.timestamp:
+            self._mismatch(
+                at, entry, f"it is the last entry, but the segment's largest timestamp is {latest.timestamp}"
+            )
+        elif latest.indexed != latest.timestamp:
+            why = f"it is the last entry, but the batch of that offset has the largest timestamp {latest.indexed}"
+            self._mismatch(at, entry, why)
 
     def _mismatch(self, at: int, entry: TimeEntry, why: str) -> None:
         facts = {**entry._asdict(), "why": why}
@@ -198,6 +227,8 @@ class AbortsInStep:
         self._crowded = False
         # Aborts that are not in it, of what could only have been written to segments before: markers, by producer.
         self.unindexed: dict[int, int] = {}
+        # Entries of transactions that began in an earlier segment, as in SegmentFacts.
+        self.carried: list[tuple[int, int, int, int]] = []
 
     def _tell(self, finding: Finding) -> None:
         self._told = True
@@ -239,6 +270,8 @@ class AbortsInStep:
             why = _contradiction(entry, producer_id, first, before, aborted)
             if why and not self._told:
                 self._mismatch(entry, why)
+            elif first is None and not self._told and len(self.carried) < LIMIT:
+                self.carried.append((self._at, producer_id, entry.first_offset, entry.last_offset))
             self._advance()
         elif aborted and first is not None:
             facts = {"producer_id": producer_id, "first": first, "last": offset, "why": "is not in it"}
@@ -296,6 +329,7 @@ class Beside:
         base = base_offset_of(file.path) or 0
         opened = {os.path.splitext(path)[1]: (self._open(path), told) for path, told in reports.items()}
         stale = self._stale_entries(base)
+        self._stale = stale.get(".timeindex")
         self._offsets = OffsetsInStep(offset_runs, *_of(opened, ".index", base, report), stale.get(".index"))
         self._times = TimesInStep(time_runs, *_of(opened, ".timeindex", base, report), stale.get(".timeindex"))
         # A copy of the logs alone lacks it with the others.
@@ -342,11 +376,18 @@ class Beside:
         grown = self._file.active and (local_size(self._file.path) or 0) > size
         whole = not (grown or watch.damaged or watch.disorder) and watch.end == size
         self._offsets.finish(watch.offset_row, INT64_MAX if grown else size, facts.last_offset, whole=whole)
-        self._times.finish(watch.time_row, facts.last_offset, whole=whole)
+        complete = whole and not watch.untimed and self._is_complete()
+        latest = Latest(watch.largest_timestamp, watch.indexed_timestamp) if complete else None
+        self._times.finish(watch.time_row, facts.last_offset, whole=whole, latest=latest)
         self._aborts.finish(whole=whole and deep)
         self.close()
         # A copy of the logs alone has no index for any of them.
-        return replace(facts, unindexed=self._aborts.unindexed) if self._reports else facts
+        carried = tuple(self._aborts.carried)
+        return replace(facts, unindexed=self._aborts.unindexed, carried=carried) if self._reports else facts
+
+    def _is_complete(self) -> bool:
+        """Whether the time index has its last entry: of a segment that is not written to any more."""
+        return not self._file.active or (self._stale is not None and not self._stale.is_preallocated())
 
     def close(self) -> None:
         for source in self._sources:

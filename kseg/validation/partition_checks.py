@@ -17,6 +17,7 @@ from typing import Any
 from kseg.beside.checkpoint_files import LeaderEpoch, walk_leader_epochs
 from kseg.beside.producer_snapshot import ENTRY, HEADER, ProducerState, walk_snapshot
 from kseg.beside.side_reading import positioned_entries_of
+from kseg.beside.txn_index import ABORTED_TXN
 from kseg.errors import KsegError
 from kseg.files.storage import base_offset_of
 from kseg.findings import Finding, Report
@@ -280,6 +281,15 @@ class PartitionChecks:
             if first is not None:
                 told = {"producer_id": producer_id, "first": first, "last": marker, "why": "is not in it"}
                 report(Finding("txn-index-mismatch", 0, None, first, marker, told))
+        begin = self._bases[0] if self._bases else base_offset_of(name) or 0
+        for at, producer_id, first, last in facts.carried:
+            began = history.open.get(producer_id)
+            # Where the producer wrote nothing that is still in the log, the transaction began before the log does.
+            if first == began or (began is None and first < begin):
+                continue
+            why = f"has no records from offset {first} on" if began is None else f"has records from offset {began} on"
+            told = {"producer_id": producer_id, "first": first, "last": last, "why": why}
+            report(Finding("txn-index-mismatch", at, at + ABORTED_TXN.size, first, last, told))
 
     # -- files beside the segments, once all of these are taken
 

@@ -15,7 +15,7 @@ cdef class SegmentWatch:
     cdef Py_ssize_t _offset_rows, _time_rows
     cdef long long _offset_due, _time_due
     cdef public bint begun, thinned, wrapped, untimed, disorder, damaged, transactional, crowded
-    cdef public long long first_offset, last_offset, largest_timestamp, end, gaps
+    cdef public long long first_offset, last_offset, largest_timestamp, indexed_timestamp, end, gaps
     cdef public list epochs
     cdef long long _epoch, _epoch_first, _epoch_last
     cdef public dict first_batches, open

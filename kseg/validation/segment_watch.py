@@ -46,7 +46,9 @@ class SegmentFacts:
     ``last_offset`` means little. ``first_batches`` and ``producers`` have each producer's first and last batch of data.
     ``open`` are the first offsets of transactions that don't end here, ``ended`` the producers whose do. ``unindexed``
     are aborts, by producers without data here before them, that the transaction index does not have: their markers'
-    offsets. ``crowded``: there are too many producers to remember them all. Then only what is known counts.
+    offsets. ``carried`` are the index's entries of transactions that began in an earlier segment: (byte of the index,
+    producer, first offset, last offset). ``crowded``: there are too many producers to remember them all. Then only what
+    is known counts.
     """
 
     first_offset: int | None = None
@@ -66,6 +68,7 @@ class SegmentFacts:
     open: dict[int, int] = field(default_factory=dict)
     ended: frozenset[int] = frozenset()
     unindexed: dict[int, int] = field(default_factory=dict)
+    carried: tuple[tuple[int, int, int, int], ...] = ()
     crowded: bool = False
 
 
@@ -92,6 +95,8 @@ class SegmentWatch:
         self.first_offset = -1
         self.last_offset = -1
         self.largest_timestamp = NONE
+        # The largest timestamp of the batch that holds the offset of the time index's last entry so far.
+        self.indexed_timestamp = NONE
         self.end = 0
         self.gaps = 0
         self.thinned = False
@@ -178,6 +183,7 @@ class SegmentWatch:
                 self._times.judge_place(self.time_row, self.first_offset)
             elif before > stored or (latest < stored and not (self.damaged or self.disorder or self.untimed)):
                 self._times.judge(self.time_row, before, latest)
+            self.indexed_timestamp = timestamp
             self.time_row += 1
             if self.time_row == self._time_rows:
                 self._more_times()

@@ -34,7 +34,7 @@ from kseg.validation.file_stamps import Stamp, stamps_of
 from kseg.validation.segment_watch import SegmentFacts
 from kseg.validation.validate import COUNTS, FileResult, Settings, Summary
 
-_VERSION = 2
+_VERSION = 3
 # Seconds between two saves, and how many times longer than a save the time between must be.
 _INTERVAL = 5.0
 _SHARE = 20
