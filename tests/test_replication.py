@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,8 @@ from tests.make_findings import findings
 from tests.replicated import NAME, NOW, SECOND, fill, logs, negative
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tests.lab.cluster import KraftCluster
 
 pytestmark = pytest.mark.kafka
@@ -73,15 +75,56 @@ def damages(files: dict[str, bytes]) -> dict[str, dict[str, bytes]]:
 
 def test_what_kseg_writes_replicates(tmp_path: Path) -> None:
     """Converted and repaired partitions under one broker: new replicas join, lead, crash, and serve every record."""
+    served = list(cases(tmp_path))
+    expected = replicate(tmp_path / "cluster", served)
+    for topic, found in expected.items():
+        if topic.startswith("converted-"):
+            assert found == expected["original-" + topic.split("-")[1]], topic
+
+
+@pytest.mark.spark
+def test_what_spark_writes_replicates(tmp_path: Path, spark: SparkSession) -> None:
+    """The same for `write_segments`: from v2 and v1, in small segments, with holes, with a first offset above 0."""
+    from pyspark.sql.functions import lit
+
+    from kseg.spark.writing import write_segments
+
+    made = logs(highest=2)
+    originals = {
+        name: fill(tmp_path / "originals" / name / f"original-{name}-0", made[name]) for name in ("plain", "v1")
+    }
+    chosen = {
+        "plain": ("plain", "true", {"compression": "zstd"}),
+        "v1": ("v1", "true", {}),
+        "small": ("plain", "true", {"segment_bytes": 2000, "batch_bytes": 300, "compression": "lz4"}),
+        "holes": ("plain", "offset % 7 not in (0, 3)", {"batch_bytes": 500}),
+        "late": ("plain", "offset >= 57", {"segment_bytes": 5000, "batch_bytes": 1000}),
+    }
+    served = [Case(f"original-{name}", folder) for name, folder in originals.items()]
+    for name, (source, condition, options) in chosen.items():
+        rows = spark.read.format("kseg").option("mode", "failfast").load(str(originals[source])).where(condition)
+        rows = rows.withColumn("topic", lit(f"spark-{name}")).withColumn("partition", lit(0))
+        write_segments(rows, str(tmp_path / "written"), **options)
+        served.append(Case(f"spark-{name}", tmp_path / "written" / f"spark-{name}-0"))
+    broken = fill(tmp_path / "broken" / f"{BROKEN}-0", {NAME: negative(made["plain"][NAME])})
+    expected = replicate(tmp_path / "cluster", [*served, Case(BROKEN, broken)])
+    plain = expected["original-plain"]
+    assert expected["spark-plain"] == expected["spark-small"] == plain
+    assert expected["spark-v1"] == expected["original-v1"]
+    assert expected["spark-holes"] == [row for row in plain if row["offset"] % 7 not in (0, 3)]
+    assert expected["spark-late"] == plain[57:]
+
+
+def replicate(folder: Path, served: Sequence[Case]) -> dict[str, list[dict[str, Any]]]:
+    """Have partitions under three brokers through elections and a crash; return the records of each topic but BROKEN."""
     from tests.lab import cluster as lab
     from tests.lab import serve
 
-    served = list(cases(tmp_path))
     sound = [case for case in served if case.topic != BROKEN]
     for case in sound:
         found = [row for row in findings(case.folder, {}) if row.get("severity") == "error"]
         assert found == [] or case.topic.startswith("original-"), case.topic
-    with lab.KraftCluster("4.3.0", tmp_path / "cluster", {"log.index.interval.bytes": "4096"}) as cluster:
+    with lab.KraftCluster("4.3.0", folder, {"log.index.interval.bytes": "4096"}) as cluster:
         for case in served:
             cluster.create_topic(case.topic, [(1,)], {})
         first = cluster.brokers[1]
@@ -91,10 +134,6 @@ def test_what_kseg_writes_replicates(tmp_path: Path) -> None:
             install(case.folder, first.partition(case.topic))
         cluster.start()
         expected = {case.topic: rows(serve.consume(first, case.topic)) for case in sound}
-        for case in sound:
-            if case.topic.startswith("converted-"):
-                original = "original-" + case.topic.split("-")[1]
-                assert expected[case.topic] == expected[original], case.topic
         cluster.reassign({(case.topic, 0): (2, 3, 1) for case in served})
         late = out_of_sync(cluster, sound, 120)
         assert late == [], f"no in-sync replicas: {late}"
@@ -118,7 +157,8 @@ def test_what_kseg_writes_replicates(tmp_path: Path) -> None:
                 row for row in findings(broker.partition(case.topic), {}) if row.get("severity") in ("error", "warning")
             ]
             assert found == [] or case.topic.startswith("original-"), (number, case.topic)
-    shutil.rmtree(tmp_path / "cluster")
+    shutil.rmtree(folder)
+    return expected
 
 
 def install(source: Path, target: Path) -> None:
