@@ -94,12 +94,14 @@ def test_a_merged_checkpoint(
     assert merged([LeaderEpoch(*entry) for entry in entries], runs, end) == expected
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(60))
 def test_repaired_epochs_are_in_order(seed: int, tmp_path: Path) -> None:
     """Some epochs negative, some too low or too high: none is left, and no batch is lost."""
     noise = random.Random(seed)
     true = sorted(noise.randrange(4) for _ in range(40))
-    wrong = {noise.randrange(1, 39): noise.choice([-1, -(2**31), 2**30]) for _ in range(noise.randrange(1, 4))}
+    wrong = {
+        noise.choice([19, 20, *range(1, 39)]): noise.choice([-1, -(2**31), 2**30]) for _ in range(noise.randrange(1, 4))
+    }
     if noise.random() < 0.3:
         wrong[0] = -1
     batches = [batch(10 * n, 10, wrong.get(n, epoch)) for n, epoch in enumerate(true)]
@@ -108,12 +110,56 @@ def test_repaired_epochs_are_in_order(seed: int, tmp_path: Path) -> None:
     repair(str(source), str(tmp_path / "out-0"), RepairPlan())
     found = epochs_of(tmp_path / "out-0")
     assert len(found) == 40
-    if not any(n in wrong and wrong[n] > 4 for n in (19, 20)):
+    if not all(wrong.get(n, -1) > 4 for n in (19, 20)):  # two batches in a row with one epoch prove each other
         assert found == sorted(found)
         assert all(epoch == true[n] for n, epoch in enumerate(found) if n not in wrong)
         assert errors(tmp_path / "out-0") == []
     assert min(found) >= 0
     assert (tmp_path / "out-0" / EPOCHS).exists()
+
+
+STORED = b"0\n2\n1 0\n2 100\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "stored", "expected"),
+    [
+        # All following batches have lower epochs, and the checkpoint does not have it, or there is none.
+        ([1, 1, 66], [1, 1], None, 1),
+        ([1, 1, 66], [2], STORED, 2 - 1),
+        ([1, 1, 2], [1, 1], b"0\n1\n1 0\n", 1),
+        # One batch against another, without a checkpoint; an epoch that the checkpoint has.
+        ([1, 1, 66], [1], None, 66),
+        ([1, 1, 2], [1, 1], b"0\n2\n1 0\n2 20\n", 2),
+        # A newer epoch in the last batch is usual.
+        ([1, 1, 2], [2, 2], STORED, 2),
+        ([1, 1, 2], [3], None, 2),
+        # The end of the log: one flipped bit against the checkpoint; not 1 more, not several bits, not two batches.
+        ([1, 1, 1 | 1 << 30], [], b"0\n1\n1 0\n", 1),
+        ([2, 2, 3], [], b"0\n1\n2 0\n", 3),
+        ([1, 1, 6], [], b"0\n1\n1 0\n", 6),
+        ([1, 9, 9], [], b"0\n1\n1 0\n", 9),
+        ([1, 1, 9], [], b"0\n2\n1 0\n9 20\n", 9),
+        ([1, 1, 9], [], None, 9),
+        # The only batch of its segment.
+        ([66], [1, 1], None, 1),
+    ],
+)
+def test_the_last_epoch_of_a_segment_is_lowered_only_if_it_is_proved_wrong(
+    first: list[int], second: list[int], stored: bytes | None, expected: int, tmp_path: Path
+) -> None:
+    """A broker takes a leader epoch above its own for a newer leader's: replicas truncate, or never agree."""
+    logs = {NAME: first, f"{10 * len(first):020}.log": second}
+    files = {
+        name: b"".join(batch(int(name[:20]) + 10 * n, 10, epoch) for n, epoch in enumerate(epochs))
+        for name, epochs in logs.items()
+        if epochs
+    }
+    source = fill(tmp_path / "in-0", {**files, **({} if stored is None else {EPOCHS: stored})})
+    repair(str(source), str(tmp_path / "out-0"), RepairPlan())
+    assert epochs_of(tmp_path / "out-0")[len(first) - 1] == expected
+    if expected < first[-1]:
+        assert errors(tmp_path / "out-0") == []
 
 
 def test_negative_epochs_of_earlier_versions_become_0(tmp_path: Path) -> None:

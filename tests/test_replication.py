@@ -70,6 +70,7 @@ def damages(files: dict[str, bytes]) -> dict[str, dict[str, bytes]]:
         "wrong-epochs": {**files, NAME: put(wrong, places[0].at, partition_leader_epoch=-(2**31))},
         "all-negative": {NAME: negative(first), SECOND: negative(second)},
         "lost-batch": {**files, NAME: bytes(lost)},
+        "last-epoch": {**files, NAME: put(first, places[-1].at, partition_leader_epoch=2**30)},
     }
 
 
@@ -93,7 +94,7 @@ def test_what_spark_writes_replicates(tmp_path: Path, spark: SparkSession) -> No
     originals = {
         name: fill(tmp_path / "originals" / name / f"original-{name}-0", made[name]) for name in ("plain", "v1")
     }
-    chosen = {
+    chosen: dict[str, tuple[str, str, dict[str, Any]]] = {
         "plain": ("plain", "true", {"compression": "zstd"}),
         "v1": ("v1", "true", {}),
         "small": ("plain", "true", {"segment_bytes": 2000, "batch_bytes": 300, "compression": "lz4"}),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import IO
 
+from kseg.beside.checkpoint_files import LeaderEpoch
 from kseg.format.kernel import BatchColumns
 from kseg.format.log_format import INT32_MAX, NO_PARTITION_LEADER_EPOCH, PARTITION_LEADER_EPOCH_AT
 from kseg.rewriting.losses import Mended, Salvaged, Tell
@@ -13,6 +15,41 @@ from kseg.rewriting.losses import Mended, Salvaged, Tell
 _NONE = NO_PARTITION_LEADER_EPOCH
 #: Batches in a row whose epochs wait for the next right one; 8 bytes each.
 MAX_WAITING = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEvidence:
+    """The leader epochs around a segment.
+
+    ``before`` is the last epoch of earlier segments, -1 for none. ``following`` returns the epochs of the first batches of
+    the next segment. ``stored`` are the entries of the leader-epoch-checkpoint.
+    """
+
+    before: int = _NONE
+    following: Callable[[], Sequence[int]] = tuple
+    stored: Sequence[LeaderEpoch] = ()
+
+    def disproves(self, epoch: int, before: int, last_offset: int) -> bool:
+        """Return whether the segment's last batch, alone with its epoch, can't have it; ``before`` is the epoch before it.
+
+        Either all following batches have lower epochs and the checkpoint has no such epoch (or there are two such batches
+        and no checkpoint), or the checkpoint has the epoch before it at that offset, and one bit makes the difference.
+        A broker writes a new epoch to the checkpoint before it writes the first batch (``LeaderEpochFileCache.assign``). An
+        epoch higher by 1 can still be right where the checkpoint is an older copy.
+        """
+        known = [entry.epoch for entry in self.stored if entry.start_offset <= last_offset]
+        if epoch in known:
+            return False
+        following = self.following()
+        if following and all(max(before, 0) <= each < epoch for each in following):
+            return bool(known) or len(following) > 1
+        if following and following[0] >= epoch:
+            return False
+        bits = epoch ^ before
+        return known[-1:] == [before] and epoch > before + 1 and bits & (bits - 1) == 0
+
+
+NO_EVIDENCE = EpochEvidence()
 
 
 @dataclass(slots=True)
@@ -31,13 +68,14 @@ class _Odd:
 class LeaderEpochs:
     """Corrects the leader epochs of one segment while its batches are written.
 
-    Wrong are epochs that go back, an epoch from which all later ones would go back, and with ``negative`` those below 0.
-    Each becomes the epoch before it, or where there is none the next one, or 0. ``before`` is the last epoch of the
-    segments before, -1 for none. ``out`` None: only report.
+    Wrong are epochs that go back, an epoch from which all later ones would go back, the last one if ``around`` disproves it,
+    and with ``negative`` those below 0.
+    Each becomes the epoch before it, or where there is none the next one, or 0. ``around`` is what other files show.
+    ``out`` None: only report.
     """
 
     def __init__(
-        self, out: IO[bytes] | None, tally: Salvaged, tell: Tell, *, before: int = _NONE, negative: bool = True
+        self, out: IO[bytes] | None, tally: Salvaged, tell: Tell, *, around: EpochEvidence, negative: bool = True
     ) -> None:
         self._out = out
         self._tally = tally
@@ -45,7 +83,8 @@ class LeaderEpochs:
         self._negative = negative
         # The last two tell a wrong epoch from one that later epochs seem to go back from.
         self._before = self._last = _NONE
-        self._earlier = before
+        self._around = around
+        self._earlier = around.before
         self._place: _Odd | None = None  # the batch that has the last epoch
         self._odd: list[_Odd] = []
 
@@ -72,7 +111,16 @@ class LeaderEpochs:
             self._next(epoch, place)
 
     def finish(self) -> None:
-        """Correct what waits for a later epoch."""
+        """Correct what waits for a later epoch, and the last batch if its epoch is proved wrong."""
+        last = self._place
+        earlier = self._before if self._before >= 0 else self._earlier
+        if (
+            last is not None
+            and self._before < self._last
+            and self._around.disproves(self._last, earlier, last.last_offset)
+        ):
+            self._odd.insert(0, last)
+            self._last = earlier if earlier >= 0 else min(self._around.following())
         self._correct(max(self.last, 0))
 
     def _next(self, epoch: int, place: _Odd) -> None:

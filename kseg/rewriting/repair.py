@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from kseg.beside.side_files import refuse_side_file
@@ -28,9 +30,12 @@ from kseg.files.folders import (
 )
 from kseg.files.safe_output import refuse_existing, whole_folder
 from kseg.files.special import read_file, refuse_special
-from kseg.files.storage import STDIN, base_offset_of
+from kseg.files.storage import STDIN, base_offset_of, open_source
 from kseg.findings import Finding
+from kseg.format.kernel import CRC_GOOD
+from kseg.log.segment import SegmentReader
 from kseg.rewriting import epoch_checkpoint
+from kseg.rewriting.epoch_repair import EpochEvidence
 from kseg.rewriting.losses import Lost, Missing, Salvaged, Tell, message
 from kseg.rewriting.repair_segment import Plan, repair_segment
 from kseg.rewriting.rewrite import DamagedError, index_paths, txn_index_path
@@ -40,6 +45,9 @@ from kseg.validation.validate import Progress, no_progress
 _KEPT = re.compile(r"partition\.metadata|quorum-state|\d{20}-\d{10}\.checkpoint")
 _SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
 _REBUILT = re.compile(r"\d{20}\.(index|timeindex|txnindex)")
+
+#: Batches of the next segment that tell whether the last leader epoch of a segment is too high.
+_EPOCHS_AHEAD = 8
 
 # What is wrong with one partition of a log dir, and with none of the others.
 _EXCUSED = (UnreadableError, NotASegmentError, DamagedError)
@@ -108,14 +116,16 @@ class _Run:
         txns = Transactions()
         _seed(txns, partition.path / (partition.logs[0].removesuffix(".log") + ".snapshot"))
         segments = []
+        stored = epoch_checkpoint.stored(partition.path / epoch_checkpoint.NAME) or ()
         last_epoch = -1
         for name, following in zip(partition.logs, [*partition.logs[1:], None], strict=True):
             ceiling = None if following is None else base_offset_of(following)
             source = partition.path / name
+            epochs = EpochEvidence(last_epoch, partial(_first_epochs, partition.path, following), stored)
             try:
                 segment = repair_segment(
                     str(source), folder / name, self.plan, self.tell, self.progress,
-                    txns=txns, ceiling=ceiling, last_epoch=last_epoch,
+                    txns=txns, ceiling=ceiling, epochs=epochs,
                 )  # fmt: skip
                 last_epoch = segment.last_epoch
             except NotASegmentError as error:
@@ -227,6 +237,23 @@ def _still_true(name: str, segments: list[Salvaged]) -> bool:
         return _KEPT.fullmatch(name) is not None
     lost = [segment.first_lost_offset for segment in segments if segment.first_lost_offset is not None]
     return all(int(snapshot[1]) <= offset for offset in lost)
+
+
+def _first_epochs(folder: Path, name: str | None) -> list[int]:
+    """Return the leader epochs of the first intact v2 batches of a segment, at most _EPOCHS_AHEAD."""
+    if name is None:
+        return []
+    try:
+        with SegmentReader(open_source(str(folder / name))) as reader:
+            batches = next(reader.windows()).batches
+    except (NotASegmentError, UnreadableError, StopIteration):
+        return []
+    found = (
+        batches.partition_leader_epoch[row]
+        for row in range(batches.count)
+        if batches.magic[row] >= 2 and batches.crc_state[row] == CRC_GOOD
+    )
+    return list(islice((epoch for epoch in found if epoch >= 0), _EPOCHS_AHEAD))
 
 
 def _write_epochs(partition: PartitionFolder, folder: Path, segments: list[Salvaged]) -> None:

@@ -19,6 +19,7 @@ from kseg.findings import Policy, Severity
 from kseg.format.log_format import INT32_MAX
 from kseg.log.chunk import Chunk
 from kseg.rewriting.epoch_checkpoint import add_runs
+from kseg.rewriting.epoch_repair import NO_EVIDENCE, EpochEvidence
 from kseg.rewriting.losses import Salvaged, Tell, is_about_a_batch
 from kseg.rewriting.offset_order import find_order
 from kseg.rewriting.read_back import ReadBackError
@@ -48,12 +49,12 @@ def repair_segment(
     *,
     txns: Transactions | None = None,
     ceiling: int | None = None,
-    last_epoch: int = -1,
+    epochs: EpochEvidence = NO_EVIDENCE,
 ) -> Salvaged:
     """Repair a segment, a path or a URL; ``target`` and its indexes appear whole or not at all.
 
     ``txns`` are the transactions that its partition's earlier segments left open, ``ceiling`` is the offset that the
-    next one begins with, ``last_epoch`` the last leader epoch of the earlier ones. Raises UsageError, UnreadableError,
+    next one begins with, ``epochs`` are the leader epochs that other files show. Raises UsageError, UnreadableError,
     NotASegmentError, ReadBackError and other KsegError.
     """
     tally = Salvaged(source, str(target))
@@ -61,7 +62,7 @@ def repair_segment(
         if plan.indexes_only:
             _check_source(tally, _Indexes(tally, io.BytesIO(), io.BytesIO(), plan.index_interval), plan, progress)
         else:
-            _salvage(None, tally, plan, tell, ceiling, progress, last_epoch)
+            _salvage(None, tally, plan, tell, ceiling, progress, epochs)
         return tally
     indexes = index_paths(target)
     transactions = txn_index_path(target)
@@ -78,7 +79,7 @@ def repair_segment(
             _check_source(tally, builder, plan, progress)
         else:
             half = _halved(progress)
-            _salvage(staged[target], tally, plan, tell, ceiling, half, last_epoch)
+            _salvage(staged[target], tally, plan, tell, ceiling, half, epochs)
             staged[target].sync(modified)
             _read_back(staged[target].path, tally, builder, plan, half)
         if txns is not None and not staged[transactions].file.tell():
@@ -109,7 +110,7 @@ def _salvage(
     tell: Tell,
     ceiling: int | None,
     progress: Progress,
-    last_epoch: int,
+    epochs: EpochEvidence,
 ) -> None:
     limits = limits_of(tally.source, Settings(policy=plan.policy))
     following = ceiling
@@ -119,7 +120,7 @@ def _salvage(
     out = None if log is None else log.file
     salvage = Salvage(
         out, tally, limits, plan.policy.with_defaults(IN_LOGS), ceiling, tell,
-        salvage_records=plan.salvage_records, following=following, last_epoch=last_epoch,
+        salvage_records=plan.salvage_records, following=following, epochs=epochs,
     )  # fmt: skip
     order = find_order(lambda: open_source(tally.source), ceiling)
     with open_source(tally.source) as source:

@@ -30,7 +30,7 @@ from kseg.format.log_format import (
 )
 from kseg.log.chunk import Chunk
 from kseg.log.segment import SegmentReader, Window
-from kseg.rewriting.epoch_repair import LeaderEpochs
+from kseg.rewriting.epoch_repair import NO_EVIDENCE, EpochEvidence, LeaderEpochs
 from kseg.rewriting.losses import (
     SALVAGEABLE,
     Errors,
@@ -74,7 +74,7 @@ class Salvage:
         *,
         salvage_records: bool = False,
         following: int | None = None,
-        last_epoch: int = -1,
+        epochs: EpochEvidence = NO_EVIDENCE,
     ) -> None:
         self.findings = Findings(tally.source, policy)
         self._out = out
@@ -88,7 +88,7 @@ class Salvage:
         self._covered = 0  # the source's byte behind the last kept entry
         matter = {rule: policy.severity(RULES[rule]) >= Severity.ERROR for rule in EPOCH_RULES}
         self._epochs = (
-            LeaderEpochs(out, tally, tell, before=last_epoch, negative=matter["negative-leader-epoch"])
+            LeaderEpochs(out, tally, tell, around=epochs, negative=matter["negative-leader-epoch"])
             if any(matter.values())
             else None
         )
