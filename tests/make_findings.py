@@ -533,6 +533,11 @@ def segment_gap(data: bytes) -> bytes:
     return data
 
 
+@Case("4.3.0-v2-none-segments/00000000000000000024.log", "the first entry gone", beside=(FIRST,))
+def missing_batches(data: bytes) -> bytes:
+    return data[entries(data)[0].end :]
+
+
 @Case(f"{SEVERAL}/{SECOND}", "the second and the third segment have each other's name", name=THIRD, beside=(FIRST,),
       exchanged={SECOND: THIRD})  # fmt: skip
 def segment_order(data: bytes) -> bytes:

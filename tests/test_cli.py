@@ -50,7 +50,7 @@ def test_a_sound_segment_is_0_and_a_damaged_one_1() -> None:
 
 @pytest.mark.parametrize(("fail_on", "code"), [("error", 0), ("warning", 0), ("info", 1), ("never", 0)])
 def test_fail_on_draws_the_line(fail_on: str, code: int) -> None:
-    note = ROOT / "fixtures" / "findings" / "offset-gap"
+    note = ROOT / "fixtures" / "findings" / "last-offset-mismatch"
     assert kseg("validate", "--fail-on", fail_on, note).returncode == code
 
 

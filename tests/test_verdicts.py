@@ -112,6 +112,46 @@ def test_a_missing_segment_is_an_error(fixture: str, base: int, depth: str, tmp_
     assert (gap["severity"], gap["offset"]) == ("error", base)
 
 
+@pytest.mark.parametrize("depth", ["--deep", "--shallow"])
+@pytest.mark.parametrize(
+    ("fixture", "base"),
+    [("4.3.0-v2-none-segments", 0), ("4.3.0-v2-none-segments", 24), ("0.10.2.2-v1-none-segments", 0)],
+)
+@pytest.mark.parametrize("row", [0, 1])
+def test_a_missing_batch_is_an_error(row: int, fixture: str, base: int, depth: str, tmp_path: Path) -> None:
+    """At the start of a segment, which its name tells, and between batches: as sure a loss as a missing segment."""
+    folder = copied(fixture, tmp_path)
+    for path in [*folder.glob("*index"), *folder.glob("*.snapshot")]:
+        path.unlink()
+    log = folder / f"{base:020}.log"
+    data = log.read_bytes()
+    places = entries(data)
+    log.write_bytes(data[: places[row].at] + data[places[row].end :])
+    first = (
+        base
+        if row == 0
+        else json.loads(run_kseg("dump", "--shallow", "--format", "jsonl", log).stdout.splitlines()[0])["last_offset"]
+        + 1
+    )
+    for rule in ("offset-gap=info", "offset-gap=ignore"):
+        loud = [row for row in found(folder, depth, "--rule", rule) if row["severity"] != "info"]
+        assert [(row["rule"], row["severity"], row["offset"]) for row in loud] == [("missing-batches", "error", first)]
+        assert not [row for row in found(folder, depth, "--rule", rule) if row["rule"] == "offset-gap"]
+    done = run_kseg("validate", depth, "--format", "jsonl", folder)
+    assert json.loads(done.stdout.splitlines()[-1])["errors"] == 1
+    (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 1000\n")
+    assert not [row for row in found(folder, depth) if row["severity"] != "info"]
+
+
+def test_a_segment_with_another_name_within_its_range_loses_nothing(tmp_path: Path) -> None:
+    """Its batches are all there: only the name is wrong."""
+    folder = copied("4.3.0-v2-none-segments", tmp_path)
+    for path in [*folder.glob("*index"), *folder.glob("*.snapshot")]:
+        path.unlink()
+    (folder / f"{24:020}.log").rename(folder / f"{26:020}.log")
+    assert {row["rule"] for row in found(folder)} == {"file-name-mismatch", "no-indexes"}
+
+
 def test_a_gap_between_segments_of_a_compacted_log_is_none(tmp_path: Path) -> None:
     """The cleaner's traces in the data are evidence, without the log dir's checkpoint."""
     folder = copied("4.3.0-v2-none-compacted-transactions", tmp_path)

@@ -16,14 +16,14 @@ from kseg.beside.side_reading import entries_of, positioned_entries_of
 from kseg.errors import KsegError
 from kseg.files.log_dir_lock import is_in_use
 from kseg.files.storage import SegmentFile, base_offset_of, local_size, partition_of, topic_partition
-from kseg.findings import Finding, Report, Verdict
+from kseg.findings import RULES, Finding, Report
 from kseg.restart.dirs import CLEANER_OFFSETS, LOG_STARTS
 from kseg.restart.files import Files
 from kseg.restart.leftovers import delete_unfinished, swap_in
 from kseg.restart.plan import RefusedError
 from kseg.restart.segments import DEFAULT_LIMITS
 from kseg.validation.partition_checks import BEHIND_THE_END, Extent, PartitionChecks
-from kseg.validation.validate import FileResult, Settings, new_tally
+from kseg.validation.validate import FileResult, Settings, new_tally, policy_for
 
 # Seconds: renaming a few files takes milliseconds.
 _SWAPPING = 0.1
@@ -47,6 +47,8 @@ class _Whole:
         self._files = {file.path: file for file in files}
         self._settings = settings
         self._told: dict[str, list[Finding]] = defaultdict(list)
+        # Results of the folder at hand, from the first segment on in which offsets are missing.
+        self._waiting: list[tuple[SegmentFile, FileResult]] = []
         self._began = time.time()
         self._extents: dict[tuple[str, str, int], tuple[Extent, FileResult]] = {}
         self._newest: FileResult | None = None
@@ -73,29 +75,61 @@ class _Whole:
             folder, name = os.path.split(result.file)
             file = self._files.get(result.file)
             if file is None:  # an index, behind its segment
-                yield self._with_findings(SegmentFile(result.file), result)
+                yield from self._in_turn(SegmentFile(result.file), result)
                 continue
             if file.beside is None:
-                yield result
+                yield from self._in_turn(file, result)
                 continue
             if name in BEHIND_THE_END:
                 held.append(result)
                 continue
-            self._enter(folder)
+            if folder != self._folder:
+                yield from self._flush()
+                self._enter(folder)
             if self._checks and base_offset_of(name) is not None:
                 self._newest = result
                 grown = file.active and self._moved_on(result)
                 self._checks.take(name, result.facts, grown=grown, zeros="zero-tail" in result.found)
                 self._judge_indexes(file, result)
-                if result.facts is not None:
-                    result = replace(result, verdicts=tuple(_explained(result, self._checks)))
             elif self._checks:
                 self._checks.judge(name)
-            yield self._with_findings(file, replace(result, facts=None))
+            yield from self._in_turn(file, replace(result, facts=None))
+        yield from self._flush()
         self._enter(None)
         for result in held:
             self._judge_checkpoint(result.file)
             yield self._with_findings(self._files[result.file], result)
+
+    def _in_turn(self, file: SegmentFile, result: FileResult) -> Iterator[FileResult]:
+        """The result with the findings of other files about it, unless it must wait for those of the whole folder."""
+        if self._waiting or (self._checks and self._checks.has_gaps):
+            self._waiting.append((file, result))
+        else:
+            yield self._with_findings(file, result)
+
+    def _flush(self) -> Iterator[FileResult]:
+        """The results that waited for the folder's last segment."""
+        lost = self._checks.judge_gaps() if self._checks else {}
+        for file, result in self._waiting:
+            if self._checks and file.beside is not None:
+                result = self._explained(file, result, self._checks, lost.get(os.path.basename(file.path), set()))
+            yield self._with_findings(file, result)
+        self._waiting.clear()
+
+    def _explained(self, file: SegmentFile, result: FileResult, checks: PartitionChecks, lost: set[int]) -> FileResult:
+        """Gaps between batches of a segment, explained by the whole log; without those that are ``lost`` (offsets)."""
+        name, kept = os.path.basename(file.path), []
+        for verdict in result.verdicts:
+            finding = verdict.finding
+            if finding.rule == "offset-gap" and finding.offset is not None and finding.last_offset is not None:
+                if finding.offset in lost:
+                    continue
+                told = {**finding.facts, "why": checks.why_missing(finding.offset, finding.last_offset, name)}
+                verdict = replace(verdict, finding=replace(finding, facts=told))
+            kept.append(verdict)
+        severity = policy_for(file, self._settings).severity(RULES["offset-gap"])
+        result.summary.retract("offset-gap", severity, min(len(lost), result.summary.rules["offset-gap"]))
+        return replace(result, verdicts=tuple(kept))
 
     def _with_findings(self, file: SegmentFile, result: FileResult) -> FileResult:
         found = self._told.pop(file.path, None)
@@ -214,13 +248,3 @@ class _Whole:
             if not self._moved_on(newest):
                 facts = {"what": what, "offset": offset, "topic": topic, "partition": partition, "end": extent.end}
                 self._told[path].append(Finding(rule, at, offset=offset, facts=facts))
-
-
-def _explained(result: FileResult, checks: PartitionChecks) -> Iterator[Verdict]:
-    """Gaps within a segment, with what is known of the whole log."""
-    for verdict in result.verdicts:
-        finding = verdict.finding
-        if finding.rule == "offset-gap" and finding.offset is not None and finding.last_offset is not None:
-            told = {**finding.facts, "why": checks.why_missing(finding.offset, finding.last_offset)}
-            verdict = replace(verdict, finding=replace(finding, facts=told))
-        yield verdict

@@ -10,8 +10,9 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 from kseg.beside.checkpoint_files import LeaderEpoch, walk_leader_epochs
@@ -29,6 +30,7 @@ from kseg.validation.segment_watch import EpochRun, SegmentFacts
 
 MAX_EPOCHS = 100_000
 MAX_SPANS = 10_000
+MAX_GAPS = 1_000
 #: Gaps between batches that are a sign of compaction: damage leaves one, repair some.
 SEVERAL = 2
 
@@ -42,6 +44,23 @@ class Extent:
 
     start: int
     end: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """Offsets ``first`` to ``last`` (inclusive) that no batch holds: before byte ``position`` of the segment ``name``.
+
+    ``rule`` is for offsets that are lost. ``other`` is the segment before, where they are between segments; ``zeros``:
+    zeros are at its end.
+    """
+
+    name: str
+    rule: str
+    position: int
+    first: int
+    last: int
+    other: str = ""
+    zeros: bool = False
 
 
 @dataclass(slots=True)
@@ -120,8 +139,9 @@ class PartitionChecks:
         offsets = {int(match[1]) for name in names if (match := _SNAPSHOT.fullmatch(name))}
         self._snapshots = offsets
         self._judged: set[int] = set()
-        # Whether a segment before the last that was taken has records without a key.
-        self._keyless_before = False
+        # The base offset of the first segment that has a record without a key.
+        self._keyless_from: int | None = None
+        self._gaps: list[_Gap] = []
 
     @property
     def extent(self) -> Extent | None:
@@ -133,9 +153,9 @@ class PartitionChecks:
         base = base_offset_of(name) or 0
         history = self._history
         report = self._tell(name)
-        self._keyless_before = history.keyless
         if facts is not None:
-            self._judge_order(base, facts, report)
+            self._judge_order(name, base, facts, report)
+            self._note_gaps(name, base, facts)
             if base in self._snapshots and history.end == base:
                 self._judge_snapshot(base, exact=True)
                 self._judged.add(base)
@@ -152,6 +172,8 @@ class PartitionChecks:
         history.zeros = zeros
         if facts is not None:
             history.add(facts)
+            if facts.keyless and self._keyless_from is None:
+                self._keyless_from = base
             if facts.first_offset is not None and facts.last_offset is not None and len(history.spans) < MAX_SPANS:
                 history.spans.append((facts.first_offset, facts.last_offset, name))
             # A segment that was rolled begins with the offset of its name, one that was cleaned may not.
@@ -171,7 +193,7 @@ class PartitionChecks:
         index = self._path(name.removesuffix(".log") + ".index")
         return facts.first_offset is None and not facts.damaged and os.path.exists(index) and not os.path.getsize(index)
 
-    def _judge_order(self, base: int, facts: SegmentFacts, report: Report) -> None:
+    def _judge_order(self, name: str, base: int, facts: SegmentFacts, report: Report) -> None:
         history = self._history
         end, first = history.end, facts.first_offset
         if facts.epochs and history.epochs and facts.epochs[0][0] < history.epochs[-1][0]:
@@ -189,38 +211,84 @@ class PartitionChecks:
         elif begin < end:
             overlap = {"first": begin, "last": end - 1, "other": history.name}
             report(Finding("segment-overlap", 0, None, begin, end - 1, overlap))
-        elif base > end:
-            lost, why = self._explain(end, base - 1, facts)
-            if history.zeros and base - 1 >= self._log_start:
-                lost, why = True, "probably lost: zeros at its end stand where batches were"
-            rule = "segment-gap" if lost else "offset-gap"
-            gap: dict[str, Any] = {"first": end, "last": base - 1, "other": history.name, "why": why}
-            report(Finding(rule, 0, 0, end, base - 1, gap))
+        elif begin > end:
+            self._add_gap(_Gap(name, "segment-gap", 0, end, begin - 1, history.name, history.zeros))
             history.holes = True
+
+    def _note_gaps(self, name: str, base: int, facts: SegmentFacts) -> None:
+        """Remember the offsets that are missing at the segment's start, which its name tells, and between its batches."""
+        if facts.disorder:
+            return
+        first = facts.first_offset
+        if first is not None and first > base and facts.whole_start and not facts.wrapped:
+            self._add_gap(_Gap(name, "missing-batches", 0, base, first - 1))
+        for position, begin, last in facts.missing:
+            self._add_gap(_Gap(name, "missing-batches", position, begin, last))
+
+    def _add_gap(self, gap: _Gap) -> None:
+        if len(self._gaps) < MAX_GAPS:
+            self._gaps.append(gap)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether offsets are missing in the segments so far. All segments show whether they were compacted away."""
+        return bool(self._gaps)
+
+    def judge_gaps(self) -> dict[str, set[int]]:
+        """Report the offsets that are missing, once all segments are taken.
+
+        Returns the first offsets of gaps between batches that are lost, by segment: their ``offset-gap`` is void.
+        """
+        lost_within: dict[str, set[int]] = {}
+        spans = self._history.spans
+        in_order = all(one[1] < min(other[0], base_offset_of(other[2]) or 0) for one, other in pairwise(spans))
+        for gap in self._gaps if in_order else filter(None, map(self._uncovered, self._gaps)):
+            lost, why = self._explain(gap.first, gap.last, gap.name)
+            if gap.zeros and gap.last >= self._log_start:
+                lost, why = True, "probably lost: zeros at its end stand where batches were"
+            between = gap.rule == "segment-gap"
+            if lost or between:
+                facts: dict[str, Any] = {"first": gap.first, "last": gap.last, "why": why}
+                if between:
+                    facts["other"] = gap.other
+                rule = gap.rule if lost else "offset-gap"
+                place = gap.position
+                self._tell(gap.name)(Finding(rule, place, place, gap.first, gap.last, facts))
+            if lost and not between:
+                lost_within.setdefault(gap.name, set()).add(gap.first)
+        return lost_within
+
+    def _uncovered(self, gap: _Gap) -> _Gap | None:
+        """The gap without what other segments hold of it at its beginning or end, whatever their names are."""
+        first, last = gap.first, gap.last
+        for begin, end, name in sorted(self._history.spans):
+            if name != gap.name and begin <= first:
+                first = max(first, end + 1)
+        for begin, end, name in sorted(self._history.spans, reverse=True):
+            if name != gap.name and begin <= last <= end:
+                last = begin - 1
+        return replace(gap, first=first, last=last) if first <= last else None
 
     def _is_compacted(self, facts: SegmentFacts) -> bool:
         return self._compacted or self._cleaned is not None or self._history.thinned or facts.thinned
 
-    def why_missing(self, first: int, last: int) -> str:
-        """Why offsets ``first`` to ``last`` are not in the segment that was taken last."""
-        return self._explain(first, last, SegmentFacts())[1]
+    def why_missing(self, first: int, last: int, name: str) -> str:
+        """Why offsets ``first`` to ``last`` are not in the segment ``name``."""
+        return self._explain(first, last, name)[1]
 
-    def _explain(self, first: int, last: int, facts: SegmentFacts) -> tuple[bool, str]:
-        """Whether offsets that are not in the log are lost, and by what signs: of compaction, deletion or loss.
-
-        ``facts`` are those of the segment that comes next, if it was not taken yet.
+    def _explain(self, first: int, last: int, name: str) -> tuple[bool, str]:
+        """Whether offsets that are missing in the segment ``name``, or before it, are lost, and by what signs.
 
         No file says offline whether a topic is compacted. The log dir's ``cleaner-offset-checkpoint`` lists only those
         that are; of the data, only the cleaner leaves batches with fewer records than offsets, delete horizons, and many
         gaps between batches. It removes records without a key, so these prove that it was not there.
         """
-        history, gaps = self._history, self._history.gaps + facts.gaps
-        unopened = history.unopened or (facts.wrapped and not facts.opened)
+        history, gaps, unopened = self._history, self._history.gaps, self._history.unopened
         if last < self._log_start:
             return False, f"no matter, since the log starts at offset {self._log_start}"
         if self._cleaned is not None and last < self._cleaned:
             return False, f"probably compacted away: the cleaner has been up to offset {self._cleaned}"
-        if history.thinned or facts.thinned:
+        if history.thinned:
             return False, "probably compacted away: there are batches with fewer records than offsets"
         if self._cleaned is not None:
             return (
@@ -231,8 +299,10 @@ class PartitionChecks:
             return False, "compacted away, or lost: nothing tells which"
         if orphan := self._orphan_within(first, last):
             return True, f"lost: {orphan} shows that a segment was there"
-        if self._keyless_before:
+        if self._keyless_from is not None and self._keyless_from < (base_offset_of(name) or 0):
             return True, "lost: records before have no key, and compaction would have removed these"
+        if history.keyless:
+            return True, "probably lost: there are records without a key, which a compacted topic rejects"
         if gaps >= SEVERAL:
             return False, f"probably compacted away: {gaps} gaps between batches are a sign of compaction"
         if unopened:

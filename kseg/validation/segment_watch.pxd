@@ -14,9 +14,10 @@ cdef class SegmentWatch:
     cdef public Py_ssize_t offset_row, time_row
     cdef Py_ssize_t _offset_rows, _time_rows
     cdef long long _offset_due, _time_due
-    cdef public bint begun, thinned, wrapped, untimed, disorder, damaged, transactional, crowded
+    cdef public bint begun, thinned, wrapped, untimed, disorder, damaged, transactional, crowded, whole_start
     cdef public long long first_offset, last_offset, largest_timestamp, indexed_timestamp, end, gaps
-    cdef public list epochs
+    cdef public list epochs, missing
+    cdef bint _joined
     cdef long long _epoch, _epoch_first, _epoch_last
     cdef public dict first_batches, open
     cdef public Recent producers

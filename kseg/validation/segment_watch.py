@@ -28,6 +28,9 @@ MOST = LIMIT
 #: Runs of one leader epoch that are kept: real logs have a few, damage could make one of every batch.
 MAX_EPOCHS = 10_000
 
+#: Gaps between batches that are kept with their place; all are counted.
+MAX_GAPS = 1000
+
 #: (epoch, first offset, last offset) of batches of one leader epoch in a row.
 EpochRun = tuple[int, int, int]
 #: (epoch, base sequence, base offset) of a producer's batch of data, or (epoch, last sequence, last offset).
@@ -38,23 +41,27 @@ BatchOfProducer = tuple[int, int, int]
 class SegmentFacts:
     """What is known of a segment once it was read; offsets are None where it has no sound batch.
 
-    ``first_offset`` of a compressed v0 or v1 entry is its last: a wrapper names no other. ``holes``: offsets are
-    missing between entries, ``gaps`` times; ``thinned``: within entries, or a v2 batch has a delete horizon, as only the
-    cleaner leaves them. ``keyless``: a record has no key, which the cleaner would drop. ``wrapped``: there are compressed
-    v0 or v1 messages, of which ``opened`` says whether they were looked into: their headers do not show what is missing.
-    ``timed``: a batch has a timestamp. ``damaged``: bytes are lost. ``disorder``: offsets go back, so that
-    ``last_offset`` means little. ``first_batches`` and ``producers`` have each producer's first and last batch of data.
-    ``open`` are the first offsets of transactions that don't end here, ``ended`` the producers whose do. ``unindexed``
-    are aborts, by producers without data here before them, that the transaction index does not have: their markers'
-    offsets. ``carried`` are the index's entries of transactions that began in an earlier segment: (byte of the index,
-    producer, first offset, last offset). ``crowded``: there are too many producers to remember them all. Then only what
-    is known counts.
+    ``first_offset`` of a compressed v0 or v1 entry is its last: a wrapper names no other. ``whole_start``: no bytes
+    before the first sound batch are lost. ``holes``: offsets are missing between entries, ``gaps`` times, of which
+    ``missing`` has the first: (byte of the log, first offset, last offset) of those that no damage explains;
+    ``thinned``: within entries, or a v2 batch has a delete horizon, as only the cleaner leaves them. ``keyless``: a
+    record has no key, which the cleaner would drop. ``wrapped``: there are compressed v0 or v1 messages, of which
+    ``opened`` says whether they were looked into: their headers do not show what is missing. ``timed``: a batch has a
+    timestamp. ``damaged``: bytes are lost. ``disorder``: offsets go back, so that ``last_offset`` means little.
+    ``first_batches`` and ``producers`` have each producer's first and last batch of data. ``open`` are the first
+    offsets of transactions that don't end here, ``ended`` the producers whose do. ``unindexed`` are aborts, by
+    producers without data here before them, that the transaction index does not have: their markers' offsets.
+    ``carried`` are the index's entries of transactions that began in an earlier segment: (byte of the index, producer,
+    first offset, last offset). ``crowded``: there are too many producers to remember them all. Then only what is known
+    counts.
     """
 
     first_offset: int | None = None
     last_offset: int | None = None
+    whole_start: bool = False
     holes: bool = False
     gaps: int = 0
+    missing: tuple[tuple[int, int, int], ...] = ()
     thinned: bool = False
     keyless: bool = False
     wrapped: bool = False
@@ -99,6 +106,10 @@ class SegmentWatch:
         self.indexed_timestamp = NONE
         self.end = 0
         self.gaps = 0
+        self.missing: list[tuple[int, int, int]] = []
+        # Whether the bytes right before the batch are those of a sound one, or of none.
+        self._joined = True
+        self.whole_start = False
         self.thinned = False
         self.wrapped = False
         # v0 messages have no time, also where the broker indexed when it appended them (LogAppendTime).
@@ -132,14 +143,17 @@ class SegmentWatch:
             end = position + batches.size[row]
             if position != self.end:
                 self.damaged = True
+                self._joined = False
             self.end = end
             if self._offset_due < end:
                 self._meet_offsets(position, end)
             if batches.crc_state[row] == BAD or (misplaced and position in misplaced):
                 self.damaged = True
+                self._joined = False
                 continue
             last = batches.last_offset[row]
             self._see_order(batches, row, last)
+            self._joined = True
             if not batches.magic[row]:
                 self.untimed = True
             if last >= self._time_due:
@@ -206,11 +220,14 @@ class SegmentWatch:
             self.wrapped = True
         if not self.begun:
             self.begun = True
+            self.whole_start = self._joined
             self.first_offset = first
         elif first <= self.last_offset:
             self.disorder = True
         elif first != self.last_offset + 1 and not wrapper:
             self.gaps += 1
+            if self._joined and len(self.missing) < MAX_GAPS:
+                self.missing.append((batches.position[row], self.last_offset + 1, first - 1))
         if last < first:
             self.disorder = True
         elif batches.magic[row] >= 2 and (
@@ -270,8 +287,10 @@ class SegmentWatch:
         return SegmentFacts(
             first_offset=self.first_offset if self.begun else None,
             last_offset=self.last_offset if self.begun else None,
+            whole_start=self.whole_start,
             holes=self.gaps > 0,
             gaps=self.gaps,
+            missing=tuple(self.missing),
             wrapped=self.wrapped,
             timed=self.largest_timestamp > NONE,
             thinned=self.thinned,

@@ -115,6 +115,23 @@ class Summary:
         counts = ((Severity.ERROR, self.errors), (Severity.WARNING, self.warnings), (Severity.INFO, self.infos))
         return any(count for level, count in counts if level >= severity)
 
+    def count(self, rule: str, severity: Severity, count: int) -> None:
+        """Count ``count`` findings of a rule in."""
+        if severity >= Severity.ERROR:
+            self.errors += count
+        elif severity is Severity.WARNING:
+            self.warnings += count
+        else:
+            self.infos += count
+        self.rules[rule] += count
+
+    def retract(self, rule: str, severity: Severity, count: int) -> None:
+        """Count ``count`` findings of a rule out again: another finding says what they said."""
+        if count:
+            self.count(rule, severity, -count)
+            if not self.rules[rule]:
+                del self.rules[rule]
+
     def add(self, other: Summary) -> None:
         """Count another's files in."""
         for name in COUNTS:
@@ -176,13 +193,7 @@ class Tally:
         if severity is Severity.IGNORE:
             return
         summary = self.summary
-        if severity >= Severity.ERROR:
-            summary.errors += 1
-        elif severity is Severity.WARNING:
-            summary.warnings += 1
-        else:
-            summary.infos += 1
-        summary.rules[rule.name] += 1
+        summary.count(rule.name, severity, 1)
         if summary.rules[rule.name] <= self._limit:
             self.verdicts.append(Verdict(self._file, severity, finding, self._framing is not None))
 
