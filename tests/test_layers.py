@@ -37,7 +37,7 @@ HOUSE = {
         "validate sweep_state parallel partition_checks cross_checks"
     ),
     "rewriting": (
-        "conversion epoch_checkpoint batch_packer records_builder offset_order runs read_back transcode "
+        "conversion epoch_checkpoint batch_packer records_builder offset_order segment_places runs read_back transcode "
         "conversion_plan rewrite rewrite_jobs convert losses salvage_records epoch_repair salvage repair_segment repair"
     ),
     "replicas": "leader_epochs differences replica replica_diff",

@@ -230,7 +230,7 @@ def test_a_first_entry_that_lies_does_not_cost_the_rest(tmp_path: Path) -> None:
     """Against an offset as high as that all others would seem to go back; the one behind it is no help here."""
     data = SOUND.read_bytes()
     first, second, third, *_ = entries(data)
-    damaged = damage.flip(put(data, first.at, base_offset=1 << 50), second.end - 1)
+    damaged = damage.flip(put(data, first.at, base_offset=3 << 50), second.end - 1)
     out, told = mend(damaged, tmp_path)
     assert out == data[third.at :]
     assert [what.rule for what in told] == ["invalid-offset-range", "crc-mismatch"]
@@ -805,13 +805,16 @@ def test_what_a_broker_would_not_read_stays_behind(name: str, partition: Path, t
 
 
 def test_a_waiting_swap_is_refused(log_dir: Path, tmp_path: Path) -> None:
-    """It replaces segments that may be gone by half: offsets would stand twice, or not at all. Told before any work."""
+    """It replaces segments that may be gone by half: offsets would be there twice, or not at all."""
     (log_dir / "pay-0" / "00000000000000000017.log.swap").touch()
-    for source in (log_dir, log_dir / "pay-0"):
-        done = run(source, tmp_path / "out")
-        assert (done.exit_code, done.stdout) == (2, "")
-        assert "start a broker on a copy" in done.stderr
+    done = run(log_dir / "pay-0", tmp_path / "out")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "start a broker on a copy" in done.stderr
     assert not (tmp_path / "out").exists()
+    done = run(log_dir, tmp_path / "out")
+    assert done.exit_code == 2
+    assert "start a broker on a copy" in done.stderr
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["orders-1"]
 
 
 # --- ways to call it ---

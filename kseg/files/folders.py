@@ -111,9 +111,17 @@ def each_partition(
     others are still processed. Returns one line per such exception, and the names that are not partitions. Without
     ``write`` no target is created.
     """
-    folders = [PartitionFolder(log_dir.path / name) for name in log_dir.names if (log_dir.path / name).is_dir()]
-    partitions = {folder.path.name: folder for folder in folders if folder.logs}
-    if not partitions:
+    partitions: dict[str, PartitionFolder] = {}
+    failed = []
+    for name in filter(lambda name: (log_dir.path / name).is_dir(), log_dir.names):
+        try:
+            folder = PartitionFolder(log_dir.path / name)
+        except UnreadableError as error:
+            failed.append(str(error))
+            continue
+        if folder.logs:
+            partitions[name] = folder
+    if not partitions and not failed:
         raise UnreadableError(f"{log_dir.path}: no segment (a .log named by 20 digits) in it or in a folder of it")
     if write:
         targets = [target / name for name in partitions]
@@ -122,10 +130,11 @@ def each_partition(
         refuse_replacing(partitions.values(), targets)
         with writing(target):
             target.mkdir(exist_ok=True)
-    failed = []
     for name, partition in partitions.items():
         try:
             work(partition, target / name)
+        except UsageError:
+            raise
         except excused as error:
             failed.append(str(error))
     if write:

@@ -27,24 +27,7 @@ FAR = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """Batches whose offsets can't be right, by their position in the file.
-
-    ``previous`` are those that have no place, with the last offset before each. ``corrected`` are those whose offset
-    is proved, with what must be added to it. ``doubtful`` are those of ``previous`` that nothing contradicts, but whose
-    size field, right behind the base offset, was overwritten.
-    """
-
-    previous: dict[int, int]
-    corrected: dict[int, int]
-    doubtful: set[int] = field(default_factory=set)
-
-
-IN_ORDER = Order({}, {})
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
+class Batch:
     """What is known of a batch: positions are bytes of the file, ``end`` exclusive, offsets inclusive.
 
     ``stored`` is the number in its base offset field, ``inner`` the last offset in a v0 wrapper, -1 for others.
@@ -65,12 +48,56 @@ class _Batch:
     inner: int
     doubtful: bool = False
 
-    def beginning_at(self, low: int) -> _Batch:
+    def beginning_at(self, low: int) -> Batch:
         """Return the batch as it is if its first offset is ``low``."""
         high = low + self.high - self.low
         # Of a wrapper the last offset is stored.
         stored = high if self.stored == self.high else low
         return replace(self, low=low, high=high, stored=stored, inner=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Batches whose offsets can't be right, by their position in the file.
+
+    ``previous`` are those that have no place, with the last offset before each. ``corrected`` are those whose offset
+    is proved, with what must be added to it. ``doubtful`` are those of ``previous`` that nothing contradicts, but whose
+    size field, right behind the base offset, was overwritten.
+
+    ``head`` and ``tail`` are the first and the last of the batches that stay, None where no batch does. ``size`` is the
+    number of bytes in the file.
+    """
+
+    previous: dict[int, int]
+    corrected: dict[int, int]
+    doubtful: set[int] = field(default_factory=set)
+    head: Batch | None = None
+    tail: Batch | None = None
+    size: int = 0
+
+
+IN_ORDER = Order({}, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The batches around a segment: the last one of the segment before it, and the first one of the segment after it.
+
+    None where a segment is missing, or where that batch does not stand at the end of its file. ``newest``: no segment
+    follows. That one is never compacted, so its first batch has the offset of its name.
+    """
+
+    before: Batch | None = None
+    after: Batch | None = None
+    newest: bool = False
+
+    def contradicts(self, first: Batch, name: int | None) -> bool:
+        """Return whether the first batch begins after the offset that it has if no other was there before it."""
+        joins = self.newest and self.before is not None and self.before.high + 1 == name
+        return joins and first.position == 0 and name is not None and first.low > name
+
+
+NO_NEIGHBOURS = Neighbours()
 
 
 def ceiling_of(path: str) -> int | None:
@@ -79,11 +106,17 @@ def ceiling_of(path: str) -> int | None:
     return None if named is None else named + INT32_MAX + 1
 
 
-def find_order(open_segment: Callable[[], Source], ceiling: int | None = None) -> Order:
+def find_order(
+    open_segment: Callable[[], Source],
+    ceiling: int | None = None,
+    floor: int = -1,
+    neighbours: Neighbours = NO_NEIGHBOURS,
+) -> Order:
     """Read a segment, and return which of its batches can't stay where they are with the offsets they have.
 
-    Batches that reach ``ceiling``, where the next segment begins, are left out, unless their offset can be corrected.
-    Most segments are in order: then one pass over the headers is all. Raises KsegError as reading does.
+    Batches that reach ``ceiling``, where the next segment begins, or that do not lie above ``floor``, the last offset of
+    the segment before, are left out, unless their offset can be corrected. Most segments are in order: then one pass over
+    the headers is all. Raises KsegError as reading does.
     """
     overwritten: set[int] = set()
 
@@ -94,24 +127,29 @@ def find_order(open_segment: Callable[[], Source], ceiling: int | None = None) -
             overwritten.add(finding.position or 0)
 
     with SegmentReader(open_segment(), report=take) as reader:
-        if _ascends(reader, ceiling) and not overwritten:
-            return IN_ORDER
-    order = Order({}, {})
+        ends: list[Batch] = []
+        ascends = _ascends(reader, ceiling, floor, ends) and not overwritten
+        if ascends and not (ends and neighbours.contradicts(ends[0], reader.name_offset)):
+            head, tail = (ends[0], ends[-1]) if ends else (None, None)
+            return Order({}, {}, head=head, tail=tail, size=reader.position)
+    found = _Found(ceiling, floor, neighbours)
     with SegmentReader(open_segment(), report=take) as reader:
-        floor, block = -1, []
-        for batch in _batches(reader):
+        found.name = reader.name_offset
+        block: list[Batch] = []
+        for batch in batches_of(reader):
             block.append(batch if batch.position not in overwritten else replace(batch, doubtful=True))
             if len(block) == COMPARED:
                 # The second half is compared with what follows it, too.
-                floor = _judge(block, COMPARED // 2, floor, reader.name_offset, ceiling, order)
+                found.judge(block, COMPARED // 2)
                 del block[: COMPARED // 2]
-        _judge(block, len(block), floor, reader.name_offset, ceiling, order)
-    return order
+        found.size = reader.position
+        found.judge(block, len(block))
+    return Order(found.previous, found.corrected, found.doubtful, found.head, found.tail, found.size)
 
 
-def _ascends(reader: SegmentReader, ceiling: int | None) -> bool:
-    """Return whether all offsets increase, as far as headers show it."""
-    last_offset = (reader.name_offset or 0) - 1
+def _ascends(reader: SegmentReader, ceiling: int | None, floor: int, ends: list[Batch]) -> bool:
+    """Return whether all offsets increase, as far as headers show it; ``ends`` receives the first and last batches."""
+    last_offset = max((reader.name_offset or 0) - 1, floor)
     for window in reader.windows():
         batches = window.batches
         for row in range(batches.count):
@@ -122,11 +160,22 @@ def _ascends(reader: SegmentReader, ceiling: int | None) -> bool:
             low, high = clamped(batches.base_offset[row]), batches.last_offset[row]
             if low <= last_offset or (ceiling is not None and high >= ceiling):
                 return False
+            if not ends:
+                ends.append(_batch(window, row, None))
             last_offset = max(last_offset, high)
+        _keep_last(window, ends)
     return True
 
 
-def _batches(reader: SegmentReader) -> Iterator[_Batch]:
+def _keep_last(window: Window, ends: list[Batch]) -> None:
+    """Put the last batch of a window with a good CRC at the end of ``ends``, which holds two at most."""
+    for row in range(window.batches.count - 1, -1, -1):
+        if window.batches.crc_state[row] != CRC_BAD:
+            ends[1:] = [_batch(window, row, None)]
+            return
+
+
+def batches_of(reader: SegmentReader) -> Iterator[Batch]:
     """The batches with a good CRC and offsets that do not contradict each other."""
     opener = DeepIterator()
     for window in reader.windows():
@@ -150,7 +199,7 @@ def _wrapped(chunk: Chunk) -> Iterator[tuple[int, tuple[int, int]]]:
             yield row, (batches.first_record_offset[row], batches.last_record_offset[row])
 
 
-def _batch(window: Window, row: int, wrapped: tuple[int, int] | None) -> _Batch:
+def _batch(window: Window, row: int, wrapped: tuple[int, int] | None) -> Batch:
     batches = window.batches
     high = batches.last_offset[row]
     low = high if batches.magic[row] < 2 else clamped(batches.base_offset[row])
@@ -163,7 +212,7 @@ def _batch(window: Window, row: int, wrapped: tuple[int, int] | None) -> _Batch:
         producer = batches.producer_id[row], batches.producer_epoch[row]
     horizon = batches.magic[row] >= 2 and attributes & DELETE_HORIZON
     sequence = batches.base_sequence[row]
-    return _Batch(
+    return Batch(
         position=batches.position[row],
         end=batches.position[row] + batches.size[row],
         low=low,
@@ -179,39 +228,76 @@ def _batch(window: Window, row: int, wrapped: tuple[int, int] | None) -> _Batch:
     )
 
 
-def _judge(block: list[_Batch], stop: int, floor: int, name: int | None, ceiling: int | None, order: Order) -> int:
-    """Put the wrong ones of the first ``stop`` batches into ``order``; returns the last offset that stays."""
-    limit = 1 << 63 if ceiling is None else ceiling
-    if _all_in_order(block, max(floor, (name or 0) - 1), limit):
-        return block[stop - 1].high if stop else floor
-    moved = list(block)
-    evidence = _Evidence(moved, floor, name)
-    corrected = {}
-    for n, batch in enumerate(block):
-        proved = evidence.proved(n)
-        if proved is not None:
-            moved[n] = proved
-            corrected[n] = proved.stored - batch.stored
-    strays = _before_name(moved, name or 0)
-    fitting = [n for n, batch in enumerate(moved) if n not in strays and batch.high < limit]
-    kept = dict(zip(fitting, _most_in_order([moved[n] for n in fitting], floor), strict=True))
-    doubtful = _doubtful(moved, [n for n in fitting if kept[n]], floor, name)
-    for n in range(stop):
-        if moved[n].high >= limit:
-            continue  # reported as such
-        stays = kept.get(n, False)
-        if not stays or n in doubtful:
-            order.previous[block[n].position] = floor
-            if stays:
-                order.doubtful.add(block[n].position)
-            continue
-        if n in corrected:
-            order.corrected[block[n].position] = corrected[n]
-        floor = moved[n].high
-    return floor
+@dataclass(slots=True)
+class _Found:
+    """What has been found of a segment, block by block; the fields of the result are those of ``Order``.
+
+    ``last`` is the last offset that stays, at first the one before the segment.
+    """
+
+    ceiling: int | None
+    last: int
+    neighbours: Neighbours
+    name: int | None = None
+    previous: dict[int, int] = field(default_factory=dict)
+    corrected: dict[int, int] = field(default_factory=dict)
+    doubtful: set[int] = field(default_factory=set)
+    head: Batch | None = None
+    tail: Batch | None = None
+    size: int | None = None
+
+    def judge(self, block: list[Batch], stop: int) -> None:
+        """Decide which of the first ``stop`` batches stay. ``size`` is set if the block holds the segment's last batch."""
+        limit = 1 << 63 if self.ceiling is None else self.ceiling
+        late = self.head is None and block and self.neighbours.contradicts(block[0], self.name)
+        if not late and _all_in_order(block, max(self.last, (self.name or 0) - 1), limit):
+            self._keep(block[:stop])
+            return
+        moved = list(block)
+        corrected = self._correct(moved, limit)
+        strays = _before_name(moved, self.name or 0)
+        fitting = [n for n, batch in enumerate(moved) if n not in strays and batch.high < limit]
+        kept = dict(zip(fitting, _most_in_order([moved[n] for n in fitting], self.last), strict=True))
+        doubtful = _doubtful(moved, [n for n in fitting if kept[n]], self.last, self.name)
+        for n in range(stop):
+            if moved[n].high >= limit:
+                continue  # reported as such
+            stays = kept.get(n, False)
+            if not stays or n in doubtful:
+                self.previous[block[n].position] = self.last
+                if stays:
+                    self.doubtful.add(block[n].position)
+                continue
+            if n in corrected:
+                self.corrected[block[n].position] = corrected[n]
+            self._keep([moved[n]])
+
+    def _keep(self, batches: list[Batch]) -> None:
+        if batches:
+            self.head = self.head or batches[0]
+            self.tail = batches[-1]
+            self.last = batches[-1].high
+
+    def _correct(self, moved: list[Batch], limit: int) -> dict[int, int]:
+        """Correct the base offsets of a block that are proved wrong; returns what was added to each."""
+        # The adjacent batches of other segments are compared with as if they were in this file.
+        before = self.neighbours.before if self.head is None else None
+        after = self.neighbours.after if self.size is not None else None
+        evidence = _Evidence(
+            moved, self.last, self.name, limit,
+            before and replace(before, end=0),
+            after and replace(after, position=self.size or 0), self.neighbours.newest,
+        )  # fmt: skip
+        corrected = {}
+        for n, batch in enumerate(moved):
+            proved = evidence.proved(n)
+            if proved is not None:
+                moved[n] = proved
+                corrected[n] = proved.stored - batch.stored
+        return corrected
 
 
-def _all_in_order(block: list[_Batch], last_offset: int, limit: int) -> bool:
+def _all_in_order(block: list[Batch], last_offset: int, limit: int) -> bool:
     for batch in block:
         if batch.doubtful or batch.low <= last_offset or batch.high >= limit or batch.inner not in (-1, batch.high):
             return False
@@ -219,7 +305,7 @@ def _all_in_order(block: list[_Batch], last_offset: int, limit: int) -> bool:
     return True
 
 
-def _before_name(block: list[_Batch], name: int) -> set[int]:
+def _before_name(block: list[Batch], name: int) -> set[int]:
     """Return the batches that end before the offset in the segment's name and do not join the one after them.
 
     Where most batches do so, the name is wrong.
@@ -233,7 +319,7 @@ def _before_name(block: list[_Batch], name: int) -> set[int]:
     return strays
 
 
-def _doubtful(block: list[_Batch], kept: list[int], floor: int, name: int | None) -> set[int]:
+def _doubtful(block: list[Batch], kept: list[int], floor: int, name: int | None) -> set[int]:
     """Return the doubtful ones of the batches that are ``kept``, unless they join the one before or behind."""
     found = set()
     for at, n in enumerate(kept):
@@ -261,23 +347,30 @@ class _Evidence:
     or the same batch elsewhere. Timestamps alone are no evidence: producers send late.
     """
 
-    def __init__(self, block: list[_Batch], floor: int, name: int | None) -> None:
+    def __init__(
+        self, block: list[Batch], floor: int, name: int | None, limit: int, before: Batch | None, after: Batch | None,
+        newest: bool,
+    ) -> None:  # fmt: skip
         self._block = block
         self._floor = floor
         self._name = name
+        self._limit = limit
+        self._before = before
+        self._after = after
+        self._newest = newest
         self._lowest = name or 0
         self._ranges: list[tuple[int, int]] | None = None
         self._highest = -1
-        self._copies: Counter[tuple[int, int]] = Counter()
+        self._copies: Counter[tuple[int, int]] | None = None
 
-    def proved(self, n: int) -> _Batch | None:
+    def proved(self, n: int) -> Batch | None:
         """Return batch ``n`` with the offsets that are proved, None if the evidence is not enough or it has them."""
         batch = self._block[n]
         if batch.inner >= 0 and _differ_in_one_bit(batch.stored, batch.inner):
             # Offsets in a v0 wrapper are absolute.
             return replace(batch, high=batch.inner, stored=batch.inner)
-        before = self._block[n - 1] if n else None
-        after = self._block[n + 1] if n + 1 < len(self._block) else None
+        before = self._block[n - 1] if n else self._before
+        after = self._block[n + 1] if n + 1 < len(self._block) else self._after
         low = self._place(n, batch, before, after)
         if low is None or low < self._lowest:
             return None
@@ -285,20 +378,24 @@ class _Evidence:
         one_bit = _differ_in_one_bit(batch.stored, proved.stored)
         if not one_bit and not (_sequences_fit(batch, before, after) and _times_fit(batch, before, after)):
             return None
+        if one_bit and _strictly_between(batch, before, after):
+            return None if self._is_copied(n) else proved
         return None if self._may_be_moved(n) else proved
 
-    def _place(self, n: int, batch: _Batch, before: _Batch | None, after: _Batch | None) -> int | None:
+    def _place(self, n: int, batch: Batch, before: Batch | None, after: Batch | None) -> int | None:
         """Return the only first offset that the adjacent batches leave, None if there is none or it is the stored one."""
         if before and before.end != batch.position:
             before = None
         if after and batch.end != after.position:
             after = None
         places, joined = set(), False
-        if before:
+        if not n and not batch.position and self._name is not None:
+            places.add(self._name)
+            joined = before is not None and before.high + 1 == self._name
+            joined = joined or (not after and abs(self._name - batch.low) >= FAR)
+        elif before:
             places.add(before.high + 1)
             joined = self._joins(n - 2)
-        elif not n and not batch.position and self._name is not None:
-            places.add(self._name)
         if after:
             places.add(after.low - 1 - (batch.high - batch.low))
             joined = joined or self._joins(n + 1)
@@ -307,9 +404,11 @@ class _Evidence:
         (low,) = places
         by = low - batch.low
         last = self._block[n - 1].high if n else self._floor
-        following = self._block[n + 1].low if n + 1 < len(self._block) else 1 << 63
+        following = self._block[n + 1].low if n + 1 < len(self._block) else self._limit
         if low <= last or batch.high + by >= following:
             return None
+        if not n and self._newest and before and before.high + 1 == low == self._name:
+            return low
         # A hole before the last batch may be one that compaction left.
         in_order = max(last, self._lowest - 1) < batch.low and batch.high < following
         return low if not in_order or abs(by) >= FAR else None
@@ -320,24 +419,29 @@ class _Evidence:
             return True
         return self._block[n].high + 1 == self._block[n + 1].low
 
+    def _is_copied(self, n: int) -> bool:
+        """Return whether the batch is here twice."""
+        if self._copies is None:
+            self._copies = Counter((one.crc, one.stored) for one in self._block)
+        return self._copies[self._block[n].crc, self._block[n].stored] > 1
+
     def _may_be_moved(self, n: int) -> bool:
         """Return whether the batch is here twice, or has offsets that no other has and that could well be missing."""
+        if self._is_copied(n):
+            return True
         if self._ranges is None:
             self._highest = self._highest_of(self._block)
             self._ranges = sorted((one.low, one.high) for one in self._block)
-            self._copies = Counter((one.crc, one.stored) for one in self._block)
         batch = self._block[n]
-        if self._copies[batch.crc, batch.stored] > 1:
-            return True
         at = bisect_left(self._ranges, (batch.low, batch.high))
         before = self._ranges[at - 1][1] if at else self._lowest - 1
         after = self._ranges[at + 1][0] if at + 1 < len(self._ranges) else 1 << 63
         highest = self._highest
         if batch.high == highest:  # what counts are the others
             highest = self._highest_of(self._block[:n] + self._block[n + 1 :])
-        return before < batch.low and batch.high < after and batch.low <= highest + 1
+        return before < batch.low and batch.high < min(after, self._limit) and batch.low <= highest + 1
 
-    def _highest_of(self, block: list[_Batch]) -> int:
+    def _highest_of(self, block: list[Batch]) -> int:
         kept = zip(block, _most_in_order(block, self._floor), strict=True)
         return max((one.high for one, stays in kept if stays), default=-1)
 
@@ -346,7 +450,7 @@ def _differ_in_one_bit(one: int, other: int) -> bool:
     return ((one ^ other) & ((1 << 64) - 1)).bit_count() == 1
 
 
-def _sequences_fit(batch: _Batch, before: _Batch | None, after: _Batch | None) -> bool:
+def _sequences_fit(batch: Batch, before: Batch | None, after: Batch | None) -> bool:
     """Return whether both neighbours are of the batch's producer, and its sequence lies between theirs."""
     if batch.producer is None or before is None or after is None:
         return False
@@ -357,14 +461,24 @@ def _sequences_fit(batch: _Batch, before: _Batch | None, after: _Batch | None) -
     )
 
 
-def _times_fit(batch: _Batch, before: _Batch | None, after: _Batch | None) -> bool:
+def _times_fit(batch: Batch, before: Batch | None, after: Batch | None) -> bool:
     """Return whether the timestamps of a batch lie between those of its neighbours."""
     if before is None or after is None:
         return False
     return before.first_time <= batch.first_time and batch.last_time <= after.last_time
 
 
-def _most_in_order(block: list[_Batch], floor: int) -> list[bool]:
+def _strictly_between(batch: Batch, before: Batch | None, after: Batch | None) -> bool:
+    """Return whether all timestamps of a batch are later than those before it, and earlier than those after it.
+
+    A batch that was moved here does not fit so well: its timestamps are those of another place.
+    """
+    if before is None or after is None or before.last_time < 0:
+        return False
+    return before.last_time < batch.first_time <= batch.last_time < after.first_time
+
+
+def _most_in_order(block: list[Batch], floor: int) -> list[bool]:
     """Return which batches stay: the most with increasing offsets above ``floor``, and of as many those that join.
 
     Batches that contradict no other stay without being compared.
@@ -388,7 +502,7 @@ def _most_in_order(block: list[_Batch], floor: int) -> list[bool]:
     return kept
 
 
-def _judge_zone(block: list[_Batch], zone: list[int], kept: list[bool], last_offset: int, following: int) -> None:
+def _judge_zone(block: list[Batch], zone: list[int], kept: list[bool], last_offset: int, following: int) -> None:
     """Mark which batches of a zone stay. ``highs`` and ``best`` are the chains worth continuing, by their last offset.
 
     ``last_offset`` is the one before the zone, ``following`` the first one after it.

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kseg.beside.side_files import refuse_side_file
 from kseg.beside.txn_index import Transactions
-from kseg.errors import NotASegmentError, UnreadableError, UsageError, VanishedError
+from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError, VanishedError
 from kseg.files.folders import (
     LOG_NAME,
     PartitionFolder,
@@ -36,9 +36,10 @@ from kseg.format.kernel import CRC_GOOD
 from kseg.log.segment import SegmentReader
 from kseg.rewriting import epoch_checkpoint
 from kseg.rewriting.epoch_repair import EpochEvidence
-from kseg.rewriting.losses import Lost, Missing, Salvaged, Tell, message
+from kseg.rewriting.losses import Lost, Mended, Missing, Salvaged, Tell, message
 from kseg.rewriting.repair_segment import Plan, repair_segment
-from kseg.rewriting.rewrite import DamagedError, index_paths, txn_index_path
+from kseg.rewriting.rewrite import index_paths, txn_index_path
+from kseg.rewriting.segment_places import Place, find_places
 from kseg.validation.validate import Progress, no_progress
 
 # They speak of offsets and producers, and stay true of the log as far as it is the same; KRaft's are whole in themselves.
@@ -49,8 +50,8 @@ _REBUILT = re.compile(r"\d{20}\.(index|timeindex|txnindex)")
 #: Batches of the next segment that tell whether the last leader epoch of a segment is too high.
 _EPOCHS_AHEAD = 8
 
-# What is wrong with one partition of a log dir, and with none of the others.
-_EXCUSED = (UnreadableError, NotASegmentError, DamagedError)
+# What is wrong with one partition of a log dir, and with none of the others: whatever it is, the others are repaired.
+_EXCUSED = (KsegError,)
 
 
 @dataclass(slots=True)
@@ -115,51 +116,81 @@ class _Run:
     def _repair_logs(self, partition: PartitionFolder, folder: Path, target: Path) -> list[Salvaged]:
         txns = Transactions()
         _seed(txns, partition.path / (partition.logs[0].removesuffix(".log") + ".snapshot"))
-        segments = []
+        segments: list[Salvaged] = []
         stored = epoch_checkpoint.stored(partition.path / epoch_checkpoint.NAME) or ()
         last_epoch = -1
-        for name, following in zip(partition.logs, [*partition.logs[1:], None], strict=True):
-            ceiling = None if following is None else base_offset_of(following)
-            source = partition.path / name
+        places = _places(partition, self.plan)
+        for n, place in enumerate(places):
+            if place.order is None and not self.plan.indexes_only:
+                segments += self._without_batches(partition, folder, target, place)
+                continue
+            if place.target != place.name:
+                self._tell_renamed(partition, place)
+            path = folder / place.target
+            following = next((each.name for each in places[n + 1 :] if each.order is not None), None)
             epochs = EpochEvidence(last_epoch, partial(_first_epochs, partition.path, following), stored)
-            try:
-                segment = repair_segment(
-                    str(source), folder / name, self.plan, self.tell, self.progress,
-                    txns=txns, ceiling=ceiling, epochs=epochs,
-                )  # fmt: skip
-                last_epoch = segment.last_epoch
-            except NotASegmentError as error:
-                if self.plan.indexes_only:
-                    raise
-                segment = _all_lost(source, str(error), ceiling, self.tell)
+            segment = repair_segment(
+                str(partition.path / place.name), path, self.plan, self.tell, self.progress,
+                txns=txns, place=place, epochs=epochs,
+            )  # fmt: skip
+            last_epoch = segment.last_epoch
             if segment.lost_bytes and not segment.kept and not self.plan.dry_run:
                 # Nothing is left of it: the segments around it are the log.
-                for path in (folder / name, *index_paths(folder / name), txn_index_path(folder / name)):
-                    path.unlink(missing_ok=True)
-            segment.target = str(target / name)
+                for written in (path, *index_paths(path), txn_index_path(path)):
+                    written.unlink(missing_ok=True)
+            segment.target = str(target / place.target)
+            self._report_hole(place, segment, segments, partition)
             segments.append(segment)
-            if ceiling is not None:
-                self._see_hole(partition, name, segment, ceiling)
         self.result.segments += segments
         if not self.plan.dry_run:
             self.result.open_transactions += [(target.name, *entry) for entry in txns.open.items()]
         return segments
 
-    def _see_hole(self, partition: PartitionFolder, name: str, segment: Salvaged, following: int) -> None:
-        """Tell of offsets from a segment's end to the next one, unless a loss at its end explains them."""
-        end = (base_offset_of(name) or 0) if segment.last_offset is None else segment.last_offset + 1
-        size = segment.bytes_before
-        if end >= following or (segment.lost_to == size > 0):
+    def _without_batches(self, partition: PartitionFolder, folder: Path, target: Path, place: Place) -> list[Salvaged]:
+        """Report a segment that has no batch of its own: it is empty, a copy of another, or not a segment."""
+        source, name = partition.path / place.name, str((partition.path / place.name).relative_to(self.root))
+        base = base_offset_of(place.name) or 0
+        size = source.stat().st_size
+        if place.copied:
+            self.result.left_out.append(f"{name} (a copy of batches in {place.copied})")
+        elif size:
+            hole = place.floor + 1, None if place.ceiling is None else place.ceiling - 1
+            return [_all_lost(source, hole, place.why, self.tell)]
+        elif place.floor < base and (place.ceiling is None or base <= place.ceiling):
+            # A broker has begun it and written nothing yet, or the cleaner has emptied it.
+            empty = repair_segment(str(source), folder / place.name, self.plan, self.tell, txns=Transactions())
+            empty.target = str(target / place.name)
+            return [empty]
+        else:
+            self.result.left_out.append(f"{name} (empty)")
+        return []
+
+    def _tell_renamed(self, partition: PartitionFolder, place: Place) -> None:
+        source = partition.path / place.name
+        first, last = place.offsets
+        why = f"its offsets begin at {first}: it is written as {place.target}"
+        self.tell(Mended(str(source), 0, source.stat().st_size, first, last, "file-name-mismatch", why))
+
+    def _report_hole(self, place: Place, segment: Salvaged, before: list[Salvaged], partition: PartitionFolder) -> None:
+        """Report offsets between the segment before and this one, unless they are losses that were reported."""
+        if not before or segment.first_offset is None:
+            return
+        other = before[-1]
+        end = place.floor + 1
+        first = base_offset_of(place.target) or 0
+        ends_lost = other.lost_to == other.bytes_before > 0
+        if end >= first or ends_lost:
             return
         deleted = f"{end:020}.log.deleted"
         why = (
             f"{deleted} is there"
             if deleted in partition.names
-            else "compacted away, deleted or lost, nothing tells which"
+            else "compacted away, deleted, or lost before this repair"
         )
-        facts = {"first": end, "last": following - 1, "other": name, "why": why}
+        facts = {"first": end, "last": first - 1, "other": os.path.basename(other.source), "why": why}
+        size = other.bytes_before
         text = message(Finding("segment-gap", facts=facts))
-        missing = Missing(segment.source, size, size, end, following - 1, "segment-gap", text)
+        missing = Missing(other.source, size, size, end, first - 1, "segment-gap", text)
         self.tell(missing)
         self.result.missing.append(missing)
 
@@ -219,15 +250,23 @@ def _seed(txns: Transactions, snapshot: Path) -> None:
         return
 
 
-def _all_lost(source: Path, why: str, ceiling: int | None, tell: Tell) -> Salvaged:
-    """A segment without a single entry: the folder goes on without it."""
-    base_offset = base_offset_of(source.name)
+def _places(partition: PartitionFolder, plan: Plan) -> list[Place]:
+    """The places of a partition's segments; by their names alone where indexes are built over the log as it is."""
+    if plan.indexes_only:
+        return [Place(name, name) for name in partition.logs]
+    return find_places(partition.path, partition.logs)
+
+
+def _all_lost(source: Path, hole: tuple[int, int | None], why: str, tell: Tell) -> Salvaged:
+    """Report a segment without a single batch; ``hole`` is the range of offsets around it that the log doesn't have."""
     size = source.stat().st_size
-    last = None if ceiling is None else ceiling - 1
-    tell(Lost(str(source), 0, size, base_offset, last, "lost-bytes", why))
+    first, last = hole
+    known = last is None or first <= last
+    tell(Lost(str(source), 0, size, first if known else None, last if known else None, "lost-bytes", why))
     return Salvaged(
-        str(source), "", bytes_before=size, lost_bytes=size, lost_ranges=1, lost_to=size, first_lost_offset=base_offset
-    )
+        str(source), "", bytes_before=size, lost_bytes=size, lost_ranges=1, lost_to=size,
+        first_lost_offset=first if known else None,
+    )  # fmt: skip
 
 
 def _still_true(name: str, segments: list[Salvaged]) -> bool:

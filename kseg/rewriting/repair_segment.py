@@ -25,6 +25,7 @@ from kseg.rewriting.offset_order import find_order
 from kseg.rewriting.read_back import ReadBackError
 from kseg.rewriting.rewrite import DamagedError, index_paths, txn_index_path
 from kseg.rewriting.salvage import Salvage
+from kseg.rewriting.segment_places import Place
 from kseg.validation.validate import IN_LOGS, Progress, Settings, Summary, limits_of, new_tally, no_progress, run_checks
 
 
@@ -48,13 +49,13 @@ def repair_segment(
     progress: Progress = no_progress,
     *,
     txns: Transactions | None = None,
-    ceiling: int | None = None,
+    place: Place | None = None,
     epochs: EpochEvidence = NO_EVIDENCE,
 ) -> Salvaged:
     """Repair a segment, a path or a URL; ``target`` and its indexes appear whole or not at all.
 
-    ``txns`` are the transactions that its partition's earlier segments left open, ``ceiling`` is the offset that the
-    next one begins with, ``epochs`` are the leader epochs that other files show. Raises UsageError, UnreadableError,
+    ``txns`` are the transactions that its partition's earlier segments left open, ``place`` is its place among the
+    partition's segments, ``epochs`` are the leader epochs that other files show. Raises UsageError, UnreadableError,
     NotASegmentError, ReadBackError and other KsegError.
     """
     tally = Salvaged(source, str(target))
@@ -62,7 +63,7 @@ def repair_segment(
         if plan.indexes_only:
             _check_source(tally, _Indexes(tally, io.BytesIO(), io.BytesIO(), plan.index_interval), plan, progress)
         else:
-            _salvage(None, tally, plan, tell, ceiling, progress, epochs)
+            _salvage(None, tally, plan, tell, place, progress, epochs)
         return tally
     indexes = index_paths(target)
     transactions = txn_index_path(target)
@@ -79,7 +80,7 @@ def repair_segment(
             _check_source(tally, builder, plan, progress)
         else:
             half = _halved(progress)
-            _salvage(staged[target], tally, plan, tell, ceiling, half, epochs)
+            _salvage(staged[target], tally, plan, tell, place, half, epochs)
             staged[target].sync(modified)
             _read_back(staged[target].path, tally, builder, plan, half)
         if txns is not None and not staged[transactions].file.tell():
@@ -108,25 +109,29 @@ def _salvage(
     tally: Salvaged,
     plan: Plan,
     tell: Tell,
-    ceiling: int | None,
+    place: Place | None,
     progress: Progress,
     epochs: EpochEvidence,
 ) -> None:
-    limits = limits_of(tally.source, Settings(policy=plan.policy))
-    following = ceiling
+    name = tally.source if place is None else tally.target
+    limits = limits_of(name, Settings(policy=plan.policy))
+    ceiling = None if place is None else place.ceiling
     if ceiling is None:
         named = _named_offset(tally)
         ceiling = None if named is None else named + INT32_MAX + 1
     out = None if log is None else log.file
     salvage = Salvage(
         out, tally, limits, plan.policy.with_defaults(IN_LOGS), ceiling, tell,
-        salvage_records=plan.salvage_records, following=following, epochs=epochs,
+        salvage_records=plan.salvage_records, place=place, epochs=epochs,
     )  # fmt: skip
-    order = find_order(lambda: open_source(tally.source), ceiling)
+    order = place.order if place else None
+    if order is None:
+        order = find_order(lambda: open_source(tally.source), ceiling)
     with open_source(tally.source) as source:
+        source.name = name
         salvage.run(source, order, progress)
     misnamed = _named_offset(tally) != base_offset_of(tally.source) or tally.misfits > 1
-    if tally.misfits > tally.kept * 2 and misnamed and following is None:
+    if tally.misfits > tally.kept * 2 and misnamed and place is None:
         raise KsegError(
             f"{tally.source}: the offsets of {tally.misfits} entries, against {tally.kept}, do not fit a segment of that "
             "name: give DST the right one"

@@ -46,6 +46,7 @@ from kseg.rewriting.losses import (
 from kseg.rewriting.offset_order import Order
 from kseg.rewriting.runs import mark_beyond, sound_chunks
 from kseg.rewriting.salvage_records import Fresh, fresh_entry, has_readable_records
+from kseg.rewriting.segment_places import Place
 from kseg.validation.checks import BATCH_CHECKS, History, Limits, check_leader_epochs
 from kseg.validation.record_checks import RECORD_CHECKS
 from kseg.validation.validate import Progress, no_progress
@@ -59,7 +60,7 @@ class Salvage:
     """Reads one segment and writes its sound entries to ``out``, which must be seekable (None: only look).
 
     ``ceiling`` is where the next segment begins, an offset that no entry may reach. Where there is none, it is what a
-    32-bit relative offset can't hold; ``following`` is given only in the first case. With ``salvage_records`` an entry
+    32-bit relative offset can't hold. ``place`` is the segment's place in its partition. With ``salvage_records`` an entry
     with a fault behind its CRC is not dropped but written anew, with the records before the fault.
     """
 
@@ -73,7 +74,7 @@ class Salvage:
         tell: Tell,
         *,
         salvage_records: bool = False,
-        following: int | None = None,
+        place: Place | None = None,
         epochs: EpochEvidence = NO_EVIDENCE,
     ) -> None:
         self.findings = Findings(tally.source, policy)
@@ -82,7 +83,8 @@ class Salvage:
         self._limits = limits
         self._salvage_records = salvage_records
         self._ceiling = ceiling
-        self._following = following
+        self._following = place.following if place else None
+        self._floor = place.floor if place else -1
         self._tell = tell
         self._history = History()
         self._covered = 0  # the source's byte behind the last kept entry
