@@ -44,7 +44,7 @@ HOUSE = {
     "stats": "counting totals levels",
     "transactions": "aborted history",
     "internal": "state names cluster effective",
-    "dumping": "dump framed ranges growth following decoded_text dump_text line_writer json_bytes record_lines hexdump",
+    "dumping": "dump framed ranges growth following decoded_text text_pieces dump_text line_writer record_lines hexdump",
     "output": (
         "rule_docs formats tables report_words junit sarif github html report gather arrow_rows dump parquet side framed "
         "effective stats diff recovery transactions audit"

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from kseg.dumping import dump_text, json_bytes, record_lines
+from kseg.dumping import dump_text, record_lines, text_pieces
 from kseg.dumping.dump import Run, dump_segment
 from kseg.dumping.line_writer import ENCODINGS, STEERING_END, Layout, LineBuffer, write_lines
 from kseg.dumping.record_lines import json_layout, text_layout, text_lines, write_json, write_text
@@ -148,32 +148,34 @@ def test_a_line_is_the_row(segment: Path, encoding: str, found: list[Found], seq
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @settings(max_examples=cases(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(found=records, size=st.sampled_from([3, 6, 27]))
-@example(found=[(piece, piece, 0, (Header("k", piece),)) for piece in PIECES], size=3)
-@example(found=[(b"".join(PIECES), b"".join(PIECES), 0, (Header("a", None), Header("b", b"")))], size=3)
+@given(found=records, size=st.sampled_from([6, 9, 27]))
+@example(found=[(piece, piece, 0, (Header("k", piece),)) for piece in PIECES], size=6)
+@example(found=[(b"".join(PIECES), b"".join(PIECES), 0, (Header("a", None), Header("b", b"")))], size=6)
 def test_a_line_in_pieces_is_the_row(segment: Path, encoding: str, found: list[Found], size: int) -> None:
     """A large record is written in pieces of bytes: wherever a piece ends, within a character, too, the line is the same."""
     plain = [PlainRecord(n, key, value, stamp, h) for n, (key, value, stamp, h) in enumerate(found)]
-    with patch.object(json_bytes, "PIECE_BYTES", size), patch.object(record_lines, "_LARGE_RECORD", -1):
+    with patch.object(text_pieces, "PIECE_BYTES", size), patch.object(record_lines, "_LARGE_RECORD", -1):
         for run in runs(segment, build_batch(plain, base_timestamp=plain[0].timestamp)):
             wanted = json_rows(run, encoding)
             # A buffer of one byte has room for no line.
             assert written(lambda lines, run=run: write_json(run, encoding, lines), 1) == "".join(wanted)  # type: ignore[misc]
+            wanted = [dump_text.record_line(record, run.batch, print_data=True) + "\n" for record in run.records()]
+            assert written(lambda lines, run=run: write_text(run, lines), 1) == "".join(wanted)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("last", [b"", b"\xe2\x82", b"\xff"], ids=["text", "cut", "bytes"])
 def test_a_large_record_is_written_in_pieces(segment: Path, encoding: str, last: bytes) -> None:
     """Of real size: key, value and headers of several pieces, with characters across the places where pieces end."""
-    large = b"a" + "\u20ac".encode() * (json_bytes.PIECE_BYTES // 2) + last
-    found = (Header("k" * json_bytes.PIECE_BYTES, large), Header("null", None))
+    large = b"a" + "\u20ac".encode() * (text_pieces.PIECE_BYTES // 2) + last
+    found = (Header("k" * text_pieces.PIECE_BYTES, large), Header("null", None))
     (run,) = runs(segment, build_batch([PlainRecord(0, large, large, 0, found), PlainRecord(1, b"k", b"v", 0)]))
     sink = Sizes()
     lines = LineBuffer(sink)
     write_json(run, encoding, lines)
     lines.flush()
     assert sink.getvalue().decode() == "".join(json_rows(run, encoding))
-    assert sink.largest < 8 * json_bytes.PIECE_BYTES
+    assert sink.largest < 8 * text_pieces.PIECE_BYTES
 
 
 class Sizes(io.BytesIO):

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from kseg.dumping.decoded_text import decoded_parts, jackson
+from kseg.dumping.text_pieces import utf8_slices
 from kseg.format import log_format
 from kseg.format.control_records import ControlRecord
 from kseg.log.records import Record, RecordBatch
@@ -134,6 +135,18 @@ def compose(
     if print_data and value is not None:
         line += _PAYLOAD % java_text(value)
     return line
+
+
+def compose_pieces(
+    kind: str, offset: int, timestamp: int, key: memoryview | None, value: memoryview | None, middle: str
+) -> Iterator[str]:
+    """Yield the line, with its end, that ``compose`` returns for a record with large data, in pieces."""
+    yield compose(kind, offset, timestamp, key, value, middle, False)
+    for label, data in ((_KEY, key), (_PAYLOAD, value)):
+        if data is not None:
+            yield label % ""
+            yield from map(java_text, utf8_slices(data))
+    yield "\n"
 
 
 def modern_middle(sequence: int | str | None, header_keys: str) -> str:

@@ -14,8 +14,8 @@ from itertools import islice
 
 from kseg.dumping import dump_text, line_writer
 from kseg.dumping.dump import Run
-from kseg.dumping.json_bytes import JSON_WRITERS, PIECE_BYTES, json_header_pieces, json_pieces
 from kseg.dumping.line_writer import MARK, STEERING_END, Escapes, Layout, LineBuffer, write_lines
+from kseg.dumping.text_pieces import JSON_WRITERS, PIECE_BYTES, json_header_pieces, json_pieces
 from kseg.format.encoder import headers_end
 from kseg.format.kernel import increment_sequence
 from kseg.format.log_format import CODEC_MASK, CONTROL
@@ -47,11 +47,11 @@ def write_text(run: Run, lines: LineBuffer) -> None:
     batches, row = run.chunk.batches, run.row
     magic, attributes = batches.magic[row], batches.attributes[row]
     if not line_writer.COMPILED or run.topic or magic < 2 or attributes & CONTROL:
-        for text in _joined(text_lines(run, run.kept)):
+        for text in _joined(_text_pieces(run, run.kept)):
             lines.put(text)
         return
     layout = text_layout(timestamp_type(magic, attributes))
-    _write(run, layout, lines, lambda i: text_lines(run, (i,)))
+    _write(run, layout, lines, lambda i: _text_pieces(run, (i,)))
 
 
 def _write(run: Run, layout: Layout, lines: LineBuffer, other: Callable[[int], Iterable[str]]) -> None:
@@ -156,10 +156,10 @@ def _json_lines(run: Run, encoding: str, kept: Sequence[int]) -> Iterator[str]:
         if numbered:
             sequence = increment_sequence(base_sequence, offset - base_offset)
         key, value = (
-            _field(data, lists.key_at[i], lists.key_size[i]),
-            _field(data, lists.value_at[i], lists.value_size[i]),
+            field(data, lists.key_at[i], lists.key_size[i]),
+            field(data, lists.value_at[i], lists.value_size[i]),
         )
-        large = _is_large(run, i, data)
+        large = is_large(run, i)
         text = line % (
             offset,
             timestamp if timestamp != -1 else "null",
@@ -188,12 +188,14 @@ def _filled(text: str, contents: Sequence[Iterable[str]]) -> Iterator[str]:
         yield from content
 
 
-def _field(data: memoryview, at: int, size: int) -> memoryview | None:
+def field(data: memoryview, at: int, size: int) -> memoryview | None:
+    """Return a key or a value, None for null."""
     return None if size < 0 else data[at : at + size]
 
 
-def _is_large(run: Run, i: int, data: memoryview) -> bool:
-    lists = run.chunk.lists
+def is_large(run: Run, i: int) -> bool:
+    """Return whether record ``i`` is to be written in pieces."""
+    lists, data = run.chunk.lists, run.chunk.payload(run.row)
     size = max(lists.key_size[i], 0) + max(lists.value_size[i], 0)
     if lists.header_count[i]:
         at = run.chunk.records.headers_at[i]
@@ -208,6 +210,34 @@ def _json_headers(run: Run, i: int, encoding: str) -> str:
 def _json_control(run: Run, i: int) -> str:
     control = run.chunk.control(i)
     return to_json(control.as_dict()) if control else "null"
+
+
+def _text_pieces(run: Run, kept: Sequence[int]) -> Iterator[str]:
+    """Yield the lines of some records; the line of a large data record in pieces."""
+    chunk, batch = run.chunk, run.batch
+    data, lists = chunk.payload(run.row), chunk.lists
+    large = () if batch.control or run.topic else [i for i in kept if is_large(run, i)]
+    if not large:
+        yield from text_lines(run, kept)
+        return
+    for i in kept:
+        if i not in large:
+            yield from text_lines(run, (i,))
+            continue
+        if batch.magic >= 2:
+            keys = ",".join(map(dump_text.java_text, chunk.header_keys(i)))
+            middle = dump_text.modern_middle(chunk.sequence(i, run.row), keys)
+        else:
+            wrapped = chunk.batches.attributes[run.row] & CODEC_MASK
+            middle = dump_text.legacy_crc(batch, _inner_crc(run, i, data) if wrapped else None)
+        yield from dump_text.compose_pieces(
+            batch.timestamp_type or dump_text.NO_TIMESTAMP_TYPE,
+            lists.offset[i],
+            lists.timestamp[i],
+            field(data, lists.key_at[i], lists.key_size[i]),
+            field(data, lists.value_at[i], lists.value_size[i]),
+            middle,
+        )
 
 
 def text_lines(run: Run, kept: Sequence[int]) -> list[str]:
