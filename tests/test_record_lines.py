@@ -21,6 +21,9 @@ from kseg.dumping.line_writer import ENCODINGS, STEERING_END, Layout, LineBuffer
 from kseg.dumping.record_lines import json_layout, text_layout, text_lines, write_json, write_text
 from kseg.log import rows
 from kseg.log.records import Header, timestamp_type
+from kseg.output import dump as output_dump
+from kseg.output.dump import write_csv, write_table
+from kseg.output.formats import View
 from kseg.rewriting.records_builder import PlainRecord, build_batch, build_wrapper
 from kseg.text import encoded, escape_controls, to_json
 from tests.fuzzing import cases
@@ -161,6 +164,33 @@ def test_a_line_in_pieces_is_the_row(segment: Path, encoding: str, found: list[F
             assert written(lambda lines, run=run: write_json(run, encoding, lines), 1) == "".join(wanted)  # type: ignore[misc]
             wanted = [dump_text.record_line(record, run.batch, print_data=True) + "\n" for record in run.records()]
             assert written(lambda lines, run=run: write_text(run, lines), 1) == "".join(wanted)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@settings(max_examples=cases(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(found=records, size=st.sampled_from([6, 9, 27]))
+@example(found=[(piece, piece, 0, (Header("k", piece),)) for piece in [*PIECES, b"", b'a"b', b"a,b", b"\r"]], size=6)
+def test_cells_in_pieces_are_the_cells(
+    segment: Path, encoding: str, terminal: bool, found: list[Found], size: int
+) -> None:
+    """CSV and tables of large records: quotes, escapes and the cut are those of small ones."""
+    plain = [PlainRecord(n, key, value, stamp, h) for n, (key, value, stamp, h) in enumerate(found)]
+    segment.write_bytes(build_batch(plain, base_timestamp=plain[0].timestamp))
+    view = View(True, encoding, terminal=terminal)
+
+    def outputs() -> list[str]:
+        texts = []
+        for write in (write_csv, write_table):
+            out = io.StringIO()
+            write(dump_segment(str(segment), deep=True), out, view)
+            texts.append(out.getvalue())
+        return texts
+
+    with patch.object(output_dump, "_CELL_LENGTH", 20):
+        wanted = outputs()
+        with patch.object(text_pieces, "PIECE_BYTES", size), patch.object(record_lines, "_LARGE_RECORD", -1):
+            assert outputs() == wanted
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain, groupby, islice
 from typing import Any, TextIO
 
 from kseg.dumping import dump_text, hexdump, record_lines
 from kseg.dumping.dump import Beginning, Entry, Run
 from kseg.dumping.line_writer import LineBuffer
+from kseg.dumping.text_pieces import actual_encoding, json_header_pieces, text_pieces
+from kseg.format.splitting import MAX_HEADERS
 from kseg.log import rows
 from kseg.output.formats import View, binary, console
 from kseg.text import encoded, escape_controls, to_json
@@ -30,18 +33,45 @@ def write_jsonl(dumped: Rows, out: TextIO, view: View) -> None:
         lines.flush()
 
 
-def _plain_rows(dumped: Rows, view: View) -> Iterator[rows.Row]:
-    """Yield everything as rows, for formats that are not meant for millions of them."""
+#: The text of large fields by their names, in pieces, as often as it is asked for.
+_Large = Mapping[str, Callable[[], Iterable[str]]]
+
+
+def _rows(dumped: Rows, view: View) -> Iterator[tuple[rows.Row, _Large]]:
+    """Yield everything as rows, for formats that are not meant for millions of them; large fields are not in the row."""
     encode = rows.ENCODERS[view.encoding]
     for item in dumped:
-        if isinstance(item, Run):
-            for i, record in zip(item.kept, item.records(), strict=True):
-                row = rows.record_row(item.file, record, encode)
-                if item.topic:
-                    row[rows.DECODED.name] = item.decoded(i)
-                yield row
-        elif isinstance(item, Entry):
-            yield rows.batch_row(item.file, item.batch)
+        if isinstance(item, Entry):
+            yield rows.batch_row(item.file, item.batch), {}
+        if not isinstance(item, Run):
+            continue
+        for i in item.kept:
+            is_large = item.topic is None and record_lines.is_large(item, i)
+            row = rows.record_row(item.file, item.chunk.record(i, contents=not is_large), encode)
+            large = _large_fields(item, i, row, view.encoding) if is_large else {}
+            if item.topic:
+                row[rows.DECODED.name] = item.decoded(i)
+            yield row, large
+
+
+def _large_fields(run: Run, i: int, row: rows.Row, encoding: str) -> _Large:
+    """Return key, value and headers of a large record. The encodings of key and value are added to the row."""
+    found: dict[str, Callable[[], Iterable[str]]] = {}
+    chunk, lists = run.chunk, run.chunk.lists
+    data = chunk.payload(run.row)
+    places = (("key", lists.key_at[i], lists.key_size[i]), ("value", lists.value_at[i], lists.value_size[i]))
+    for name, at, size in places:
+        content = record_lines.field(data, at, size)
+        if content is not None:
+            actual = actual_encoding(content, encoding)
+            if encoding == "auto" and actual == "base64":
+                row[f"{name}_encoding"] = actual
+            found[name] = partial(text_pieces, content, actual)
+    if lists.header_count[i]:
+        found["headers"] = lambda: chain(
+            "[", json_header_pieces(islice(chunk.header_fields(i), MAX_HEADERS), encoding), "]"
+        )
+    return found
 
 
 def write_csv(dumped: Rows, out: TextIO, view: View) -> None:
@@ -51,8 +81,14 @@ def write_csv(dumped: Rows, out: TextIO, view: View) -> None:
         columns += [rows.DECODED.name] * view.decoded
     if not view.continued:
         out.write(",".join(columns) + "\n")
-    for row in _plain_rows(dumped, view):
-        out.write(",".join(csv_cell(row.get(name), view) for name in columns) + "\n")
+    for row, large in _rows(dumped, view):
+        if not large:
+            out.write(",".join(csv_cell(row.get(name), view) for name in columns) + "\n")
+            continue
+        for name in columns:
+            out.write("," if name != columns[0] else "")
+            out.writelines(_csv_pieces(large[name], view) if name in large else (csv_cell(row.get(name), view),))
+        out.write("\n")
 
 
 def csv_cell(value: Any, view: View) -> str:
@@ -67,6 +103,20 @@ def csv_cell(value: Any, view: View) -> str:
     if isinstance(value, int) or (text and not _CSV_SPECIAL.search(text)):
         return text
     return '"' + text.replace('"', '""') + '"'
+
+
+def _csv_pieces(content: Callable[[], Iterable[str]], view: View) -> Iterator[str]:
+    """Yield the CSV cell that csv_cell returns for a text, in pieces."""
+
+    def texts() -> Iterable[str]:
+        return map(escape_controls, content()) if view.terminal else content()
+
+    plain = any(texts()) and not any(map(_CSV_SPECIAL.search, texts()))
+    quote = "" if plain else '"'
+    yield quote
+    for text in texts():
+        yield text.replace('"', '""')
+    yield quote
 
 
 def write_text(dumped: Rows, out: TextIO, view: View) -> None:
@@ -107,7 +157,7 @@ def write_table(dumped: Rows, out: TextIO, view: View) -> None:
         columns = _RECORD_TABLE_NARROW if view.deep else _BATCH_TABLE_NARROW
     names = [name for name, _ in columns]
     # Rows become cells before a page is collected: a page of large values would take gigabytes.
-    for page in pages(_cells(row, names) for row in _plain_rows(dumped, view)):
+    for page in pages(_cells(row, large, names) for row, large in _rows(dumped, view)):
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=Text(page[0]["file"]), title_justify="left")
         for name, align in columns:
             table.add_column(name, justify=align, overflow="ellipsis", no_wrap=align == "right")
@@ -116,10 +166,11 @@ def write_table(dumped: Rows, out: TextIO, view: View) -> None:
         shown_on.print(table)
 
 
-def _cells(row: rows.Row, names: Sequence[str]) -> rows.Row:
+def _cells(row: rows.Row, large: _Large, names: Sequence[str]) -> rows.Row:
     """Return the file of a row and its cells, by the names of their columns."""
     shown = _shown(row)
-    return {"file": cell(row["file"]), **{name: cell(shown.get(name)) for name in names}}
+    cells = {name: cut(large[name]()) if name in large else cell(shown.get(name)) for name in names}
+    return {"file": cell(row["file"]), **cells}
 
 
 _RECORD_TABLE: tuple[tuple[str, Any], ...] = (
@@ -168,7 +219,13 @@ def cell(value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "NO"
-    text = to_json(value) if isinstance(value, (dict, list)) else str(value)
-    if len(text) > _CELL_LENGTH:
-        return f"{escape_controls(text[:_CELL_LENGTH])}… ({len(text):,} characters)"
-    return escape_controls(text)
+    return cut((to_json(value) if isinstance(value, (dict, list)) else str(value),))
+
+
+def cut(texts: Iterable[str]) -> str:
+    """Return the first _CELL_LENGTH characters of a text that comes in pieces, and its length if there are more."""
+    first, length = "", 0
+    for text in texts:
+        first += text[: _CELL_LENGTH - len(first)]
+        length += len(text)
+    return escape_controls(first) + (f"… ({length:,} characters)" if length > _CELL_LENGTH else "")
