@@ -19,12 +19,13 @@ from kseg.dumping import dump_text, record_lines, text_pieces
 from kseg.dumping.dump import Run, dump_segment
 from kseg.dumping.line_writer import ENCODINGS, STEERING_END, Layout, LineBuffer, write_lines
 from kseg.dumping.record_lines import json_layout, text_layout, text_lines, write_json, write_text
+from kseg.format.splitting import MAX_HEADERS
 from kseg.log import rows
 from kseg.log.records import Header, timestamp_type
 from kseg.output import dump as output_dump
 from kseg.output.dump import write_csv, write_table
 from kseg.output.formats import View
-from kseg.rewriting.records_builder import PlainRecord, build_batch, build_wrapper
+from kseg.rewriting.records_builder import PlainRecord, build_batch, build_message, build_wrapper
 from kseg.text import encoded, escape_controls, to_json
 from tests.fuzzing import cases
 
@@ -206,6 +207,34 @@ def test_a_large_record_is_written_in_pieces(segment: Path, encoding: str, last:
     lines.flush()
     assert sink.getvalue().decode() == "".join(json_rows(run, encoding))
     assert sink.largest < 8 * text_pieces.PIECE_BYTES
+
+
+def test_no_more_headers_are_written_in_pieces_than_as_a_row(segment: Path) -> None:
+    """Of millions of headers, which a small file can hold, the first are shown, in every way to write a line."""
+    found = tuple(Header(str(n), b"v" * 20) for n in range(MAX_HEADERS + 5))
+    (run,) = runs(segment, build_batch([PlainRecord(0, None, None, 0, found)]))
+    assert record_lines.is_large(run, 0)
+    assert written(lambda lines: write_json(run, "auto", lines)) == "".join(json_rows(run, "auto"))
+    (record,) = run.records()
+    assert (
+        written(lambda lines: write_text(run, lines))
+        == dump_text.record_line(record, run.batch, print_data=True) + "\n"
+    )
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_large_message_is_the_row(segment: Path, magic: int, codec: str) -> None:
+    """v0 and v1, bare and in a wrapper: with the CRC that kafka-dump-log prints."""
+    plain = [PlainRecord(3, b"k", b"\xe2\x82\xac" * text_pieces.PIECE_BYTES, 5 if magic else -1)]
+    made = (
+        build_message(plain[0], magic=magic)
+        if codec == "none"
+        else build_wrapper(plain, magic=magic, compression=codec)
+    )
+    (run,) = runs(segment, made)
+    assert written(lambda lines: write_json(run, "auto", lines)) == "".join(json_rows(run, "auto"))
+    assert written(lambda lines: write_text(run, lines)) == "".join(text_lines(run, run.kept))
 
 
 class Sizes(io.BytesIO):

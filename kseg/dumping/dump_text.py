@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
 from kseg.dumping.decoded_text import decoded_parts, jackson
@@ -138,10 +138,11 @@ def compose(
 
 
 def compose_pieces(
-    kind: str, offset: int, timestamp: int, key: memoryview | None, value: memoryview | None, middle: str
+    kind: str, offset: int, timestamp: int, key: memoryview | None, value: memoryview | None, middle: Iterable[str]
 ) -> Iterator[str]:
     """Yield the line, with its end, that ``compose`` returns for a record with large data, in pieces."""
-    yield compose(kind, offset, timestamp, key, value, middle, False)
+    yield compose(kind, offset, timestamp, key, value, "", False)
+    yield from middle
     for label, data in ((_KEY, key), (_PAYLOAD, value)):
         if data is not None:
             yield label % ""
@@ -152,6 +153,16 @@ def compose_pieces(
 def modern_middle(sequence: int | str | None, header_keys: str) -> str:
     """What a v2 record's line has between the sizes and the data; ``header_keys`` are joined with commas."""
     return _MIDDLE % (sequence, header_keys)
+
+
+def modern_middle_pieces(sequence: int | None, header_keys: Iterable[memoryview]) -> Iterator[str]:
+    """Yield what ``modern_middle`` returns, in pieces."""
+    before, after = (_MIDDLE % (sequence, "\n")).split("\n")
+    yield before
+    for n, key in enumerate(header_keys):
+        yield "," if n else ""
+        yield from map(java_text, utf8_slices(key))
+    yield after
 
 
 #: What ``line_writer`` is to put where ``record_template`` has marks. A null goes with what stands before it, as far

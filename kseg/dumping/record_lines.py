@@ -225,11 +225,11 @@ def _text_pieces(run: Run, kept: Sequence[int]) -> Iterator[str]:
             yield from text_lines(run, (i,))
             continue
         if batch.magic >= 2:
-            keys = ",".join(map(dump_text.java_text, chunk.header_keys(i)))
-            middle = dump_text.modern_middle(chunk.sequence(i, run.row), keys)
+            keys = (key for key, _ in islice(chunk.header_fields(i), MAX_HEADERS))
+            middle: Iterable[str] = dump_text.modern_middle_pieces(chunk.sequence(i, run.row), keys)
         else:
             wrapped = chunk.batches.attributes[run.row] & CODEC_MASK
-            middle = dump_text.legacy_crc(batch, _inner_crc(run, i, data) if wrapped else None)
+            middle = (dump_text.legacy_crc(batch, _inner_crc(run, i, data) if wrapped else None),)
         yield from dump_text.compose_pieces(
             batch.timestamp_type or dump_text.NO_TIMESTAMP_TYPE,
             lists.offset[i],
