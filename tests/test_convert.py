@@ -181,7 +181,7 @@ def old_logs(draw: st.DrawFn, magic: int) -> bytes:
 
 
 def _shifted(record: PlainRecord, shift: int) -> PlainRecord:
-    return PlainRecord(record.offset + shift, record.key, record.value, record.timestamp, record.headers)
+    return PlainRecord(record.offset + shift, record.key, record.value, max(-1, record.timestamp), record.headers)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -215,6 +215,7 @@ def _at(record: Record, position: int) -> Record:
 def test_down_and_up_again(records: list[PlainRecord], codec: str, version: int, tmp_path: Path) -> None:
     """v2 to v1 to v2 loses headers, v2 to v0 to v2 timestamps too, and the summary counts them."""
     first, second, third = (tmp_path / name for name in ("1.log", "2.log", "3.log"))
+    records = [_shifted(record, 0) for record in records]
     first.write_bytes(build_batch(records, compression=codec))
     down = Plan.of(f"v2-to-v{version}", lossy=True, force=True)
     (one,) = convert(str(first), str(second), down).segments
@@ -255,8 +256,9 @@ def test_losses_are_listed(tmp_path: Path) -> None:
             producer_id=9, producer_epoch=0, base_sequence=0, transactional=True, partition_leader_epoch=2,
         )
         + build_batch([PlainRecord(1, bytes(4), bytes(6), NOW)], producer_id=9, producer_epoch=0, transactional=True,
-                      control=True)
-        + build_batch([], base_offset=2, last_offset=4, producer_id=9, producer_epoch=0, base_sequence=1)
+                      control=True, partition_leader_epoch=2)
+        + build_batch([], base_offset=2, last_offset=4, producer_id=9, producer_epoch=0, base_sequence=1,
+                      partition_leader_epoch=2)
     )  # fmt: skip
     assert run("v2-to-v0", source, target).exit_code == 2
     done = run("v2-to-v0", "--lossy", "--format", "jsonl", source, target)

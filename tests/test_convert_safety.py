@@ -20,11 +20,13 @@ import pytest
 
 from kseg.errors import KsegError, UnreadableError
 from kseg.files.storage import SegmentFile
+from kseg.findings import RULES, Severity
 from kseg.rewriting.conversion_plan import Plan
 from kseg.rewriting.convert import convert
 from kseg.rewriting.records_builder import PlainRecord, build_message
-from kseg.rewriting.rewrite import index_paths
+from kseg.rewriting.rewrite import DamagedError, index_paths
 from kseg.validation.validate import Settings, validate_segment
+from tests.damage import entries
 
 NAME = "00000000000000000000.log"
 PROGRAM = """
@@ -248,3 +250,49 @@ def test_memory_does_not_grow_with_the_segment(tmp_path: Path) -> None:
         )  # fmt: skip
         peaks.append(int(done.stdout) / 1024)
     assert peaks[1] - peaks[0] < 8
+
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+def test_a_source_that_validate_calls_damaged_is_refused(tmp_path: Path) -> None:
+    """Nothing is written; with ``skip_damaged`` an error is reported, or the conversion fails, too."""
+    damaged = 0
+    for log in sorted((FIXTURES / "findings").glob("*/*.log")):
+        found = validate_segment(SegmentFile(str(log)), Settings()).verdicts
+        if not any(verdict.severity >= Severity.ERROR for verdict in found):
+            continue
+        damaged += 1
+        target = tmp_path / log.parent.name / log.name
+        target.parent.mkdir(exist_ok=True)
+        with pytest.raises(KsegError):
+            convert(str(log), str(target), Plan.of("any-to-v2"))
+        assert list(target.parent.iterdir()) == [], log
+        reported: list[str] = []
+        keep = reported.append
+        try:
+            convert(str(log), str(target), Plan.of("any-to-v2", skip_damaged=True), lambda _, one, k=keep: k(one.rule))
+        except KsegError:
+            continue
+        assert any(RULES[rule].severity >= Severity.ERROR for rule in reported), log
+    assert damaged > 20
+
+
+def test_overlapping_segments_are_not_converted(tmp_path: Path) -> None:
+    """The copy of a segment under another name, or a last batch with a wrong offset, as ``validate`` finds in a folder."""
+    sound = FIXTURES / "segments" / "4.3.0-v2-none-segments"
+    folder = tmp_path / "t-0"
+    folder.mkdir()
+    for name in ("00000000000000000000.log", "00000000000000000024.log"):
+        (folder / name).write_bytes((sound / name).read_bytes())
+    data = bytearray((sound / NAME).read_bytes())
+    last = entries(bytes(data))[-1].at
+    data[last + 6] ^= 1
+    (folder / NAME).write_bytes(data)
+    with pytest.raises(DamagedError, match="segment-overlap"):
+        convert(str(folder), str(tmp_path / "out-0"), Plan.of("any-to-v2"))
+    assert not (tmp_path / "out-0").exists()
+    reported: list[str] = []
+    skipping = Plan.of("any-to-v2", skip_damaged=True)
+    convert(str(folder), str(tmp_path / "out-0"), skipping, lambda _, one: reported.append(one.rule))
+    assert "segment-overlap" in reported

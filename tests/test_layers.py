@@ -38,7 +38,8 @@ HOUSE = {
     ),
     "rewriting": (
         "conversion epoch_checkpoint batch_packer records_builder offset_order segment_places runs read_back transcode "
-        "conversion_plan rewrite rewrite_jobs convert losses salvage_records epoch_repair salvage repair_segment repair"
+        "conversion_plan source_checks rewrite rewrite_jobs convert losses salvage_records epoch_repair "
+        "salvage repair_segment repair"
     ),
     "replicas": "leader_epochs differences replica replica_diff",
     "stats": "counting totals levels",

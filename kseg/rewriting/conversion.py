@@ -24,7 +24,8 @@ class Conversion:
     ``copied`` were of the target's version already, ``skipped`` damaged; ``lost_bytes`` are theirs, and those that
     are no entry at all. ``codecs_before`` and ``codecs_after`` count entries by codec. ``lost`` is by kind, see
     ``LOSSES``. ``leader_epochs`` are [epoch, first offset, last offset] of the batches written. Before byte
-    ``epochless_bytes`` of the target no batch has an epoch of its own, None where none has.
+    ``epochless_bytes`` of the target no batch has an epoch of its own, None where none has. ``first_offset`` and
+    ``last_offset`` are those of the batches converted, None where there are none.
     """
 
     source: str
@@ -44,6 +45,8 @@ class Conversion:
     lost: dict[str, Loss] = field(default_factory=dict)
     leader_epochs: list[list[int]] = field(default_factory=list)
     epochless_bytes: int | None = None
+    first_offset: int | None = None
+    last_offset: int | None = None
 
     def lose(self, kind: str, count: int, first_offset: int, last_offset: int) -> None:
         """Count a loss of one of LOSSES."""
@@ -58,7 +61,7 @@ class Conversion:
         if self.epochless_bytes is None and other.epochless_bytes is not None:
             self.epochless_bytes = self.bytes_after + other.epochless_bytes
         for each in fields(self):
-            if each.name == "epochless_bytes":
+            if each.name in ("epochless_bytes", "first_offset", "last_offset"):
                 continue
             mine, more = getattr(self, each.name), getattr(other, each.name)
             if each.name.startswith("largest_"):

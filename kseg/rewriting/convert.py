@@ -30,8 +30,8 @@ from kseg.files.folders import (
 )
 from kseg.files.safe_output import refuse_existing, whole_folder
 from kseg.files.special import refuse_special
-from kseg.files.storage import STDIN
-from kseg.findings import Finding
+from kseg.files.storage import STDIN, base_offset_of
+from kseg.findings import Finding, Severity, Verdict
 from kseg.rewriting import epoch_checkpoint
 from kseg.rewriting.conversion import Conversion
 from kseg.rewriting.conversion_plan import Plan
@@ -84,10 +84,10 @@ def convert(
     to use at most; what is written and reported is the same for any. Raises DamagedError, WrongVersionError,
     ReadBackError, UsageError, UnreadableError and NotASegmentError; then there is no target.
     """
-    return convert_by(lambda pairs: convert_segments(pairs, plan, report, progress, jobs), source, target, plan)
+    return convert_by(lambda pairs: convert_segments(pairs, plan, report, progress, jobs), source, target, plan, report)
 
 
-def convert_by(work: Work, source: str, target: str, plan: Plan) -> Result:
+def convert_by(work: Work, source: str, target: str, plan: Plan, report: Report) -> Result:
     """As ``convert``, the segments of a folder by ``work``, which raises as that does."""
     if source == STDIN:
         raise UsageError("convert takes a file or a folder, not standard input")
@@ -101,7 +101,7 @@ def convert_by(work: Work, source: str, target: str, plan: Plan) -> Result:
         return _convert_alone(work, source, goal, plan)
     folder = PartitionFolder(Path(source))
     result = Result()
-    run = _Run(folder.path, plan, work, result)
+    run = _Run(folder.path, plan, work, result, report)
     if not folder.logs:
         result.failed, others = each_partition(folder, goal, run.convert_partition, EXCUSED, force=plan.force)
         result.left_out += others
@@ -133,6 +133,7 @@ class _Run:
     plan: Plan
     work: Work
     result: Result
+    report: Report
 
     def convert_partition(self, partition: PartitionFolder, target: Path) -> None:
         plan, result = self.plan, self.result
@@ -144,6 +145,7 @@ class _Run:
         with whole_folder(target, replace=plan.force) as folder:
             pairs = [(str(partition.path / name), folder / name) for name in partition.logs]
             segments = list(self.work(pairs))
+            self._check_order(segments)
             for name in filter(kept.fullmatch, partition.names):
                 copy_file(partition.path / name, folder / name)
             if not plan.downwards:
@@ -155,6 +157,26 @@ class _Run:
         left_out = [name for name in partition.names if not (kept.fullmatch(name) or _REBUILT.fullmatch(name))]
         left_out = [name for name in left_out if name not in own]
         result.left_out += [str((partition.path / name).relative_to(self.root)) for name in left_out]
+
+    def _check_order(self, segments: Sequence[Conversion]) -> None:
+        """Report segments whose offsets do not follow those of the segment before, as ``kseg validate`` does.
+
+        Raises DamagedError, unless damage is to be skipped.
+        """
+        end, before = -1, ""
+        for segment in segments:
+            base = base_offset_of(segment.source) or 0
+            begin = base if segment.first_offset is None else min(base, segment.first_offset)
+            if begin < end:
+                facts = {"first": begin, "last": end - 1, "other": os.path.basename(before)}
+                finding = Finding("segment-overlap", 0, None, begin, end - 1, facts)
+                if not self.plan.skip_damaged:
+                    message = Verdict(segment.source, Severity.ERROR, finding).message
+                    hint = "kseg repair places segments by their offsets"
+                    raise DamagedError(f"{segment.source}: segment-overlap: {message} ({hint})")
+                self.report(segment.source, finding)
+            if segment.last_offset is not None:
+                end, before = max(end, segment.last_offset + 1), segment.source
 
 
 def _write_epochs(partition: PartitionFolder, folder: Path, segments: Sequence[Conversion]) -> None:

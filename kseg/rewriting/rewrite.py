@@ -29,7 +29,9 @@ from kseg.rewriting.epoch_checkpoint import add_runs
 from kseg.rewriting.offset_order import IN_ORDER, Order, ceiling_of, find_order
 from kseg.rewriting.read_back import ReadBackError, compare
 from kseg.rewriting.runs import Reach, sound_chunks
+from kseg.rewriting.source_checks import SourceChecks
 from kseg.rewriting.transcode import Transcoder
+from kseg.validation.checks import History
 from kseg.validation.validate import Progress
 
 #: Told of what is wrong with a source: its path and a finding.
@@ -53,6 +55,8 @@ def rewrite(source: str, target: Path, files: Files, plan: Plan, report: Report,
     order = find_order(lambda: open_source(source), ceiling_of(source)) if plan.skip_damaged else IN_ORDER
     transcribe(open_source(source), log.file, proof, tally, plan, report, progress, order)
     proof.finish()
+    if proof.first_offset is not None:
+        tally.first_offset, tally.last_offset = proof.first_offset, proof.last_offset
     return tally
 
 
@@ -103,11 +107,11 @@ def _parts(first: Chunk, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
 def transcribe(
     source: Source, log: IO[bytes], proof: Proof, tally: Conversion, plan: Plan, report: Report, progress: Progress,
     order: Order = IN_ORDER,
-) -> bool:  # fmt: skip
+) -> History | None:  # fmt: skip
     """Write a source's entries to ``log`` in the version that was planned, and have each chunk proved.
 
-    ``order`` is what ``find_order`` said of the whole segment. Returns whether the source was read without damage
-    (``SegmentReader.damaged``).
+    ``order`` is what ``find_order`` said of the whole segment. Returns the state of its checks, None if the source was not
+    read without damage (``SegmentReader.damaged``).
     """
     damage = _Damage(tally.source, plan, report)
 
@@ -119,7 +123,9 @@ def transcribe(
     with SegmentReader(source, report=damage) as reader:
         transcoder = Transcoder(plan.sources, plan.target, plan.codec, plan.rebatch, write, tally)
         done = source.start
-        chunks = sound_chunks(reader, damage, Reach(base_offset_of(source.name), damage), order=order)
+        checks = SourceChecks(source.name, damage)
+        reach = Reach(base_offset_of(source.name), damage)
+        chunks = checks.checked(sound_chunks(reader, damage, reach, order=order))
         for chunk in chunks:
             damage.check()
             proof.note(chunk)
@@ -141,8 +147,9 @@ def transcribe(
         unreadable = _unreadable(tally.source)
         with SegmentReader(open_source(tally.source), report=unreadable) as again:
             reach = Reach(base_offset_of(tally.source), unreadable)
-            proof.compare(sound_chunks(again, unreadable, reach, order=order))
-    return not reader.damaged
+            chunks = sound_chunks(again, unreadable, reach, order=order)
+            proof.compare(SourceChecks(tally.source, unreadable).checked(chunks))
+    return None if reader.damaged else checks.history
 
 
 def refuse_size(tally: Conversion) -> None:

@@ -26,6 +26,7 @@ from kseg.rewriting.conversion import Conversion
 from kseg.rewriting.conversion_plan import Plan
 from kseg.rewriting.rewrite import Files, Proof, Report, convert_segment, refuse_size, rewrite, transcribe
 from kseg.validation import parallel
+from kseg.validation.checks import History, follows
 from kseg.validation.validate import MAX_PER_RULE, Progress
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class _Part:
     findings: list[Finding]
     first_offset: int | None
     last_offset: int
+    history: History
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,7 @@ class _Ranges:
         tally = Conversion(source, str(target))
         proof = Proof(log.path, (offsets.file, times.file), tally, plan)
         last_offset = (base_offset_of(source) or 0) - 1
+        before: History | None = None
         with scratch_folder(target) as folder, _Pool(self.jobs, progress) as pool:
             parts = [
                 (
@@ -157,10 +160,14 @@ class _Ranges:
             ]
             for path, future in parts:
                 part = pool.result(future)
+                before = _joined(source, before, part.history)
                 if part.first_offset is not None:
                     if part.first_offset <= last_offset:
                         raise KsegError(f"{source}: the order of its offsets does not hold")
                     last_offset = part.last_offset
+                    tally.last_offset = last_offset
+                    if tally.first_offset is None:
+                        tally.first_offset = part.first_offset
                 if tally.leader_epochs and tally.leader_epochs[-1][0] > 0 and part.conversion.epochless_bytes != 0:
                     raise KsegError(f"{source}: a later range goes on from the leader epochs of an earlier one")
                 with path.open("rb") as converted:
@@ -187,10 +194,19 @@ def _convert_range(source: str, start: int, end: int, path: Path, target: Path, 
     tally = Conversion(source, str(target))
     proof = Proof(path, (io.BytesIO(), io.BytesIO()), tally, plan)
     with writing(target), path.open("wb", buffering=1 << 20) as log:
-        whole = transcribe(open_split(source, start, end), log, proof, tally, plan, sound, _tell)
-    if not whole or tally.bytes_before != end - start:
+        history = transcribe(open_split(source, start, end), log, proof, tally, plan, sound, _tell)
+    if history is None or tally.bytes_before != end - start:
         raise KsegError(f"{source}: no entry ends at byte {end}")
-    return _Part(tally, findings.kept, proof.first_offset, proof.last_offset)
+    return _Part(tally, findings.kept, proof.first_offset, proof.last_offset, history)
+
+
+def _joined(source: str, before: History | None, after: History) -> History:
+    """Join the states of the checks of two ranges. Raises KsegError if the later does not continue the earlier one."""
+    if before is not None:
+        if not follows(before, after):
+            raise KsegError(f"{source}: a later range does not continue an earlier one")
+        after.producers.young = {**before.producers.young, **after.producers.young}
+    return after
 
 
 # --- processes ---

@@ -33,7 +33,7 @@ def convert_through(pool: Pool, source: str, target: str, plan: Plan, report: Re
     """Convert as ``kseg.rewriting.convert.convert`` does, with a pool; partitions appear once all segments are done."""
     staging = _Staging(pool, source, Path(os.path.abspath(target)), plan, report)
     try:
-        result = convert_by(staging.take, source, target, plan)
+        result = convert_by(staging.take, source, target, plan, report)
     except EXCUSED:
         staging.remove()  # a retry would fail in the same way
         raise

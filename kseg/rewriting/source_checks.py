@@ -1,0 +1,73 @@
+"""Run those checks of ``kseg validate`` over the source of a conversion that reading it does not include."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kseg.findings import RULES, Finding, Report, Severity
+from kseg.log.chunk import Chunk
+from kseg.validation.checks import (
+    History,
+    check_append_times,
+    check_attributes,
+    check_counts,
+    check_leader_epochs,
+    check_producers,
+    check_size,
+    check_timestamps,
+)
+from kseg.validation.record_checks import (
+    check_control_records,
+    check_header_keys,
+    check_max_timestamps,
+    check_record_attributes,
+)
+from kseg.validation.validate import Settings, limits_of
+
+_BATCH_CHECKS = (
+    check_size,
+    check_counts,
+    check_attributes,
+    check_timestamps,
+    check_leader_epochs,
+    check_append_times,
+    check_producers,
+)
+_RECORD_CHECKS = (check_max_timestamps, check_record_attributes, check_control_records, check_header_keys)
+#: Errors in a header of a batch whose records are intact: the batch is converted and the error reported.
+_KEPT = frozenset({"leader-epoch-regression", "negative-leader-epoch", "max-timestamp-mismatch"})
+
+
+class SourceChecks:
+    """Reports the errors of a segment to ``report`` while it is converted. ``name`` is its path.
+
+    ``history`` is the state of the checks, by which ranges of a segment are compared with those before them.
+    """
+
+    def __init__(self, name: str, report: Report) -> None:
+        self.history = History()
+        self._limits = limits_of(name, Settings())
+        self._report = report
+        self._dropped: set[int] = set()
+
+    def checked(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        """Yield the chunks, with the batches that an error was found in marked as not intact."""
+        for chunk in chunks:
+            batches = chunk.batches
+            if not chunk.first and not chunk.resumed:
+                self._dropped.clear()
+                for check in _BATCH_CHECKS:
+                    check(batches, self._limits, self.history, self._take)
+            for record_check in _RECORD_CHECKS:
+                record_check(chunk, self._limits, self._take)
+            for row in range(chunk.first, chunk.stop if self._dropped else chunk.first):
+                if batches.position[row] in self._dropped:
+                    batches.intact[row] = 0
+            yield chunk
+
+    def _take(self, finding: Finding) -> None:
+        if RULES[finding.rule].severity < Severity.ERROR:
+            return
+        if finding.rule not in _KEPT:
+            self._dropped.add(finding.position or 0)
+        self._report(finding)
