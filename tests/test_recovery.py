@@ -89,7 +89,7 @@ def test_every_action_is_met(tmp_path: Path) -> None:
         plan = plan_partition(str(folder), scene.start())
         shutil.rmtree(folder)
         done |= {step.action for step in plan.steps}
-    assert set(ACTIONS) - done == {"offline", "delete-folder", "pass-over"}
+    assert set(ACTIONS) - done == {"offline", "delete-folder", "pass-over", "write-directory-id"}
 
 
 def test_a_damaged_segment_costs_all_behind_it(tmp_path: Path) -> None:
@@ -203,9 +203,9 @@ def test_what_takes_a_log_dir_offline(what: str, tmp_path: Path) -> None:
 
 
 def steps_of(*log_dirs: Path) -> set[tuple[str, str]]:
-    """(action, file) of each step that keeps something from being read."""
+    """(action, file) of each step that keeps something from being read or served."""
     found = {(row["action"], row["file"]) for row in rows(*log_dirs) if row["kind"] == "step"}
-    return {step for step in found if step[0] in (*FAILURES, "pass-over")}
+    return {step for step in found if step[0] in (*FAILURES, "pass-over", "write-directory-id")}
 
 
 @pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint"])
@@ -232,6 +232,7 @@ def test_what_is_wrong_with_a_checkpoint_decides(name: str, text: str, action: s
         ("version=1\nnode.id=1\n", "offline"),
         ("version=0\ncluster.id=x\n", "refuse"),
         ("version=7\n", "offline"),
+        ("version=1\ncluster.id=x\nnode.id=1\n", "write-directory-id"),
     ],
 )
 def test_a_log_dir_names_its_cluster_and_node(text: str, action: str, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ ACTIONS: Mapping[str, str] = {
     "delete-snapshot": "delete a producer snapshot",
     "write-snapshot": "write a producer snapshot",
     "write-epochs": "write leader-epoch-checkpoint anew",
+    "write-directory-id": "write a new directory.id to meta.properties",
     "mark-stray": "rename the folder to -stray: it has no topic id",
     "delete-folder": "delete the folder and all in it",
     "offline": "take the log dir offline; without another the broker stops",
