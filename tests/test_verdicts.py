@@ -143,6 +143,31 @@ def test_a_missing_batch_is_an_error(row: int, fixture: str, base: int, depth: s
     assert not [row for row in found(folder, depth) if row["severity"] != "info"]
 
 
+@pytest.mark.parametrize("flip", [(7, 16), (5, 1), (3, 128)])
+@pytest.mark.parametrize(
+    ("fixture", "base", "row"),
+    [
+        ("4.3.0-v2-none-segments", 0, 0),
+        ("4.3.0-v2-none-segments", 24, 0),
+        ("4.3.0-v2-none-segments", 24, 1),
+        ("4.3.0-v2-none-segments", 24, 2),
+        ("0.10.2.2-v1-none-segments", 21, 0),
+    ],
+)
+def test_a_damaged_base_offset_is_not_blamed_on_other_files(
+    fixture: str, base: int, row: int, flip: tuple[int, int], tmp_path: Path
+) -> None:
+    """The file's name, the batches around it and the next segment's name prove it wrong: nothing else is, nor is missing."""
+    folder = copied(fixture, tmp_path)
+    log = folder / f"{base:020}.log"
+    data = bytearray(log.read_bytes())
+    data[entries(bytes(data))[row].at + flip[0]] ^= flip[1]
+    log.write_bytes(data)
+    loud = [(Path(row["file"]).name, row["rule"]) for row in found(folder) if row["severity"] != "info"]
+    assert [one for one in loud if one[1] != "invalid-offset-range"] == [(log.name, "non-monotonic-offset")]
+    assert {name for name, _ in loud} == {log.name}
+
+
 def test_a_segment_with_another_name_within_its_range_loses_nothing(tmp_path: Path) -> None:
     """Its batches are all there: only the name is wrong."""
     folder = copied("4.3.0-v2-none-segments", tmp_path)

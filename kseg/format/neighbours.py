@@ -14,10 +14,11 @@ def is_misplaced(batches: BatchColumns, row: int, beyond: BatchColumns, followin
 
     They do if the next one, row ``following`` of ``beyond``, goes on where this one would end, had it begun right
     behind the one before, which ended with offset ``previous``; and the one behind goes on from that, if it is there.
+    Of a segment's first entry ``previous`` is one less than the offset in the file's name, which may be -1.
     """
     last = batches.last_offset[row]
     first = last if batches.magic[row] < 2 else clamped(batches.base_offset[row])
-    if previous < 0 or first == previous + 1 or last < first or following >= beyond.count:
+    if previous < -1 or first == previous + 1 or last < first or following >= beyond.count:
         return False
     if is_wrapper(batches, row) or is_wrapper(beyond, following):
         return False

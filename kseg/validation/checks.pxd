@@ -21,6 +21,7 @@ cdef class History:
 
 @cython.locals(
     row=cython.Py_ssize_t, wrapper=cython.bint, first=cython.longlong, last=cython.longlong, previous=cython.longlong,
+    name=cython.longlong,
 )
 cpdef check_offsets(BatchColumns batches, limits, History history, report)
 

@@ -142,6 +142,7 @@ def batch_finding(rule: str, batches: BatchColumns, row: int, **facts: Any) -> F
 def check_offsets(batches: BatchColumns, limits: Limits, history: History, report: Report) -> None:
     """``non-monotonic-offset`` and ``offset-gap``, against the entry right before; a break explains a gap."""
     history.misplaced = set()
+    name = -1 if limits.name_offset is None else clamped(limits.name_offset)
     for row in range(batches.count):
         if batches.crc_state[row] == BAD:
             continue
@@ -151,6 +152,10 @@ def check_offsets(batches: BatchColumns, limits: Limits, history: History, repor
         previous = history.last_offset
         if not history.begun:
             history.begun = True
+            if name >= 0 and batches.position[row] == 0 and is_misplaced(batches, row, batches, row + 1, name - 1):
+                report(misplaced_finding(batches, row, name - 1, "the file's name and the next entry"))
+                history.misplaced.add(batches.position[row])
+                last += name - first
         elif first != previous + 1:
             if is_misplaced(batches, row, batches, row + 1, previous):
                 report(misplaced_finding(batches, row, previous))
@@ -167,9 +172,11 @@ def check_offsets(batches: BatchColumns, limits: Limits, history: History, repor
         history.end = batches.position[row] + batches.size[row] if last >= first or batches.magic[row] < 2 else -1
 
 
-def misplaced_finding(batches: BatchColumns, row: int, previous: int) -> Finding:
+def misplaced_finding(
+    batches: BatchColumns, row: int, previous: int, witness: str = "the entries around it"
+) -> Finding:
     """``non-monotonic-offset`` of an entry whose base offset its neighbours prove to be ``expected``."""
-    note = f"; the entries around it leave it the place from {previous + 1} on, so its base offset is wrong"
+    note = f"; {witness} leave it the place from {previous + 1} on, so its base offset is wrong"
     facts = {"offset": batches.base_offset[row], "previous": previous, "expected": previous + 1, "note": note}
     return batch_finding("non-monotonic-offset", batches, row, **facts)
 
@@ -184,6 +191,8 @@ def check_reach(batches: BatchColumns, limits: Limits, history: History, report:
     base = history.base
     for row in range(batches.count):
         if batches.crc_state[row] == BAD:
+            continue
+        if base < 0 and batches.position[row] in history.misplaced:
             continue
         if base < 0:
             base = history.base = base_by(batches, row, limits.name_offset)

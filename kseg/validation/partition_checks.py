@@ -142,6 +142,10 @@ class PartitionChecks:
         # The base offset of the first segment that has a record without a key.
         self._keyless_from: int | None = None
         self._gaps: list[_Gap] = []
+        # The last sound batch of the segment before, as in SegmentFacts, unless its place proves nothing.
+        self._tail: tuple[int, int, int, int] | None = None
+        # First offsets of gaps between batches that are explained otherwise, by segment.
+        self._void: dict[str, set[int]] = {}
 
     @property
     def extent(self) -> Extent | None:
@@ -153,6 +157,9 @@ class PartitionChecks:
         base = base_offset_of(name) or 0
         history = self._history
         report = self._tell(name)
+        self._judge_tail(base)
+        clean = facts is not None and not (facts.disorder or facts.damaged or grown)
+        self._tail = facts.tail if facts and clean and facts.tail[0] >= 0 else None
         if facts is not None:
             self._judge_order(name, base, facts, report)
             self._note_gaps(name, base, facts)
@@ -215,6 +222,32 @@ class PartitionChecks:
             self._add_gap(_Gap(name, "segment-gap", 0, end, begin - 1, history.name, history.zeros))
             history.holes = True
 
+    def _judge_tail(self, base: int) -> None:
+        """Report the last batch of the segment before, if without the gap before it, it would end right before this segment.
+
+        Then its base offset is wrong, which no CRC covers, and nothing is missing.
+        """
+        history = self._history
+        if self._tail is None or not history.name:
+            return
+        position, first, last, before = self._tail
+        expected = self._bases[-1] if before < 0 else before + 1
+        if first <= expected or expected + last - first + 1 != base:
+            return
+        witness = "the entry before and the next segment's name"
+        note = f"; {witness} leave it the place from {expected} on, so its base offset is wrong"
+        facts = {"offset": first, "previous": expected - 1, "expected": expected, "note": note}
+        self._tell(history.name)(Finding("non-monotonic-offset", position, None, first, last, facts))
+        self._gaps = [gap for gap in self._gaps if (gap.name, gap.first) != (history.name, expected)]
+        self._void.setdefault(history.name, set()).add(expected)
+        history.gaps -= 1
+        history.end, history.holes = base, True
+        if history.spans and history.spans[-1][2] == history.name:
+            history.spans[-1] = (min(history.spans[-1][0], expected), base - 1, history.name)
+        if history.epochs and history.epochs[-1][2] == last:
+            epoch, begin, _ = history.epochs[-1]
+            history.epochs[-1] = (epoch, min(begin, expected), base - 1)
+
     def _note_gaps(self, name: str, base: int, facts: SegmentFacts) -> None:
         """Remember the offsets that are missing at the segment's start, which its name tells, and between its batches."""
         if facts.disorder:
@@ -237,9 +270,10 @@ class PartitionChecks:
     def judge_gaps(self) -> dict[str, set[int]]:
         """Report the offsets that are missing, once all segments are taken.
 
-        Returns the first offsets of gaps between batches that are lost, by segment: their ``offset-gap`` is void.
+        Returns the first offsets of gaps between batches that another finding speaks of, by segment: their ``offset-gap``
+        is void.
         """
-        lost_within: dict[str, set[int]] = {}
+        lost_within = {name: set(offsets) for name, offsets in self._void.items()}
         spans = self._history.spans
         in_order = all(one[1] < min(other[0], base_offset_of(other[2]) or 0) for one, other in pairwise(spans))
         for gap in self._gaps if in_order else filter(None, map(self._uncovered, self._gaps)):

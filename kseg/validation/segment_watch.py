@@ -43,13 +43,14 @@ class SegmentFacts:
 
     ``first_offset`` of a compressed v0 or v1 entry is its last: a wrapper names no other. ``whole_start``: no bytes
     before the first sound batch are lost. ``holes``: offsets are missing between entries, ``gaps`` times, of which
-    ``missing`` has the first: (byte of the log, first offset, last offset) of those that no damage explains;
-    ``thinned``: within entries, or a v2 batch has a delete horizon, as only the cleaner leaves them. ``keyless``: a
-    record has no key, which the cleaner would drop. ``wrapped``: there are compressed v0 or v1 messages, of which
-    ``opened`` says whether they were looked into: their headers do not show what is missing. ``timed``: a batch has a
-    timestamp. ``damaged``: bytes are lost. ``disorder``: offsets go back, so that ``last_offset`` means little.
-    ``first_batches`` and ``producers`` have each producer's first and last batch of data. ``open`` are the first
-    offsets of transactions that don't end here, ``ended`` the producers whose do. ``unindexed`` are aborts, by
+    ``missing`` has the first: (byte of the log, first offset, last offset) of those that no damage explains; ``tail``
+    is the last sound batch: (byte of the log, -1 of a wrapper; first offset, last offset, largest offset before it or
+    -1). ``thinned``: holes are within entries, or a v2 batch has a delete horizon, as only the cleaner leaves them.
+    ``keyless``: a record has no key, which the cleaner would drop. ``wrapped``: there are compressed v0 or v1 messages,
+    of which ``opened`` says whether they were looked into: their headers do not show what is missing. ``timed``: a
+    batch has a timestamp. ``damaged``: bytes are lost. ``disorder``: offsets go back, so that ``last_offset`` means
+    little. ``first_batches`` and ``producers`` have each producer's first and last batch of data. ``open`` are the
+    first offsets of transactions that don't end here, ``ended`` the producers whose do. ``unindexed`` are aborts, by
     producers without data here before them, that the transaction index does not have: their markers' offsets.
     ``carried`` are the index's entries of transactions that began in an earlier segment: (byte of the index, producer,
     first offset, last offset). ``crowded``: there are too many producers to remember them all. Then only what is known
@@ -62,6 +63,7 @@ class SegmentFacts:
     holes: bool = False
     gaps: int = 0
     missing: tuple[tuple[int, int, int], ...] = ()
+    tail: tuple[int, int, int, int] = (-1, -1, -1, -1)
     thinned: bool = False
     keyless: bool = False
     wrapped: bool = False
@@ -110,6 +112,11 @@ class SegmentWatch:
         # Whether the bytes right before the batch are those of a sound one, or of none.
         self._joined = True
         self.whole_start = False
+        # Of the last sound batch: its byte, its first and last offset, and the largest offset before it.
+        self._tail_position = -1
+        self._tail_first = -1
+        self._tail_last = -1
+        self._tail_before = -1
         self.thinned = False
         self.wrapped = False
         # v0 messages have no time, also where the broker indexed when it appended them (LogAppendTime).
@@ -216,6 +223,10 @@ class SegmentWatch:
     def _see_order(self, batches: BatchColumns, row: int, last: int) -> None:
         wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC
         first = last if batches.magic[row] < 2 else batches.base_offset[row]
+        self._tail_position = -1 if wrapper else batches.position[row]
+        self._tail_first = first
+        self._tail_last = last
+        self._tail_before = self.last_offset
         if wrapper:
             self.wrapped = True
         if not self.begun:
@@ -291,6 +302,7 @@ class SegmentWatch:
             holes=self.gaps > 0,
             gaps=self.gaps,
             missing=tuple(self.missing),
+            tail=(self._tail_position, self._tail_first, self._tail_last, self._tail_before),
             wrapped=self.wrapped,
             timed=self.largest_timestamp > NONE,
             thinned=self.thinned,
