@@ -235,6 +235,36 @@ def test_damage_in_one_is_no_divergence(hurt: Callable[[bytes], bytes], lost: tu
     assert f"kseg: {b}: " in kseg("diff", a, b).stderr
 
 
+def _swapped(data: bytes) -> bytes:
+    one, other = damage.entries(data)[3:5]
+    return data[: one.at] + data[other.at : other.end] + data[one.at : one.end] + data[other.end :]
+
+
+@pytest.mark.parametrize("shallow", [False, True])
+@pytest.mark.parametrize(
+    "hurt",
+    [
+        _swapped,
+        lambda data: damage.flip(data, damage.entries(data)[4].at + 3),
+        lambda data: damage.flip(data, damage.entries(data)[4].at + 7, 0x40),
+        lambda data: damage.flip(data, damage.entries(data)[0].at + 7, 0x40),
+    ],
+    ids=["swapped", "offset far ahead", "offset ahead", "first offset"],
+)
+def test_offsets_that_contradict_their_neighbours_are_damage(
+    hurt: Callable[[bytes], bytes], shallow: bool, tmp_path: Path
+) -> None:
+    """No CRC covers a base offset: such a batch is not a record that the other replica lacks."""
+    data = b"".join(BASE)
+    a, b = write(tmp_path / "a", BASE), write(tmp_path / "b", BASE)
+    (b / f"{0:020}.log").write_bytes(hurt(data))
+    allowed = [f"--allow={kind}" for kind in ("starts-later", "ends-earlier", "missing")]
+    code, rows, outcome = diff(a, b, *allowed, *(["--shallow"] if shallow else []))
+    assert (code, outcome["verdict"], outcome["damaged_places"]) == (1, "damaged", {"a": 0, "b": 1})
+    # Of swapped batches the first is in order, and its predecessor's place is only seen to be wrong after it.
+    assert [row["difference"] for row in rows] == ["missing" if hurt is _swapped else "damaged"]
+
+
 def test_damage_in_both_is_not_called_identical(tmp_path: Path) -> None:
     data = b"".join(BASE)
     for name in ("a.log", "b.log"):

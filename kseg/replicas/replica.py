@@ -20,6 +20,7 @@ from kseg.log.deep_iteration import DeepIterator
 from kseg.log.segment import SegmentReader, Window
 from kseg.replicas.leader_epochs import Lineage, read_checkpoint
 from kseg.rewriting.runs import payload_of
+from kseg.validation.checks import History, Limits, check_offsets
 from kseg.validation.validate import Progress, no_progress
 
 # Batches opened at once: few if replicas differ in single places, many if they differ everywhere.
@@ -41,7 +42,7 @@ def files_of(path: str) -> list[SegmentFile]:
 
 
 class Replica:
-    """A cursor over the batches of a replica. Batches with a wrong CRC are skipped.
+    """A cursor over the batches of a replica. Batches with a wrong CRC, and those out of order, are skipped.
 
     After ``more`` returned True, ``row`` of ``batches`` is the current batch. ``open`` opens it: its records are then
     rows ``i`` to ``end`` of ``records``, their bytes in ``data``. ``report`` is called with (file, finding).
@@ -69,6 +70,8 @@ class Replica:
         self.records = RecordColumns(1)
         self.data: Any = b""
         self._active = False
+        # Of the current window, the positions of batches that are out of order.
+        self._disordered: set[int] = set()
         self._report = report
         self.progress: Progress = no_progress
         self._windows = self._all_windows()
@@ -84,7 +87,9 @@ class Replica:
         """Advance to a readable batch; return False at the end of the last segment."""
         while True:
             while self.row < self.batches.count:
-                if self.batches.crc_state[self.row] != kernel.CRC_BAD:
+                if self._disordered and self.batches.position[self.row] in self._disordered:
+                    self.torn = True
+                elif self.batches.crc_state[self.row] != kernel.CRC_BAD:
                     return True
                 self.row += 1
             window = next(self._windows, None)
@@ -178,7 +183,10 @@ class Replica:
             self.file, self._active = file.path, file.active
             with SegmentReader(open_source(file.path, listed=file.listed), report=self._record_finding) as reader:
                 done = 0
+                history, limits = History(), Limits(now=0, name_offset=base_offset_of(file.path))
                 for window in reader.windows():
+                    self._disordered.clear()
+                    check_offsets(window.batches, limits, history, self._record_disorder)
                     yield window
                     self.progress(reader.position - done)
                     done = reader.position
@@ -191,6 +199,13 @@ class Replica:
         if RULES[finding.rule].severity >= Severity.ERROR and not live:
             self.damage += 1
             self.torn = True
+
+    def _record_disorder(self, finding: Finding) -> None:
+        """Count a batch whose base offset, which no CRC covers, contradicts the batches around it. Gaps are legal."""
+        if finding.rule == "non-monotonic-offset" and finding.position is not None:
+            self._report(self.file, finding)
+            self.damage += 1
+            self._disordered.add(finding.position)
 
     def _collect_epochs(self) -> None:
         """Collect leader epochs as a broker does at recovery: only epochs larger than the latest."""
