@@ -20,7 +20,7 @@ import pytest
 
 from kseg.errors import KsegError, UnreadableError
 from kseg.files.storage import SegmentFile
-from kseg.findings import RULES, Severity
+from kseg.findings import RULES, Finding, Severity
 from kseg.rewriting.conversion_plan import Plan
 from kseg.rewriting.convert import convert
 from kseg.rewriting.records_builder import PlainRecord, build_message
@@ -269,9 +269,12 @@ def test_a_source_that_validate_calls_damaged_is_refused(tmp_path: Path) -> None
             convert(str(log), str(target), Plan.of("any-to-v2"))
         assert list(target.parent.iterdir()) == [], log
         reported: list[str] = []
-        keep = reported.append
+
+        def keep(path: str, finding: Finding, reported: list[str] = reported) -> None:
+            reported.append(finding.rule)
+
         try:
-            convert(str(log), str(target), Plan.of("any-to-v2", skip_damaged=True), lambda _, one, k=keep: k(one.rule))  # type: ignore[misc]
+            convert(str(log), str(target), Plan.of("any-to-v2", skip_damaged=True), keep)
         except KsegError:
             continue
         assert any(RULES[rule].severity >= Severity.ERROR for rule in reported), log

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg.errors import NotASegmentError
+from kseg.errors import KsegError
 from kseg.files.storage import SegmentFile, Source, open_source
 from kseg.findings import Severity
 from kseg.format.kernel import CRC_GOOD
@@ -63,8 +63,8 @@ def problems(log: DamagedLog, folder: Path) -> list[str]:
     try:
         read = read_batches(source)
         result = repair(str(source), str(target), Plan(), told.append)
-    except NotASegmentError as error:
-        return [f"not a segment: {error}"] if certain else []
+    except KsegError as error:
+        return [f"not repaired: {error}"] if certain else []
     wrong = []
     if missing := sorted(index for index in certain if without_epoch(log.batches[index]) not in read):
         wrong.append(f"not read: batches {missing}")

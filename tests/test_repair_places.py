@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kseg.errors import UnreadableError
 from kseg.files.storage import find_segments
 from kseg.findings import Severity
 from kseg.rewriting.losses import Lost, Mended, Missing
@@ -126,6 +127,57 @@ def test_an_overwritten_segment_is_reported_as_missing_offsets(partition: Path) 
     _, written = repaired(partition, told)
     assert written == {name: data for name, data in originals().items() if name != log(24)}
     assert [(type(one), one.offset, one.last_offset) for one in told] == [(Missing, 24, 47)]
+
+
+def test_a_folder_named_like_a_segment_is_left_out(partition: Path) -> None:
+    """It is listed as not copied, and the segments are repaired."""
+    (partition / log(200)).mkdir()
+    result, written = repaired(partition)
+    assert written == originals()
+    assert result.left_out == [log(200)]
+
+
+def test_damaged_side_files_are_not_copied(partition: Path) -> None:
+    """A broker would stop at them; the report names each with its error."""
+    (partition / "partition.metadata").write_text("garbage")
+    (partition / f"{48:020}.snapshot").write_bytes(b"junk")
+    result, _ = repaired(partition)
+    assert [line.partition(" (")[::2][0] for line in result.left_out] == [f"{48:020}.snapshot", "partition.metadata"]
+    assert all("(snapshot-size" in line or "(metadata-malformed" in line for line in result.left_out)
+    assert not (partition.with_name("out-0") / "partition.metadata").exists()
+
+
+@pytest.mark.parametrize("to", ["nowhere", log(24)])
+def test_a_link_without_a_file_is_named(partition: Path, to: str) -> None:
+    """It is not a segment that a broker deleted: the repair of this partition fails, and says why."""
+    (partition / log(24)).unlink()
+    (partition / log(24)).symlink_to(to)
+    with pytest.raises(UnreadableError, match="a symbolic link"):
+        repaired(partition)
+
+
+def test_adjacent_losses_are_listed_with_their_offsets(partition: Path) -> None:
+    """Batches that are left out one after another have the offsets between the batches that are kept."""
+    data = (partition / log(24)).read_bytes()
+    first, second, _ = entries(data)
+    damaged = bytearray(data)
+    damaged[first.at : first.at + 30] = bytes(30)
+    damaged[second.at : second.at + 30] = b"\x5a" * 30
+    (partition / log(24)).write_bytes(damaged)
+    told: list[Lost] = []
+    result, _ = repaired(partition, told)
+    assert {(one.offset, one.last_offset) for one in told} == {(24, 39)}
+    assert not result.missing
+
+
+def test_a_single_segment_without_batches_is_a_loss(tmp_path: Path) -> None:
+    """As in a folder: it is reported as lost, and nothing is written."""
+    (tmp_path / log(7)).write_bytes(b"\x5a" * 500)
+    target = tmp_path / "out" / log(7)
+    target.parent.mkdir()
+    result = repair(str(tmp_path / log(7)), str(target), Plan())
+    assert result.lost
+    assert list(target.parent.iterdir()) == []
 
 
 def test_every_partition_of_a_log_dir_is_repaired(tmp_path: Path) -> None:

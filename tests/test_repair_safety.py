@@ -120,14 +120,14 @@ def test_a_failing_disk(fails_at: int, source: Path, tmp_path: Path) -> None:
     assert digests(tmp_path) == before
 
 
-def test_a_folder_that_can_not_be_read(source: Path, tmp_path: Path) -> None:
-    """In place of the second segment a folder: there is no reading it; the first one's result goes, too."""
+def test_a_segment_that_can_not_be_read(source: Path, tmp_path: Path) -> None:
+    """In place of the second segment a link to itself: it can't be read, and the first one's result is removed, too."""
     (source / SECOND).unlink()
-    (source / SECOND).mkdir()
+    (source / SECOND).symlink_to(SECOND)
     before = digests(tmp_path)
     done = subprocess.run([*REPAIR, str(source), str(tmp_path / "p-0")], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "Is a directory" in done.stderr
+    assert "a symbolic link that leads back to itself" in done.stderr
     assert "Traceback" not in done.stderr
     assert digests(tmp_path) == before
     assert not (tmp_path / "p-0").exists()

@@ -87,7 +87,7 @@ class PartitionFolder:
             self.names = without_special(path, sorted(os.listdir(path)))
         except OSError as error:
             raise UnreadableError(f"{path}: {error.strerror or error}") from error
-        self.logs = [name for name in self.names if LOG_NAME.fullmatch(name)]
+        self.logs = [name for name in self.names if LOG_NAME.fullmatch(name) and not (path / name).is_dir()]
         for name in self.names:
             if name.endswith(".log.swap"):
                 raise UnreadableError(

@@ -114,6 +114,8 @@ def writing(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and not target.parent.is_dir():
+            raise _no_parent(target) from error
         raise KsegError(f"{target}: {error.strerror or error}; nothing was written there") from error
 
 
@@ -137,6 +139,8 @@ def whole_folder(target: Path, *, replace: bool) -> Iterator[Path]:
     with ExitStack() as stack:
         try:
             temporary = _stage_folder(stack, target)
+        except FileNotFoundError as error:
+            raise _no_parent(target) from error
         except OSError as error:
             raise KsegError(f"{target}: {error.strerror or error}") from error
         aside = temporary.with_name(temporary.name + ".old")
@@ -169,7 +173,7 @@ def move_folders(moves: Sequence[tuple[Path, Path]], aside: Path, *, replace: bo
     rename fails, all older targets are restored. One that can't be restored stays in ``aside``.
     """
     if not replace:
-        refuse_existing(target for _, target in moves)
+        refuse_existing((target for _, target in moves), option="overwrite=True")  # called by write_segments only
     begun: list[tuple[Path, Path]] = []
     try:
         for folder, target in moves:
@@ -202,15 +206,19 @@ def scratch_folder(target: Path) -> Iterator[Path]:
         yield folder
 
 
-def refuse_existing(targets: Iterable[Path]) -> None:
-    """Raise UsageError for the first target that exists."""
+def refuse_existing(targets: Iterable[Path], *, option: str = "--force") -> None:
+    """Raise UsageError for the first target that exists. ``option`` is what replaces it."""
     for target in targets:
         if os.path.lexists(target):
-            raise _exists(target)
+            raise _exists(target, option)
 
 
-def _exists(target: Path) -> UsageError:
-    return UsageError(f"{target} exists: --force replaces it")
+def _exists(target: Path, option: str = "--force") -> UsageError:
+    return UsageError(f"{target} exists: {option} replaces it")
+
+
+def _no_parent(target: Path) -> KsegError:
+    return KsegError(f"{target}: the folder {target.parent} does not exist: create it first")
 
 
 def _umask() -> int:

@@ -5,6 +5,7 @@ In a folder such files are skipped with a warning. If a user names one, it is re
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
@@ -87,10 +88,14 @@ def open_file(path: str, *, named: bool) -> io.FileIO:
             return io.FileIO(path, "rb")
         handle = os.open(path, _FLAGS)
     except FileNotFoundError as error:
+        if os.path.islink(path):
+            raise UnreadableError(f"{path}: a symbolic link to {os.readlink(path)}, which does not exist") from error
         raise VanishedError(f"{path}: {error.strerror or error}") from error
     except OSError as error:
         if kind:  # a socket cannot be opened
             raise SpecialFileError(f"{path}: is {kind}, not a file") from error
+        if error.errno == errno.ELOOP:
+            raise UnreadableError(f"{path}: a symbolic link that leads back to itself") from error
         raise UnreadableError(f"{path}: {error.strerror or error}") from error
     except ValueError as error:
         raise UnreadableError(f"{path!r}: {error}") from error

@@ -136,12 +136,16 @@ def _lost_text(lost: Lost) -> str:
 
 def summary_line(total: Total) -> str:
     """Return the summary as one line of text."""
-    fails = f"; the broker can't take {total.failing}" if total.failing else ""
+    fails = (
+        f"; partitions with which the broker would fail to start or go offline: {total.failing}"
+        if total.failing
+        else ""
+    )
     fails += f"; could not be read: {total.unread}" if total.unread else ""
     if not total.partitions:
         return f"no partition was looked at{fails}"
     if not total.lost_bytes:
-        return f"nothing would be lost: {total.partitions} partitions{fails}"
+        return f"no data would be lost in {total.partitions} partitions{fails}"
     return (
         f"lost in {total.losing} of {total.partitions} partitions: {total.lost_bytes} bytes, "
         f"{total.lost_records} records that can be read now{fails}"

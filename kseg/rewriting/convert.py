@@ -37,6 +37,7 @@ from kseg.rewriting.conversion import Conversion
 from kseg.rewriting.conversion_plan import Plan
 from kseg.rewriting.rewrite import DamagedError, Report, index_paths, txn_index_path
 from kseg.rewriting.rewrite_jobs import Pair, convert_segments
+from kseg.rewriting.source_checks import side_file_error
 from kseg.rewriting.transcode import WrongVersionError
 from kseg.validation.validate import Progress, no_progress
 
@@ -44,7 +45,7 @@ from kseg.validation.validate import Progress, no_progress
 # the way down producers, transactions and epochs are lost, and these would contradict the log.
 _KEPT = re.compile(r"partition\.metadata")
 _KEPT_UPWARDS = re.compile(r"partition\.metadata|\d{20}\.(snapshot|txnindex)")
-_REBUILT = re.compile(r"\d{20}\.(log|index|timeindex)")
+_REBUILT = re.compile(r"\d{20}\.(index|timeindex)")
 
 # What is wrong with one partition of a log dir, and with none of the others.
 EXCUSED = (DamagedError, WrongVersionError, UnreadableError, NotASegmentError)
@@ -146,17 +147,31 @@ class _Run:
             pairs = [(str(partition.path / name), folder / name) for name in partition.logs]
             segments = list(self.work(pairs))
             self._check_order(segments)
+            damaged = {name for name in filter(kept.fullmatch, partition.names) if self._is_damaged(partition, name)}
             for name in filter(kept.fullmatch, partition.names):
-                copy_file(partition.path / name, folder / name)
+                if name not in damaged:
+                    copy_file(partition.path / name, folder / name)
             if not plan.downwards:
                 _write_epochs(partition, folder, segments)
         for segment, name in zip(segments, partition.logs, strict=True):
             segment.target = str(target / name)
         result.segments += segments
         own = () if plan.downwards else (epoch_checkpoint.NAME,)
-        left_out = [name for name in partition.names if not (kept.fullmatch(name) or _REBUILT.fullmatch(name))]
-        left_out = [name for name in left_out if name not in own]
+        copied = {name for name in partition.names if kept.fullmatch(name)} - damaged
+        rebuilt = {name for name in partition.names if _REBUILT.fullmatch(name)} | set(partition.logs)
+        left_out = [name for name in partition.names if name not in copied | rebuilt | set(own)]
         result.left_out += [str((partition.path / name).relative_to(self.root)) for name in left_out]
+
+    def _is_damaged(self, partition: PartitionFolder, name: str) -> bool:
+        """Report the error in a side file, if it has one. Raises DamagedError, unless damage is to be skipped."""
+        error = side_file_error(partition.path / name)
+        if error is None:
+            return False
+        if not self.plan.skip_damaged:
+            hint = "--skip-damaged leaves out what is damaged"
+            raise DamagedError(f"{partition.path / name}: {error.rule.name}: {error.message} ({hint})")
+        self.report(error.file, error.finding)
+        return True
 
     def _check_order(self, segments: Sequence[Conversion]) -> None:
         """Report segments whose offsets do not follow those of the segment before, as ``kseg validate`` does.

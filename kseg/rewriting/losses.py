@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -174,17 +174,33 @@ class Errors:
             self.found.append(finding)
 
 
-def offsets_of(finding: Finding, low: int, high: int | None, alone: bool) -> tuple[int | None, int | None]:
-    """The offsets that were lost, as the finding says, if its header is to be believed between its neighbours.
+def lost_offsets(findings: Sequence[Finding], low: int, high: int | None) -> list[tuple[int | None, int | None]]:
+    """Return the first and the last offset that was lost with each of adjacent stretches of a file.
 
-    Those leave room for ``low`` to ``high`` (None: not known); ``alone`` it was all that there was between them.
+    The kept batches around them leave room for ``low`` to ``high`` (None: not known). A header is believed if its offsets
+    lie in that room. Stretches without such a header share what the others leave: each of them has that range. Both are
+    None where no offset is left, or where it is not known how many there are.
     """
-    first, last = finding.offset, finding.last_offset
-    if last is not None and low <= last and (high is None or last <= high) and (first is None or low <= first <= last):
-        return (low if first is None else first), last
-    if alone and high is not None:
-        return (low, high) if low <= high else (None, None)
-    return None, None
+    believed: list[tuple[int, int] | None] = []
+    begin = low
+    for finding in findings:
+        first, last = finding.offset, finding.last_offset
+        fits = last is not None and begin <= last and (high is None or last <= high)
+        if last is not None and fits and (first is None or begin <= first <= last):
+            believed.append((begin if first is None else first, last))
+            begin = last + 1
+        else:
+            believed.append(None)
+    lost: list[tuple[int | None, int | None]] = []
+    begin = low
+    for n, known in enumerate(believed):
+        if known is not None:
+            begin = known[1] + 1
+            lost.append(known)
+            continue
+        end = next((one[0] - 1 for one in believed[n:] if one is not None), high)
+        lost.append((begin, end) if end is not None and begin <= end else (None, None))
+    return lost
 
 
 def message(finding: Finding) -> str:

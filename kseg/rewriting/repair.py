@@ -18,7 +18,6 @@ from kseg.beside.side_files import refuse_side_file
 from kseg.beside.txn_index import Transactions
 from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError, VanishedError
 from kseg.files.folders import (
-    LOG_NAME,
     PartitionFolder,
     copy_file,
     each_partition,
@@ -40,6 +39,7 @@ from kseg.rewriting.losses import Lost, Mended, Missing, Salvaged, Tell, message
 from kseg.rewriting.repair_segment import Plan, repair_segment
 from kseg.rewriting.rewrite import index_paths, txn_index_path
 from kseg.rewriting.segment_places import Place, find_places
+from kseg.rewriting.source_checks import side_file_error
 from kseg.validation.validate import Progress, no_progress
 
 # They speak of offsets and producers, and stay true of the log as far as it is the same; KRaft's are whole in themselves.
@@ -102,12 +102,16 @@ class _Run:
         with whole_folder(target, replace=plan.force) as folder:
             segments = self._repair_logs(partition, folder, target)
             for name in partition.names:
-                if LOG_NAME.fullmatch(name) or _REBUILT.fullmatch(name) or name == epoch_checkpoint.NAME:
+                path = partition.path / name
+                if name in partition.logs or _REBUILT.fullmatch(name) or name == epoch_checkpoint.NAME:
                     continue
-                if _still_true(name, segments) and not plan.indexes_only:
-                    copy_file(partition.path / name, folder / name)
+                kept = _still_true(name, segments) and not plan.indexes_only
+                error = side_file_error(path) if kept else None
+                if kept and error is None:
+                    copy_file(path, folder / name)
                 else:
-                    self.result.left_out.append(str((partition.path / name).relative_to(self.root)))
+                    why = f" ({error.rule.name}: {error.message})" if error else ""
+                    self.result.left_out.append(f"{path.relative_to(self.root)}{why}")
             if not plan.indexes_only:
                 _write_epochs(partition, folder, segments)
             elif epoch_checkpoint.NAME in partition.names:
@@ -201,7 +205,8 @@ def repair(
     """Copy what is sound of a segment (a path or a URL), a partition folder or a log dir, and build the indexes anew.
 
     ``target`` appears whole or not at all, of a log dir each partition folder in it; it may be None for a dry run.
-    ``tell`` hears of each lost and each mended stretch, ``progress`` of source bytes done. Raises UsageError,
+    ``tell`` hears of each lost and each mended stretch, ``progress`` of source bytes done. A single segment of which
+    nothing can be kept is not written. Raises UsageError,
     UnreadableError, NotASegmentError, ReadBackError and other KsegError; then there is no target. With
     ``indexes_only`` raises DamagedError for a log that has to be repaired itself.
     """
@@ -221,7 +226,7 @@ def repair(
         if target is not None:
             refuse_folder(goal, source, target)
             refuse_own_files(source, (goal, *index_paths(goal), txn_index_path(goal)))
-        result.segments.append(repair_segment(source, goal, plan, tell, progress))
+        result.segments.append(_repair_alone(source, goal, plan, tell, progress))
         result.left_out += [] if plan.dry_run else _beside(source)
         return result
     folder = PartitionFolder(Path(source))
@@ -233,6 +238,17 @@ def repair(
     result.failed, others = each_partition(folder, goal, run.repair_partition, _EXCUSED, write=write, force=plan.force)
     result.left_out += others if write else []
     return result
+
+
+def _repair_alone(source: str, target: Path, plan: Plan, tell: Tell, progress: Progress) -> Salvaged:
+    """Repair a single segment. Nothing is written of one that has the name of a segment, but no batch."""
+    try:
+        return repair_segment(source, target, plan, tell, progress)
+    except NotASegmentError as error:
+        if plan.indexes_only or base_offset_of(source) is None or not os.path.exists(source):
+            raise
+        why = str(error).removeprefix(f"{source}: ")
+        return _all_lost(Path(source), (base_offset_of(source) or 0, None), why, tell)
 
 
 def _beside(source: str) -> list[str]:

@@ -40,8 +40,8 @@ from kseg.rewriting.losses import (
     Partial,
     Salvaged,
     Tell,
+    lost_offsets,
     message,
-    offsets_of,
 )
 from kseg.rewriting.offset_order import Order
 from kseg.rewriting.runs import mark_beyond, sound_chunks
@@ -317,18 +317,22 @@ class Salvage:
         findings = self.findings.take(begin, end)
         if not findings or (findings[0].position or 0) > begin:
             findings.insert(0, unknown)
+        stretches = []
         for i, finding in enumerate(findings):
             stop = end if i + 1 == len(findings) else findings[i + 1].position or 0
             start = max(begin, finding.position or 0)
             if stop > start:
-                self._lose(replace(finding, position=start, end=stop), next_offset, alone=len(findings) == 1)
+                stretches.append(replace(finding, position=start, end=stop))
+        low = self._limits.name_offset or 0 if self._tally.last_offset is None else self._tally.last_offset + 1
+        high = None if next_offset is None else next_offset - 1
+        for finding, offsets in zip(stretches, lost_offsets(stretches, low, high), strict=True):
+            self._lose(finding, low, offsets)
 
-    def _lose(self, finding: Finding, next_offset: int | None, *, alone: bool) -> None:
+    def _lose(self, finding: Finding, low: int, offsets: tuple[int | None, int | None]) -> None:
         tally = self._tally
         begin, end = finding.position or 0, finding.end or 0
-        low = self._limits.name_offset or 0 if tally.last_offset is None else tally.last_offset + 1
         why = message(finding)
-        first, last = offsets_of(finding, low, None if next_offset is None else next_offset - 1, alone)
+        first, last = offsets
         if finding.rule == "zero-tail":
             if self._following is None or self._following <= low:
                 tally.zeros += end - begin

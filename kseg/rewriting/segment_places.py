@@ -134,7 +134,7 @@ def _survey(folder: Path, name: str, previous: Order | None) -> _Survey:
         if order.head is None:  # the name contradicts all of its batches
             order = find_order(lambda: _open(folder, name, ""))
     except NotASegmentError as error:
-        return _Survey(folder, name, None, str(error))
+        return _Survey(folder, name, None, str(error).removeprefix(": ").removeprefix(f"{folder / name}: "))
     return _Survey(folder, name, order)
 
 

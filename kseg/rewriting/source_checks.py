@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
-from kseg.findings import RULES, Finding, Report, Severity
+from kseg.files.storage import SegmentFile
+from kseg.findings import RULES, Finding, Report, Severity, Verdict
 from kseg.log.chunk import Chunk
 from kseg.validation.checks import (
     History,
@@ -22,7 +24,7 @@ from kseg.validation.record_checks import (
     check_max_timestamps,
     check_record_attributes,
 )
-from kseg.validation.validate import Settings, limits_of
+from kseg.validation.validate import Settings, limits_of, validate_segment
 
 _BATCH_CHECKS = (
     check_size,
@@ -71,3 +73,9 @@ class SourceChecks:
         if finding.rule not in _KEPT:
             self._dropped.add(finding.position or 0)
         self._report(finding)
+
+
+def side_file_error(path: Path) -> Verdict | None:
+    """Return the first error that ``kseg validate`` finds in a side file, None if there is none."""
+    found = validate_segment(SegmentFile(str(path)), Settings()).verdicts
+    return next((verdict for verdict in found if verdict.severity >= Severity.ERROR), None)
