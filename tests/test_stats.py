@@ -274,3 +274,21 @@ def test_standard_input_is_a_segment_without_a_folder() -> None:
     rows = [json.loads(line) for line in run.stdout.splitlines()]
     assert [row["level"] for row in rows] == ["segment", "total"]
     assert rows[1]["batches"] == total(PLAIN)["batches"]
+
+
+def test_the_table_counts_damaged_bytes_once() -> None:
+    """Lost bytes include those of batches with a wrong CRC."""
+    log = SEGMENTS.parent / "findings" / "crc-mismatch" / f"{0:020}.log"
+    row = json.loads(kseg("stats", "--format", "jsonl", log).stdout.splitlines()[0])
+    assert row["lost_bytes"] == row["damaged_bytes"] == 267
+    assert "267 bytes" in kseg("stats", log).stdout
+
+
+def test_zeros_at_the_end_of_a_sealed_segment_are_named(tmp_path: Path) -> None:
+    """They are an error there, and exit code 1 comes with its reason."""
+    for log in (SEGMENTS / "4.3.0-v2-none-segments").glob("*.log"):
+        zeros = bytes(500) if log.name == f"{24:020}.log" else b""
+        (tmp_path / log.name).write_bytes(log.read_bytes() + zeros)
+    done = kseg("stats", tmp_path)
+    assert done.returncode == 1
+    assert "zero-tail at byte 1071: 500 bytes of zeros" in done.stderr

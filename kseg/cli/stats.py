@@ -12,6 +12,7 @@ from kseg.cli.messages import FAILED, FOUND, FindingNotes, fail
 from kseg.cli.progress import shown
 from kseg.errors import KsegError
 from kseg.files.storage import SegmentFile, find_segments, refuse_as_output, total_size
+from kseg.findings import Policy
 from kseg.output.formats import STATS_FORMATS, destination, writer
 from kseg.stats.levels import SegmentStats, in_folder_order, levels, stats_of
 from kseg.validation.parallel import cores
@@ -69,6 +70,8 @@ class _Outcome:
         """Yield the same statistics, and print their findings."""
         for one in counted:
             for verdict in one.result.verdicts:
+                # As it was weighed for its file: zeros at the end of a sealed segment are an error.
+                self._notes.policy = Policy({verdict.rule.name: verdict.severity})
                 self._notes(verdict.file, verdict.finding)
             self._errors += one.result.summary.errors
             if one.result.unread:

@@ -95,7 +95,7 @@ def summary_line(total: Summary) -> str:
     crcs = "; CRCs, or bodies of frames, were not checked" if total.unchecked else ""
     return (
         f"{total.verdict}: {total.files} files,{beside}{unread} {total.batches} batches, {records}, "
-        f"{total.bytes} bytes; {total.errors} errors, {total.warnings} warnings, {total.infos} notes; "
+        f"{total.bytes} bytes; {total.errors} errors, {total.warnings} warnings, {total.infos} info; "
         f"{total.lost_bytes} bytes lost{crcs}"
     )
 

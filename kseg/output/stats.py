@@ -171,7 +171,7 @@ def _cells(row: Row) -> Iterator[str]:
     first, last = row["first_offset"], row["last_offset"]
     yield "-" if last is None else f"{'?' if first is None else first}..{last}"
     yield _time(row["max_timestamp"])
-    damage = row["damaged_bytes"] + row["lost_bytes"]
+    damage = row["lost_bytes"]  # those of batches with a wrong CRC included
     yield "unread" if row["unread"] else f"{damage} bytes" if damage else "-"
 
 

@@ -129,18 +129,19 @@ _ORDER: dict[str, tuple[str, Callable[[int, int], dict[str, Any]]]] = {
     "doubtful": ("non-monotonic-offset", _doubtful),
     "behind": ("non-monotonic-offset", lambda offset, previous: {"offset": offset, "previous": previous, "note": ""}),
     "span": ("invalid-offset-range", lambda offset, delta: {"delta": delta, "why": f"it is 0 to {INT32_MAX}"}),
-    "record": (
-        "record-offset-mismatch",
-        lambda offset, index: {"index": index, "offset": offset, "why": "is out of order"},
-    ),
+    "record": ("record-offset-mismatch", lambda offset, index: {"index": index, "offset": offset}),
 }
 
 
 def _order_finding(batches: BatchColumns, fault: str, row: int, offset: int, detail: int) -> Finding:
     rule, facts = _ORDER[fault]
-    position = batches.position[row]
+    position, told = batches.position[row], facts(offset, detail)
+    if fault == "record":
+        first, last = batches.base_offset[row], batches.last_offset[row]
+        within = f"the batch's offsets {first} to {last}" if batches.magic[row] >= 2 else f"those up to {last}"
+        told["why"] = f"is not above the one before it, or not within {within}"
     return Finding(rule, position=position, end=position + batches.size[row], offset=offset,
-                   facts=facts(offset, detail))  # fmt: skip
+                   facts=told)  # fmt: skip
 
 
 def payload_of(chunk: Chunk, row: int) -> Any:
