@@ -82,7 +82,8 @@ def _cells(verdict: Verdict) -> tuple[str, ...]:
         verdict.severity.label,
         f"{verdict.rule.code} {finding.rule}",
         _span(finding.position, finding.end),
-        _span(finding.offset, finding.last_offset),
+        # A header with a wrong CRC may be what is damaged.
+        _span(finding.offset, finding.last_offset) + ("?" if finding.rule == "crc-mismatch" else ""),
         escape_controls(verdict.message),
     )
 
