@@ -68,6 +68,8 @@ def problems(log: DamagedLog, folder: Path) -> list[str]:
     wrong = []
     if missing := sorted(index for index in certain if without_epoch(log.batches[index]) not in read):
         wrong.append(f"not read: batches {missing}")
+    if not target.exists():  # nothing of it can be kept
+        return [f"nothing kept: batches {sorted(certain)}"] if certain else []
     out = target.read_bytes()
     kept: set[int] = set()
     for place in entries(out):
