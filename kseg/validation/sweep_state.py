@@ -231,5 +231,5 @@ def _like(first: object, value: Any) -> Any:
     if isinstance(first, dict):
         return {int(number): tuple(one) if isinstance(one, list) else one for number, one in value.items()}
     if isinstance(first, tuple):
-        return tuple(map(tuple, value))
+        return tuple(tuple(one) if isinstance(one, list) else one for one in value)
     return frozenset(value) if isinstance(first, frozenset) else value
