@@ -75,6 +75,8 @@ def test_nothing_is_fine_where_nothing_was_looked_at(tmp_path: Path) -> None:
     assert "it is a link that leads to no file" in link.stdout
     (tmp_path / "ld").mkdir()
     (tmp_path / "a-0").rename(tmp_path / "ld" / "a-0")
+    (tmp_path / "ld" / "a-0" / FIRST).rmdir()
+    (tmp_path / "ld" / "a-0" / FIRST).symlink_to("nowhere")
     (tmp_path / "ld" / "a-0" / "00000000000000000005.log").write_bytes(PLAIN.read_bytes())
     repaired = kseg("repair", tmp_path / "ld", tmp_path / "out")
     assert repaired.returncode == 2
