@@ -378,7 +378,7 @@ class _Evidence:
         one_bit = _differ_in_one_bit(batch.stored, proved.stored)
         if not one_bit and not (_sequences_fit(batch, before, after) and _times_fit(batch, before, after)):
             return None
-        if one_bit and _strictly_between(batch, before, after):
+        if one_bit and abs(low - batch.low) < FAR and _strictly_between(batch, before, after):
             return None if self._is_copied(n) else proved
         return None if self._may_be_moved(n) else proved
 
