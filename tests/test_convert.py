@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import json
 import shutil
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from crc32c import crc32c
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -492,6 +494,9 @@ def test_whatever_the_bytes_there_is_a_result_or_a_reason(tmp_path: Path, data: 
 
 # --- folders, names, the source ---
 
+#: A producer snapshot without producers: version 1, the CRC-32C of the count, and the count.
+SNAPSHOT = struct.pack(">hIi", 1, crc32c(bytes(4)), 0)
+
 
 @pytest.fixture
 def partition(tmp_path: Path) -> Iterator[Path]:
@@ -500,8 +505,8 @@ def partition(tmp_path: Path) -> Iterator[Path]:
     half = len(big_log()) // 2
     (folder / "00000000000000000100.log").write_bytes(big_log()[:half])
     (folder / "00000000000000000400.log").write_bytes(big_log()[half:])
-    (folder / "00000000000000000400.snapshot").write_bytes(b"state")
-    (folder / "partition.metadata").write_text("version: 0\n")
+    (folder / "00000000000000000400.snapshot").write_bytes(SNAPSHOT)
+    (folder / "partition.metadata").write_text("version: 0\ntopic_id: 1xUDBJiRSg-Lt5ZPGMHaKg\n")
     (folder / "leader-epoch-checkpoint").write_text("0\n0\n")
     (folder / "00000000000000000100.index").write_bytes(b"stale")
     (folder / "00000000000000000100.log.deleted").write_bytes(b"")
@@ -527,7 +532,7 @@ def test_partition_folder(partition: Path, tmp_path: Path) -> None:
         ]
     )  # fmt: skip
     assert result.left_out == ["00000000000000000100.log.deleted"]
-    assert (target / "00000000000000000400.snapshot").read_bytes() == b"state"
+    assert (target / "00000000000000000400.snapshot").read_bytes() == SNAPSHOT
     assert [one.target for one in result.segments] == [str(log) for log in logs]
     assert list(target.parent.iterdir()) == [target]
 
