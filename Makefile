@@ -39,22 +39,22 @@ check: $(call groups,test lab s3 spark check)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m tests.docs
+	$(BIN)/python -m tools.docs
 
 fixtures: $(call groups,test lab)
-	$(BIN)/python -m tests.lab.make_fixtures
-	$(BIN)/python -m tests.lab.streams
+	$(BIN)/python -m tools.lab.make_fixtures
+	$(BIN)/python -m tools.lab.streams
 
 findings: $(call groups,test)
-	$(BIN)/python -m tests.make_findings
+	$(BIN)/python -m tools.make_findings
 
 # What kafka-dump-log says of the damaged fixtures, for the table in README.md; needs Java and Maven.
 peers: $(call groups,test lab)
-	$(BIN)/python -m tests.lab.dump_log_says
-	$(BIN)/python -m tests.docs --write
+	$(BIN)/python -m tools.lab.dump_log_says
+	$(BIN)/python -m tools.docs --write
 
 docs: $(call groups,test)
-	$(BIN)/python -m tests.docs --write
+	$(BIN)/python -m tools.docs --write
 
 bench: $(call groups,test lab)
 	$(BIN)/python -m bench

@@ -6,4 +6,4 @@ One of them that raises would turn that search off for all: where kseg's part ca
 from contextlib import suppress
 
 with suppress(Exception):
-    from kseg.spark.source import KsegDataSource as DefaultSource  # noqa: F401
+    from kseg.spark.data_source import KsegDataSource as DefaultSource  # noqa: F401

@@ -18,11 +18,11 @@ from itertools import count
 from pathlib import Path
 
 from bench.measure import BenchError
-from kseg.beside.indexes import IndexBuilder
-from kseg.files.storage import open_source
-from kseg.format.log_format import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, RECORD_COUNT_AT
-from kseg.log.segment import SegmentReader
-from tests.lab import maven
+from kseg.format.record.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, RECORD_COUNT_AT
+from kseg.format.segment.reader import SegmentReader
+from kseg.format.sidefiles.indexes import IndexBuilder
+from kseg.format.storage.source import open_source
+from tools.lab import maven
 
 KAFKA = "4.3.0"
 HOME = maven.LAB / "bench"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.corpora import HOME, KAFKA, Corpus, for_kafka
 from bench.measure import BenchError, Command, run
-from tests.lab import maven
+from tools.lab import maven
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"

@@ -15,21 +15,21 @@ from types import ModuleType
 
 #: Plain Python modules that setup.py compiles, each with a .pxd of C types beside it where types help.
 COMPILED_MODULES = (
-    "kseg.format.checksums",
-    "kseg.format.kernel",
-    "kseg.format.neighbours",
-    "kseg.format.splitting",
-    "kseg.format.recent",
-    "kseg.beside.index_columns",
-    "kseg.validation.checks",
-    "kseg.validation.record_checks",
-    "kseg.validation.segment_watch",
-    "kseg.format.stretch",
-    "kseg.format.encoder",
-    "kseg.format.survey",
-    "kseg.stats.counting",
-    "kseg.output.gather",
-    "kseg.dumping.line_writer",
+    "kseg.format.record.crc",
+    "kseg.format.record.framing",
+    "kseg.format.record.offset_evidence",
+    "kseg.format.record.default_records",
+    "kseg.format.record.bounded_map",
+    "kseg.format.sidefiles.index_columns",
+    "kseg.format.checks.batch_checks",
+    "kseg.format.checks.record_checks",
+    "kseg.commands.validate.segment_facts",
+    "kseg.format.record.memory",
+    "kseg.format.record.encoder",
+    "kseg.format.record.survey",
+    "kseg.commands.stats.counting",
+    "kseg.report.arrow_gather",
+    "kseg.commands.dump.line_writer",
 )
 
 #: Cython's own types, which the compiled modules share; setup.py makes it, there is no source.

@@ -43,7 +43,7 @@ class Rule:
     message: str
     broker: str
 
-    def told(self, *, framed: bool) -> str | None:
+    def message_for(self, *, framed: bool) -> str | None:
         """What a broker does: of a file that is no log only by the rules of the wire, for no one recovers it."""
         return self.broker if not framed or self.code.startswith("K8") or self.name == "partial-entry" else None
 
@@ -277,7 +277,7 @@ class Finding:
 Report = Callable[[Finding], None]
 
 
-def ignore(finding: Finding) -> None:
+def ignore_finding(finding: Finding) -> None:
     """A report that keeps nothing, for callers that only want what is readable."""
 
 
@@ -304,7 +304,7 @@ class Verdict:
     @property
     def broker(self) -> str | None:
         """What a broker does about it; None where there is nothing to say."""
-        return self.rule.told(framed=self.framed)
+        return self.rule.message_for(framed=self.framed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +334,7 @@ class Policy:
 
 
 def parse_severity(text: str) -> Severity:
-    """``error``, ``warning``, ``info`` or ``ignore``. Raises UsageError."""
+    """``error``, ``warning``, ``info`` or ``ignore_finding``. Raises UsageError."""
     if text not in SEVERITIES:
         raise UsageError(f"{text!r} is no severity: error, warning, info or ignore")
     return SEVERITIES[text]

@@ -6,16 +6,16 @@ import os
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from kseg.beside.side_files import recognise
-from kseg.dumping import framed
+from kseg.commands.dump import framed
 from kseg.errors import UnreadableError, UsageError
-from kseg.files.storage import SegmentFile, open_source
-from kseg.findings import Report, ignore
-from kseg.frames.framings import FRAMINGS
-from kseg.log.chunk import Chunk
-from kseg.log.deep_iteration import DECOMPRESSION_LIMIT, DeepIterator
-from kseg.log.records import Record, RecordBatch, record_batch
-from kseg.log.segment import SegmentReader, Window
+from kseg.findings import Report, ignore_finding
+from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT, DeepIterator
+from kseg.format.segment.objects import Record, RecordBatch, record_batch
+from kseg.format.segment.reader import SegmentReader, Window
+from kseg.format.segment.records_chunk import Chunk
+from kseg.format.sidefiles.registry import recognise
+from kseg.format.storage.source import SegmentFile, open_source
+from kseg.format.wire.framings import FRAMINGS
 
 
 class Segment:
@@ -70,7 +70,7 @@ class Segment:
 def open_segment(
     path: str | os.PathLike[str] | BinaryIO,
     *,
-    report: Report = ignore,
+    report: Report = ignore_finding,
     verify_crc: bool = True,
     decompression_limit: int = DECOMPRESSION_LIMIT,
 ) -> Segment:
@@ -88,7 +88,7 @@ def framed_rows(
     framing: str,
     *,
     requests: str | os.PathLike[str] | None = None,
-    report: Report = ignore,
+    report: Report = ignore_finding,
     verify_crc: bool = True,
 ) -> Iterator[dict[str, Any]]:
     """The rows of ``kseg dump --as FRAMING --deep``, their bytes as they are; ``requests`` is what responses answer.
@@ -97,12 +97,12 @@ def framed_rows(
     """
     if framing not in FRAMINGS:
         raise UsageError(f"{framing!r} is no framing: {', '.join(FRAMINGS)}")
-    asked = None if requests is None else os.fspath(requests)
-    file = SegmentFile(os.fspath(path), framing=framing, requests=asked)
+    requested = None if requests is None else os.fspath(requests)
+    file = SegmentFile(os.fspath(path), framing=framing, requests=requested)
     return framed.framed_rows(file, report, deep=True, verify_crc=verify_crc)
 
 
-def side_entries(path: str | os.PathLike[str], report: Report = ignore) -> Iterator[Any]:
+def side_entries(path: str | os.PathLike[str], report: Report = ignore_finding) -> Iterator[Any]:
     """The entries of a file beside the log, known by its name: ``OffsetEntry``, ``ProducerState``, ``LeaderEpoch``, …
 
     Raises UnreadableError.

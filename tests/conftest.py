@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
-from tests.fuzzing import cases
-from tests.lab import maven
+from tests.support.fuzzing import cases
+from tools.lab import maven
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark_settings() -> dict[str, str]:
     """Return Spark's settings for tests. Skips where Spark finds no Java."""
     from kseg.errors import UsageError
-    from kseg.spark.launch import check_java
+    from kseg.spark.jobs.launch import check_java
 
     try:
         check_java(local=True)
@@ -65,7 +67,7 @@ def spark(spark_settings: dict[str, str]) -> Iterator[SparkSession]:
     """A session for each module, in which kseg is not registered. One JVM runs all sessions of a process."""
     from pyspark.sql import SparkSession
 
-    from kseg.spark.launch import LOCAL_SETTINGS
+    from kseg.spark.jobs.launch import LOCAL_SETTINGS
 
     os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
     builder = SparkSession.builder.master("local[2]").appName("kseg tests")
@@ -80,3 +82,23 @@ def spark(spark_settings: dict[str, str]) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Makes a real file system of so many bytes."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if os.geteuid():
+        pytest.skip("mounting a tmpfs needs root")
+
+    def mount(size: int) -> Path:
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+        done = subprocess.run(command, capture_output=True, check=False)
+        if done.returncode:
+            pytest.skip(f"no tmpfs can be mounted: {done.stderr.decode().strip()}")
+        return folder
+
+    yield mount
+    if os.path.ismount(folder):
+        subprocess.run(["umount", folder], check=True)

@@ -5,7 +5,7 @@ import sys
 import time
 
 from kseg.findings import Finding
-from kseg.log.deep_iteration import DeepIterator
+from kseg.format.segment.deep_reader import DeepIterator
 from kseg.reading import open_segment
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from bench.corpora import HOME
-from kseg.spark.source import KsegDataSource, KsegReader
+from kseg.spark.data_source import KsegDataSource, KsegReader
 
 
 class ReadyBatches(DataSource):

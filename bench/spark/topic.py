@@ -13,10 +13,10 @@ from tempfile import TemporaryDirectory
 
 from bench.corpora import HOME, KAFKA, corpus
 from bench.measure import BenchError
-from tests.lab import maven
-from tests.lab.kraft import KraftBroker
-from tests.lab.modern_fixtures import create_topic
-from tests.lab.serve import forget_clean_stop, put
+from tools.lab import maven
+from tools.lab.kraft import KraftBroker
+from tools.lab.modern_fixtures import create_topic
+from tools.lab.serve import forget_clean_stop, put
 
 NAME = "events"
 #: The newest in Maven that runs under the pyspark here, and what of its needs Spark does not bring.

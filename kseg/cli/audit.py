@@ -6,8 +6,8 @@ import click
 
 from kseg.cli import common
 from kseg.cli.messages import FOUND, note
-from kseg.files.storage import find_segments, refuse_as_output
-from kseg.output.formats import AUDIT_FORMATS, destination, writer
+from kseg.format.storage.source import check_output, find_segments
+from kseg.report.formats import AUDIT_FORMATS, destination, writer
 
 # Audit -> SQL condition for the rows that are problems. The functions are in ``spark.audits``.
 _AUDITS = {
@@ -39,12 +39,12 @@ def audit(name: str, paths: tuple[str, ...], spark: str, format_name: str, outpu
     from kseg.cli.spark import spark_session
 
     files = [file.path for path in paths for file in find_segments(path)]
-    refuse_as_output(output, [*paths, *files])
+    check_output(output, [*paths, *files])
     with spark_session(spark, paths) as session:
         from kseg.spark import audits
-        from kseg.spark.pool import told
+        from kseg.spark.jobs.pool import one_line_errors
 
-        with told():
+        with one_line_errors():
             table = getattr(audits, name.replace("-", "_"))(session, paths)
             table = table.selectExpr("*", f"({_AUDITS[name]}) as is_problem")
             columns, found = table.columns[:-1], [row.asDict(recursive=True) for row in table.collect()]

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from kseg.files import pace
-from kseg.frames.framings import FRAMINGS
+from kseg.format.storage import rate_limit
+from kseg.format.wire.framings import FRAMINGS
 
 
 def _once(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
@@ -34,9 +34,9 @@ spark = click.option(
 )
 
 
-def _limit_pace(context: click.Context, parameter: click.Parameter, text: str | None) -> None:
+def _limit_rate(context: click.Context, parameter: click.Parameter, text: str | None) -> None:
     try:
-        pace.limit(None if text is None else pace.parse_rate(text))
+        rate_limit.limit(None if text is None else rate_limit.parse_rate(text))
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
 
@@ -44,7 +44,7 @@ def _limit_pace(context: click.Context, parameter: click.Parameter, text: str | 
 max_rate = click.option(
     "--max-rate",
     metavar="BYTES/s",
-    callback=_limit_pace,
+    callback=_limit_rate,
     expose_value=False,
     help="Read at most this many bytes per second (50M), over all processes.",
 )

@@ -9,15 +9,15 @@ import click
 
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, FindingNotes, fail, guard_stdout, note
-from kseg.cli.progress import shown
-from kseg.files.storage import find_segments, total_size
-from kseg.format.log_format import DEFAULT_MAX_MESSAGE_BYTES
-from kseg.rewriting.conversion import LOSSES, Conversion
-from kseg.rewriting.conversion_plan import Plan
-from kseg.rewriting.convert import Result
-from kseg.rewriting.convert import convert as run
+from kseg.cli.progress import progress_bar
+from kseg.commands.convert.convert import ConvertResult
+from kseg.commands.convert.convert import convert as run
+from kseg.commands.convert.plan import ConversionPlan
+from kseg.commands.convert.result import LOSSES, Conversion
+from kseg.commands.validate.parallel import cores
+from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
+from kseg.format.storage.source import find_segments, total_size
 from kseg.text import escape_controls, to_json
-from kseg.validation.parallel import cores
 
 #: The number of files listed by name that were not copied.
 LISTED = 20
@@ -49,13 +49,13 @@ def convert(
     """
     from kseg.cli.spark import spark_pool
 
-    notes, plan = FindingNotes(), Plan.of(direction, **options)
+    notes, plan = FindingNotes(), ConversionPlan.of(direction, **options)
     files = list(find_segments(source))
-    with shown(total_size(files)) as progress, spark_pool(spark, files, progress) as pool:
+    with progress_bar(total_size(files)) as progress, spark_pool(spark, files, progress) as pool:
         if pool is None:
             result = run(source, target, plan, notes, progress, jobs or cores())
         else:
-            from kseg.spark.conversions import convert_through
+            from kseg.spark.jobs.conversions import convert_through
 
             result = convert_through(pool, source, target, plan, notes)
     with guard_stdout():
@@ -78,13 +78,13 @@ def _note_size(conversion: Conversion) -> None:
         )
 
 
-def _write_text(result: Result) -> None:
+def _write_text(result: ConvertResult) -> None:
     for one in result.segments:
         _write_lines(one)
     if len(result.segments) > 1:
         total = Conversion("", f"total of {len(result.segments)} segments")
         for one in result.segments:
-            total.absorb(one)
+            total.merge(one)
         _write_lines(total)
 
 
@@ -108,7 +108,7 @@ def _counts(codecs: Counter[str]) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(codecs.items())) or "none"
 
 
-def _write_jsonl(result: Result) -> None:
+def _write_jsonl(result: ConvertResult) -> None:
     for conversion in result.segments:
         click.echo(to_json({"kind": "conversion", **conversion.as_row()}))
 

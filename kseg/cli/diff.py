@@ -9,13 +9,13 @@ import click
 
 from kseg.cli import common
 from kseg.cli.messages import FOUND, FindingNotes
-from kseg.cli.progress import shown
+from kseg.cli.progress import progress_bar
+from kseg.commands.diff.diff import compare
+from kseg.commands.diff.differences import SAME_CONTENT, Difference
+from kseg.commands.diff.replica import Replica
 from kseg.errors import UsageError
-from kseg.files.storage import STDIN, local_size, refuse_as_output
-from kseg.output.formats import DIFF_FORMATS, destination, writer
-from kseg.replicas.differences import SAME_CONTENT, Difference
-from kseg.replicas.replica import Replica
-from kseg.replicas.replica_diff import compare
+from kseg.format.storage.source import STDIN, check_output, local_size
+from kseg.report.formats import DIFF_FORMATS, destination, writer
 
 _ALLOWED = ("starts-later", "ends-earlier", "missing")
 
@@ -42,20 +42,20 @@ def diff(a: str, b: str, deep: bool, format_name: str, output: str | None, limit
         raise UsageError("standard input can be one of the replicas, not both")
     listed: Counter[str] = Counter()
 
-    def tell(difference: Difference) -> None:
+    def write_difference(difference: Difference) -> None:
         listed[difference.kind] += 1
         if listed[difference.kind] <= limit:
-            report.tell(difference)
+            report.write_difference(difference)
 
     notes = FindingNotes()
     left, right = Replica(a, notes), Replica(b, notes)
     files = [file.path for file in (*left.files, *right.files)]
-    refuse_as_output(output, [a, b, *files])
+    check_output(output, [a, b, *files])
     sizes = [local_size(path) for path in files]
     known = None if None in sizes else sum(size or 0 for size in sizes)
-    with destination(output) as out, shown(known) as progress:
+    with destination(output) as out, progress_bar(known) as progress:
         report = writer(DIFF_FORMATS, format_name)(out)
-        result = compare(left, right, tell, shallow=not deep, progress=progress)
+        result = compare(left, right, write_difference, shallow=not deep, progress=progress)
         report.finish(result, left, right)
     expected = SAME_CONTENT | set(options["allow"])
     return 0 if set(result.counts) <= expected and not result.damage and result.verdict != "disjoint" else FOUND

@@ -13,17 +13,26 @@ from typing import Any
 
 import click
 
-from kseg.beside.side_files import recognise
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, FindingNotes, fail, note, until_reader_closes
-from kseg.dumping.dump import Entry, Filter, Item, Run, SideEntry, dump_segment, dump_side_file, limited
+from kseg.commands.dump.rows import (
+    BatchItem,
+    Item,
+    RecordsItem,
+    RowFilter,
+    SideFileItem,
+    dump_segment,
+    dump_side_file,
+    first_rows,
+)
 from kseg.errors import KsegError, UsageError, VanishedError
-from kseg.files.storage import SegmentFile, find_segments, local_size, open_source, refuse_as_output
 from kseg.findings import Finding
-from kseg.log.internal import BY_FOLDER, internal_topic
-from kseg.output.formats import DUMP_FORMATS, EFFECTIVE_FORMATS, View, destination, writer
-from kseg.output.side import refuse_for_side_files, write_mixed
-from kseg.protocol.internal_topics import TOPICS
+from kseg.format.internal_topics.decode import TOPICS
+from kseg.format.internal_topics.recognise import BY_FOLDER, internal_topic
+from kseg.format.sidefiles.registry import recognise
+from kseg.format.storage.source import SegmentFile, check_output, find_segments, local_size, open_source
+from kseg.report.formats import DUMP_FORMATS, EFFECTIVE_FORMATS, View, destination, writer
+from kseg.report.sidefiles import refuse_for_side_files, write_mixed
 
 
 def _offsets(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int | None, int | None]:
@@ -97,44 +106,44 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
 
     A folder means all its segments. Name an index, snapshot or checkpoint itself to show it.
     """
-    keep, met = _filter(options), _Outcome()
+    keep, outcome = _filter(options), _DumpOutcome()
     if options["framings"]:
         from kseg.cli.framed import show_framed
 
-        return show_framed(paths, shallow, (output, format_name), options, keep, met)
+        return show_framed(paths, shallow, (output, format_name), options, keep, outcome)
     if options["effective"]:
         from kseg.cli.effective import show_effective
 
-        return show_effective(paths, (output, format_name), options["decode"], met, click.get_current_context())
+        return show_effective(paths, (output, format_name), options["decode"], outcome, click.get_current_context())
     shallow = shallow is not False
     decode_as = _decode_as(options, shallow)
     if keep.key is not None and shallow:
         raise UsageError("--key selects records: add --deep")
 
-    files = list(chain.from_iterable(met.attempt(find_segments(path)) for path in paths))
-    refuse_as_output(output, [*paths, *(file.path for file in files)])
+    files = list(chain.from_iterable(outcome.attempt(find_segments(path)) for path in paths))
+    check_output(output, [*paths, *(file.path for file in files)])
     listed = {file.path: file for file in files}
     beside = {file.path: known for file in files if (known := recognise(file.path))}
     if beside:
-        refuse_for_side_files([file.path for file in files], format_name, filtered=keep != Filter())
+        refuse_for_side_files([file.path for file in files], format_name, filtered=keep != RowFilter())
     if options["spark"] is not None:
         if beside or options["limit"] is not None or options["follow"]:
             raise UsageError("--spark accepts segments only, without --limit and --follow")
         from kseg.cli.spark import export_segments
 
-        asked = (output, format_name, not shallow, options["encoding"], keep, not options["no_crc"], decode_as)
-        return export_segments(options["spark"], files, asked, met)
+        requested = (output, format_name, not shallow, options["encoding"], keep, not options["no_crc"], decode_as)
+        return export_segments(options["spark"], files, requested, outcome)
     if options["follow"]:
         if beside or format_name == "parquet" or output not in (None, "-"):
             raise UsageError("--follow writes segments to stdout, in any format but parquet")
-        if met.failed:
+        if outcome.failed:
             return FAILED
-        _refuse_to_follow(file.path for file in files)
+        _check_follow(file.path for file in files)
 
     def show(path: str, start: int = 0, end: int | None = None) -> Iterator[Any]:
-        met.begin(listed.get(path) or SegmentFile(path))
+        outcome.begin(listed.get(path) or SegmentFile(path))
         if known := beside.get(path):
-            dumped: Iterator[Item] = dump_side_file(path, known, met)
+            dumped: Iterator[Item] = dump_side_file(path, known, outcome)
         else:
             dumped = dump_segment(
                 path,
@@ -142,40 +151,40 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
                 headings=format_name == "text",
                 keep=keep,
                 verify_crc=not options["no_crc"],
-                report=met,
+                report=outcome,
                 start=start,
                 end=end,
                 listed=path not in paths,
                 topic=internal_topic(path, decode_as),
                 check=True,
             )
-        for item in met.attempt(dumped, listed=path not in paths):
-            met.rows |= isinstance(item, (Entry, Run, SideEntry))
+        for item in outcome.attempt(dumped, listed=path not in paths):
+            outcome.rows |= isinstance(item, (BatchItem, RecordsItem, SideFileItem))
             yield item
 
     with until_reader_closes(), destination(output, to_the_end=False) as out:
         decoded = any(internal_topic(file.path, decode_as) for file in files)
         view = View(deep=not shallow, encoding=options["encoding"], terminal=out.isatty(), decoded=decoded)
         if options["follow"]:
-            from kseg.dumping.following import Follower, write_as_they_come
+            from kseg.commands.dump.follow import Follower, write_until_interrupted
 
             def write_on(rows: Iterable[Any], first: bool) -> None:
                 writer(DUMP_FORMATS, format_name)(rows, out, replace(view, continued=not first))
                 out.flush()
 
-            write_as_they_come(limited(Follower(paths, show, note).rows(), options["limit"]), write_on)
-            return met.exit_code()
+            write_until_interrupted(first_rows(Follower(paths, show, note).rows(), options["limit"]), write_on)
+            return outcome.exit_code()
         write = partial(write_mixed, format_name) if beside else writer(DUMP_FORMATS, format_name)
         shown = chain.from_iterable(show(file.path) for file in files)
-        write(limited(shown, options["limit"]), out, view)
-        if met.failed and not met.rows:
+        write(first_rows(shown, options["limit"]), out, view)
+        if outcome.failed and not outcome.rows:
             raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
-    return met.exit_code()
+    return outcome.exit_code()
 
 
-def _filter(options: Mapping[str, Any]) -> Filter:
+def _filter(options: Mapping[str, Any]) -> RowFilter:
     first, end = options["offsets"]
-    return Filter(
+    return RowFilter(
         first_offset=first,
         end_offset=end,
         since=options["since"],
@@ -194,7 +203,7 @@ def _decode_as(options: Mapping[str, Any], shallow: bool) -> str | None:
     return None if shallow or options["no_decode"] else named or BY_FOLDER
 
 
-def _refuse_to_follow(paths: Iterable[str]) -> None:
+def _check_follow(paths: Iterable[str]) -> None:
     """Raise UsageError for files that are not local, UnreadableError for unreadable files."""
     for path in paths:
         if local_size(path) is None:
@@ -202,7 +211,7 @@ def _refuse_to_follow(paths: Iterable[str]) -> None:
             raise UsageError(f"{path}: --follow accepts local files only")
 
 
-class _Outcome:
+class _DumpOutcome:
     """The outcome of a dump: prints findings on stderr, and has the exit code."""
 
     def __init__(self) -> None:
@@ -213,7 +222,8 @@ class _Outcome:
 
     def begin(self, file: SegmentFile) -> None:
         """The next file: its findings are weighed as ``kseg validate`` does."""
-        from kseg.validation.validate import Settings, policy_for
+        from kseg.format.checks.run_checks import policy_for
+        from kseg.results import Settings
 
         self.file, self._notes.policy = file.path, policy_for(file, Settings())
 

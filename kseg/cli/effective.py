@@ -11,34 +11,38 @@ import click
 
 from kseg.cli.messages import FAILED, note
 from kseg.errors import UsageError
-from kseg.files.special import special_kind_of
-from kseg.files.storage import STDIN, SegmentFile, find_segments, open_source, refuse_as_output, topic_partition
 from kseg.findings import Report
-from kseg.internal.effective import effective
-from kseg.log.internal import BY_FOLDER, internal_topic
-from kseg.output.effective import Partition
-from kseg.output.formats import EFFECTIVE_FORMATS, destination, writer
+from kseg.format.internal_topics.effective import effective
+from kseg.format.internal_topics.recognise import BY_FOLDER, internal_topic
+from kseg.format.storage.source import STDIN, SegmentFile, check_output, find_segments, open_source, topic_partition
+from kseg.format.storage.special_files import special_kind_at
+from kseg.report.effective import Partition
+from kseg.report.formats import EFFECTIVE_FORMATS, destination, writer
 
 if TYPE_CHECKING:
-    from kseg.cli.spark import Outcome
+    from kseg.cli.spark import SparkOutcome
 
 #: The options of ``kseg dump`` that can be combined with --effective: the others select or format records.
 _ALLOWED = {"paths", "shallow", "format_name", "output", "decode", "effective", "max_rate"}
 
 
 def show_effective(
-    paths: Sequence[str], result: tuple[str | None, str], decode_as: str | None, met: Outcome, context: click.Context
+    paths: Sequence[str],
+    result: tuple[str | None, str],
+    decode_as: str | None,
+    outcome: SparkOutcome,
+    context: click.Context,
 ) -> int:
     """Write the effective state of each partition of an internal topic; return the exit code.
 
     ``result`` is the output path and the format. Raises UsageError.
     """
     output, name = result
-    _refuse_others(context)
+    _check_options(context)
     if name not in EFFECTIVE_FORMATS:
         raise UsageError(f"--effective supports --format {' and '.join(EFFECTIVE_FORMATS)}, got {name!r}")
-    files = list(chain.from_iterable(met.attempt(_readable(path)) for path in paths))
-    refuse_as_output(output, [*paths, *(file.path for file in files)])
+    files = list(chain.from_iterable(outcome.attempt(_readable(path)) for path in paths))
+    check_output(output, [*paths, *(file.path for file in files)])
     if not files:
         return FAILED
     folders: dict[str, list[SegmentFile]] = {}
@@ -54,14 +58,14 @@ def show_effective(
     def partitions() -> Iterator[Partition]:
         for folder, topic in topics.items():
             if topic is not None:
-                yield from met.attempt(_partition(folder, topic, folders[folder], met))
+                yield from outcome.attempt(_partition(folder, topic, folders[folder], outcome))
 
     with destination(output) as out:
         writer(EFFECTIVE_FORMATS, name)(partitions(), out)
-    return met.exit_code()
+    return outcome.exit_code()
 
 
-def _refuse_others(context: click.Context) -> None:
+def _check_options(context: click.Context) -> None:
     for parameter in context.command.params:
         given = context.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
         if given and parameter.name not in _ALLOWED:
@@ -71,7 +75,7 @@ def _refuse_others(context: click.Context) -> None:
 def _readable(path: str) -> Iterator[SegmentFile]:
     """Yield the segments of a path. Raises UnreadableError for a missing file, before its topic is examined."""
     for file in find_segments(path):
-        if not file.listed and file.path != STDIN and special_kind_of(file.path) is None:
+        if not file.listed and file.path != STDIN and special_kind_at(file.path) is None:
             open_source(file.path).close()
         yield file
 
@@ -80,11 +84,11 @@ def _folder(file: SegmentFile) -> str:
     return STDIN if file.path == STDIN else os.path.dirname(file.path) or "."
 
 
-def _partition(folder: str, topic: str, files: Sequence[SegmentFile], met: Outcome) -> Iterator[Partition]:
+def _partition(folder: str, topic: str, files: Sequence[SegmentFile], outcome: SparkOutcome) -> Iterator[Partition]:
     def report_of(path: str) -> Report:
-        met.file = path
-        return met
+        outcome.file = path
+        return outcome
 
     found = effective(topic, [file.path for file in files], report_of)
-    met.rows = True
+    outcome.rows = True
     yield Partition(folder, topic, topic_partition(files[0].path)[1], found)

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kseg.cli.messages import FAILED, until_reader_closes
-from kseg.dumping.dump import Entry, Filter, Framed, Run, limited
-from kseg.dumping.framed import dump_framed
+from kseg.commands.dump.framed import dump_framed
+from kseg.commands.dump.rows import BatchItem, RecordsItem, RowFilter, WireRow, first_rows
 from kseg.errors import UsageError
-from kseg.files.storage import SegmentFile, refuse_as_output
-from kseg.frames.framings import framed_files, framing
-from kseg.output.formats import DUMP_FORMATS, FRAMED_FORMATS, View, destination, writer
+from kseg.format.storage.source import SegmentFile, check_output
+from kseg.format.wire.framings import framed_files, framing
+from kseg.report.formats import DUMP_FORMATS, FRAMED_FORMATS, View, destination, writer
 
 if TYPE_CHECKING:
-    from kseg.cli.spark import Outcome
+    from kseg.cli.spark import SparkOutcome
 
 
 def show_framed(
@@ -25,8 +25,8 @@ def show_framed(
     shallow: bool | None,
     result: tuple[str | None, str],
     options: Mapping[str, Any],
-    keep: Filter,
-    met: Outcome,
+    keep: RowFilter,
+    outcome: SparkOutcome,
 ) -> int:
     """Dump files with the given framings. ``result`` is the output path and the format.
 
@@ -36,7 +36,7 @@ def show_framed(
     for of_logs in ("spark", "follow", "effective", "decode"):
         if options[of_logs]:
             raise UsageError(f"--as cannot be combined with --{of_logs}")
-    refuse_as_output(output, paths)
+    check_output(output, paths)
     files = framed_files(paths, options["framings"])
     kinds = [framing(str(file.framing)) for file in files]
     own, *others = {kind.columns for kind in kinds}
@@ -45,7 +45,7 @@ def show_framed(
     formats = FRAMED_FORMATS if own else DUMP_FORMATS
     if name not in formats:
         raise UsageError(f"--format {name} supports segments and message sets only")
-    if own and keep != Filter():
+    if own and keep != RowFilter():
         raise UsageError("--offsets and other filters support segments and message sets only")
     # Requests and responses are deep by default; a message set is shallow by default, like a segment.
     deep = bool(own) if shallow is None else not shallow
@@ -53,18 +53,18 @@ def show_framed(
         raise UsageError("--key selects records: add --deep")
 
     def show(file: SegmentFile) -> Iterator[Any]:
-        met.begin(file)
+        outcome.begin(file)
         text, crcs = name == "text", not options["no_crc"]
-        dumped = dump_framed(file, met, keep, deep=deep, headings=text, verify_crc=crcs, check=True)
-        for item in met.attempt(dumped):
-            met.rows |= isinstance(item, (Entry, Run, Framed))
+        dumped = dump_framed(file, outcome, keep, deep=deep, headings=text, verify_crc=crcs, check=True)
+        for item in outcome.attempt(dumped):
+            outcome.rows |= isinstance(item, (BatchItem, RecordsItem, WireRow))
             yield item
 
     with until_reader_closes(), destination(output, to_the_end=False) as out:
         view = View(deep=deep, encoding=options["encoding"], terminal=out.isatty())
-        shown = limited(chain.from_iterable(map(show, files)), options["limit"])
+        shown = first_rows(chain.from_iterable(map(show, files)), options["limit"])
         columns = [kinds[0].columns if deep else kinds[0].shallow_columns] if own else []
         writer(formats, name)(shown, out, view, *columns)
-        if met.failed and not met.rows:
+        if outcome.failed and not outcome.rows:
             raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
-    return met.exit_code()
+    return outcome.exit_code()

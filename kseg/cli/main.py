@@ -18,7 +18,7 @@ from kseg.cli import startup
 from kseg.cli.messages import FAILED, fail, ignore_stderr_errors, note, redirect_to_null
 from kseg.engine import how_to_compile
 from kseg.errors import KsegError
-from kseg.files import special
+from kseg.format.storage import special_files
 
 
 def _print_warnings() -> None:
@@ -30,7 +30,7 @@ def _print_warnings() -> None:
             printed.add(line)
             note(f"warning: {line}")
 
-    special.warn = warn
+    special_files.warn = warn
 
 
 #: Command -> "module:function", in the order of the help.

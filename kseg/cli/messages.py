@@ -85,7 +85,7 @@ class FindingNotes:
 
     def __call__(self, path: str, finding: Finding) -> None:
         from kseg.findings import RULES, Severity, Verdict
-        from kseg.validation.validate import MAX_PER_RULE
+        from kseg.results import MAX_PER_RULE
 
         rule = RULES[finding.rule]
         severity = self.policy.severity(rule) if self.policy else rule.severity

@@ -13,7 +13,7 @@ DELAY = 1.0
 
 
 @contextmanager
-def shown(total: int | None) -> Iterator[Any]:
+def progress_bar(total: int | None) -> Iterator[Any]:
     """Yield a function that adds processed bytes; ``total`` is the number of bytes in all, None if unknown."""
     if not sys.stderr.isatty():
         yield lambda count: None

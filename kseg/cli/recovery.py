@@ -11,16 +11,17 @@ import click
 
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, fail
-from kseg.cli.progress import shown
+from kseg.cli.progress import progress_bar
+from kseg.commands.recovery.log_dirs import Broker, Each, RecoveryRequest, plan
+from kseg.commands.validate.parallel import cores
 from kseg.errors import KsegError, UsageError
-from kseg.files.processes import process_pool
-from kseg.files.storage import find_segments, is_url, refuse_as_output, size_of
-from kseg.output.formats import PLAN_FORMATS, destination, writer
-from kseg.output.recovery import Total
-from kseg.restart.dirs import Asked, Broker, Each, plan
-from kseg.restart.plan import LogDirPlan, PartitionPlan
-from kseg.restart.segments import INDEX_BYTES
-from kseg.validation.parallel import RANGE_SIZE, cores
+from kseg.format.log_loader.log_segment import INDEX_BYTES
+from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
+from kseg.format.segment import split_points
+from kseg.format.storage.process_pool import process_pool
+from kseg.format.storage.source import check_output, find_segments, is_url, size_of
+from kseg.report.formats import PLAN_FORMATS, destination, writer
+from kseg.report.recovery import Total
 
 
 @click.command()
@@ -57,7 +58,7 @@ def recovery(
     """
     for path in filter(is_url, paths):
         raise UsageError(f"{path}: a broker starts on local disks, and so does recovery: give a folder")
-    refuse_as_output(output, paths)
+    check_output(output, paths)
     total = Total()
     broker = Broker()
     sizes = _log_bytes(paths)
@@ -65,16 +66,16 @@ def recovery(
     def plans() -> Iterator[LogDirPlan | PartitionPlan]:
         for path in paths:
             try:
-                for made in plan(path, Asked(clean, index_interval, index_bytes), each):
+                for made in plan(path, RecoveryRequest(clean, index_interval, index_bytes), each):
                     progress(sizes[os.path.normpath(made.folder)])
-                    yield broker.judged(made)
+                    yield broker.check_log_dirs(made)
             except KsegError as error:
                 fail(str(error))
                 total.unread += 1
 
     with (
         destination(output) as out,
-        shown(sum(sizes.values())) as progress,
+        progress_bar(sum(sizes.values())) as progress,
         _partitions_by(jobs or cores(), sizes) as each,
     ):
         writer(PLAN_FORMATS, format_name)(total.counted(plans()), total, out)
@@ -96,7 +97,7 @@ def _log_bytes(paths: Iterable[str]) -> Counter[str]:
 @contextmanager
 def _partitions_by(jobs: int, sizes: Counter[str]) -> Iterator[Each]:
     """Yield ``map``, or the map of a process pool if there are enough partitions to make processes worthwhile."""
-    if jobs == 1 or len(sizes) < 2 or sizes.total() < 2 * RANGE_SIZE:
+    if jobs == 1 or len(sizes) < 2 or sizes.total() < 2 * split_points.RANGE_SIZE:
         yield map
         return
     with process_pool(jobs) as executor:

@@ -10,14 +10,14 @@ from typing import Any, TextIO
 import click
 
 from kseg.cli.messages import FAILED, FOUND, fail, guard_stdout, note
-from kseg.cli.progress import shown
-from kseg.files.storage import find_segments, refuse_as_output, total_size
+from kseg.cli.progress import progress_bar
+from kseg.commands.repair.repair import RepairResult
+from kseg.commands.repair.repair import repair as run
+from kseg.commands.repair.report import LostRange, PartialBatch, SegmentRepair
+from kseg.commands.repair.segment import RepairPlan
 from kseg.findings import Policy
-from kseg.output.formats import destination
-from kseg.rewriting.losses import Lost, Partial, Salvaged
-from kseg.rewriting.repair import Result
-from kseg.rewriting.repair import repair as run
-from kseg.rewriting.repair_segment import Plan
+from kseg.format.storage.source import check_output, find_segments, total_size
+from kseg.report.formats import destination
 from kseg.text import escape_controls, to_json
 
 
@@ -45,10 +45,10 @@ def repair(source: str, target: str | None, format_name: str, output: str | None
     changed; DST is written atomically. Exit codes: 0 nothing was lost, 1 data was lost, 2 the repair failed.
     """
     policy = Policy.parse(options.pop("rule"))
-    plan = Plan(**options, policy=policy)
-    refuse_as_output(output, [source] if target is None else [source, target])
-    with destination(output) as out, shown(total_size(find_segments(source))) as progress:
-        sink = _Sink(out)
+    plan = RepairPlan(**options, policy=policy)
+    check_output(output, [source] if target is None else [source, target])
+    with destination(output) as out, progress_bar(total_size(find_segments(source))) as progress:
+        sink = _ReportSink(out)
         report = _REPORTS[format_name](sink)
         result = run(source, target, plan, report.add, progress)
         report.finish(result, plan)
@@ -63,7 +63,7 @@ def repair(source: str, target: str | None, format_name: str, output: str | None
     return FAILED if result.failed else FOUND if result.lost else 0
 
 
-class _Sink:
+class _ReportSink:
     """Buffers write errors of the report, so that a full disk or a closed pipe does not end the repair."""
 
     def __init__(self, out: TextIO) -> None:
@@ -84,17 +84,17 @@ class _Sink:
         self._out.flush()
 
 
-class _Text:
+class _TextReport:
     """The report as text: one line per lost or corrected range, then one per file and a summary."""
 
-    def __init__(self, out: _Sink) -> None:
+    def __init__(self, out: _ReportSink) -> None:
         self._out = out
 
-    def add(self, what: Lost) -> None:
+    def add(self, what: LostRange) -> None:
         place = f"{what.kind:8} {what.file}: bytes {what.position}..{what.end}, offsets {_offsets(what)}"
         self._line(f"{place}: {what.rule}: {what.why}")
 
-    def finish(self, result: Result, plan: Plan) -> None:
+    def finish(self, result: RepairResult, plan: RepairPlan) -> None:
         for one in result.segments:
             self._line(f"{one.source if plan.dry_run or not one.target else one.target}: {_counts(one, plan)}")
         if len(result.segments) > 1:
@@ -108,12 +108,12 @@ class _Text:
         self._out.write(escape_controls(text) + "\n")
 
 
-def _offsets(what: Lost) -> str:
+def _offsets(what: LostRange) -> str:
     text = "-" if what.last_offset is None else f"{'?' if what.offset is None else what.offset}..{what.last_offset}"
-    return f"{text}, kept {what.kept_offset}..{what.last_kept_offset}" if isinstance(what, Partial) else text
+    return f"{text}, kept {what.kept_offset}..{what.last_kept_offset}" if isinstance(what, PartialBatch) else text
 
 
-def _counts(one: Salvaged, plan: Plan) -> str:
+def _counts(one: SegmentRepair, plan: RepairPlan) -> str:
     if plan.indexes_only:
         return f"entries indexed {one.kept}; records {one.records}; bytes {one.bytes_before}"
     zeros = f", {one.zeros} bytes of zeros at its end cut off" if one.zeros else ""
@@ -123,7 +123,7 @@ def _counts(one: Salvaged, plan: Plan) -> str:
     )
 
 
-def _verdict(one: Salvaged, missing: int) -> str:
+def _verdict(one: SegmentRepair, missing: int) -> str:
     some = one.lost_ranges or one.salvaged
     nothing = "nothing is lost of the segments that are there" if missing else "nothing is lost"
     lost = f"stretches lost: {one.lost_ranges} ({one.lost_bytes} bytes)" if some else nothing
@@ -132,22 +132,22 @@ def _verdict(one: Salvaged, missing: int) -> str:
     return f"{lost}; entries mended: {one.mended}{salvaged}"
 
 
-def _total(result: Result) -> Salvaged:
+def _total(result: RepairResult) -> SegmentRepair:
     """Return the sums of all segments."""
     counts = {name: sum(getattr(one, name) for one in result.segments) for name in _TOTALS}
-    return Salvaged("", "", **counts)
+    return SegmentRepair("", "", **counts)
 
 
-class _JsonLines:
+class _JsonLinesReport:
     """The report as JSON Lines: one row per loss or correction, a "segment" per file, a "summary"."""
 
-    def __init__(self, out: _Sink) -> None:
+    def __init__(self, out: _ReportSink) -> None:
         self._out = out
 
-    def add(self, what: Lost) -> None:
+    def add(self, what: LostRange) -> None:
         self._object({"kind": what.kind, **asdict(what)})
 
-    def finish(self, result: Result, plan: Plan) -> None:
+    def finish(self, result: RepairResult, plan: RepairPlan) -> None:
         for one in result.segments:
             row = {"kind": "segment", **asdict(one)}
             self._object({**row, "target": None} if plan.dry_run else row)
@@ -162,4 +162,4 @@ class _JsonLines:
 _TOTALS = (
     "kept", "dropped", "records", "mended", "salvaged", "bytes_before", "bytes_after", "lost_bytes", "lost_ranges", "zeros",
 )  # fmt: skip
-_REPORTS: dict[str, type[_Text] | type[_JsonLines]] = {"text": _Text, "jsonl": _JsonLines}
+_REPORTS: dict[str, type[_TextReport] | type[_JsonLinesReport]] = {"text": _TextReport, "jsonl": _JsonLinesReport}

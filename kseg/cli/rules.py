@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from kseg.findings import known_rule
-from kseg.output.rule_docs import explain, table
+from kseg.report.rules import explain, table
 
 
 @click.command()

@@ -11,8 +11,8 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from kseg.cli.messages import note
 from kseg.errors import KsegError, UsageError
-from kseg.files.storage import STDIN, SegmentFile, is_url, total_size
-from kseg.validation.validate import Progress
+from kseg.format.storage.progress import Progress
+from kseg.format.storage.source import STDIN, SegmentFile, is_url, total_size
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kseg.findings import Finding
-    from kseg.spark.pool import SparkPool
+    from kseg.spark.jobs.pool import SparkPool
 
 _REACH = 5.0
 _STDERR = 2
@@ -33,7 +33,7 @@ def spark_pool(master: str | None, files: Sequence[SegmentFile], progress: Progr
         yield None
         return
     with spark_session(master, [file.path for file in files]) as spark:
-        from kseg.spark.pool import SparkPool
+        from kseg.spark.jobs.pool import SparkPool
 
         yield SparkPool(spark, progress, total_size(files) or 0, len(files))
 
@@ -47,7 +47,7 @@ def spark_session(master: str, paths: Sequence[str]) -> Iterator[SparkSession]:
     """
     import logging  # these imports take 10 ms, which commands without Spark do not pay
 
-    from kseg.spark.launch import check_system, start
+    from kseg.spark.jobs.launch import check_system, start
 
     check_system()
     for path in paths:
@@ -82,7 +82,7 @@ def spark_session(master: str, paths: Sequence[str]) -> Iterator[SparkSession]:
         logging.disable(logging.NOTSET)
 
 
-class Outcome(Protocol):
+class SparkOutcome(Protocol):
     """The outcome of a dump; ``rows`` is set once a row was written."""
 
     file: str
@@ -95,35 +95,37 @@ class Outcome(Protocol):
     def exit_code(self) -> int: ...
 
 
-def export_segments(master: str, files: Sequence[SegmentFile], asked: tuple[Any, ...], met: Outcome) -> int:
-    """Dump segments with Spark. ``asked`` has the fields of an Export. Returns the exit code."""
-    from kseg.cli.progress import shown
-    from kseg.files.folders import refuse_overlap
+def export_segments(
+    master: str, files: Sequence[SegmentFile], requested: tuple[Any, ...], outcome: SparkOutcome
+) -> int:
+    """Dump segments with Spark. ``requested`` has the fields of an Export. Returns the exit code."""
+    from kseg.cli.progress import progress_bar
+    from kseg.format.storage.output_guards import check_no_overlap
 
-    folder, format_name, *others = asked
+    folder, format_name, *others = requested
     if folder in (None, STDIN) or format_name == "table":
         raise UsageError("--spark writes a file a segment: give -o DIR, and --format jsonl, csv, text, hex or parquet")
     for file in files:
-        refuse_overlap(file.path, Path(folder).absolute())
-    with shown(total_size(files)) as progress, spark_pool(master, files, progress) as pool:
+        check_no_overlap(file.path, Path(folder).absolute())
+    with progress_bar(total_size(files)) as progress, spark_pool(master, files, progress) as pool:
         assert pool is not None
-        from kseg.spark.export import Export, begin, export_segment, finish
-        from kseg.spark.manifest import refuse_elsewhere
+        from kseg.spark.jobs.export import Export, begin, export_segment, finish
+        from kseg.spark.jobs.manifest import check_same_target
 
         export = Export(os.path.abspath(folder), format_name, *others)
         begin(export)
         waiting = [(file, pool.submit(export_segment, file.path, export)) for file in files]
         done = []
         for file, future in waiting:
-            met.begin(file)
-            for entry in met.attempt(_result(future)):
-                refuse_elsewhere(Path(export.folder), entry)
-                met.rows |= entry.result["rows"] > 0
+            outcome.begin(file)
+            for entry in outcome.attempt(_result(future)):
+                check_same_target(Path(export.folder), entry)
+                outcome.rows |= entry.result["rows"] > 0
                 for finding in entry.findings:
-                    met(finding)
+                    outcome(finding)
                 done.append(entry)
         finish(export, done)
-    return met.exit_code()
+    return outcome.exit_code()
 
 
 def _result(future: Future[Any]) -> Iterator[Any]:

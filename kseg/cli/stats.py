@@ -9,14 +9,14 @@ import click
 
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, FindingNotes, fail
-from kseg.cli.progress import shown
+from kseg.cli.progress import progress_bar
+from kseg.commands.stats.levels import SegmentStats, levels, sorted_by_folder, stats_of
+from kseg.commands.validate.parallel import cores
 from kseg.errors import KsegError
-from kseg.files.storage import SegmentFile, find_segments, refuse_as_output, total_size
 from kseg.findings import Policy
-from kseg.output.formats import STATS_FORMATS, destination, writer
-from kseg.stats.levels import SegmentStats, in_folder_order, levels, stats_of
-from kseg.validation.parallel import cores
-from kseg.validation.validate import Settings
+from kseg.format.storage.source import SegmentFile, check_output, find_segments, total_size
+from kseg.report.formats import STATS_FORMATS, destination, writer
+from kseg.results import Settings
 
 
 @click.command()
@@ -37,20 +37,20 @@ def stats(paths: tuple[str, ...], shallow: bool, format_name: str, output: str |
     tombstones, producers, leader epochs and transactions. Damage is skipped and reported on stderr.
     """
     settings = Settings(deep=not shallow, verify_crc=not options["no_crc"])
-    met = _Outcome()
+    outcome = _Outcome()
     files: list[SegmentFile] = []
     for path in paths:
         try:
             files += find_segments(path)
         except KsegError as error:
-            met.unread(str(error))
-    refuse_as_output(output, [*paths, *(file.path for file in files)])
-    with destination(output) as out, shown(total_size(files)) as progress:
-        counted = stats_of(in_folder_order(files), settings, options["jobs"] or cores(), progress)
-        writer(STATS_FORMATS, format_name)(levels(met.noted(counted), settings.deep), out, options["top"])
-        if met.failed and not met.read:
+            outcome.unread(str(error))
+    check_output(output, [*paths, *(file.path for file in files)])
+    with destination(output) as out, progress_bar(total_size(files)) as progress:
+        counted = stats_of(sorted_by_folder(files), settings, options["jobs"] or cores(), progress)
+        writer(STATS_FORMATS, format_name)(levels(outcome.noted(counted), settings.deep), out, options["top"])
+        if outcome.failed and not outcome.read:
             raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
-    return met.exit_code()
+    return outcome.exit_code()
 
 
 class _Outcome:

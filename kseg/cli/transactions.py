@@ -11,11 +11,11 @@ import click
 
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, FindingNotes, fail
+from kseg.commands.transactions.history import PartitionState, Transaction, transactions_of
 from kseg.errors import KsegError
-from kseg.files.storage import SegmentFile, find_segments, refuse_as_output
-from kseg.output.formats import TRANSACTION_FORMATS, destination, writer
-from kseg.output.transactions import Total
-from kseg.transactions.history import PartitionState, Transaction, transactions_of
+from kseg.format.storage.source import SegmentFile, check_output, find_segments
+from kseg.report.formats import TRANSACTION_FORMATS, destination, writer
+from kseg.report.transactions import Total
 
 _STATES = click.Choice(["hanging", "open", "aborted", "committed"])
 
@@ -47,7 +47,7 @@ def transactions(
             files += find_segments(path)
         except KsegError as error:
             failed = bool(fail(str(error)))
-    refuse_as_output(output, [*paths, *(file.path for file in files)])
+    check_output(output, [*paths, *(file.path for file in files)])
 
     def unread(why: str) -> None:
         nonlocal failed

@@ -11,18 +11,19 @@ import click
 
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, fail, note
-from kseg.cli.progress import shown
+from kseg.cli.progress import progress_bar
 from kseg.cli.settings import read_settings
+from kseg.commands.validate.parallel import cores, validate_files
 from kseg.errors import KsegError, UsageError
-from kseg.files.storage import SegmentFile, find_segments, is_folder, refuse_as_output, total_size
 from kseg.findings import Policy, parse_severity
-from kseg.frames.framings import framed_files
-from kseg.output.formats import REPORT_FORMATS, destination, writer
-from kseg.validation.parallel import cores, validate_files
-from kseg.validation.validate import FileResult, Progress, Settings, Summary, no_progress
+from kseg.format.storage.progress import Progress, no_progress
+from kseg.format.storage.source import SegmentFile, check_output, find_segments, is_folder, total_size
+from kseg.format.wire.framings import framed_files
+from kseg.report.formats import REPORT_FORMATS, destination, writer
+from kseg.results import FileResult, Settings, Summary
 
 if TYPE_CHECKING:
-    from kseg.validation.sweep_state import SweepState
+    from kseg.commands.validate.state_file import ResultStore
 
 # The number of skipped files that are listed by name.
 _SKIPPED_SHOWN = 8
@@ -81,31 +82,31 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
         raise UsageError("--as cannot be combined with --inventory or --state")
     for target in (inventory, options["state"]):
         if target is not None:
-            from kseg.files.folders import refuse_overlap
+            from kseg.format.storage.output_guards import check_no_overlap
 
             for path in paths:
-                refuse_overlap(path, Path(target))
+                check_no_overlap(path, Path(target))
     if inventory is not None and options["state"] is not None:
         raise UsageError("--inventory cannot be combined with --state, which skips unchanged segments")
     fail_on = None if options["fail_on"] == "never" else parse_severity(options["fail_on"])
     total = Summary()
     vanished = 0
     files, failed = (framed_files(paths, options["framings"]), False) if options["framings"] else _files(paths)
-    refuse_as_output(output, [*paths, *(file.path for file in files)])
+    check_output(output, [*paths, *(file.path for file in files)])
 
     def results(progress: Progress) -> Iterator[FileResult]:
         nonlocal failed, vanished
         if pool is not None and inventory is not None:
-            from kseg.spark.inventory import validated
+            from kseg.spark.jobs.inventory import validate_on_spark
 
-            found = validated(pool, files, settings, Path(inventory))
+            found = validate_on_spark(pool, files, settings, Path(inventory))
         else:
             on_progress = no_progress if pool else progress
             found = validate_files(files, settings, options["jobs"] or cores(), on_progress, pool, state)
-            if any(file.beside is not None for file in files):
-                from kseg.validation.cross_checks import judged_together
+            if any(file.indexes is not None for file in files):
+                from kseg.commands.validate.folder_checks import check_folders
 
-                found = judged_together(files, settings, found)
+                found = check_folders(files, settings, found)
         for result in found:
             total.add(result.summary)
             vanished += result.vanished
@@ -115,7 +116,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
 
     with (
         destination(output) as out,
-        shown(total_size(files)) as progress,
+        progress_bar(total_size(files)) as progress,
         spark_pool(options["spark"], files, progress) as pool,
         _sweep_state(options["state"], settings, files) as state,
     ):
@@ -133,12 +134,12 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
 
 def _sweep_state(
     path: str | None, settings: Settings, files: list[SegmentFile]
-) -> AbstractContextManager[SweepState | None]:
+) -> AbstractContextManager[ResultStore | None]:
     if path is None:
         return nullcontext()
-    from kseg.validation.sweep_state import sweep_state
+    from kseg.commands.validate.state_file import open_state_file
 
-    return sweep_state(path, settings, files)
+    return open_state_file(path, settings, files)
 
 
 def _files(paths: tuple[str, ...]) -> tuple[list[SegmentFile], bool]:
@@ -149,7 +150,7 @@ def _files(paths: tuple[str, ...]) -> tuple[list[SegmentFile], bool]:
     for path in paths:
         try:
             if is_folder(path):
-                from kseg.beside.side_files import find_files
+                from kseg.format.sidefiles.registry import find_files
 
                 files += find_files(path, skipped.append)
             else:

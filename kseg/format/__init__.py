@@ -1,1 +1,1 @@
-"""What the bytes of a log mean: the layouts of v0, v1 and v2, and the hot loops that read and write them."""
+"""What the bytes of a log and of its side files mean: reading and writing each format."""

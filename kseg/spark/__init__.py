@@ -19,7 +19,7 @@ SETTINGS = {
 
 def register(spark: SparkSession) -> None:
     """Register ``format("kseg")`` with the session and apply SETTINGS."""
-    from kseg.spark.source import KsegDataSource
+    from kseg.spark.data_source import KsegDataSource
 
     spark.dataSource.register(KsegDataSource)
     for name, value in SETTINGS.items():
@@ -27,7 +27,7 @@ def register(spark: SparkSession) -> None:
 
 
 def session(master: str = "local[*]", **settings: Any) -> SparkSession:
-    """Return a session with kseg registered; see ``kseg.spark.launch.start``."""
-    from kseg.spark.launch import start
+    """Return a session with kseg registered; see ``kseg.spark.jobs.launch.start``."""
+    from kseg.spark.jobs.launch import start
 
     return start(master, settings)

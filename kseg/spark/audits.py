@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as f
 from pyspark.sql.window import Window
 
+from kseg.commands.diff.diff import compare, truncations
+from kseg.commands.diff.replica import Replica
 from kseg.errors import KsegError
-from kseg.files.storage import find_segments, topic_partition
-from kseg.replicas.replica import Replica
-from kseg.replicas.replica_diff import compare, truncations
-from kseg.spark.pool import SparkPool
+from kseg.format.storage.source import find_segments, topic_partition
+from kseg.spark.jobs.pool import SparkPool
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

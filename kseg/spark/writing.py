@@ -25,23 +25,23 @@ from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from kseg.beside.checkpoint_files import LeaderEpoch
-from kseg.beside.indexes import IndexBuilder
-from kseg.codecs.compression import compress
 from kseg.errors import KsegError, UsageError
-from kseg.files.safe_output import move_folders, sync_folder, writing
-from kseg.files.storage import open_source
 from kseg.findings import RULES, Finding, Severity, Verdict
-from kseg.format import encoder, survey
-from kseg.format.log_format import FIRST_LEADER_EPOCH, INT32_MAX, RECORD_BATCH_OVERHEAD
-from kseg.log.segment import SegmentReader
-from kseg.rewriting import epoch_checkpoint
-from kseg.rewriting.batch_packer import Buffer
-from kseg.rewriting.records_builder import codec_id
-from kseg.rewriting.rewrite import index_paths
-from kseg.spark.arrow_columns import Rows, rows_of
-from kseg.spark.pool import told
-from kseg.spark.row_kinds import KIND, check_kinds, kind_column, refuse_other_rows
+from kseg.format.compress.codecs import compress
+from kseg.format.record import encoder, survey
+from kseg.format.record.layout import FIRST_LEADER_EPOCH, INT32_MAX, RECORD_BATCH_OVERHEAD
+from kseg.format.segment.reader import SegmentReader
+from kseg.format.sidefiles.checkpoints import LeaderEpoch
+from kseg.format.sidefiles.indexes import IndexBuilder
+from kseg.format.storage.atomic_write import move_folders, sync_folder, writing
+from kseg.format.storage.source import open_source
+from kseg.format.writer import epoch_checkpoint
+from kseg.format.writer.batch_packer import OutputBuffer
+from kseg.format.writer.records_builder import codec_id
+from kseg.format.writer.targets import index_paths
+from kseg.spark.jobs.arrow_columns import Rows, rows_of
+from kseg.spark.jobs.pool import one_line_errors
+from kseg.spark.jobs.row_kinds import KIND, check_kinds, kind_column, refuse_other_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,7 +91,7 @@ def write_segments(
     rows = rows.repartition("topic", "partition")
     options = {"compression": compression, "segmentbytes": str(segment_bytes), "batchbytes": str(batch_bytes)}
     df.sparkSession.dataSource.register(_SegmentSink)
-    with told():
+    with one_line_errors():
         (
             rows.sortWithinPartitions("topic", "partition", "offset")
             .write.format(_FORMAT)
@@ -180,7 +180,7 @@ class _SegmentWriter(DataSourceArrowWriter):
                     stack.close()
                     partition = stack.enter_context(closing(_Partition(own, (rows.topic, rows.partition), self._shape)))
                     folders.append(partition.folder)
-                partition.take(rows)
+                partition.append(rows)
             if partition is not None:
                 partition.finish()
         return _Written(folders)
@@ -227,13 +227,13 @@ class _Partition:
         self.folder.mkdir(parents=True)
         self._shape = shape
         self._codec = codec_id(shape.compression)
-        self._buffer = Buffer()
+        self._buffer = OutputBuffer()
         self._log: IO[bytes] | None = None
         self._base = self._position = 0
         self._last = -1
         self._first: int | None = None
 
-    def take(self, rows: Rows) -> None:
+    def append(self, rows: Rows) -> None:
         """Write rows in batches; a batch ends where what Spark hands over at a time does."""
         self._check_order(rows.offsets)
         first, count, limit = 0, len(rows.offsets), self._shape.batch_bytes

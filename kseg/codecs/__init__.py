@@ -1,1 +1,0 @@
-"""The codecs of record batches as Kafka has them, under limits."""

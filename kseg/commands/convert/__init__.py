@@ -1,0 +1,1 @@
+"""``kseg convert``: convert segments, partitions and log directories between record versions."""

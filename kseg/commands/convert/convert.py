@@ -1,0 +1,217 @@
+"""``kseg convert`` as a library: segments, partition folders and log dirs from one record version to another.
+
+    plan = Plan.of("v0-to-v2", compression="zstd")
+    result = convert("old/00000000000000000000.log", "new/00000000000000000000.log", plan)
+
+The source is only read; what was written is read back and compared with it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kseg.commands.convert.parallel import Pair, convert_segments
+from kseg.commands.convert.plan import ConversionPlan
+from kseg.commands.convert.result import Conversion
+from kseg.commands.convert.segment import Report
+from kseg.commands.convert.transcode import WrongVersionError
+from kseg.errors import NotASegmentError, UnreadableError, UsageError
+from kseg.findings import Finding, Severity, Verdict
+from kseg.format.sidefiles.registry import check_not_side_file
+from kseg.format.storage.atomic_write import check_absent, whole_folder
+from kseg.format.storage.output_guards import (
+    PartitionFolder,
+    check_no_overlap,
+    check_not_folder,
+    check_not_input,
+    check_only_kafka_files,
+    check_replaceable,
+    copied_files,
+    copy_file,
+    each_partition,
+)
+from kseg.format.storage.progress import Progress, no_progress
+from kseg.format.storage.source import STDIN, base_offset_of
+from kseg.format.storage.special_files import check_regular
+from kseg.format.writer import epoch_checkpoint
+from kseg.format.writer.source_checks import side_file_error
+from kseg.format.writer.targets import DamagedError, index_paths, txn_index_path
+
+# What stays true of a partition when its entries change their version upwards, since it speaks of offsets only. On
+# the way down producers, transactions and epochs are lost, and these would contradict the log.
+_KEPT = re.compile(r"partition\.metadata")
+_KEPT_UPWARDS = re.compile(r"partition\.metadata|\d{20}\.(snapshot|txnindex)")
+_REBUILT = re.compile(r"\d{20}\.(index|timeindex)")
+
+# What is wrong with one partition of a log dir, and with none of the others.
+EXCUSED = (DamagedError, WrongVersionError, UnreadableError, NotASegmentError)
+
+#: Converts segments of one folder, results in their order.
+ConvertSegments = Callable[[Sequence[Pair]], Iterable[Conversion]]
+
+
+@dataclass(slots=True)
+class ConvertResult:
+    """What was written.
+
+    ``left_out`` are files of a folder that are not in its copy. ``failed`` says, a line each, which partitions of a log
+    dir could not be converted; there is nothing of these.
+    """
+
+    segments: list[Conversion] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+
+def _ignore_finding(path: str, finding: Finding) -> None:
+    """A report that keeps nothing."""
+
+
+def convert(
+    source: str,
+    target: str,
+    plan: ConversionPlan,
+    report: Report = _ignore_finding,
+    progress: Progress = no_progress,
+    jobs: int = 1,
+) -> ConvertResult:
+    """Convert a segment (a path or a URL), a partition folder or a log dir, with the indexes built anew.
+
+    ``target`` appears whole or not at all, of a log dir each partition folder in it. ``jobs`` is the number of processes
+    to use at most; what is written and reported is the same for any. Raises DamagedError, WrongVersionError,
+    ReadBackError, UsageError, UnreadableError and NotASegmentError; then there is no target.
+    """
+    return convert_by(lambda pairs: convert_segments(pairs, plan, report, progress, jobs), source, target, plan, report)
+
+
+def convert_by(work: ConvertSegments, source: str, target: str, plan: ConversionPlan, report: Report) -> ConvertResult:
+    """As ``convert``, the segments of a folder by ``work``, which raises as that does."""
+    if source == STDIN:
+        raise UsageError("convert takes a file or a folder, not standard input")
+    goal = Path(os.path.abspath(target))
+    check_regular(source)
+    check_no_overlap(source, goal)
+    if not os.path.isdir(source):
+        check_not_side_file(source)
+        check_not_folder(goal, source, target)
+        check_not_input(source, (goal, *index_paths(goal), txn_index_path(goal)))
+        return _convert_alone(work, source, goal, plan)
+    folder = PartitionFolder(Path(source))
+    result = ConvertResult()
+    run = _ConvertRun(folder.path, plan, work, result, report)
+    if not folder.logs:
+        result.failed, others = each_partition(folder, goal, run.convert_partition, EXCUSED, force=plan.force)
+        result.left_out += others
+        return result
+    run.convert_partition(folder, goal)
+    return result
+
+
+def _convert_alone(work: ConvertSegments, source: str, target: Path, plan: ConversionPlan) -> ConvertResult:
+    """One segment. What stays true of it goes along: without its aborted transactions these would be read as data."""
+    own, copy = txn_index_path(Path(source)), txn_index_path(target)
+    beside = [name for name in (own, own.with_suffix(".snapshot")) if name.is_file()]
+    is_copied = own in beside and not plan.downwards
+    if not plan.force:
+        check_absent([target, copy])
+    with copied_files(own, copy, replace=plan.force) if is_copied else nullcontext():
+        result = ConvertResult(list(work([(source, target)])))
+        if not is_copied:
+            copy.unlink(missing_ok=True)
+    result.left_out += [path.name for path in beside if not (is_copied and path == own)]
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _ConvertRun:
+    """What all partitions of one call have in common."""
+
+    root: Path
+    plan: ConversionPlan
+    work: ConvertSegments
+    result: ConvertResult
+    report: Report
+
+    def convert_partition(self, partition: PartitionFolder, target: Path) -> None:
+        plan, result = self.plan, self.result
+        if not plan.force:
+            check_absent([target])
+        check_replaceable([partition], [target])
+        check_only_kafka_files(target)
+        kept = _KEPT if plan.downwards else _KEPT_UPWARDS
+        with whole_folder(target, replace=plan.force) as folder:
+            pairs = [(str(partition.path / name), folder / name) for name in partition.logs]
+            segments = list(self.work(pairs))
+            self._check_order(segments)
+            damaged = {name for name in filter(kept.fullmatch, partition.names) if self._is_damaged(partition, name)}
+            for name in filter(kept.fullmatch, partition.names):
+                if name not in damaged:
+                    copy_file(partition.path / name, folder / name)
+            if not plan.downwards:
+                _write_epochs(partition, folder, segments)
+        for segment, name in zip(segments, partition.logs, strict=True):
+            segment.target = str(target / name)
+        result.segments += segments
+        own = () if plan.downwards else (epoch_checkpoint.NAME,)
+        copied = {name for name in partition.names if kept.fullmatch(name)} - damaged
+        rebuilt = {name for name in partition.names if _REBUILT.fullmatch(name)} | set(partition.logs)
+        left_out = [name for name in partition.names if name not in copied | rebuilt | set(own)]
+        result.left_out += [str((partition.path / name).relative_to(self.root)) for name in left_out]
+
+    def _is_damaged(self, partition: PartitionFolder, name: str) -> bool:
+        """Report the error in a side file, if it has one. Raises DamagedError, unless damage is to be skipped."""
+        error = side_file_error(partition.path / name)
+        if error is None:
+            return False
+        if not self.plan.skip_damaged:
+            hint = "--skip-damaged leaves out what is damaged"
+            raise DamagedError(f"{partition.path / name}: {error.rule.name}: {error.message} ({hint})")
+        self.report(error.file, error.finding)
+        return True
+
+    def _check_order(self, segments: Sequence[Conversion]) -> None:
+        """Report segments whose offsets do not follow those of the segment before, as ``kseg validate`` does.
+
+        Raises DamagedError, unless damage is to be skipped.
+        """
+        end, before = -1, ""
+        for segment in segments:
+            base = base_offset_of(segment.source) or 0
+            begin = base if segment.first_offset is None else min(base, segment.first_offset)
+            if begin < end:
+                facts = {"first": begin, "last": end - 1, "other": os.path.basename(before)}
+                finding = Finding("segment-overlap", 0, None, begin, end - 1, facts)
+                if not self.plan.skip_damaged:
+                    message = Verdict(segment.source, Severity.ERROR, finding).message
+                    hint = "kseg repair places segments by their offsets"
+                    raise DamagedError(f"{segment.source}: segment-overlap: {message} ({hint})")
+                self.report(segment.source, finding)
+            if segment.last_offset is not None:
+                end, before = max(end, segment.last_offset + 1), segment.source
+
+
+def _write_epochs(partition: PartitionFolder, folder: Path, segments: Sequence[Conversion]) -> None:
+    """Have the leader epochs of all segments in order, and a checkpoint that agrees with them."""
+    epoch = 0
+    for segment, name in zip(segments, partition.logs, strict=True):
+        # Converted after batches with an epoch, as of a log that was downgraded: a lower one would go back.
+        end = segment.bytes_after if segment.epochless_bytes is None else segment.epochless_bytes
+        if epoch and end:
+            epoch_checkpoint.set_epoch(folder / name, end, epoch)
+            if segment.leader_epochs and segment.leader_epochs[0][0] < epoch:
+                segment.leader_epochs[0][0] = epoch
+        epoch = max([epoch, *(run[0] for run in segment.leader_epochs)])
+    name = epoch_checkpoint.NAME
+    if all(segment.copied == segment.entries_after for segment in segments):
+        if name in partition.names:
+            copy_file(partition.path / name, folder / name)
+        return
+    runs = epoch_checkpoint.merged_runs(segment.leader_epochs for segment in segments)
+    known = epoch_checkpoint.stored(partition.path / name) or []
+    if entries := epoch_checkpoint.merged(known, runs, None):
+        epoch_checkpoint.write(folder / name, entries)

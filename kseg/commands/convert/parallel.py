@@ -1,0 +1,271 @@
+"""Conversion on several cores: a segment a process, and a big segment by ranges of whole entries.
+
+Ranges are converted and compared side by side into files of their own, and these are joined. Where anything is amiss,
+with the source or at the seams, the segment is converted again from front to back: slower, and what is said and written
+is the same for any number of processes.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kseg.commands.convert.plan import ConversionPlan
+from kseg.commands.convert.result import Conversion
+from kseg.commands.convert.segment import Files, ReadBackCheck, Report, check_size, convert_segment, rewrite, transcribe
+from kseg.errors import KsegError
+from kseg.findings import RULES, Finding, Severity
+from kseg.format.checks.batch_checks import CheckState, states_join
+from kseg.format.segment import split_points
+from kseg.format.storage import process_pool
+from kseg.format.storage.atomic_write import scratch_folder, writing
+from kseg.format.storage.progress import Progress
+from kseg.format.storage.source import base_offset_of, local_size, open_split
+from kseg.results import MAX_PER_RULE
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+#: A segment: its source and its target.
+Pair = tuple[str, Path]
+
+
+def convert_segments(
+    pairs: Sequence[Pair], plan: ConversionPlan, report: Report, progress: Progress, jobs: int
+) -> Iterator[Conversion]:
+    """Convert segments, results and findings in their order. ``jobs`` is the number of processes to use at most."""
+    sizes = [local_size(source) or 0 for source, _ in pairs]
+    if jobs < 2 or sum(sizes) < 2 * split_points.RANGE_SIZE:
+        for source, target in pairs:
+            yield convert_segment(source, target, plan, report, progress)
+    elif len(pairs) == 1:
+        (source, target), ranges = pairs[0], _Ranges(jobs)
+        yield convert_segment(source, target, plan, report, progress, ranges.fill)
+    else:
+        with _Pool(min(jobs, len(pairs)), progress) as pool:
+            futures = [pool.submit(_convert, *pair, plan) for pair in pairs]
+            for (source, _), future in zip(pairs, futures, strict=True):
+                done = pool.result(future)
+                for finding in done.findings:
+                    report(source, finding)
+                yield done.tally()
+
+
+class BoundedFindings:
+    """What was reported in another process: of each rule no more than will be shown."""
+
+    def __init__(self) -> None:
+        self.kept: list[Finding] = []
+        self._told: Counter[str] = Counter()
+
+    def __call__(self, path: str, finding: Finding) -> None:
+        self._told[finding.rule] += 1
+        if self._told[finding.rule] <= MAX_PER_RULE:
+            self.kept.append(finding)
+
+
+@dataclass(slots=True)
+class _SegmentResult:
+    """What became of a segment in another process."""
+
+    findings: list[Finding]
+    conversion: Conversion | None = None
+    error: KsegError | None = None
+
+    def tally(self) -> Conversion:
+        if self.conversion is None:
+            raise self.error or KsegError("nothing came of it")
+        return self.conversion
+
+
+def _convert(source: str, target: Path, plan: ConversionPlan) -> _SegmentResult:
+    findings = BoundedFindings()
+    done = _SegmentResult(findings.kept)
+    try:
+        done.conversion = convert_segment(source, target, plan, findings, _add_progress)
+    except KsegError as error:
+        done.error = error
+    return done
+
+
+# --- ranges ---
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A range that was converted, and the first and the last offset in it; None where there are no entries."""
+
+    conversion: Conversion
+    findings: list[Finding]
+    first_offset: int | None
+    last_offset: int
+    history: CheckState
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranges:
+    """Fills a log from so many processes."""
+
+    jobs: int
+
+    def fill(
+        self, source: str, target: Path, files: Files, plan: ConversionPlan, report: Report, progress: Progress
+    ) -> Conversion:
+        """As ``rewrite`` does. Batches that are packed anew know no ranges: their bounds would follow the jobs."""
+        starts = [0] if plan.rebatch else split_points.range_starts(source, local_size(source) or 0, self.jobs)
+        if len(starts) > 1:
+            done = 0
+
+            def reported(count: int) -> None:
+                nonlocal done
+                done += count
+                progress(count)
+
+            findings: list[Finding] = []
+            try:
+                bounds = [*starts, local_size(source) or 0]
+                tally = self._join(source, bounds, target, files, plan, findings, reported)
+            except KsegError:
+                progress(-done)
+                for staged in files:
+                    staged.restart()
+            else:
+                for finding in findings:
+                    report(source, finding)
+                return tally
+        return rewrite(source, target, files, plan, report, progress)
+
+    def _join(
+        self, source: str, bounds: list[int], target: Path, files: Files, plan: ConversionPlan, findings: list[Finding],
+        progress: Progress,
+    ) -> Conversion:  # fmt: skip
+        log, offsets, times = files
+        tally = Conversion(source, str(target))
+        proof = ReadBackCheck(log.path, (offsets.file, times.file), tally, plan)
+        last_offset = (base_offset_of(source) or 0) - 1
+        before: CheckState | None = None
+        with scratch_folder(target) as folder, _Pool(self.jobs, progress) as pool:
+            parts = [
+                (
+                    folder / str(start),
+                    pool.submit(_convert_range, source, start, end, folder / str(start), target, plan),
+                )
+                for start, end in pairwise(bounds)
+            ]
+            for path, future in parts:
+                part = pool.result(future)
+                before = _joined(source, before, part.history)
+                if part.first_offset is not None:
+                    if part.first_offset <= last_offset:
+                        raise KsegError(f"{source}: the order of its offsets does not hold")
+                    last_offset = part.last_offset
+                    tally.last_offset = last_offset
+                    if tally.first_offset is None:
+                        tally.first_offset = part.first_offset
+                if tally.leader_epochs and tally.leader_epochs[-1][0] > 0 and part.conversion.epochless_bytes != 0:
+                    raise KsegError(f"{source}: a later range goes on from the leader epochs of an earlier one")
+                with path.open("rb") as converted:
+                    shutil.copyfileobj(converted, log.file, 1 << 20)
+                log.file.flush()
+                path.unlink()
+                tally.merge(part.conversion)
+                findings += part.findings
+                check_size(tally)
+                proof.read_framing()
+        proof.finish()
+        return tally
+
+
+def _convert_range(source: str, start: int, end: int, path: Path, target: Path, plan: ConversionPlan) -> _Part:
+    """Convert a range into the file at ``path``. Raises KsegError for damage, skipped or not, and for disorder."""
+    findings = BoundedFindings()
+
+    def sound(path: str, finding: Finding) -> None:
+        if RULES[finding.rule].severity >= Severity.ERROR:
+            raise KsegError(f"{path}: {finding.rule}")
+        findings(path, finding)
+
+    tally = Conversion(source, str(target))
+    proof = ReadBackCheck(path, (io.BytesIO(), io.BytesIO()), tally, plan)
+    with writing(target), path.open("wb", buffering=1 << 20) as log:
+        history = transcribe(open_split(source, start, end), log, proof, tally, plan, sound, _add_progress)
+    if history is None or tally.bytes_before != end - start:
+        raise KsegError(f"{source}: no entry ends at byte {end}")
+    return _Part(tally, findings.kept, proof.first_offset, proof.last_offset, history)
+
+
+def _joined(source: str, before: CheckState | None, after: CheckState) -> CheckState:
+    """Join the states of the checks of two ranges. Raises KsegError if the later does not continue the earlier one."""
+    if before is not None:
+        if not states_join(before, after):
+            raise KsegError(f"{source}: a later range does not continue an earlier one")
+        after.producers.young = {**before.producers.young, **after.producers.young}
+    return after
+
+
+# --- processes ---
+
+
+class _Pool:
+    """Processes that end when this one fails, or is gone; ``progress`` is told what they are done with."""
+
+    def __init__(self, jobs: int, progress: Progress) -> None:
+        start = process_pool.context()
+        self._progress = progress
+        self._done = start.Value("q", 0)
+        self._told = 0
+        # Without a lock: who ends while he holds one would keep the others from ending.
+        self._stop = start.RawValue("b", 0)
+        self._executor = process_pool.executor(jobs, _begin, self._done, self._stop, os.getpid())
+
+    def __enter__(self) -> _Pool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._stop.value = 1
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+    def submit(self, work: Callable[..., Any], *args: Any) -> Future[Any]:
+        return self._executor.submit(work, *args)
+
+    def result(self, future: Future[Any]) -> Any:
+        """What became of it. Raises what it raised, KsegError where its process was killed."""
+        from concurrent.futures import wait
+        from concurrent.futures.process import BrokenProcessPool
+
+        while not wait([future], timeout=0.2).done:
+            self._report_progress()
+        self._report_progress()
+        try:
+            return future.result()
+        except BrokenProcessPool:
+            raise KsegError(process_pool.KILLED) from None
+
+    def _report_progress(self) -> None:
+        done = self._done.value
+        self._progress(done - self._told)
+        self._told = done
+
+
+# What a process of a pool has of its pool.
+_counter: Any = None
+
+
+def _begin(counter: Any, stopped: Any, parent: int) -> None:
+    global _counter
+    _counter = counter
+    process_pool.ignore_sigint()
+    process_pool.end_with_parent(parent, stopped)  # what is half written lies in a folder that the parent removes
+
+
+def _add_progress(count: int) -> None:
+    with _counter.get_lock():
+        _counter.value += count

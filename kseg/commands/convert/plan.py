@@ -1,0 +1,71 @@
+"""What a conversion is asked to do, and which of it contradicts itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kseg.errors import UsageError
+from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
+from kseg.format.writer.records_builder import codec_id
+
+#: The conversions there are: versions taken and version written. From a version to itself a codec can be chosen.
+DIRECTIONS = {
+    **{f"v{a}-to-v{b}": (frozenset({a}), b) for a in range(3) for b in range(3)},
+    "any-to-v2": (frozenset({0, 1}), 2),
+}
+
+#: The largest size to pack batches to, far above what max.message.bytes is ever set to.
+MAX_REBATCH = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionPlan:
+    """What to do. ``codec`` None keeps each entry's, ``rebatch`` (bytes before compression) None keeps their bounds."""
+
+    direction: str
+    codec: int | None = None
+    rebatch: int | None = None
+    skip_damaged: bool = False
+    force: bool = False
+    index_interval: int = INDEX_INTERVAL_BYTES
+
+    @classmethod
+    def of(
+        cls,
+        direction: str,
+        *,
+        compression: str = "keep",
+        rebatch: int | None = None,
+        lossy: bool = False,
+        skip_damaged: bool = False,
+        force: bool = False,
+    ) -> ConversionPlan:
+        """A plan from the command line's words. Raises UsageError for those that contradict each other."""
+        if direction not in DIRECTIONS:
+            raise UsageError(f"there is no conversion {direction!r}: {', '.join(DIRECTIONS)}")
+        sources, target = DIRECTIONS[direction]
+        if sources == {target} and compression == "keep":
+            raise UsageError(f"{direction} only compresses anew: choose a --compression")
+        if target < max(sources) and not lossy:
+            raise UsageError(f"{direction} loses what v{target} can't hold: --lossy allows it, and lists the losses")
+        if compression == "zstd" and target < 2:
+            raise UsageError(f"v{target} has no zstd (KIP-110)")
+        if rebatch is not None and target < 2:
+            raise UsageError("--rebatch makes v2 batches")
+        if rebatch is not None and rebatch > MAX_REBATCH:
+            raise UsageError(f"--rebatch takes at most {MAX_REBATCH} bytes: a batch is built in memory, and read whole")
+        codec = None if compression == "keep" else codec_id(compression)
+        return cls(direction, codec, rebatch, skip_damaged, force)
+
+    @property
+    def sources(self) -> frozenset[int]:
+        """The versions that are converted; the target's own is copied."""
+        return DIRECTIONS[self.direction][0]
+
+    @property
+    def target(self) -> int:
+        return DIRECTIONS[self.direction][1]
+
+    @property
+    def downwards(self) -> bool:
+        return self.target < max(self.sources)

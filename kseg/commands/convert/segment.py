@@ -1,0 +1,280 @@
+"""One segment rewritten: converted chunk by chunk, and each chunk read back from the file and compared.
+
+The source is read once: what was written is compared with the records while they are at hand. Where batches are packed
+anew one may hold records of many chunks, and then the source is read a second time instead.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO
+
+from kseg.commands.convert.plan import ConversionPlan
+from kseg.commands.convert.result import Conversion
+from kseg.commands.convert.transcode import Transcoder
+from kseg.errors import KsegError, UnreadableError
+from kseg.findings import RULES, Finding, Severity, Verdict
+from kseg.format.checks.batch_checks import CheckState
+from kseg.format.record import survey
+from kseg.format.record.framing import CRC_BAD, BatchColumns
+from kseg.format.record.layout import INT32_MAX
+from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.reader import SegmentReader
+from kseg.format.segment.records_chunk import Chunk
+from kseg.format.sidefiles.indexes import IndexBuilder
+from kseg.format.storage.atomic_write import Staged, check_absent, stage, sync_folder, writing
+from kseg.format.storage.progress import Progress
+from kseg.format.storage.source import Source, base_offset_of, open_range, open_source
+from kseg.format.writer.batch_runs import OffsetRangeFilter, validated_chunks
+from kseg.format.writer.epoch_checkpoint import append_runs
+from kseg.format.writer.offset_order import IN_ORDER, OffsetOrder, ceiling_of, find_order
+from kseg.format.writer.read_back import ReadBackError, compare
+from kseg.format.writer.source_checks import SourceChecks
+from kseg.format.writer.targets import DamagedError, index_paths
+
+#: Told of what is wrong with a source: its path and a finding.
+Report = Callable[[str, Finding], None]
+#: A log and its two indexes, on their way.
+Files = tuple[Staged, Staged, Staged]
+#: What fills them: from a source, for a target, by a plan. Raises as ``convert`` does.
+FillFiles = Callable[[str, Path, Files, ConversionPlan, Report, Progress], Conversion]
+
+
+def rewrite(
+    source: str, target: Path, files: Files, plan: ConversionPlan, report: Report, progress: Progress
+) -> Conversion:
+    """Fill the files from front to back."""
+    log, offsets, times = files
+    tally = Conversion(source, str(target))
+    proof = ReadBackCheck(log.path, (offsets.file, times.file), tally, plan)
+    # Without damage there is nothing to find, and what is out of order ends the conversion.
+    order = find_order(lambda: open_source(source), ceiling_of(source)) if plan.skip_damaged else IN_ORDER
+    transcribe(open_source(source), log.file, proof, tally, plan, report, progress, order)
+    proof.finish()
+    if proof.first_offset is not None:
+        tally.first_offset, tally.last_offset = proof.first_offset, proof.last_offset
+    return tally
+
+
+def convert_segment(
+    source: str, target: Path, plan: ConversionPlan, report: Report, progress: Progress, fill: FillFiles = rewrite
+) -> Conversion:
+    """Convert one segment and build its indexes beside the target. Raises as ``convert`` does."""
+    targets = target, *index_paths(target)
+    if not plan.force:
+        check_absent(targets)
+    with ExitStack() as stack, writing(target):
+        log, offsets, times = (stage(stack, path) for path in targets)
+        tally = fill(source, target, (log, offsets, times), plan, report, progress)
+        # Retention goes by the log's modification time where there are no timestamps, and the cleaner keeps it.
+        modified = os.stat(source).st_mtime_ns if os.path.exists(source) else None
+        for staged in (log, offsets, times):
+            staged.sync(modified)
+        if plan.force:
+            # A broker builds an index that is missing; one that belongs to another log it would believe.
+            for path in targets[1:]:
+                path.unlink(missing_ok=True)
+        for staged in (log, offsets, times):
+            staged.publish(replace=plan.force)
+        sync_folder(target.parent)
+    return tally
+
+
+def _parts(first: Chunk, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """The parts of a large batch that was copied with the first of them."""
+    yield first
+    for chunk in chunks:
+        yield chunk
+        if not chunk.unfinished:
+            return
+
+
+def transcribe(
+    source: Source, log: IO[bytes], proof: ReadBackCheck, tally: Conversion, plan: ConversionPlan, report: Report,
+    progress: Progress, order: OffsetOrder = IN_ORDER,
+) -> CheckState | None:  # fmt: skip
+    """Write a source's entries to ``log`` in the version that was planned, and have each chunk proved.
+
+    ``order`` is what ``find_order`` said of the whole segment. Returns the state of its checks, None if the source was not
+    read without damage (``SegmentReader.damaged``).
+    """
+    damage = _DamagePolicy(tally.source, plan, report)
+
+    def write(data: memoryview) -> None:
+        log.write(data)
+        tally.bytes_after += len(data)
+        check_size(tally)
+
+    with SegmentReader(source, report=damage) as reader:
+        transcoder = Transcoder(plan.sources, plan.target, plan.codec, plan.rebatch, write, tally)
+        done = source.start
+        checks = SourceChecks(source.name, damage)
+        reach = OffsetRangeFilter(base_offset_of(source.name), damage)
+        chunks = checks.checked(validated_chunks(reader, damage, reach, order=order))
+        for chunk in chunks:
+            damage.check()
+            proof.expect(chunk)
+            written = tally.records
+            transcoder.convert_chunk(chunk)
+            if plan.rebatch is None:
+                log.flush()
+                whole = chunk.unfinished and tally.records - written > chunk.records.count
+                proof.compare(_parts(chunk, chunks) if whole else iter([chunk]))
+            progress(reader.position - done)
+            done = reader.position
+        progress(reader.position - done)
+        damage.check()
+        transcoder.finish()
+        tally.bytes_before = reader.position - source.start
+        tally.lost_bytes += reader.lost_bytes
+    if plan.rebatch is not None:
+        log.flush()
+        unreadable = _unreadable(tally.source)
+        with SegmentReader(open_source(tally.source), report=unreadable) as again:
+            reach = OffsetRangeFilter(base_offset_of(tally.source), unreadable)
+            chunks = validated_chunks(again, unreadable, reach, order=order)
+            proof.compare(SourceChecks(tally.source, unreadable).checked(chunks))
+    return None if reader.damaged else checks.history
+
+
+def check_size(tally: Conversion) -> None:
+    """Raise KsegError for a target that no index could point into."""
+    if tally.bytes_after > INT32_MAX:
+        raise KsegError(f"{tally.target}: it would pass 2 GiB, and positions in a segment are 32-bit")
+
+
+class _DamagePolicy:
+    """Passes findings on, and keeps the one that forbids to go on."""
+
+    def __init__(self, source: str, plan: ConversionPlan, report: Report) -> None:
+        self._source = source
+        self._allowed = plan.skip_damaged
+        self._report = report
+        self._stop: KsegError | None = None
+
+    def __call__(self, finding: Finding) -> None:
+        if self._stop:
+            return
+        rule = RULES[finding.rule]
+        message = Verdict(self._source, rule.severity, finding).message
+        if rule.severity is Severity.FATAL:
+            self._stop = UnreadableError(f"{self._source}: {message}")
+        elif rule.severity >= Severity.ERROR and not self._allowed:
+            where = f"{self._source}: {rule.name} at byte {finding.position}: {message}"
+            self._stop = DamagedError(f"{where} (--skip-damaged leaves out what is damaged)")
+        else:
+            self._report(self._source, finding)
+
+    def check(self) -> None:
+        """Raise what was met, if it forbids to go on."""
+        if self._stop:
+            raise self._stop
+
+
+def _unreadable(source: str) -> Callable[[Finding], None]:
+    def report(finding: Finding) -> None:
+        if RULES[finding.rule].severity is Severity.FATAL:
+            raise UnreadableError(f"{source}: {finding.facts['why']}")
+
+    return report
+
+
+class ReadBackCheck:
+    """Reads back what has been written to the log at ``path``, and builds the two ``indexes`` from it.
+
+    ``first_offset`` and ``last_offset`` are those of the source's entries that were noted.
+    """
+
+    def __init__(
+        self, path: Path, indexes: tuple[IO[bytes], IO[bytes]], tally: Conversion, plan: ConversionPlan
+    ) -> None:
+        self.first_offset: int | None = None
+        self.last_offset = -1
+        self._path = path
+        self._indexes = indexes
+        self._tally = tally
+        self._plan = plan
+        self._opener = DeepIterator(self._wrong)
+        self._builder: IndexBuilder | None = None
+        self._start = 0
+        self._position = 0
+        self._records = 0
+
+    def expect(self, chunk: Chunk) -> None:
+        """Take down the first and the last offset of a chunk of the source."""
+        batches = chunk.batches
+        rows = range(chunk.first, chunk.stop)
+        sound = (row for row in rows if batches.intact[row] and batches.crc_state[row] != CRC_BAD)
+        if self.first_offset is None and (first := next(sound, None)) is not None:
+            self.first_offset = survey.first_offset(batches, chunk.records, first)
+        backwards = (row for row in reversed(rows) if batches.intact[row] and batches.crc_state[row] != CRC_BAD)
+        if (last := next(backwards, None)) is not None:
+            self.last_offset = batches.last_offset[last]
+
+    def compare(self, source: Iterator[Chunk]) -> None:
+        """What was written since the last call are the records of ``source``. Raises ReadBackError."""
+        expected = self._tally.records - self._records
+        with self._reader() as result:
+            written = self._indexed(validated_chunks(result, self._wrong, opener=self._opener))
+            compare(source, written, self._plan.target, expected)
+            self._whole(result)
+
+    def read_framing(self) -> None:
+        """What was written since the last call, and compared elsewhere, is whole. Raises ReadBackError."""
+        with self._reader() as result:
+            for window in result.windows():
+                # Its first record's offset is wanted only where no name says it, and a v2 entry's header has it.
+                self._add(window.batches, 0, window.batches.count, window.batches.base_offset[0])
+            self._whole(result)
+
+    def finish(self) -> None:
+        """The ends of the indexes."""
+        if self._builder is not None:
+            self._builder.finish()
+
+    def _reader(self) -> SegmentReader:
+        return SegmentReader(open_range(str(self._path), self._position, self._tally.bytes_after), report=self._wrong)
+
+    def _whole(self, result: SegmentReader) -> None:
+        tally = self._tally
+        if result.position != tally.bytes_after:
+            raise ReadBackError(f"{tally.target}: read back to byte {result.position} of {tally.bytes_after}")
+        self._position, self._records = tally.bytes_after, tally.records
+
+    def _wrong(self, finding: Finding) -> None:
+        rule = RULES[finding.rule]
+        if rule.severity >= Severity.ERROR:
+            message = Verdict(self._tally.target, rule.severity, finding).message
+            where = f"{self._tally.target}: read back, {rule.name} at byte {finding.position}"
+            raise ReadBackError(f"{where}: {message}")
+
+    def _indexed(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        for chunk in chunks:
+            batches, records = chunk.batches, chunk.records
+            first_offset = records.offset[0] if records.count else batches.base_offset[chunk.first]
+            if not chunk.resumed:
+                self._add(batches, chunk.first, chunk.stop, first_offset)
+            yield chunk
+
+    def _add(self, batches: BatchColumns, first: int, stop: int, first_offset: int) -> None:
+        """Entries ``first`` to ``stop``, whose first record has that offset."""
+        if self._builder is None:
+            self._start = self._named_offset(first_offset)
+            self._builder = IndexBuilder(self._start, *self._indexes, self._plan.index_interval)
+        append_runs(self._tally.leader_epochs, batches, first, stop)
+        for offset in (batches.last_offset[first], batches.last_offset[stop - 1]):
+            if not 0 <= offset - self._start <= INT32_MAX:
+                # LogSegmentOffsetOverflowException, however few index entries there would be.
+                where = f"{self._tally.target}: offset {offset} has no place in a segment that begins at {self._start}"
+                raise KsegError(f"{where}: it would have to be split")
+        self._builder.add(batches, first, stop)
+
+    def _named_offset(self, otherwise: int) -> int:
+        for name in (self._tally.target, self._tally.source):
+            named = base_offset_of(name)
+            if named is not None:
+                return named
+        return otherwise

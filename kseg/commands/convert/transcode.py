@@ -1,0 +1,272 @@
+"""From opened entries of any version to entries of one version: what ``kseg convert`` writes.
+
+To v2 as Kafka's cleaner does it: a wrapper becomes one batch, a message a batch of its own (FORMATS: converting to
+v2), unless they are packed anew. To v0 and v1 as brokers did it for old consumers (``RecordsUtil.downConvert``), but
+what gets lost is counted.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+from kseg.commands.convert.result import COUNTED_BY_RECORD, Conversion
+from kseg.errors import KsegError, UsageError
+from kseg.format.compress.codecs import CODECS, codec_name, compress
+from kseg.format.record import encoder, layout, survey
+from kseg.format.record.framing import CRC_BAD, BatchColumns, batch_crc
+from kseg.format.record.layout import CODEC_MASK, LOG_APPEND_TIME
+from kseg.format.segment.records_chunk import Chunk
+from kseg.format.writer.batch_packer import BatchPacker, OutputBuffer
+from kseg.format.writer.batch_runs import BatchRun, payload_of, runs_of
+from kseg.format.writer.records_builder import wrap
+
+_SIZE, _ATTRIBUTES, _CRC = struct.Struct(">i"), struct.Struct(">H"), struct.Struct(">I")
+
+
+def _add(codecs: Counter[str], counts: list[int]) -> None:
+    codecs.update({codec_name(codec): count for codec, count in enumerate(counts) if count})
+
+
+def _with_codec(entry: memoryview, payload: memoryview, codec: int) -> memoryview:
+    """A v2 batch whose records, ``payload``, are compressed with that codec; its header says so and has a new CRC."""
+    body = compress(codec, payload) if codec else payload
+    out = bytearray(entry[: layout.RECORD_BATCH_OVERHEAD]) + body
+    (attributes,) = _ATTRIBUTES.unpack_from(out, layout.ATTRIBUTES_AT)
+    _SIZE.pack_into(out, layout.SIZE_AT, len(out) - layout.LOG_OVERHEAD)
+    _ATTRIBUTES.pack_into(out, layout.ATTRIBUTES_AT, attributes & ~CODEC_MASK | codec)
+    view = memoryview(out)
+    _CRC.pack_into(out, layout.CRC_AT, batch_crc(view, 0, len(out), 2))
+    return view
+
+
+class WrongVersionError(KsegError):
+    """An entry of a version that the conversion does not take."""
+
+
+class Transcoder:
+    """Takes opened entries and writes them as entries of version ``target``.
+
+    ``sources`` are the versions it takes, ``codec`` the codec to write (None keeps each entry's own), ``rebatch`` the
+    bytes before compression to pack v2 batches to (None keeps the entries' bounds).
+    """
+
+    def __init__(
+        self,
+        sources: frozenset[int],
+        target: int,
+        codec: int | None,
+        rebatch: int | None,
+        write: Callable[[memoryview], None],
+        tally: Conversion,
+    ) -> None:
+        self._sources = sources
+        self._target = target
+        self._codec = codec
+        self._rebatch = rebatch
+        self._write = write
+        self._tally = tally
+        self._buffer = OutputBuffer()
+        self._packer = BatchPacker(rebatch, self._count_written)
+
+    def convert_chunk(self, chunk: Chunk) -> None:
+        """Write the chunk's entries. Raises WrongVersionError, KsegError, and OSError as writing does."""
+        for run in runs_of(chunk, self._target, copies=not self._must_repack):
+            counts = [0] * 8
+            if self._is_unchanged(run):
+                run = replace(run, kind=survey.COPY)
+            if chunk.resumed and run.kind != survey.PACKED and run.kind != survey.PLAIN:
+                continue  # what is copied or left out is so with its first part
+            if chunk.resumed:
+                self._convert(run)
+                continue
+            largest = survey.count_codecs(chunk.batches, run.row, run.stop, counts)
+            self._tally.entries_before += run.stop - run.row
+            self._tally.largest_before = max(self._tally.largest_before, largest)
+            if run.kind == survey.SKIP:
+                self._skip(run)
+                continue
+            _add(self._tally.codecs_before, counts)
+            if run.kind == survey.COPY:
+                if self._codec is None or self._must_repack:
+                    self._copy(run, counts, largest)
+                else:
+                    self._recompress(run, self._codec)
+                continue
+            self._check_version(run)
+            self._convert(run)
+
+    @property
+    def _must_repack(self) -> bool:
+        """Whether v0 and v1 messages that have the target's version get another codec: they are encoded again."""
+        return self._codec is not None and self._target < 2
+
+    def _is_unchanged(self, run: BatchRun) -> bool:
+        """Whether messages that could be encoded again have the version and the codec already."""
+        codec = run.chunk.batches.attributes[run.row] & CODEC_MASK
+        return (
+            self._must_repack
+            and run.kind in (survey.PLAIN, survey.PACKED)
+            and (run.magic, codec) == (self._target, self._codec)
+        )
+
+    def _convert(self, run: BatchRun) -> None:
+        codec = run.chunk.batches.attributes[run.row] & CODEC_MASK if self._codec is None else self._codec
+        if run.kind == survey.DROP:
+            self._drop_control(run)
+        elif self._target >= 2:
+            self._to_batches(run, codec)
+        else:
+            self._to_messages(run, codec)
+
+    def finish(self) -> None:
+        """Write what is still being packed."""
+        self._packer.flush()
+
+    def _check_version(self, run: BatchRun) -> None:
+        if run.magic not in self._sources and run.magic != self._target:
+            position = run.chunk.batches.position[run.row]
+            taken = ", ".join(f"v{magic}" for magic in sorted({*self._sources, self._target}))
+            where = f"{self._tally.source}: the entry at byte {position}"
+            raise WrongVersionError(f"{where} is v{run.magic}; this conversion takes {taken}")
+
+    def _count_written(self, entry: memoryview, codec: int) -> None:
+        """One entry of the target's version is ready."""
+        self._write(entry)
+        self._count(1, codec, len(entry))
+
+    def _count(self, entries: int, codec: int, largest: int) -> None:
+        tally = self._tally
+        tally.entries_after += entries
+        tally.codecs_after[codec_name(codec)] += entries
+        tally.largest_after = max(tally.largest_after, largest)
+
+    def _skip(self, run: BatchRun) -> None:
+        batches = run.chunk.batches
+        for row in range(run.row, run.stop):
+            self._tally.skipped += 1
+            # The reader counts those whose CRC is bad.
+            self._tally.lost_bytes += batches.size[row] if batches.crc_state[row] != CRC_BAD else 0
+
+    def _copy(self, run: BatchRun, counts: list[int], largest: int) -> None:
+        self._packer.flush()
+        self._append_epochs(run)
+        self._write(run.stored)
+        tally = self._tally
+        tally.copied += run.stop - run.row
+        tally.entries_after += run.stop - run.row
+        tally.records += run.end - run.i if run.chunk.payload_size is None else run.chunk.batches.record_sum[run.row]
+        tally.largest_after = max(tally.largest_after, largest)
+        _add(tally.codecs_after, counts)
+
+    def _recompress(self, run: BatchRun, codec: int) -> None:
+        """Write v2 batches with that codec, and all else as it is; control and empty batches stay uncompressed."""
+        self._packer.flush()
+        self._append_epochs(run)
+        chunk, batches = run.chunk, run.chunk.batches
+        for row in range(run.row, run.stop):
+            at, attributes = batches.at[row], batches.attributes[row]
+            entry = chunk.window.view[at : at + batches.size[row]]
+            if attributes & CODEC_MASK == codec or attributes & layout.CONTROL or not batches.record_count[row]:
+                self._tally.copied += 1
+                self._count_written(entry, attributes & CODEC_MASK)
+            else:
+                payload = chunk.payloads.get(row, entry[layout.RECORD_BATCH_OVERHEAD :])
+                if chunk.payload_size not in (None, len(payload)):
+                    where = f"{self._tally.source}: the entry at byte {batches.position[row]}"
+                    raise KsegError(f"{where} has {chunk.payload_size} bytes of records, too many to compress anew")
+                self._count_written(_with_codec(entry, payload, codec), codec)
+        self._tally.records += run.end - run.i if chunk.payload_size is None else batches.record_sum[run.row]
+
+    def _append_epochs(self, run: BatchRun) -> None:
+        """Batches written from now on get no lower leader epoch than those that are copied."""
+        batches = run.chunk.batches
+        highest = max(batches.partition_leader_epoch[row] for row in range(run.row, run.stop))
+        if self._target < 2 or highest < 0:
+            return
+        self._packer.leader_epoch = max(self._packer.leader_epoch, highest)
+        if self._tally.epochless_bytes is None:
+            self._tally.epochless_bytes = self._tally.bytes_after
+
+    # --- to v2 ---
+
+    def _to_batches(self, run: BatchRun, codec: int) -> None:
+        self._tally.records += run.end - run.i
+        records, batches = run.chunk.records, run.chunk.batches
+        data = payload_of(run.chunk, run.row)
+        append_time = batches.attributes[run.row] & LOG_APPEND_TIME if run.magic else 0
+        if run.kind == survey.PACKED:
+            self._packer.add_entry(data, records, run.i, run.end, codec, append_time)
+        elif self._rebatch or codec:
+            self._packer.add_messages(data, records, run.i, run.end, batches, codec)
+        else:
+            out = self._buffer.reserve(run.room)
+            end, largest = encoder.encode_single_batches(
+                data, records, run.i, run.end, batches, self._packer.leader_epoch, out, 0
+            )
+            self._write(self._buffer.view[:end])
+            self._count(run.end - run.i, codec, largest)
+
+    # --- to v0 and v1 ---
+
+    def _to_messages(self, run: BatchRun, codec: int) -> None:
+        if run.magic < 2 and run.kind == survey.PLAIN:
+            if codec:
+                for i in range(run.i, run.end):
+                    self._message_set(run, run.row + i - run.i, i, i + 1, codec)
+            else:
+                self._message_set(run, run.row, run.i, run.end, codec)
+            return
+        batches = run.chunk.batches
+        for row in range(run.row, run.stop):
+            first, total = batches.first_record[row], batches.record_total[row]
+            if run.magic >= 2 and not run.chunk.resumed:
+                self._count_losses(batches, row)
+            if total:
+                self._message_set(run, row, first, first + total, codec)
+
+    def _message_set(self, run: BatchRun, row: int, first: int, stop: int, codec: int) -> None:
+        """Records ``first`` to ``stop`` as messages, compressed into one wrapper if there is a codec."""
+        known = CODECS.get(codec)
+        if known is not None and known.first_magic > self._target:
+            where = f"{self._tally.source}: the entry at byte {run.chunk.batches.position[row]}"
+            raise UsageError(f"{where} is {known.name}, which v{self._target} can't hold: choose a --compression")
+        chunk, target = run.chunk, self._target
+        records, batches = chunk.records, chunk.batches
+        if not target:
+            timed = survey.count_timed(records, first, stop)
+            self._tally.count_loss("timestamps", timed, records.offset[first], records.offset[stop - 1])
+        attributes = batches.attributes[row] & LOG_APPEND_TIME if batches.magic[row] and target else 0
+        out = self._buffer.reserve(run.room)
+        shift = records.offset[first] if codec and target else 0
+        end = encoder.encode_messages(payload_of(chunk, row), records, first, stop, target, shift, attributes, out, 0)
+        self._tally.records += stop - first
+        if not codec:
+            self._write(self._buffer.view[:end])
+            self._count(stop - first, codec, end if stop - first == 1 else 0)
+            return
+        timestamp = survey.largest_timestamp(records, first, stop) if target else layout.NO_TIMESTAMP
+        offset = records.offset[stop - 1]
+        self._count_written(
+            memoryview(wrap(self._buffer.view[:end], target, codec, attributes, offset, timestamp)), codec
+        )
+
+    def _drop_control(self, run: BatchRun) -> None:
+        for row in range(run.row, run.stop):
+            self._count_losses(run.chunk.batches, row)
+
+    def _count_losses(self, batches: BatchColumns, row: int) -> None:
+        first, last, attributes = batches.base_offset[row], batches.last_offset[row], batches.attributes[row]
+        control = attributes & layout.CONTROL
+        for kind, count in (
+            ("headers", batches.header_total[row]),
+            ("transactions", attributes & layout.TRANSACTIONAL and not control),
+            ("sequences", batches.producer_id[row] >= 0 and batches.base_sequence[row] >= 0),
+            ("leader-epochs", batches.partition_leader_epoch[row] >= 0),
+            ("delete-horizons", attributes & layout.DELETE_HORIZON),
+            ("control-records", batches.record_count[row] if control else 0),
+            ("empty-batches", not batches.record_count[row]),
+        ):
+            self._tally.count_loss(kind, count if kind in COUNTED_BY_RECORD else int(bool(count)), first, last)

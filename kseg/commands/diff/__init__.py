@@ -1,0 +1,1 @@
+"""``kseg diff``: compare two replicas of a partition."""

@@ -1,0 +1,72 @@
+"""The offset to which a follower truncates its log, from the leader epochs of both replicas (KIP-101, KIP-279).
+
+Sources: ``LeaderEpochFileCache.endOffsetFor``, ``AbstractFetcherThread.getOffsetTruncationState``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kseg.findings import Report
+from kseg.format.sidefiles.checkpoints import LeaderEpoch, walk_leader_epochs
+from kseg.format.storage.source import open_source
+
+CHECKPOINT = "leader-epoch-checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderEpochCache:
+    """The leader epochs of a log in ascending order, and the log's end offset (exclusive)."""
+
+    entries: Sequence[LeaderEpoch]
+    end_offset: int
+
+    def end_offset_for(self, epoch: int) -> tuple[int, int] | None:
+        """Return the largest known epoch <= ``epoch`` and its end offset, or None, as OffsetsForLeaderEpoch does."""
+        known = [entry for entry in self.entries if entry.epoch <= epoch]
+        if not known:
+            return None
+        later = [entry.start_offset for entry in self.entries if entry.epoch > epoch]
+        return known[-1].epoch, min(later, default=self.end_offset)
+
+    def truncated(self, offset: int) -> LeaderEpochCache:
+        """Return the epochs that remain after a truncation to ``offset``."""
+        return LeaderEpochCache(
+            [entry for entry in self.entries if entry.start_offset < offset], min(offset, self.end_offset)
+        )
+
+
+def truncation_offset(follower: LeaderEpochCache, leader: LeaderEpochCache) -> int | None:
+    """Return the offset to which ``follower`` would truncate its log under ``leader``.
+
+    None if the leader epochs do not decide it, as in logs of v0 and v1: the follower then truncates to its high watermark.
+    """
+    while follower.entries:
+        latest = follower.entries[-1].epoch
+        found = leader.end_offset_for(latest)
+        if found is None:
+            return None
+        epoch, end = found
+        own = follower.end_offset_for(epoch)
+        if own is None:
+            return min(end, follower.end_offset)
+        own_epoch, own_end = own
+        if own_epoch == epoch:
+            return min(own_end, end, follower.end_offset)
+        # The follower does not know the epoch of the answer: it truncates to its own smaller epoch and asks again.
+        shorter = follower.truncated(own_end)
+        if len(shorter.entries) == len(follower.entries):
+            return None
+        follower = shorter
+    return None
+
+
+def read_checkpoint(folder: str, report: Report) -> list[LeaderEpoch]:
+    """Return the entries of a partition folder's ``leader-epoch-checkpoint``; none if the file does not exist."""
+    path = os.path.join(folder, CHECKPOINT)
+    if not os.path.isfile(path):
+        return []
+    with open_source(path, listed=True) as source:
+        return [entry for _, entry in walk_leader_epochs(source, report)]

@@ -1,0 +1,263 @@
+"""A cursor over one replica of a partition: its batches in all segments, and the records of opened batches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+from kseg.commands.diff.leader_epochs import LeaderEpochCache, read_checkpoint
+from kseg.errors import UnreadableError
+from kseg.findings import RULES, Finding, Report, Severity
+from kseg.format.checks.batch_checks import CheckSettings, CheckState, check_offsets
+from kseg.format.record import framing
+from kseg.format.record.framing import BatchColumns, RecordColumns
+from kseg.format.record.layout import CODEC_MASK, LOG_OVERHEAD
+from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.reader import SegmentReader, Window
+from kseg.format.segment.records_chunk import Chunk
+from kseg.format.sidefiles.checkpoints import LeaderEpoch
+from kseg.format.storage.progress import Progress, no_progress
+from kseg.format.storage.source import SegmentFile, base_offset_of, is_folder, is_snapshot, open_source, segments_in
+from kseg.format.storage.special_files import skip_special
+from kseg.format.writer.batch_runs import payload_of
+
+# Batches opened at once: few if replicas differ in single places, many if they differ everywhere.
+MAX_AHEAD = 1024
+
+
+def files_of(path: str) -> list[SegmentFile]:
+    """Return the segments of a partition folder in offset order, or the one segment at ``path``. Raises UnreadableError."""
+    if not is_folder(path):
+        return [SegmentFile(path)]
+    try:
+        names = skip_special(path, sorted(os.listdir(path)))
+    except OSError as error:
+        raise UnreadableError(f"{path}: {error.strerror or error}") from error
+    found = [file for file in segments_in(Path(path), names) if not is_snapshot(file.path)]
+    if not found:
+        raise UnreadableError(f"{path}: no segment in it: give a partition folder, or a segment")
+    return found
+
+
+class Replica:
+    """A cursor over the batches of a replica. Batches with a wrong CRC, and those out of order, are skipped.
+
+    After ``more`` returned True, ``row`` of ``batches`` is the current batch. ``open`` opens it: its records are then
+    rows ``i`` to ``end`` of ``records``, their bytes in ``data``. ``report`` is called with (file, finding).
+    ``damage`` counts places that cannot be read. ``torn`` is set if such a place lies directly before the current batch,
+    ``broken`` if not all of its records can be read.
+    """
+
+    def __init__(self, path: str, report: Callable[[str, Finding], None]) -> None:
+        self.path = path
+        self.files = files_of(path)
+        self.file = self.files[0].path
+        self.batches = BatchColumns(1)
+        self.row = 0
+        self.window: Window | None = None
+        self.first_offset: int | None = None
+        self.last_offset: int | None = None
+        self.batch_count = 0
+        self.damage = 0
+        self.torn = False
+        self.broken = False
+        self.finished = False
+        self.opened = False
+        self.i = 0
+        self.end = 0
+        self.records = RecordColumns(1)
+        self.data: Any = b""
+        self._active = False
+        # Of the current window, the positions of batches that are out of order.
+        self._disordered: set[int] = set()
+        self._report = report
+        self.progress: Progress = no_progress
+        self._windows = self._all_windows()
+        self._opener = _Opener(lambda finding: report(self.file, finding))
+        self._from_batches: list[LeaderEpoch] = []
+        self._checkpoint = read_checkpoint(path, lambda finding: report(path, finding)) if is_folder(path) else []
+
+    def close(self) -> None:
+        """Close the segment that is being read. The generator and this object refer to each other: nothing else would."""
+        self._windows.close()
+
+    def more(self) -> bool:
+        """Advance to a readable batch; return False at the end of the last segment."""
+        while True:
+            while self.row < self.batches.count:
+                if self._disordered and self.batches.position[self.row] in self._disordered:
+                    self.torn = True
+                elif self.batches.crc_state[self.row] != framing.CRC_BAD:
+                    return True
+                self.row += 1
+            window = next(self._windows, None)
+            if window is None:
+                self.finished = True
+                return False
+            self.window, self.batches, self.row = window, window.batches, 0
+            self._collect_epochs()
+
+    @property
+    def low(self) -> int:
+        """The smallest possible first offset of the current batch. A compressed message set must be opened to know more."""
+        wrapper = self.batches.magic[self.row] < 2 and self.batches.attributes[self.row] & CODEC_MASK
+        if not wrapper:
+            return self.batches.base_offset[self.row]
+        return 0 if self.last_offset is None else min(self.last_offset + 1, self.high)
+
+    @property
+    def high(self) -> int:
+        """The last offset of the current batch."""
+        return self.batches.last_offset[self.row]
+
+    @property
+    def offset(self) -> int:
+        """The offset of the current record."""
+        return self.records.offset[self.i]
+
+    @property
+    def end_offset(self) -> int:
+        """The offset of the next record. If the newest segment is empty, its file name has it."""
+        end = 0 if self.last_offset is None else self.last_offset + 1
+        return max(end, base_offset_of(self.files[-1].path) or 0)
+
+    @property
+    def lineage(self) -> LeaderEpochCache:
+        """The leader epochs of the checkpoint next to the log or, without one, of the batches read so far."""
+        return LeaderEpochCache(self._checkpoint or self._from_batches, self.end_offset)
+
+    def starts_after(self, offset: int) -> bool:
+        """Whether the log begins after ``offset``, by its first file name or, without one, by its first batch."""
+        begin = base_offset_of(self.files[0].path)
+        if begin is None and self.last_offset is None:
+            begin = self.low if self.first_offset is None and not self.finished else self.first_offset
+        return begin is not None and offset < begin
+
+    def advance(self, count: int = 1) -> None:
+        """Skip ``count`` batches, beginning with the current one."""
+        if self.first_offset is None:
+            self.first_offset = self.low
+        high = self.batches.last_offset[self.row + count - 1]
+        self.last_offset = high if self.last_offset is None else max(high, self.last_offset)
+        self.batch_count += count
+        self.row += count
+        self.torn, self.broken = self.broken, False
+        self.opened = False
+
+    def open(self) -> None:
+        """Open the current batch. Records that cannot be read are reported and counted as damage."""
+        assert self.window is not None
+        chunk, row = self._opener.batch(self.window, self.row)
+        self.records, self.data = chunk.records, payload_of(chunk, row)
+        self.opened = True
+        self.i = self.end = 0
+        if chunk.batches.record_total[row]:
+            self.i = chunk.batches.first_record[row]
+            self.end = self.i + chunk.batches.record_total[row]
+            if self.first_offset is None:
+                self.first_offset = self.records.offset[self.i]
+        if not chunk.batches.intact[row]:
+            self.damage += 1
+            self.broken = True
+
+    def next_part(self) -> bool:
+        """Go on to the next part of an opened batch that is too large for one; False at the batch's end."""
+        chunk = self._opener.next_part()
+        if chunk is None:
+            return False
+        row = chunk.first
+        self.records, self.data = chunk.records, payload_of(chunk, row)
+        self.i = chunk.batches.first_record[row]
+        self.end = self.i + chunk.batches.record_total[row]
+        return True
+
+    @property
+    def opened_batches(self) -> BatchColumns:
+        """The batches that ``records`` belong to."""
+        return self._opener.batches
+
+    def _all_windows(self) -> Generator[Window, None, None]:
+        for file in self.files:
+            self.file, self._active = file.path, file.active
+            with SegmentReader(open_source(file.path, listed=file.listed), report=self._record_finding) as reader:
+                done = 0
+                history, limits = CheckState(), CheckSettings(now=0, name_offset=base_offset_of(file.path))
+                for window in reader.windows():
+                    self._disordered.clear()
+                    check_offsets(window.batches, limits, history, self._record_disorder)
+                    yield window
+                    self.progress(reader.position - done)
+                    done = reader.position
+                self.progress(reader.position - done)
+
+    def _record_finding(self, finding: Finding) -> None:
+        self._report(self.file, finding)
+        # A torn tail in the active segment is not damage: a broker may be writing there.
+        live = self._active and finding.rule == "truncated-tail"
+        if RULES[finding.rule].severity >= Severity.ERROR and not live:
+            self.damage += 1
+            self.torn = True
+
+    def _record_disorder(self, finding: Finding) -> None:
+        """Count a batch whose base offset, which no CRC covers, contradicts the batches around it. Gaps are legal."""
+        if finding.rule == "non-monotonic-offset" and finding.position is not None:
+            self._report(self.file, finding)
+            self.damage += 1
+            self._disordered.add(finding.position)
+
+    def _collect_epochs(self) -> None:
+        """Collect leader epochs as a broker does at recovery: only epochs larger than the latest."""
+        batches = self.batches
+        latest = self._from_batches[-1].epoch if self._from_batches else -1
+        if batches.partition_leader_epoch[0] == latest == batches.partition_leader_epoch[batches.count - 1]:
+            return
+        for row in range(batches.count):
+            epoch = batches.partition_leader_epoch[row]
+            if epoch > latest and batches.crc_state[row] != framing.CRC_BAD:
+                self._from_batches.append(LeaderEpoch(epoch, batches.base_offset[row]))
+                latest = epoch
+
+
+class _Opener:
+    """Opens batches of windows. As long as they are requested in sequence, each time twice as many."""
+
+    def __init__(self, report: Report) -> None:
+        self.batches = BatchColumns(1)
+        self._iterator = DeepIterator(report)
+        self._window: Window | None = None
+        self._chunks: Iterator[Chunk] = iter(())
+        self._chunk: Chunk | None = None
+        self._first = 0
+        self._stop = 0
+
+    def batch(self, window: Window, row: int) -> tuple[Chunk, int]:
+        """Return the chunk that holds batch ``row`` of the window, and its row in that chunk."""
+        if window is not self._window or not self._first <= row < self._stop:
+            in_sequence = row == 0 if window is not self._window else row == self._stop
+            ahead = 2 * (self._stop - self._first) if in_sequence else 1
+            self._open(window, row, min(max(ahead, 1), MAX_AHEAD, window.batches.count - row))
+        while self._chunk is None or self._chunk.stop <= row - self._first:
+            self._chunk = next(self._chunks)
+        return self._chunk, row - self._first
+
+    def next_part(self) -> Chunk | None:
+        """Return the next part of the batch that was opened last, None where there is none."""
+        if self._chunk is None or not self._chunk.unfinished:
+            return None
+        self._chunk = next(self._chunks)
+        return self._chunk
+
+    def _open(self, window: Window, first: int, count: int) -> None:
+        """Copy the headers of ``count`` batches into separate columns and start opening them."""
+        old, batches = window.batches, BatchColumns(count)
+        for n in range(count):
+            row = first + n
+            framing.read_header(window.data, old.at[row], old.size[row] - LOG_OVERHEAD, old.magic[row], batches, n)
+            batches.position[n] = old.position[row]
+            batches.crc_state[n] = old.crc_state[row]
+        batches.count = count
+        self.batches = batches
+        self._window, self._first, self._stop = window, first, first + count
+        self._chunk, self._chunks = None, self._iterator.chunks(Window(window.data, window.view, batches))

@@ -1,0 +1,87 @@
+"""``kseg dump --as``: the rows of files that are no log, and those of the record sets in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kseg.commands.dump.rows import BatchItem, FileStart, Item, RecordsItem, RowFilter, WireRow, dump_reader
+from kseg.errors import NotASegmentError
+from kseg.findings import Report
+from kseg.format.checks.record_set_checks import RecordSetChecks
+from kseg.format.segment.reader import SegmentReader
+from kseg.format.segment.rows import batch_row, record_row, unchanged
+from kseg.format.storage.source import SegmentFile, open_source
+from kseg.format.wire.framings import framing
+from kseg.format.wire.record_sets import ReadSettings, RecordSet
+from kseg.schema import BATCH_COLUMNS, PRODUCER_COLUMNS, Row
+
+
+def dump_framed(
+    file: SegmentFile,
+    report: Report,
+    keep: RowFilter,
+    *,
+    deep: bool,
+    headings: bool,
+    verify_crc: bool,
+    check: bool = False,
+) -> Iterator[Item]:
+    """The rows of one file, by its framing, a Beginning first. Raises UnreadableError and NotASegmentError.
+
+    Record sets of a place of their own are rows that say so; those without are as a segment's. ``check`` is that of
+    ``dump_segment``.
+    """
+    assert file.framing
+    with open_source(file.path) as source:
+        yield FileStart(file.path, None)
+        for part in framing(file.framing).walk(source, report, ReadSettings(verify_crc, file.requests)):
+            if not isinstance(part, RecordSet):
+                yield WireRow(file.path, part if deep or part["kind"] != "record" else _as_batch_item(part))
+                continue
+            judged = part.report_for(report)
+            reader = SegmentReader(part.source, report=judged, verify_crc=verify_crc)
+            try:
+                rows = dump_reader(
+                    file.path,
+                    reader,
+                    judged,
+                    keep,
+                    deep=deep,
+                    headings=headings,
+                    check=check,
+                    record_set=RecordSetChecks(sent=part.sent),
+                )
+                for item in rows:
+                    yield from _placed(item, part)
+            except NotASegmentError:
+                if not part.place:
+                    raise
+                judged(part.without_batches)
+
+
+def framed_rows(file: SegmentFile, report: Report, *, deep: bool, verify_crc: bool) -> Iterator[Row]:
+    """The rows of one file, by its framing, with their bytes as they are. Raises as ``dump_framed``."""
+    for item in dump_framed(file, report, RowFilter(), deep=deep, headings=False, verify_crc=verify_crc):
+        if isinstance(item, WireRow):
+            yield {"topic": None, "partition": None, **item.row}  # not what the file's folder is called
+        elif isinstance(item, BatchItem):
+            yield batch_row(item.file, item.batch)
+        elif isinstance(item, RecordsItem):
+            batch = item.batch
+            own = {column.name: getattr(batch, column.name) for column in PRODUCER_COLUMNS}
+            yield from ({**record_row(item.file, record, unchanged), **own} for record in item.records())
+
+
+def _placed(item: BatchItem | RecordsItem, part: RecordSet) -> Iterator[Item]:
+    if not part.place:
+        yield item
+    elif isinstance(item, BatchItem):
+        yield WireRow(item.file, part.placed_row(batch_row(item.file, item.batch)))
+    else:
+        for record in item.records():
+            yield WireRow(item.file, part.placed_row(record_row(item.file, record, unchanged)))
+
+
+def _as_batch_item(message: Row) -> Row:
+    """A record that is an entry, without what is in it."""
+    return {**{column.name: message.get(column.name) for column in BATCH_COLUMNS}, "kind": "batch"}

@@ -1,0 +1,367 @@
+"""The hot loop of deep dumps: records as lines of bytes, straight from the columns into a reused buffer.
+
+Ordinary Python that runs as it is and can be compiled, like ``kernel``; interpreted it is no gain, so that the plain
+engine makes its lines of Python's own strings. What a line looks like is not said here: a Layout is made of a
+template, and of tables of what is escaped. What takes more than a look at the bytes is left to whoever calls.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, BinaryIO
+
+from kseg.format.record import layout as log_format
+from kseg.format.record.default_records import MAX_HEADERS, header_field
+from kseg.format.record.encoder import headers_end
+from kseg.format.record.framing import BatchColumns, RecordColumns, increment_sequence
+from kseg.format.record.memory import copy_bytes, is_ascii
+
+COMPILED = not __file__.endswith(".py")
+
+NO_TIMESTAMP = log_format.NO_TIMESTAMP
+MOST_HEADERS = MAX_HEADERS
+
+#: What can stand at a template's marks.
+CELLS = ("position", "offset", "timestamp", "sequence", "key_size", "value_size", "key", "value", "headers", "nothing")
+POSITION, OFFSET, TIMESTAMP, SEQUENCE, KEY_SIZE, VALUE_SIZE, KEY, VALUE, HEADERS, NOTHING = range(len(CELLS))
+
+#: Where a cell stands in a template.
+MARK = "\0"
+
+# How bytes are written: as text, else not at all; as text, else in base64, which is noted; always in one of these.
+ENCODINGS = ("utf8", "auto", "hex", "base64")
+UTF8, AUTO, HEX, BASE64 = range(len(ENCODINGS))
+_HEX_DIGITS = b"0123456789abcdef"
+_BASE64_DIGITS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
+# A byte of a key becomes six at most (\u001f), an int64 twenty.
+GROWTH = 6
+NUMBER = 20
+# What does not fit is written by other hands; what is written at a time should stay in the processor's cache.
+CAPACITY = 512 * 1024
+# Shorter than that a call costs more than it saves.
+_LONG = 12
+
+
+class Escapes:
+    r"""How text is written: as it is, but for the ASCII characters that ``short`` has two others for.
+
+    ``marks`` are the code points below ``STEERING_END`` to write as ``\uNNNN``.
+    """
+
+    def __init__(self, short: Mapping[str, str], marks: Iterable[int]) -> None:
+        self.verbatim = not short and not marks
+        # Of each byte: what is written in its two low bytes, above them how many of the two; 0 asks for a closer look.
+        # So quotes take the same way as letters: in JSON within JSON a branch at each was a third of the time.
+        codes = [byte | 1 << 16 for byte in range(128)] + [0] * 128
+        for character, escape in short.items():
+            codes[ord(character)] = ord(escape[0]) | ord(escape[1]) << 8 | 2 << 16
+        marked = bytearray(STEERING_END)
+        for point in marks:
+            marked[point] = 1
+            if point < 128:
+                codes[point] = 0
+        self.codes = codes
+        self.marked = marked
+
+
+#: All code points that steer a terminal are below: the last is U+2069.
+STEERING_END = 0x2070
+
+
+class Layout:
+    """A line: ``template`` with a MARK for each of ``cells``, names of CELLS.
+
+    ``encoding`` (of ENCODINGS), ``escapes`` and ``quote`` say how keys and values are written. A null of theirs, or a
+    timestamp of -1, is written as ``null``; where that is empty, a null is left out with the text before it.
+    ``header`` is the template of each header, its key's MARK and perhaps its value's; they are joined with commas.
+    ``notes`` stand behind a key, a value, a header's value that ``auto`` wrote in base64.
+    """
+
+    def __init__(
+        self, template: str, cells: Sequence[str], encoding: str, escapes: Escapes, *, header: str,
+        quote: str = "", null: str = "", notes: Sequence[str] = ("", "", ""),
+    ) -> None:  # fmt: skip
+        pieces = template.split(MARK)
+        in_header = [*header.split(MARK), ""][:3]
+        every = [piece.encode("utf-8", "backslashreplace") for piece in (*pieces, *in_header, *notes, null)]
+        self.text = b"".join(every)
+        self.ends = array("q", [0, *accumulate(map(len, every))])
+        self.cells = array("q", [*map(CELLS.index, cells), NOTHING])
+        self.count = len(pieces)
+        self.header_values = header.count(MARK) == 2
+        self.header_at = len(pieces)
+        self.notes_at = self.header_at + 3
+        self.null_at = self.notes_at + 3
+        self.leaves_out = not null
+        self.encoding = ENCODINGS.index(encoding)
+        self.codes = escapes.codes
+        self.marked = escapes.marked
+        self.verbatim = escapes.verbatim and not quote
+        self.quote = ord(quote) if quote else 0
+        # Of a record without headers, and of each header, besides the bytes of keys and values.
+        self.room = len(self.text) + NUMBER * len(cells) + 2 * len(null) + 16
+        self.header_room = sum(map(len, every[self.header_at :])) + 8
+
+
+class LineBuffer:
+    """Bytes on their way to ``sink``: ``at`` of them wait in a buffer that is used again and again."""
+
+    def __init__(self, sink: BinaryIO, capacity: int = CAPACITY) -> None:
+        self.sink = sink
+        self.capacity = capacity
+        self.at = 0
+        self.data = bytearray(capacity)
+
+    def flush(self) -> None:
+        """Hand on what waits."""
+        if self.at:
+            self.sink.write(memoryview(self.data)[: self.at])
+            self.at = 0
+
+    def put(self, text: bytes) -> None:
+        """Add bytes of any size."""
+        self.flush()
+        self.sink.write(text)
+
+
+def write_lines(
+    lines: LineBuffer, layout: Layout, batches: BatchColumns, row: int, records: RecordColumns, data: Any,
+    first: int, stop: int, other: Callable[[int], Iterable[bytes]],
+) -> None:  # fmt: skip
+    """Write the lines of the records ``first`` to ``stop`` (exclusive) of entry ``row``, whose bytes lie in ``data``.
+
+    ``other`` returns the line, in pieces, of a record that can't be written here: one with text that is not UTF-8 where the
+    layout has no encoding for it, or one that is larger than the buffer.
+    """
+    out = lines.data
+    for i in range(first, stop):
+        key_size = records.key_size[i]
+        value_size = records.value_size[i]
+        header_count = records.header_count[i]
+        bytes_of = (key_size if key_size > 0 else 0) + (value_size if value_size > 0 else 0)
+        if header_count:
+            bytes_of += headers_end(data, records.headers_at[i], header_count) - records.headers_at[i]
+        room = layout.room + header_count * layout.header_room + GROWTH * bytes_of
+        if room > lines.capacity - lines.at:
+            lines.flush()
+        at = -1
+        if room <= lines.capacity and header_count <= MOST_HEADERS:
+            at = put_line(out, lines.at, layout, batches, row, records, i, data)
+        if at < 0:
+            for piece in other(i):
+                lines.put(piece)
+        else:
+            lines.at = at
+
+
+def put_line(
+    out: Any, at: int, layout: Layout, batches: BatchColumns, row: int, records: RecordColumns, i: int, data: Any
+) -> int:
+    """Write the line of record ``i`` at ``out[at]``, where there is room; the byte behind it, or -1."""
+    for n in range(layout.count):
+        cell = layout.cells[n]
+        size = records.key_size[i] if cell == KEY else records.value_size[i]
+        if size < 0 and layout.leaves_out and (cell in (KEY, VALUE)):
+            continue
+        at = put_piece(out, at, layout, n)
+        if cell == TIMESTAMP and records.timestamp[i] == NO_TIMESTAMP and not layout.leaves_out:
+            at = put_piece(out, at, layout, layout.null_at)
+        elif cell < KEY:
+            at = put_number(out, at, number_of(cell, batches, row, records, i))
+        elif cell == HEADERS:
+            at = put_headers(out, at, layout, data, records.headers_at[i], records.header_count[i])
+        elif cell != NOTHING:
+            first = records.key_at[i] if cell == KEY else records.value_at[i]
+            at = put_bytes(out, at, layout, data, first, size, cell - KEY)
+        if at < 0:
+            return -1
+    return at
+
+
+def number_of(cell: int, batches: BatchColumns, row: int, records: RecordColumns, i: int) -> int:
+    """What stands at a cell that is a number."""
+    if cell == OFFSET:
+        return records.offset[i]
+    if cell == TIMESTAMP:
+        return records.timestamp[i]
+    if cell == POSITION:
+        return batches.position[row]
+    if cell == KEY_SIZE:
+        return records.key_size[i]
+    if cell == VALUE_SIZE:
+        return records.value_size[i]
+    sequence = batches.base_sequence[row]
+    if sequence < 0:
+        return sequence
+    return increment_sequence(sequence, records.offset[i] - batches.base_offset[row])
+
+
+def put_headers(out: Any, at: int, layout: Layout, data: Any, first: int, count: int) -> int:
+    """Write headers by the layout's template for them, commas between; the byte behind, or -1."""
+    piece = layout.header_at
+    for n in range(count):
+        if n:
+            out[at] = 44  # a comma
+            at += 1
+        at = put_piece(out, at, layout, piece)
+        # The reader walked these before: sizes and ends hold.
+        size, first = header_field(data, first, len(data))
+        at = put_text(out, at, layout, data, first, first + size)
+        if at < 0:
+            return -1
+        at = put_piece(out, at, layout, piece + 1)
+        size, first = header_field(data, first + size, len(data))
+        if layout.header_values:
+            at = put_bytes(out, at, layout, data, first, size, 2)
+            if at < 0:
+                return -1
+            at = put_piece(out, at, layout, piece + 2)
+        if size > 0:
+            first += size
+    return at
+
+
+def put_piece(out: Any, at: int, layout: Layout, piece: int) -> int:
+    """Write a piece of the layout's text."""
+    first = layout.ends[piece]
+    size = layout.ends[piece + 1] - first
+    if size >= _LONG:
+        return copy_bytes(out, at, layout.text, first, size)
+    for k in range(size):
+        out[at + k] = layout.text[first + k]
+    return at + size
+
+
+def put_number(out: Any, at: int, value: int) -> int:
+    """Write an int64 in decimal."""
+    raw = value
+    if value < 0:
+        out[at] = 45  # a minus
+        at += 1
+        raw = -value
+    bound = 10
+    while raw >= bound:
+        bound = bound * 10
+        at += 1
+    end = at + 1
+    while True:
+        out[at] = 48 + raw % 10
+        if raw < 10:
+            return end
+        raw = raw // 10
+        at -= 1
+
+
+def put_bytes(out: Any, at: int, layout: Layout, data: Any, first: int, size: int, note: int) -> int:
+    """Write a key, a value or a header's value, as ``note`` counts them; the byte behind, or -1."""
+    if size < 0:
+        return put_piece(out, at, layout, layout.null_at)
+    if layout.encoding == HEX:
+        return put_hex(out, at, layout, data, first, first + size)
+    if layout.encoding == BASE64:
+        return put_base64(out, at, layout, data, first, first + size)
+    end = put_text(out, at, layout, data, first, first + size)
+    if end < 0 and layout.encoding == AUTO:
+        end = put_base64(out, at, layout, data, first, first + size)
+        return put_piece(out, end, layout, layout.notes_at + note)
+    return end
+
+
+def put_text(out: Any, at: int, layout: Layout, data: Any, i: int, end: int) -> int:
+    """Write UTF-8 escaped as the layout says; the byte behind, or -1 if it isn't any."""
+    if layout.verbatim and is_ascii(data, i, end - i):
+        return copy_bytes(out, at, data, i, end - i)
+    if layout.quote:
+        out[at] = layout.quote
+        at += 1
+    while i < end:
+        byte = data[i]
+        code = layout.codes[byte]
+        if code:
+            out[at] = code & 255
+            out[at + 1] = code >> 8 & 255  # nothing yet, or the escaped character
+            at += code >> 16
+            i += 1
+            continue
+        point = byte if byte < 128 else decode_point(data, i, end)
+        if point < 0:
+            return -1
+        size = 1 if point < 0x80 else 2 if point < 0x800 else 3 if point < 0x10000 else 4
+        if point < len(layout.marked) and layout.marked[point]:
+            at = put_escape(out, at, point)
+        else:
+            for k in range(i, i + size):
+                out[at] = data[k]
+                at += 1
+        i += size
+    if layout.quote:
+        out[at] = layout.quote
+        at += 1
+    return at
+
+
+def decode_point(data: Any, i: int, end: int) -> int:
+    """The code point of the UTF-8 sequence that begins with the byte ``data[i]`` of 128 or more; -1 if none does.
+
+    Overlong forms, surrogates and what is past U+10FFFF are none (RFC 3629), as to Python.
+    """
+    byte = data[i]
+    size = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+    if byte < 0xC2 or byte > 0xF4 or size > end - i:
+        return -1
+    point: int = byte & (0x7F >> size)
+    for k in range(i + 1, i + size):
+        if data[k] & 0xC0 != 0x80:
+            return -1
+        point = point << 6 | data[k] & 0x3F
+    if size == 3 and (point < 0x800 or 0xD800 <= point <= 0xDFFF):
+        return -1
+    if size == 4 and (point < 0x10000 or point > 0x10FFFF):
+        return -1
+    return point
+
+
+def put_escape(out: Any, at: int, point: int) -> int:
+    r"""Write a code point of four hexadecimal digits as ``\uNNNN``."""
+    out[at] = 92  # a backslash
+    out[at + 1] = 117  # u
+    for k in range(4):
+        out[at + 2 + k] = _HEX_DIGITS[point >> (12 - 4 * k) & 15]
+    return at + 6
+
+
+def put_hex(out: Any, at: int, layout: Layout, data: Any, i: int, end: int) -> int:
+    """Write bytes in hexadecimal."""
+    out[at] = layout.quote
+    at += 1
+    while i < end:
+        out[at] = _HEX_DIGITS[data[i] >> 4]
+        out[at + 1] = _HEX_DIGITS[data[i] & 15]
+        at += 2
+        i += 1
+    out[at] = layout.quote
+    return at + 1
+
+
+def put_base64(out: Any, at: int, layout: Layout, data: Any, i: int, end: int) -> int:
+    """Write bytes in base64, padded (RFC 4648)."""
+    out[at] = layout.quote
+    at += 1
+    while i < end:
+        left = end - i
+        bits = data[i] << 16
+        if left > 1:
+            bits |= data[i + 1] << 8
+        if left > 2:
+            bits |= data[i + 2]
+        out[at] = _BASE64_DIGITS[bits >> 18]
+        out[at + 1] = _BASE64_DIGITS[bits >> 12 & 63]
+        out[at + 2] = _BASE64_DIGITS[bits >> 6 & 63] if left > 1 else 61  # an equals sign
+        out[at + 3] = _BASE64_DIGITS[bits & 63] if left > 2 else 61
+        at += 4
+        i += 3
+    out[at] = layout.quote
+    return at + 1

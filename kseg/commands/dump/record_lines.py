@@ -1,0 +1,289 @@
+"""Records as lines, entry by entry: what ``dump --deep`` writes as JSON Lines and as kafka-dump-log's text.
+
+Nothing is made of a record but its line, by a template of what all records of an entry share. The compiled engine
+fills it in ``line_writer``; what that can't write, and all with the plain engine, is made here of Python's strings.
+The columns are those of ``rows``, the text that of ``dump_text``; tests hold the ways equal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from itertools import islice
+
+from kseg import schema
+from kseg.commands.dump import kafka_text, line_writer
+from kseg.commands.dump.line_writer import MARK, STEERING_END, Escapes, Layout, LineBuffer, write_lines
+from kseg.commands.dump.rows import RecordsItem
+from kseg.commands.dump.text_pieces import JSON_WRITERS, PIECE_BYTES, json_header_pieces, json_pieces
+from kseg.format.record.default_records import MAX_HEADERS
+from kseg.format.record.encoder import headers_end
+from kseg.format.record.framing import increment_sequence
+from kseg.format.record.layout import CODEC_MASK, CONTROL
+from kseg.format.segment import rows
+from kseg.format.segment.objects import timestamp_type
+from kseg.text import encoded, to_json
+
+#: A record with more bytes of key, value and headers is written in pieces.
+_LARGE_RECORD = PIECE_BYTES
+#: Characters of short lines that are written at a time.
+_WRITTEN_AT_ONCE = 256 * 1024
+
+
+def write_json(run: RecordsItem, encoding: str, lines: LineBuffer) -> None:
+    """A line of JSON for each record, as ``rows.record_row`` would have it; ``encoding`` is one of JSON_WRITERS."""
+    batches, row = run.chunk.batches, run.row
+    magic, attributes = batches.magic[row], batches.attributes[row]
+    if not line_writer.COMPILED or run.topic or (magic >= 2 and attributes & CONTROL):
+        for text in _joined(_json_lines(run, encoding, run.kept)):
+            lines.put(text)
+        return
+    layout = json_layout(run.file, timestamp_type(magic, attributes), magic >= 2, encoding)
+    _write(run, layout, lines, lambda i: _json_lines(run, encoding, (i,)))
+
+
+def write_text(run: RecordsItem, lines: LineBuffer) -> None:
+    """The line that kafka-dump-log --print-data-log prints of each record."""
+    batches, row = run.chunk.batches, run.row
+    magic, attributes = batches.magic[row], batches.attributes[row]
+    if not line_writer.COMPILED or run.topic or magic < 2 or attributes & CONTROL:
+        for text in _joined(_text_pieces(run, run.kept)):
+            lines.put(text)
+        return
+    layout = text_layout(timestamp_type(magic, attributes))
+    _write(run, layout, lines, lambda i: _text_pieces(run, (i,)))
+
+
+def _write(run: RecordsItem, layout: Layout, lines: LineBuffer, other: Callable[[int], Iterable[str]]) -> None:
+    chunk, row = run.chunk, run.row
+    data = chunk.payload(row)
+
+    def others(i: int) -> Iterator[bytes]:
+        return _joined(other(i))
+
+    for first, stop in _row_ranges(run.kept):
+        write_lines(lines, layout, chunk.batches, row, chunk.records, data, first, stop, others)
+
+
+def _joined(texts: Iterable[str]) -> Iterator[bytes]:
+    """Yield the bytes of texts, short ones together."""
+    waiting: list[str] = []
+    size = 0
+    for text in texts:
+        waiting.append(text)
+        size += len(text)
+        if size >= _WRITTEN_AT_ONCE:
+            yield encoded("".join(waiting))
+            waiting.clear()
+            size = 0
+    if waiting:
+        yield encoded("".join(waiting))
+
+
+def _row_ranges(kept: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The rows in stretches without a hole, each as its first and the one behind its last."""
+    if isinstance(kept, range):
+        yield kept.start, kept.stop
+        return
+    first = stop = kept[0]
+    for i in kept:
+        if i != stop:
+            yield first, stop
+            first = i
+        stop = i + 1
+    yield first, stop
+
+
+@lru_cache(maxsize=64)
+def json_layout(file: str, stamped: str | None, modern: bool, encoding: str) -> Layout:
+    """The line of a data record; ``stamped`` is its timestamp type, ``modern`` says that it is v2."""
+    constants = {"kind": "record", "file": file, "timestamp_type": stamped, "control": None}
+    if not modern:
+        constants["sequence"] = None
+    return Layout(
+        _json_template(constants),
+        [column.name for column in schema.RECORD_COLUMNS if column.name not in constants],
+        encoding,
+        _json_escapes(),
+        header=f'{{"key":{MARK},"value":{MARK}}}',
+        quote='"',
+        null="null",
+        notes=[f',"{name}_encoding":"base64"' for name in ("key", "value", "value")],
+    )
+
+
+@lru_cache(maxsize=4)
+def text_layout(stamped: str | None) -> Layout:
+    """The line of a v2 data record whose timestamp type is ``stamped``."""
+    template = kafka_text.record_template(stamped or kafka_text.NO_TIMESTAMP_TYPE, MARK)
+    return Layout(template, kafka_text.TEMPLATE_CELLS, "utf8", Escapes({}, ()), header=MARK)
+
+
+@cache
+def _json_escapes() -> Escapes:
+    """What ``to_json`` escapes, found by asking it."""
+    written = {character: to_json(character)[1:-1] for character in map(chr, range(128))}
+    marks = re.findall(r"\\u(....)", to_json("".join(map(chr, range(STEERING_END)))))
+    return Escapes({c: text for c, text in written.items() if len(text) == 2}, [int(mark, 16) for mark in marks])
+
+
+def _json_template(constants: Mapping[str, object]) -> str:
+    """A line with a MARK for each column that ``constants`` hasn't."""
+    cells = {column.name: f"[{MARK}]" if column.type == "headers" else MARK for column in schema.RECORD_COLUMNS}
+    cells.update((name, to_json(value)) for name, value in constants.items())
+    return "{" + ",".join(f'"{name}":{text}' for name, text in cells.items()) + "}\n"
+
+
+def _json_lines(run: RecordsItem, encoding: str, kept: Sequence[int]) -> Iterator[str]:
+    """Yield the lines of some records; the line of a large record in pieces."""
+    chunk, row = run.chunk, run.row
+    batches, lists, data = chunk.batches, chunk.lists, chunk.payload(run.row)
+    write = JSON_WRITERS[encoding]
+    magic, attributes = batches.magic[row], batches.attributes[row]
+    constants = {
+        "kind": "record",
+        "file": run.file,
+        "position": batches.position[row],
+        "timestamp_type": timestamp_type(magic, attributes),
+    }
+    line = _json_template(constants).replace("%", "%%").replace(MARK, "%s")
+    control = magic >= 2 and attributes & CONTROL
+    base_sequence, base_offset = batches.base_sequence[row], batches.base_offset[row]
+    sequence: int | str = "null" if magic < 2 else base_sequence
+    numbered = magic >= 2 and base_sequence >= 0
+    for i in kept:
+        offset, timestamp = lists.offset[i], lists.timestamp[i]
+        if numbered:
+            sequence = increment_sequence(base_sequence, offset - base_offset)
+        key, value = (
+            field(data, lists.key_at[i], lists.key_size[i]),
+            field(data, lists.value_at[i], lists.value_size[i]),
+        )
+        large = is_large(run, i)
+        text = line % (
+            offset,
+            timestamp if timestamp != -1 else "null",
+            sequence,
+            "null" if key is None else MARK if large else write(key, "key"),
+            "null" if value is None else MARK if large else write(value, "value"),
+            MARK if large else _json_headers(run, i, encoding) if lists.header_count[i] else "",
+            _json_control(run, i) if control else "null",
+        )
+        if run.topic:
+            text = f'{text[:-2]},"{schema.DECODED.name}":{to_json(run.decoded(i))}}}\n'
+        if not large:
+            yield text
+            continue
+        contents = [
+            json_pieces(field, name, encoding) for field, name in ((key, "key"), (value, "value")) if field is not None
+        ]
+        contents.append(json_header_pieces(islice(chunk.header_fields(i), MAX_HEADERS), encoding))
+        yield from _filled(text, contents)
+
+
+def _filled(text: str, contents: Sequence[Iterable[str]]) -> Iterator[str]:
+    """Yield a line with ``contents`` in the places of its MARKs."""
+    for part, content in zip(text.split(MARK), (*contents, ()), strict=True):
+        yield part
+        yield from content
+
+
+def field(data: memoryview, at: int, size: int) -> memoryview | None:
+    """Return a key or a value, None for null."""
+    return None if size < 0 else data[at : at + size]
+
+
+def is_large(run: RecordsItem, i: int) -> bool:
+    """Return whether record ``i`` is to be written in pieces."""
+    lists, data = run.chunk.lists, run.chunk.payload(run.row)
+    size = max(lists.key_size[i], 0) + max(lists.value_size[i], 0)
+    if lists.header_count[i]:
+        at = run.chunk.records.headers_at[i]
+        size += headers_end(data, at, lists.header_count[i]) - at
+    return size > _LARGE_RECORD
+
+
+def _json_headers(run: RecordsItem, i: int, encoding: str) -> str:
+    return to_json(rows.header_rows(run.chunk.headers(i), rows.ENCODERS[encoding]))[1:-1]
+
+
+def _json_control(run: RecordsItem, i: int) -> str:
+    control = run.chunk.control(i)
+    return to_json(control.as_dict()) if control else "null"
+
+
+def _text_pieces(run: RecordsItem, kept: Sequence[int]) -> Iterator[str]:
+    """Yield the lines of some records; the line of a large data record in pieces."""
+    chunk, batch = run.chunk, run.batch
+    data, lists = chunk.payload(run.row), chunk.lists
+    large = () if batch.control or run.topic else [i for i in kept if is_large(run, i)]
+    if not large:
+        yield from text_lines(run, kept)
+        return
+    for i in kept:
+        if i not in large:
+            yield from text_lines(run, (i,))
+            continue
+        if batch.magic >= 2:
+            keys = (key for key, _ in islice(chunk.header_fields(i), MAX_HEADERS))
+            middle: Iterable[str] = kafka_text.modern_middle_pieces(chunk.sequence(i, run.row), keys)
+        else:
+            wrapped = chunk.batches.attributes[run.row] & CODEC_MASK
+            middle = (kafka_text.legacy_crc(batch, _inner_crc(run, i, data) if wrapped else None),)
+        yield from kafka_text.compose_pieces(
+            batch.timestamp_type or kafka_text.NO_TIMESTAMP_TYPE,
+            lists.offset[i],
+            lists.timestamp[i],
+            field(data, lists.key_at[i], lists.key_size[i]),
+            field(data, lists.value_at[i], lists.value_size[i]),
+            middle,
+        )
+
+
+def text_lines(run: RecordsItem, kept: Sequence[int]) -> list[str]:
+    """The lines of some records, made of Python's strings."""
+    chunk, batch = run.chunk, run.batch
+    lists, data = chunk.lists, chunk.payload(run.row)
+    if batch.control or batch.magic < 2 or run.topic:
+        wrapped = batch.magic < 2 and chunk.batches.attributes[run.row] & CODEC_MASK
+        return [
+            kafka_text.record_line(
+                chunk.record(i),
+                batch,
+                print_data=True,
+                inner_crc=_inner_crc(run, i, data) if wrapped else None,
+                topic=run.topic,
+            )
+            + "\n"
+            for i in kept
+        ]
+    kind = batch.timestamp_type or kafka_text.NO_TIMESTAMP_TYPE
+    lines = []
+    for i in kept:
+        if lists.header_count[i]:
+            lines.append(kafka_text.record_line(chunk.record(i), batch, print_data=True) + "\n")
+            continue
+        key_at, key_size, value_at, value_size = (
+            lists.key_at[i],
+            lists.key_size[i],
+            lists.value_at[i],
+            lists.value_size[i],
+        )
+        line = kafka_text.format_record_line(
+            kind,
+            lists.offset[i],
+            lists.timestamp[i],
+            data[key_at : key_at + key_size] if key_size >= 0 else None,
+            data[value_at : value_at + value_size] if value_size >= 0 else None,
+            kafka_text.v2_fields(chunk.sequence(i, run.row), ""),
+            True,
+        )
+        lines.append(line + "\n")
+    return lines
+
+
+def _inner_crc(run: RecordsItem, i: int, data: memoryview) -> tuple[int, bool]:
+    lists = run.chunk.lists
+    value_end = lists.value_at[i] + max(lists.value_size[i], 0)
+    return kafka_text.message_crc(data, run.batch.magic, lists.key_at[i], value_end)

@@ -1,0 +1,300 @@
+"""``kseg dump`` as a library: the rows of segments, shallow (an entry each) or deep (a record each), filtered.
+
+And those of the files beside them, an entry each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from kseg.errors import UsageError
+from kseg.findings import Report, ignore_finding
+from kseg.format.checks.record_set_checks import RecordSetChecks
+from kseg.format.checks.run_checks import check_settings
+from kseg.format.checks.segment_checks import SegmentChecks
+from kseg.format.internal_topics.recognise import decoded_record, internal_topic
+from kseg.format.record import framing
+from kseg.format.record.framing import BatchColumns
+from kseg.format.record.layout import CODEC_MASK, CONTROL, LOG_APPEND_TIME
+from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.objects import Record, RecordBatch, record_batch
+from kseg.format.segment.reader import SegmentReader, Window
+from kseg.format.segment.records_chunk import Chunk
+from kseg.format.sidefiles.registry import Recognised, SideFile
+from kseg.format.storage.source import open_range, open_source
+from kseg.results import Settings
+from kseg.schema import Row
+
+
+@dataclass(frozen=True, slots=True)
+class RowFilter:
+    """Which rows to keep. Ranges are half-open, as ``begin`` <= x < ``end``; None is no bound.
+
+    Timestamps are epoch milliseconds; rows without one fail a time filter. ``control`` True keeps only control
+    rows, False none of them.
+    """
+
+    first_offset: int | None = None
+    end_offset: int | None = None
+    since: int | None = None
+    until: int | None = None
+    key: bytes | None = None
+    producer_id: int | None = None
+    control: bool | None = None
+
+    def accepts_batch(self, batches: BatchColumns, row: int) -> bool:
+        """Whether the entry can hold a row that passes: what the header shows decides, a wrapper's base is unknown."""
+        first = self.first_offset
+        if first is not None and batches.last_offset[row] < first and batches.crc_state[row] != framing.CRC_BAD:
+            return False
+        wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
+        if self.end_offset is not None and not wrapper and batches.base_offset[row] >= self.end_offset:
+            return False
+        if self.since is not None and batches.max_timestamp[row] < self.since:
+            return False
+        if self.until is not None and not self._may_be_before(batches, row, self.until):
+            return False
+        if self.producer_id is not None and not self._is_from(batches, row):
+            return False
+        if self.control is not None:
+            control = batches.magic[row] >= 2 and bool(batches.attributes[row] & CONTROL)
+            return control is self.control
+        return True
+
+    def accepted_rows(self, chunk: Chunk, row: int) -> Sequence[int]:
+        """The record rows of an entry that passed which do so themselves."""
+        kept: Sequence[int] = chunk.rows(row)
+        if not self.needs_records:
+            return kept  # without a look at the columns, which costs a list of each
+        offset, timestamp = chunk.lists.offset, chunk.lists.timestamp
+        if (first := self.first_offset) is not None:
+            kept = [i for i in kept if offset[i] >= first]
+        if (end := self.end_offset) is not None:
+            kept = [i for i in kept if offset[i] < end]
+        if (since := self.since) is not None:
+            kept = [i for i in kept if timestamp[i] != -1 and timestamp[i] >= since]
+        if (until := self.until) is not None:
+            kept = [i for i in kept if timestamp[i] != -1 and timestamp[i] < until]
+        if self.key is not None:
+            kept = [i for i in kept if chunk.key(i) == self.key]
+        return kept
+
+    @property
+    def needs_records(self) -> bool:
+        """Whether records of an entry that passed may fail."""
+        bounds = (self.first_offset, self.end_offset, self.since, self.until)
+        return self.key is not None or bounds != (None, None, None, None)
+
+    def _is_from(self, batches: BatchColumns, row: int) -> bool:
+        return batches.magic[row] >= 2 and batches.producer_id[row] == self.producer_id
+
+    @staticmethod
+    def _may_be_before(batches: BatchColumns, row: int, until: int) -> bool:
+        """An entry's own smallest timestamp is known only where all are equal, or where it is a single message."""
+        single = batches.magic[row] == 1 and not batches.attributes[row] & CODEC_MASK
+        if single or batches.attributes[row] & LOG_APPEND_TIME:
+            return batches.max_timestamp[row] < until
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class BatchItem:
+    """An entry of the log: a row of a shallow dump, or (``heading``) what stands before its records in a deep one.
+
+    ``stored`` are its bytes in the file.
+    """
+
+    file: str
+    batch: RecordBatch
+    stored: memoryview
+    heading: bool = False
+    side: ClassVar[None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsItem:
+    """The records of an entry that passed the filter, ``kept`` rows of the chunk. Valid until the next is asked for.
+
+    ``topic`` is the internal topic as whose records they are to be decoded, None where they are not.
+    """
+
+    file: str
+    chunk: Chunk
+    row: int
+    kept: Sequence[int]
+    topic: str | None = None
+    side: ClassVar[None] = None
+
+    @property
+    def batch(self) -> RecordBatch:
+        return record_batch(self.chunk.batches, self.row)
+
+    def records(self) -> Iterator[Record]:
+        """The records as objects."""
+        return map(self.chunk.record, self.kept)
+
+    def decoded(self, i: int) -> dict[str, Any] | None:
+        """What stands under ``decoded`` in the row of record ``i``: null where it is a control record."""
+        found = decoded_record(self.topic, self.chunk, i) if self.topic else None
+        return found.as_dict() if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class FileStart:
+    """Comes before a file's rows. ``first_offset`` is the one in a segment's name, None for other names."""
+
+    file: str
+    first_offset: int | None
+    side: SideFile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SideFileItem:
+    """An entry of a file beside the log, which begins at byte ``position`` of it."""
+
+    file: str
+    side: SideFile
+    position: int
+    entry: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WireRow:
+    """A row of a file that is no log, its bytes as they are."""
+
+    file: str
+    row: Row
+    side: ClassVar[None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyFile:
+    """Stands where a file beside the log has not one."""
+
+    file: str
+    side: SideFile
+
+
+def dump_segment(
+    path: str,
+    *,
+    deep: bool = False,
+    headings: bool = False,
+    keep: RowFilter | None = None,
+    verify_crc: bool = True,
+    report: Report = ignore_finding,
+    start: int = 0,
+    end: int | None = None,
+    listed: bool = False,
+    topic: str | None = None,
+    check: bool = False,
+) -> Iterator[FileStart | BatchItem | RecordsItem]:
+    """The rows of one file, or of its bytes ``start`` to ``end``, a Beginning first.
+
+    Raises UnreadableError and NotASegmentError.
+
+    Entries with a bad CRC are rows when shallow; their records are not shown, unless CRCs are not verified at all.
+    With ``headings`` a deep dump has each entry before its records, too. ``listed`` is that of open_source, ``topic``
+    that of Run. With ``check`` all checks of ``kseg validate`` are made, not only those that reading makes.
+    """
+    wanted = keep or RowFilter()
+    if wanted.key is not None and not deep:
+        raise UsageError("--key looks into records: it needs --deep")
+    source = open_source(path, listed=listed) if end is None else open_range(path, start, end)
+    with SegmentReader(source, report=report, verify_crc=verify_crc) as reader:
+        yield FileStart(path, reader.name_offset)
+        yield from dump_reader(path, reader, report, wanted, deep=deep, headings=headings, topic=topic, check=check)
+
+
+def dump_reader(
+    path: str,
+    reader: SegmentReader,
+    report: Report,
+    wanted: RowFilter,
+    *,
+    deep: bool,
+    headings: bool,
+    topic: str | None = None,
+    check: bool = False,
+    record_set: RecordSetChecks | None = None,
+) -> Iterator[BatchItem | RecordsItem]:
+    """What ``dump_segment`` has behind the Beginning. Raises UnreadableError and NotASegmentError."""
+    opener = DeepIterator(report)
+    limits = check_settings(reader.name, Settings(deep=deep))
+    checks = SegmentChecks(reader.name, limits, report, internal_topic(path), record_set) if check else None
+    for window in reader.windows():
+        if checks:
+            checks.check_batches(window)
+        if not deep:
+            yield from _shallow(path, window, wanted)
+            continue
+        for chunk in opener.chunks(window):
+            if checks:
+                checks.check_records(chunk)
+            yield from _deep(path, chunk, wanted, headings, topic)
+    if checks:
+        checks.finish(reader.position)
+
+
+def dump_side_file(
+    path: str, known: Recognised, report: Report = ignore_finding
+) -> Iterator[FileStart | SideFileItem | EmptyFile]:
+    """The entries of a file beside the log, a Beginning first. Raises UnreadableError."""
+    side = known.side
+    with open_source(path) as source:
+        yield FileStart(path, None, side)
+        empty = True
+        for position, entry in side.walk(source, known.base_offset, report):
+            empty = False
+            yield SideFileItem(path, side, position, entry)
+        if empty:
+            yield EmptyFile(path, side)
+
+
+def _shallow(path: str, window: Window, wanted: RowFilter) -> Iterator[BatchItem]:
+    for row in range(window.batches.count):
+        if wanted.accepts_batch(window.batches, row):
+            yield _batch_item(path, window, row, False)
+
+
+def _batch_item(path: str, window: Window, row: int, heading: bool) -> BatchItem:
+    batches = window.batches
+    at = batches.at[row]
+    return BatchItem(path, record_batch(batches, row), window.view[at : at + batches.size[row]], heading)
+
+
+def _deep(
+    path: str, chunk: Chunk, wanted: RowFilter, headings: bool, topic: str | None
+) -> Iterator[BatchItem | RecordsItem]:
+    for row in range(chunk.first, chunk.stop):
+        if not wanted.accepts_batch(chunk.batches, row):
+            continue
+        if headings and not chunk.resumed:
+            yield _batch_item(path, chunk.window, row, True)
+        kept = wanted.accepted_rows(chunk, row) if chunk.batches.record_total[row] else ()
+        if kept:
+            yield RecordsItem(path, chunk, row, kept, topic)
+
+
+Item = FileStart | BatchItem | RecordsItem | SideFileItem | EmptyFile | WireRow
+
+
+def first_rows(rows: Iterable[Item], limit: int | None) -> Iterator[Item]:
+    """The rows up to ``limit`` of them; beginnings and headings don't count."""
+    if limit is None:
+        yield from rows
+        return
+    left = limit
+    if not left:
+        return
+    for row in rows:
+        if isinstance(row, RecordsItem):
+            row = replace(row, kept=row.kept[:left])
+            left -= len(row.kept)
+        elif isinstance(row, (SideFileItem, WireRow)) or (isinstance(row, BatchItem) and not row.heading):
+            left -= 1
+        yield row
+        if not left:
+            return

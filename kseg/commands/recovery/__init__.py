@@ -1,0 +1,1 @@
+"""``kseg recovery``: predict what a broker would do with its log directories at its start."""

@@ -1,0 +1,47 @@
+"""Whose a log dir is, by its ``meta.properties``, as a KRaft broker judges it before it loads any log.
+
+Source: ``MetaPropertiesEnsemble`` and ``KafkaRaftServer.initializeLogDirs`` of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from kseg.format.log_loader.checkpoints import MAX_TEXT
+from kseg.format.log_loader.partition_files import File
+from kseg.format.log_loader.plan import OfflineError, RefusedError
+from kseg.format.sidefiles.metadata_files import MetaProperties, properties, walk_meta_properties
+from kseg.format.sidefiles.reading import entries_of
+
+META = "meta.properties"
+_SHOWN = {"cluster_id": "cluster.id", "node_id": "node.id", "directory_id": "directory.id"}
+
+
+def read_identity(log_dir: str) -> MetaProperties:
+    """Return whose a log dir is.
+
+    Raises OfflineError for what a broker can't read, RefusedError for what it can read that names no cluster or node.
+    """
+    path = os.path.join(log_dir, META)
+    if not os.path.exists(path):
+        raise RefusedError("there is none: the log dir is not formatted", META)
+    try:
+        found: MetaProperties = entries_of(path, walk_meta_properties)[0]
+    except ValueError as error:
+        if properties(File.at(path).read(0, MAX_TEXT).decode("latin-1")):
+            raise OfflineError(str(error), META) from error
+        raise RefusedError("it is empty: it names no node", META) from error
+    for field in ("node_id", "cluster_id"):
+        if getattr(found, field) is None:
+            raise RefusedError(f"it names no {_SHOWN[field]}", META)
+    return found
+
+
+def conflicts(one: MetaProperties, other: MetaProperties) -> Iterator[str]:
+    """Yield why two log dirs can't be those of one broker."""
+    for field in ("cluster_id", "node_id"):
+        if getattr(one, field) != getattr(other, field):
+            yield f"{_SHOWN[field]} is {getattr(one, field)}, and {getattr(other, field)} in another log dir"
+    if one.directory_id is not None and one.directory_id == other.directory_id:
+        yield f"directory.id is {one.directory_id} in another log dir, too"

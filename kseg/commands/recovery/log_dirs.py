@@ -1,0 +1,205 @@
+"""``kseg recovery`` as a library: the plans for a log dir and for every partition in it, or for one partition's folder.
+
+Source: ``LogManager.loadLogs`` of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from kseg.commands.recovery.identity import META, conflicts, read_identity
+from kseg.errors import UnreadableError
+from kseg.format.log_loader.checkpoints import MAX_TEXT, read_offsets
+from kseg.format.log_loader.loader import METADATA_TOPIC, BrokerStart, plan_partition
+from kseg.format.log_loader.log_segment import INDEX_BYTES
+from kseg.format.log_loader.partition_files import File
+from kseg.format.log_loader.plan import LogDirPlan, OfflineError, PartitionPlan, RefusedError, Step
+from kseg.format.sidefiles.checkpoints import CheckpointOffset
+from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
+from kseg.format.sidefiles.log_dir_names import (
+    CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+)
+from kseg.format.sidefiles.metadata_files import MetaProperties
+from kseg.format.storage.source import Partition, base_offset_of, partition_of
+from kseg.format.storage.special_files import skip_special
+
+_CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS)
+_OF_A_LOG_DIR = {CLEAN_SHUTDOWN, RECOVERY_POINTS, META}
+# The cache of tiered storage is no partition, and the broker knows it by name.
+_PASSED_OVER = frozenset({"remote-log-index-cache"})
+
+_METADATA_FOLDER = f"{METADATA_TOPIC}-0"
+#: Seen in six of eight starts, 20 s long. An upgrade from before Kafka 3.7 has no earlier id.
+_NEW_ID = "it has none; if the cluster knows an earlier one, partitions in the log dir can stay without a leader"
+_Offsets = dict[tuple[str, int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryRequest:
+    """``clean`` overrides what the log dir says of the last stop, None leaves it.
+
+    ``index_interval`` and ``index_bytes`` are the topics' index.interval.bytes and segment.index.bytes.
+    """
+
+    clean: bool | None = None
+    index_interval: int = INDEX_INTERVAL_BYTES
+    index_bytes: int = INDEX_BYTES
+
+
+#: ``map``, or one that hands the calls to other processes.
+Each = Callable[
+    [Callable[[str, BrokerStart], PartitionPlan], Iterable[str], Iterable[BrokerStart]], Iterable[PartitionPlan]
+]
+
+
+def plan_dirs(
+    paths: Iterable[str], requested: RecoveryRequest, each: Each = map
+) -> Iterator[LogDirPlan | PartitionPlan]:
+    """Yield the plans for each path as ``plan`` does, the paths being log dirs of one broker. Raises UnreadableError."""
+    broker = Broker()
+    for path in paths:
+        for made in plan(path, requested, each):
+            yield broker.check_log_dirs(made)
+
+
+class Broker:
+    """What several log dirs of one broker may not have in common: partitions, identities, the metadata."""
+
+    def __init__(self) -> None:
+        self._homes: dict[Partition, str] = {}
+        self._identities: dict[str, MetaProperties] = {}
+        self._metadata_dir: str | None = None
+
+    def check_log_dirs(self, made: LogDirPlan | PartitionPlan) -> LogDirPlan | PartitionPlan:
+        """Return a plan with a step more where the broker does not start because of another log dir."""
+        if isinstance(made, LogDirPlan):
+            steps = self._of_log_dir(made.folder)
+            return replace(made, steps=(*made.steps, *steps)) if steps else made
+        partition = partition_of(os.path.basename(made.folder))
+        if partition is None or partition.state in ("-delete", "-stray") or made.fails:
+            return made
+        other = self._homes.setdefault(partition, made.folder)
+        if other == made.folder or any(step.action == "mark-stray" for step in made.steps):
+            return made
+        step = Step("refuse", os.path.basename(made.folder), f"the partition is in {other}, too")
+        return replace(made, steps=(*made.steps, step))
+
+    def _of_log_dir(self, folder: str) -> list[Step]:
+        steps: list[Step] = []
+        if os.path.exists(os.path.join(folder, _METADATA_FOLDER)):
+            if self._metadata_dir is not None:
+                steps.append(Step("refuse", _METADATA_FOLDER, f"it is in {self._metadata_dir}, too"))
+            self._metadata_dir = self._metadata_dir or folder
+        try:
+            identity = read_identity(folder)
+        except RefusedError:
+            return steps
+        for other in self._identities.values():
+            steps += [Step("refuse", META, why) for why in conflicts(identity, other)]
+        self._identities[folder] = identity
+        return steps
+
+
+def plan(path: str, requested: RecoveryRequest, each: Each = map) -> Iterator[LogDirPlan | PartitionPlan]:
+    """The plan for a log dir, then those for its partitions, made by ``each``; or the one for a partition's folder.
+
+    Raises UnreadableError.
+    """
+    path = os.path.normpath(path)
+    folders, files = _entries(path)
+    alone = _is_partition(path, folders, files)
+    log_dir = os.path.dirname(os.path.abspath(path)) if alone else path
+    if not (alone or files & _OF_A_LOG_DIR or any(map(partition_of, folders))):
+        raise UnreadableError(f"{path}: neither a log dir nor a partition's folder")
+    steps: list[Step] = []
+    _check_identity(log_dir, steps)
+    if steps and steps[0].action == "offline" and not alone:
+        # Before any log is loaded: nothing else in it is looked at.
+        yield LogDirPlan(path, bool(requested.clean), tuple(steps), sum(bool(partition_of(name)) for name in folders))
+        return
+    starts = _starts(log_dir, requested, steps)
+    if alone:
+        yield plan_partition(path, starts.of(partition_of(os.path.basename(os.path.abspath(path)))))
+        return
+    folders = [name for name in folders if name not in _PASSED_OVER]
+    steps += [Step("refuse", name, "it is no partition's folder") for name in folders if not partition_of(name)]
+    folders = [name for name in folders if partition_of(name)]
+    yield LogDirPlan(path, starts.clean, tuple(steps), len(folders))
+    partitions = [os.path.join(path, name) for name in folders]
+    yield from each(plan_partition, partitions, [starts.of(partition_of(name)) for name in folders])
+
+
+@dataclass(frozen=True, slots=True)
+class _BrokerStarts:
+    clean: bool
+    requested: RecoveryRequest
+    recovery_points: _Offsets
+    log_starts: _Offsets
+
+    def of(self, partition: Partition | None) -> BrokerStart:
+        key = (partition.topic, partition.partition) if partition else ("", -1)
+        requested = self.requested
+        recovery_point, log_start = self.recovery_points.get(key, 0), self.log_starts.get(key, 0)
+        return BrokerStart(self.clean, recovery_point, log_start, requested.index_interval, requested.index_bytes)
+
+
+def _starts(log_dir: str, requested: RecoveryRequest, steps: list[Step]) -> _BrokerStarts:
+    found = os.path.exists(os.path.join(log_dir, CLEAN_SHUTDOWN))
+    if found:
+        steps.append(Step("delete-file", CLEAN_SHUTDOWN, "a crash from here on shall not pass for a clean stop"))
+    offsets = {name: _read_offsets(log_dir, name, steps) for name in _CHECKPOINTS}
+    recovery_points, log_starts = (
+        {(entry.topic, entry.partition): entry.offset for entry in offsets[name]}
+        for name in (RECOVERY_POINTS, LOG_STARTS)
+    )
+    return _BrokerStarts(found if requested.clean is None else requested.clean, requested, recovery_points, log_starts)
+
+
+def _read_offsets(log_dir: str, name: str, steps: list[Step]) -> list[CheckpointOffset]:
+    """The entries of a checkpoint, none where a broker takes it for empty."""
+    path = os.path.join(log_dir, name)
+    if not os.path.exists(path) or not skip_special(log_dir, [name]):
+        return []
+    try:
+        return read_offsets(File.at(path).read(0, MAX_TEXT + 1), name)
+    except OfflineError as error:
+        steps.append(Step("offline", name, f"{error.why}; until then it counts as empty"))
+    except RefusedError as error:
+        steps.append(Step("pass-over", name, f"{error.why}; it counts as empty"))
+    return []
+
+
+def _check_identity(log_dir: str, steps: list[Step]) -> None:
+    """A folder of partitions that has none of a log dir's files may be a copy of some of them."""
+    if not any(os.path.exists(os.path.join(log_dir, name)) for name in (CLEAN_SHUTDOWN, META, *_CHECKPOINTS)):
+        return
+    try:
+        if read_identity(log_dir).directory_id is None:
+            steps.append(Step("write-directory-id", META, _NEW_ID))
+    except OfflineError as error:
+        steps.append(Step("offline", META, error.why))
+    except RefusedError as error:
+        steps.append(Step("refuse", META, error.why))
+
+
+def _entries(path: str) -> tuple[list[str], set[str]]:
+    """The names of a folder's folders, sorted, and of its files."""
+    try:
+        with os.scandir(path) as found:
+            entries = list(found)
+    except OSError as error:
+        raise UnreadableError(f"{path}: {error.strerror or error}") from error
+    folders = sorted(entry.name for entry in entries if entry.is_dir())
+    return folders, {entry.name for entry in entries if not entry.is_dir()}
+
+
+def _is_partition(path: str, folders: list[str], files: set[str]) -> bool:
+    if partition_of(os.path.basename(os.path.abspath(path))) and not any(partition_of(name) for name in folders):
+        return True
+    return any(base_offset_of(name) is not None for name in files)

@@ -1,0 +1,182 @@
+"""Leader epochs that a broker could not use: a repair writes the neighbour's in their place. No CRC covers them."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from kseg.commands.repair.report import CorrectedBatch, ReportLine, SegmentRepair
+from kseg.format.record.framing import BatchColumns
+from kseg.format.record.layout import INT32_MAX, NO_PARTITION_LEADER_EPOCH, PARTITION_LEADER_EPOCH_AT
+from kseg.format.sidefiles.checkpoints import LeaderEpoch
+
+_NONE = NO_PARTITION_LEADER_EPOCH
+#: Batches in a row whose epochs wait for the next right one; 8 bytes each.
+MAX_WAITING = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEvidence:
+    """The leader epochs around a segment.
+
+    ``before`` is the last epoch of earlier segments, -1 for none. ``following`` returns the epochs of the first batches of
+    the next segment. ``stored`` are the entries of the leader-epoch-checkpoint.
+    """
+
+    before: int = _NONE
+    following: Callable[[], Sequence[int]] = tuple
+    stored: Sequence[LeaderEpoch] = ()
+
+    def disproves(self, epoch: int, before: int, last_offset: int) -> bool:
+        """Return whether the segment's last batch, alone with its epoch, can't have it; ``before`` is the epoch before it.
+
+        Either all following batches have lower epochs and the checkpoint has no such epoch (or there are two such batches
+        and no checkpoint), or the checkpoint has the epoch before it at that offset, and one bit makes the difference.
+        A broker writes a new epoch to the checkpoint before it writes the first batch (``LeaderEpochFileCache.assign``). An
+        epoch higher by 1 can still be right where the checkpoint is an older copy.
+        """
+        known = [entry.epoch for entry in self.stored if entry.start_offset <= last_offset]
+        if epoch in known:
+            return False
+        following = self.following()
+        if following and all(max(before, 0) <= each < epoch for each in following):
+            return bool(known) or len(following) > 1
+        if following and following[0] >= epoch:
+            return False
+        bits = epoch ^ before
+        return known[-1:] == [before] and epoch > before + 1 and bits & (bits - 1) == 0
+
+
+NO_EVIDENCE = EpochEvidence()
+
+
+@dataclass(slots=True)
+class _OddBatch:
+    """Batches in a row with an epoch that can't be right, ``written`` their bytes in the result."""
+
+    epoch: int
+    rule: str
+    begin: int
+    end: int
+    first_offset: int
+    last_offset: int
+    written: array[int]
+
+
+class EpochCorrector:
+    """Corrects the leader epochs of one segment while its batches are written.
+
+    Wrong are epochs that go back, an epoch from which all later ones would go back, the last one if ``around`` disproves it,
+    and with ``negative`` those below 0.
+    Each becomes the epoch before it, or where there is none the next one, or 0. ``around`` is what other files show.
+    ``out`` None: only report.
+    """
+
+    def __init__(
+        self,
+        out: IO[bytes] | None,
+        tally: SegmentRepair,
+        tell: ReportLine,
+        *,
+        around: EpochEvidence,
+        negative: bool = True,
+    ) -> None:
+        self._out = out
+        self._tally = tally
+        self._tell = tell
+        self._negative = negative
+        # The last two tell a wrong epoch from one that later epochs seem to go back from.
+        self._before = self._last = _NONE
+        self._around = around
+        self._earlier = around.before
+        self._place: _OddBatch | None = None  # the batch that has the last epoch
+        self._odd: list[_OddBatch] = []
+
+    @property
+    def last(self) -> int:
+        """The last right epoch, of earlier segments where this one has none; -1 for none."""
+        return self._last if self._last >= 0 else self._earlier
+
+    def correct_window(self, batches: BatchColumns, row: int, stop: int, written: int) -> None:
+        """Batches ``row`` to ``stop`` (exclusive), which were written one after the other from byte ``written`` on."""
+        shift = written - batches.position[row]
+        for each in range(row, stop):
+            epoch = batches.partition_leader_epoch[each]
+            if batches.magic[each] < 2 or (epoch < 0 and not self._negative):
+                continue
+            if epoch == self._last >= 0 and not self._odd and self._before == self._last:
+                continue
+            begin = batches.position[each]
+            rule = "negative-leader-epoch" if epoch < 0 else "leader-epoch-regression"
+            place = _OddBatch(
+                epoch, rule, begin, begin + batches.size[each], batches.base_offset[each], batches.last_offset[each],
+                array("q", [begin + shift]),
+            )  # fmt: skip
+            self._next(epoch, place)
+
+    def finish(self) -> None:
+        """Correct what waits for a later epoch, and the last batch if its epoch is proved wrong."""
+        last = self._place
+        earlier = self._before if self._before >= 0 else self._earlier
+        if (
+            last is not None
+            and self._before < self._last
+            and self._around.disproves(self._last, earlier, last.last_offset)
+        ):
+            self._odd.insert(0, last)
+            self._last = earlier if earlier >= 0 else min(self._around.following())
+        self._correct(max(self.last, 0))
+
+    def _next(self, epoch: int, place: _OddBatch) -> None:
+        if epoch < 0 or epoch < min(self._last, self._before):
+            self._wait(place)
+            return
+        if epoch < self._last:
+            # The last one is wrong: all that came before it, and this, are lower.
+            if self._place is not None:
+                self._odd.insert(0, self._place)
+            self._correct(self._before if self._before >= 0 else self._lower_to(epoch))
+        else:
+            self._correct(self._last if self._last >= 0 else self._lower_to(epoch))
+            self._before = self._last
+        self._last, self._place = epoch, place
+
+    def _wait(self, place: _OddBatch) -> None:
+        last = self._odd[-1] if self._odd else None
+        if (
+            last is not None
+            and (last.epoch, last.end) == (place.epoch, place.begin)
+            and len(last.written) < MAX_WAITING
+        ):
+            last.end, last.last_offset = place.end, place.last_offset
+            last.written.extend(place.written)
+            return
+        if len(self._odd) >= MAX_WAITING >> 8 or (last is not None and len(last.written) >= MAX_WAITING):
+            self._correct(max(self.last, 0))
+        self._odd.append(place)
+
+    def _lower_to(self, epoch: int) -> int:
+        """For the first batches, before one of ``epoch``: what the segments before had, if that fits."""
+        return self._earlier if 0 <= self._earlier <= epoch else epoch
+
+    def _correct(self, epoch: int) -> None:
+        for odd in self._odd:
+            count = len(odd.written)
+            for written in odd.written if self._out is not None else ():
+                assert self._out is not None
+                self._out.seek(written + PARTITION_LEADER_EPOCH_AT)
+                self._out.write(min(epoch, INT32_MAX).to_bytes(4, "big"))
+            self._tally.mended += count
+            self._tally.epochs_mended += count
+            what = f"leader epoch {odd.epoch} is now {epoch}"
+            what += f" in {count} batches" if count > 1 else ""
+            self._tell(
+                CorrectedBatch(
+                    self._tally.source, odd.begin, odd.end, odd.first_offset, odd.last_offset, odd.rule, what
+                )
+            )
+        if self._out is not None and self._odd:
+            self._out.seek(self._tally.bytes_after)
+        self._odd.clear()

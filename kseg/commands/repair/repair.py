@@ -1,0 +1,333 @@
+"""``kseg repair`` as a library: a copy of a segment, a partition folder or a log dir that holds what is sound in it.
+
+    result = repair("damaged/00000000000000000000.log", "good/00000000000000000000.log", Plan(), print)
+
+The source is only read. The result is validated before it gets its name, and its indexes are built anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+from kseg.commands.repair.leader_epochs import EpochEvidence
+from kseg.commands.repair.report import CorrectedBatch, LostRange, MissingOffsets, ReportLine, SegmentRepair, message
+from kseg.commands.repair.segment import RepairPlan, repair_segment
+from kseg.commands.repair.segment_places import SegmentPlace, find_places
+from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError, VanishedError
+from kseg.findings import Finding
+from kseg.format.record.framing import CRC_GOOD
+from kseg.format.segment.reader import SegmentReader
+from kseg.format.sidefiles.registry import check_not_side_file
+from kseg.format.sidefiles.txn_index import AbortedTransactions
+from kseg.format.storage.atomic_write import check_absent, whole_folder
+from kseg.format.storage.output_guards import (
+    PartitionFolder,
+    check_no_overlap,
+    check_not_folder,
+    check_not_input,
+    check_only_kafka_files,
+    check_replaceable,
+    copy_file,
+    each_partition,
+)
+from kseg.format.storage.progress import Progress, no_progress
+from kseg.format.storage.source import STDIN, base_offset_of, open_source
+from kseg.format.storage.special_files import check_regular, read_file
+from kseg.format.writer import epoch_checkpoint
+from kseg.format.writer.source_checks import side_file_error
+from kseg.format.writer.targets import index_paths, txn_index_path
+
+# They speak of offsets and producers, and stay true of the log as far as it is the same; KRaft's are whole in themselves.
+_KEPT = re.compile(r"partition\.metadata|quorum-state|\d{20}-\d{10}\.checkpoint")
+_SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
+_REBUILT = re.compile(r"\d{20}\.(index|timeindex|txnindex)")
+
+#: Batches of the next segment that tell whether the last leader epoch of a segment is too high.
+_EPOCHS_AHEAD = 8
+
+# What is wrong with one partition of a log dir, and with none of the others: whatever it is, the others are repaired.
+_EXCUSED = (KsegError,)
+
+
+@dataclass(slots=True)
+class RepairResult:
+    """What was done.
+
+    ``left_out`` are files of a folder that are not in its copy. ``open_transactions`` are (partition folder, producer
+    id, first offset) of those that have no end. ``failed`` says, a line each, which partitions of a log dir could not
+    be read; there is nothing of these. ``missing`` are offsets between segments, which nothing was left out for.
+    """
+
+    segments: list[SegmentRepair] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    open_transactions: list[tuple[str, int, int]] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    missing: list[MissingOffsets] = field(default_factory=list)
+
+    @property
+    def lost(self) -> bool:
+        return any(segment.lost_ranges or segment.salvaged for segment in self.segments)
+
+
+def _ignore_repair_line(what: LostRange) -> None:
+    """Tells nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class _RepairRun:
+    """What all partitions of one call have in common."""
+
+    root: Path
+    plan: RepairPlan
+    tell: ReportLine
+    progress: Progress
+    result: RepairResult
+
+    def repair_partition(self, partition: PartitionFolder, target: Path) -> None:
+        plan = self.plan
+        if plan.dry_run:
+            self._repair_logs(partition, target, target)
+            return
+        if not plan.force:
+            check_absent([target])
+        check_replaceable([partition], [target])
+        check_only_kafka_files(target)
+        if plan.indexes_only and target.is_dir() and PartitionFolder(target).logs:
+            raise UsageError(f"{target} holds segments, and would hold only indexes: build them in a new folder")
+        with whole_folder(target, replace=plan.force) as folder:
+            segments = self._repair_logs(partition, folder, target)
+            for name in partition.names:
+                path = partition.path / name
+                if name in partition.logs or _REBUILT.fullmatch(name) or name == epoch_checkpoint.NAME:
+                    continue
+                kept = _is_still_valid(name, segments) and not plan.indexes_only
+                error = side_file_error(path) if kept else None
+                if kept and error is None:
+                    copy_file(path, folder / name)
+                else:
+                    why = f" ({error.rule.name}: {error.message})" if error else ""
+                    self.result.left_out.append(f"{path.relative_to(self.root)}{why}")
+            if not plan.indexes_only:
+                _write_epochs(partition, folder, segments)
+            elif epoch_checkpoint.NAME in partition.names:
+                self.result.left_out.append(str((partition.path / epoch_checkpoint.NAME).relative_to(self.root)))
+
+    def _repair_logs(self, partition: PartitionFolder, folder: Path, target: Path) -> list[SegmentRepair]:
+        txns = AbortedTransactions()
+        _seed(txns, partition.path / (partition.logs[0].removesuffix(".log") + ".snapshot"))
+        segments: list[SegmentRepair] = []
+        stored = epoch_checkpoint.stored(partition.path / epoch_checkpoint.NAME) or ()
+        last_epoch = -1
+        places = _places(partition, self.plan)
+        for n, place in enumerate(places):
+            if place.order is None and not self.plan.indexes_only:
+                segments += self._without_batches(partition, folder, target, place)
+                continue
+            if place.target != place.name:
+                self._tell_renamed(partition, place)
+            path = folder / place.target
+            following = next((each.name for each in places[n + 1 :] if each.order is not None), None)
+            epochs = EpochEvidence(last_epoch, partial(_first_epochs, partition.path, following), stored)
+            segment = repair_segment(
+                str(partition.path / place.name), path, self.plan, self.tell, self.progress,
+                txns=txns, place=place, epochs=epochs,
+            )  # fmt: skip
+            last_epoch = segment.last_epoch
+            if segment.lost_bytes and not segment.kept and not self.plan.dry_run:
+                # Nothing is left of it: the segments around it are the log.
+                for written in (path, *index_paths(path), txn_index_path(path)):
+                    written.unlink(missing_ok=True)
+            segment.target = str(target / place.target)
+            self._report_hole(place, segment, segments, partition)
+            segments.append(segment)
+        self.result.segments += segments
+        if not self.plan.dry_run:
+            self.result.open_transactions += [(target.name, *entry) for entry in txns.open.items()]
+        return segments
+
+    def _without_batches(
+        self, partition: PartitionFolder, folder: Path, target: Path, place: SegmentPlace
+    ) -> list[SegmentRepair]:
+        """Report a segment that has no batch of its own: it is empty, a copy of another, or not a segment."""
+        source, name = partition.path / place.name, str((partition.path / place.name).relative_to(self.root))
+        base = base_offset_of(place.name) or 0
+        size = source.stat().st_size
+        if place.copied:
+            self.result.left_out.append(f"{name} (a copy of batches in {place.copied})")
+        elif size:
+            hole = place.floor + 1, None if place.ceiling is None else place.ceiling - 1
+            return [_all_lost(source, hole, place.why, self.tell)]
+        elif place.floor < base and (place.ceiling is None or base <= place.ceiling):
+            # A broker has begun it and written nothing yet, or the cleaner has emptied it.
+            empty = repair_segment(str(source), folder / place.name, self.plan, self.tell, txns=AbortedTransactions())
+            empty.target = str(target / place.name)
+            return [empty]
+        else:
+            self.result.left_out.append(f"{name} (empty)")
+        return []
+
+    def _tell_renamed(self, partition: PartitionFolder, place: SegmentPlace) -> None:
+        source = partition.path / place.name
+        first, last = place.offsets
+        why = f"its offsets begin at {first}: it is written as {place.target}"
+        self.tell(CorrectedBatch(str(source), 0, source.stat().st_size, first, last, "file-name-mismatch", why))
+
+    def _report_hole(
+        self, place: SegmentPlace, segment: SegmentRepair, before: list[SegmentRepair], partition: PartitionFolder
+    ) -> None:
+        """Report offsets between the segment before and this one, unless they are losses that were reported."""
+        if not before or segment.first_offset is None:
+            return
+        other = before[-1]
+        end = place.floor + 1
+        first = base_offset_of(place.target) or 0
+        ends_lost = other.lost_to == other.bytes_before > 0
+        if end >= first or ends_lost:
+            return
+        deleted = f"{end:020}.log.deleted"
+        why = (
+            f"{deleted} is there"
+            if deleted in partition.names
+            else "compacted away, deleted, or lost before this repair"
+        )
+        facts = {"first": end, "last": first - 1, "other": os.path.basename(other.source), "why": why}
+        size = other.bytes_before
+        text = message(Finding("segment-gap", facts=facts))
+        missing = MissingOffsets(other.source, size, size, end, first - 1, "segment-gap", text)
+        self.tell(missing)
+        self.result.missing.append(missing)
+
+
+def repair(
+    source: str,
+    target: str | None,
+    plan: RepairPlan,
+    tell: ReportLine = _ignore_repair_line,
+    progress: Progress = no_progress,
+) -> RepairResult:
+    """Copy what is sound of a segment (a path or a URL), a partition folder or a log dir, and build the indexes anew.
+
+    ``target`` appears whole or not at all, of a log dir each partition folder in it; it may be None for a dry run.
+    ``tell`` hears of each lost and each mended stretch, ``progress`` of source bytes done. A single segment of which
+    nothing can be kept is not written. Raises UsageError,
+    UnreadableError, NotASegmentError, ReadBackError and other KsegError; then there is no target. With
+    ``indexes_only`` raises DamagedError for a log that has to be repaired itself.
+    """
+    if source == STDIN:
+        raise UsageError("repair needs a source with a name: it can't be standard input")
+    if plan.salvage_records and plan.indexes_only:
+        raise UsageError("indexes are built over a log as it is: there are no records to salvage")
+    if target is None and not plan.dry_run:
+        raise UsageError("say where to write: SRC DST; a source is never changed in place")
+    goal = Path(os.path.abspath(source if target is None else target))
+    check_regular(source)
+    if target is not None:
+        check_no_overlap(source, goal)
+    result = RepairResult()
+    if not os.path.isdir(source):
+        check_not_side_file(source)
+        if target is not None:
+            check_not_folder(goal, source, target)
+            check_not_input(source, (goal, *index_paths(goal), txn_index_path(goal)))
+        result.segments.append(_repair_alone(source, goal, plan, tell, progress))
+        result.left_out += [] if plan.dry_run else _copy_side_files(source)
+        return result
+    folder = PartitionFolder(Path(source))
+    run = _RepairRun(folder.path, plan, tell, progress, result)
+    if folder.logs:
+        run.repair_partition(folder, goal)
+        return result
+    write = not plan.dry_run
+    result.failed, others = each_partition(folder, goal, run.repair_partition, _EXCUSED, write=write, force=plan.force)
+    result.left_out += others if write else []
+    return result
+
+
+def _repair_alone(source: str, target: Path, plan: RepairPlan, tell: ReportLine, progress: Progress) -> SegmentRepair:
+    """Repair a single segment. Nothing is written of one that has the name of a segment, but no batch."""
+    try:
+        return repair_segment(source, target, plan, tell, progress)
+    except NotASegmentError as error:
+        if plan.indexes_only or base_offset_of(source) is None or not os.path.exists(source):
+            raise
+        why = str(error).removeprefix(f"{source}: ")
+        return _all_lost(Path(source), (base_offset_of(source) or 0, None), why, tell)
+
+
+def _copy_side_files(source: str) -> list[str]:
+    """Side files of a lone segment that only its whole partition could tell how to write."""
+    stem, folder = os.path.basename(source).removesuffix(".log"), os.path.dirname(source)
+    names = (stem + suffix for suffix in (".txnindex", ".snapshot"))
+    return [name for name in names if os.path.isfile(os.path.join(folder, name))]
+
+
+def _seed(txns: AbortedTransactions, snapshot: Path) -> None:
+    """What was open where the folder begins: the batches that began it may be gone with older segments."""
+    try:
+        txns.add_open(read_file(str(snapshot)))
+    except VanishedError:
+        return
+
+
+def _places(partition: PartitionFolder, plan: RepairPlan) -> list[SegmentPlace]:
+    """The places of a partition's segments; by their names alone where indexes are built over the log as it is."""
+    if plan.indexes_only:
+        return [SegmentPlace(name, name) for name in partition.logs]
+    return find_places(partition.path, partition.logs)
+
+
+def _all_lost(source: Path, hole: tuple[int, int | None], why: str, tell: ReportLine) -> SegmentRepair:
+    """Report a segment without a single batch; ``hole`` is the range of offsets around it that the log doesn't have."""
+    size = source.stat().st_size
+    first, last = hole
+    known = last is None or first <= last
+    tell(LostRange(str(source), 0, size, first if known else None, last if known else None, "lost-bytes", why))
+    return SegmentRepair(
+        str(source), "", bytes_before=size, lost_bytes=size, lost_ranges=1, lost_to=size,
+        first_lost_offset=first if known else None,
+    )  # fmt: skip
+
+
+def _is_still_valid(name: str, segments: list[SegmentRepair]) -> bool:
+    """Whether a side file can go along. A producer snapshot tells of all before its offset, lost batches too."""
+    snapshot = _SNAPSHOT.fullmatch(name)
+    if not snapshot:
+        return _KEPT.fullmatch(name) is not None
+    lost = [segment.first_lost_offset for segment in segments if segment.first_lost_offset is not None]
+    return all(int(snapshot[1]) <= offset for offset in lost)
+
+
+def _first_epochs(folder: Path, name: str | None) -> list[int]:
+    """Return the leader epochs of the first intact v2 batches of a segment, at most _EPOCHS_AHEAD."""
+    if name is None:
+        return []
+    try:
+        with SegmentReader(open_source(str(folder / name))) as reader:
+            batches = next(reader.windows()).batches
+    except (NotASegmentError, UnreadableError, StopIteration):
+        return []
+    found = (
+        batches.partition_leader_epoch[row]
+        for row in range(batches.count)
+        if batches.magic[row] >= 2 and batches.crc_state[row] == CRC_GOOD
+    )
+    return list(islice((epoch for epoch in found if epoch >= 0), _EPOCHS_AHEAD))
+
+
+def _write_epochs(partition: PartitionFolder, folder: Path, segments: list[SegmentRepair]) -> None:
+    """Copy the ``leader-epoch-checkpoint``, or write one that agrees with what was kept and corrected."""
+    name = epoch_checkpoint.NAME
+    known = epoch_checkpoint.stored(partition.path / name) if name in partition.names else None
+    corrected = any(segment.epochs_mended for segment in segments)
+    runs = epoch_checkpoint.merged_runs(segment.leader_epochs for segment in segments)
+    last = max((segment.last_offset for segment in segments if segment.last_offset is not None), default=None)
+    entries = epoch_checkpoint.merged(known or [], runs, None if last is None else last + 1)
+    if known is not None and known == entries:
+        copy_file(partition.path / name, folder / name)
+    elif entries and (corrected or name in partition.names):
+        epoch_checkpoint.write(folder / name, entries)

@@ -1,0 +1,236 @@
+"""One segment's repair: its sound entries copied, the copy checked, its indexes built, and all of it named at the end."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from kseg.commands.repair.leader_epochs import NO_EVIDENCE, EpochEvidence
+from kseg.commands.repair.report import ReportLine, SegmentRepair, is_about_a_batch
+from kseg.commands.repair.salvage import SegmentSalvage
+from kseg.commands.repair.segment_places import SegmentPlace
+from kseg.errors import KsegError
+from kseg.findings import Policy, Severity
+from kseg.format.checks.run_checks import IN_LOGS, check_settings, new_collector, run_checks
+from kseg.format.record.layout import INT32_MAX
+from kseg.format.segment.records_chunk import Chunk
+from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES, IndexBuilder
+from kseg.format.sidefiles.txn_index import AbortedTransactions
+from kseg.format.storage.atomic_write import Staged, check_absent, stage, sync_folder, writing
+from kseg.format.storage.progress import Progress, no_progress
+from kseg.format.storage.source import SegmentFile, base_offset_of, open_source
+from kseg.format.writer.epoch_checkpoint import append_runs
+from kseg.format.writer.offset_order import find_order
+from kseg.format.writer.read_back import ReadBackError
+from kseg.format.writer.targets import DamagedError, index_paths, txn_index_path
+from kseg.results import Settings, Summary
+
+
+@dataclass(frozen=True, slots=True)
+class RepairPlan:
+    """What to do. ``policy`` weighs findings: what it calls an error costs an entry its place."""
+
+    salvage_records: bool = False
+    indexes_only: bool = False
+    dry_run: bool = False
+    force: bool = False
+    policy: Policy = field(default_factory=Policy)
+    index_interval: int = INDEX_INTERVAL_BYTES
+
+
+def repair_segment(
+    source: str,
+    target: Path,
+    plan: RepairPlan,
+    tell: ReportLine,
+    progress: Progress = no_progress,
+    *,
+    txns: AbortedTransactions | None = None,
+    place: SegmentPlace | None = None,
+    epochs: EpochEvidence = NO_EVIDENCE,
+) -> SegmentRepair:
+    """Repair a segment, a path or a URL; ``target`` and its indexes appear whole or not at all.
+
+    ``txns`` are the transactions that its partition's earlier segments left open, ``place`` is its place among the
+    partition's segments, ``epochs`` are the leader epochs that other files show. Raises UsageError, UnreadableError,
+    NotASegmentError, ReadBackError and other KsegError.
+    """
+    tally = SegmentRepair(source, str(target))
+    if plan.dry_run:
+        if plan.indexes_only:
+            _check_source(tally, _IndexWriter(tally, io.BytesIO(), io.BytesIO(), plan.index_interval), plan, progress)
+        else:
+            _salvage(None, tally, plan, tell, place, progress, epochs)
+        return tally
+    indexes = index_paths(target)
+    transactions = txn_index_path(target)
+    targets = [*(() if plan.indexes_only else (target,)), *indexes, *((transactions,) if txns is not None else ())]
+    if not plan.force:
+        check_absent(targets)
+    with ExitStack() as stack, writing(target):
+        staged = {path: stage(stack, path) for path in targets}
+        modified = os.stat(source).st_mtime_ns if os.path.exists(source) else None
+        builder = _IndexWriter(tally, staged[indexes[0]].file, staged[indexes[1]].file, plan.index_interval)
+        if txns is not None:
+            builder.follow(txns, staged[transactions].file)
+        if plan.indexes_only:
+            _check_source(tally, builder, plan, progress)
+        else:
+            half = _with_fewer_rows(progress)
+            _salvage(staged[target], tally, plan, tell, place, half, epochs)
+            staged[target].sync(modified)
+            _read_back(staged[target].path, tally, builder, plan, half)
+        if txns is not None and not staged[transactions].file.tell():
+            # The broker creates it with its first entry.
+            staged.pop(transactions).discard()
+        for path in staged:
+            if path != target:
+                staged[path].sync(modified)
+        if plan.force:
+            # A log that stays as it is keeps the index of its aborted transactions.
+            for path in (*indexes, *(() if plan.indexes_only and txns is None else (transactions,))):
+                path.unlink(missing_ok=True)
+        for path in staged:
+            staged[path].publish(replace=plan.force)
+        sync_folder(target.parent)
+    return tally
+
+
+def _with_fewer_rows(progress: Progress) -> Progress:
+    """For two passes over the same bytes."""
+    return lambda count: progress(count // 2)
+
+
+def _salvage(
+    log: Staged | None,
+    tally: SegmentRepair,
+    plan: RepairPlan,
+    tell: ReportLine,
+    place: SegmentPlace | None,
+    progress: Progress,
+    epochs: EpochEvidence,
+) -> None:
+    name = tally.source if place is None else tally.target
+    limits = check_settings(name, Settings(policy=plan.policy))
+    ceiling = None if place is None else place.ceiling
+    if ceiling is None:
+        named = _named_offset(tally)
+        ceiling = None if named is None else named + INT32_MAX + 1
+    out = None if log is None else log.file
+    salvage = SegmentSalvage(
+        out, tally, limits, plan.policy.with_defaults(IN_LOGS), ceiling, tell,
+        salvage_records=plan.salvage_records, place=place, epochs=epochs,
+    )  # fmt: skip
+    order = place.order if place else None
+    if order is None:
+        order = find_order(lambda: open_source(tally.source), ceiling)
+    with open_source(tally.source) as source:
+        source.name = name
+        salvage.run(source, order, progress)
+    misnamed = _named_offset(tally) != base_offset_of(tally.source) or tally.misfits > 1
+    if tally.misfits > tally.kept * 2 and misnamed and place is None:
+        raise KsegError(
+            f"{tally.source}: the offsets of {tally.misfits} entries, against {tally.kept}, do not fit a segment of that "
+            "name: give DST the right one"
+        )
+
+
+class _IndexWriter:
+    """Builds a log's indexes from its entries as they are read, and takes down its offsets."""
+
+    def __init__(self, tally: SegmentRepair, offsets: IO[bytes], times: IO[bytes], interval: int) -> None:
+        self._tally = tally
+        self._files = offsets, times
+        self._interval = interval
+        self._builder: IndexBuilder | None = None
+        self._txns: AbortedTransactions | None = None
+        self._aborted: IO[bytes] = io.BytesIO()
+
+    def follow(self, txns: AbortedTransactions, aborted: IO[bytes]) -> None:
+        """Build the index of aborted transactions, too."""
+        self._txns, self._aborted = txns, aborted
+
+    def append(self, chunk: Chunk) -> None:
+        """The next entries. Raises KsegError where an index can't hold them."""
+        batches, tally = chunk.batches, self._tally
+        if chunk.resumed:
+            return
+        if self._builder is None:
+            if tally.first_offset is None:
+                tally.first_offset = (
+                    chunk.records.offset[0] if chunk.records.count else batches.base_offset[chunk.first]
+                )
+            named = _named_offset(tally)
+            self._builder = IndexBuilder(tally.first_offset if named is None else named, *self._files, self._interval)
+        tally.last_offset = batches.last_offset[chunk.stop - 1]
+        append_runs(tally.leader_epochs, batches, chunk.first, chunk.stop)
+        with self._fitting():
+            self._builder.add(batches, chunk.first, chunk.stop)
+        if self._txns is not None:
+            for txn in self._txns.update(chunk):
+                self._aborted.write(txn.pack())
+
+    def finish(self) -> None:
+        """All entries have been taken."""
+        if self._builder is not None:
+            with self._fitting():
+                self._builder.finish()
+
+    @contextmanager
+    def _fitting(self) -> Iterator[None]:
+        try:
+            yield
+        except KsegError as error:
+            offsets = f"offsets {self._tally.first_offset} to {self._tally.last_offset}"
+            raise KsegError(
+                f"{self._tally.target}: {offsets} have no place in a segment of that name: {error}"
+            ) from error
+
+
+def _read_back(path: Path, tally: SegmentRepair, indexes: _IndexWriter, plan: RepairPlan, progress: Progress) -> None:
+    """Validate what was written, and index it. Raises ReadBackError for any error, and where the counts differ."""
+    # By its final name: what a file's name says is checked, too.
+    found, error = _check(str(path), tally.target, indexes, plan, progress)
+    if error:
+        raise ReadBackError(f"{tally.target}: read back, {error}")
+    if (found.batches, found.records, found.bytes) != (tally.kept, tally.records, tally.bytes_after):
+        raise ReadBackError(
+            f"{tally.target}: read back, {found.batches} entries, {found.records} records, {found.bytes} bytes of "
+            f"{tally.kept}, {tally.records}, {tally.bytes_after}"
+        )
+
+
+def _check_source(tally: SegmentRepair, indexes: _IndexWriter, plan: RepairPlan, progress: Progress) -> None:
+    """Index a log as it is. Raises DamagedError unless it is sound."""
+    found, error = _check(tally.source, tally.source, indexes, plan, progress)
+    if error:
+        raise DamagedError(f"{tally.source}: {error} (indexes need a sound log: repair without --indexes-only)")
+    tally.kept, tally.records = found.batches, found.records
+    tally.bytes_before = tally.bytes_after = found.bytes
+
+
+def _check(path: str, name: str, indexes: _IndexWriter, plan: RepairPlan, progress: Progress) -> tuple[Summary, str]:
+    """Run every check over a log that goes by ``name``; returns what was counted, and the first error in words."""
+    settings = Settings(policy=plan.policy)
+    checks = new_collector(SegmentFile(name), settings)
+    with open_source(path) as source:
+        source.name = name
+        run_checks(source, settings, checks, progress, indexes.append)
+    indexes.finish()
+    for verdict in checks.result().verdicts:
+        if verdict.severity >= Severity.ERROR and is_about_a_batch(verdict.finding):
+            return checks.summary, f"{verdict.rule.name} at byte {verdict.finding.position}: {verdict.message}"
+    return checks.summary, ""
+
+
+def _named_offset(tally: SegmentRepair) -> int | None:
+    for name in (tally.target, tally.source):
+        base_offset = base_offset_of(name)
+        if base_offset is not None:
+            return base_offset
+    return None

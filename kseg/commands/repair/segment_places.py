@@ -1,0 +1,268 @@
+"""Find the place of each segment of a partition by its batches, since its name can be wrong.
+
+A stray file, a copy or a renamed segment must not limit the offsets of another segment. So a segment is limited by the
+offsets that the next one has, and by the name of the next one only if the batches of both agree with it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kseg.errors import NotASegmentError
+from kseg.format.record.layout import INT32_MAX
+from kseg.format.segment.reader import SegmentReader
+from kseg.format.storage.source import Source, base_offset_of, open_source
+from kseg.format.writer.offset_order import Batch, Neighbours, OffsetOrder, batches_of, ceiling_of, find_order
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPlace:
+    """The place of a segment in its partition.
+
+    ``name`` is its file, ``target`` the file name that its offsets need. ``floor`` is the last offset of the segment
+    before (-1: there is none), ``ceiling`` the first offset that it can't have. ``following`` is the first offset after it
+    that the partition has, None for its last segment. ``order`` is the order of its batches with these limits, None if
+    it has none. ``copied`` names the segment that has all of its batches; ``why`` says why it is not a segment. Of a
+    segment without batches, ``floor`` and ``ceiling`` are the limits of the offsets that are missing around it.
+    """
+
+    name: str
+    target: str
+    floor: int = -1
+    ceiling: int | None = None
+    following: int | None = None
+    order: OffsetOrder | None = None
+    copied: str = ""
+    why: str = ""
+
+    @property
+    def offsets(self) -> tuple[int | None, int | None]:
+        """The first and the last offset in it, None if it has no batch."""
+        if self.order is None or self.order.head is None or self.order.tail is None:
+            return None, None
+        return self.order.head.low, self.order.tail.high
+
+
+def find_places(folder: Path, names: Sequence[str]) -> list[SegmentPlace]:
+    """Read the segments ``names`` of a partition, and return their places in the order of their offsets.
+
+    Raises UnreadableError and other KsegError as reading does.
+    """
+    surveys: list[_Survey] = []
+    for name in names:
+        surveys.append(_survey(folder, name, surveys[-1].order if surveys else None))
+    found = [one for one in surveys if one.first is not None]
+    placed, covered = _without_overlaps(sorted(found, key=_Survey.key))
+    places = _named([_bounded(one, placed[n + 1 :]) for n, one in enumerate(placed)])
+    done = _with_neighbours(folder, places)
+    for one in surveys:
+        if one not in placed:
+            done.append(_without_batches(one, done, covered.get(one.name, "")))
+    return sorted(done, key=lambda place: (base_offset_of(place.target) or 0, place.order is not None))
+
+
+@dataclass(slots=True)
+class _Survey:
+    """A segment by itself: its order, and the range of offsets that is left to it."""
+
+    folder: Path
+    name: str
+    order: OffsetOrder | None
+    why: str = ""
+    floor: int = -1
+    ceiling: int | None = None
+    _ranges: list[tuple[int, int, int]] | None = None
+
+    @property
+    def base(self) -> int:
+        return base_offset_of(self.name) or 0
+
+    @property
+    def first(self) -> int | None:
+        """The first offset, None if no batch is left."""
+        if self.floor < 0 and self.ceiling is None:
+            return self.order.head.low if self.order and self.order.head else None
+        left = self.ranges
+        return left[0][0] if left else None
+
+    @property
+    def last(self) -> int:
+        if self.floor < 0 and self.ceiling is None:
+            return self.order.tail.high if self.order and self.order.tail else -1
+        return self.ranges[-1][1]
+
+    @property
+    def ranges(self) -> list[tuple[int, int, int]]:
+        """The first and last offset and the CRC of each batch that is left, in order. Read only where segments overlap."""
+        if self._ranges is None:
+            self._ranges = list(self._read())
+        limit = 1 << 63 if self.ceiling is None else self.ceiling
+        return [one for one in self._ranges if one[0] > self.floor and one[1] < limit]
+
+    def _read(self) -> list[tuple[int, int, int]]:
+        order = self.order
+        if order is None:
+            return []
+        with SegmentReader(_open(self.folder, self.name, self.name)) as reader:
+            shifted = ((batch, order.corrected.get(batch.position, 0)) for batch in batches_of(reader))
+            return [
+                (batch.low + by, batch.high + by, batch.crc)
+                for batch, by in shifted
+                if batch.position not in order.previous
+            ]
+
+    def key(self) -> tuple[int, bool, str]:
+        first = self.first or 0
+        return first, first != self.base, self.name
+
+
+def _open(folder: Path, name: str, target: str) -> Source:
+    """Open a segment by the name that it should have, "" if its name is not to be believed."""
+    source = open_source(str(folder / name))
+    source.name = str(folder / target) if target else ""
+    return source
+
+
+def _survey(folder: Path, name: str, previous: OffsetOrder | None) -> _Survey:
+    """Read a segment; ``previous`` is the order of the one before it by name."""
+    before = Neighbours(_last_of(previous), None)
+    try:
+        order = find_order(lambda: _open(folder, name, name), ceiling_of(name), neighbours=before)
+        if order.head is None:  # the name contradicts all of its batches
+            order = find_order(lambda: _open(folder, name, ""))
+    except NotASegmentError as error:
+        return _Survey(folder, name, None, str(error).removeprefix(": ").removeprefix(f"{folder / name}: "))
+    return _Survey(folder, name, order)
+
+
+def _last_of(order: OffsetOrder | None) -> Batch | None:
+    """Return the last batch of a segment, None if other bytes follow it."""
+    return order.tail if order and order.tail and order.tail.end == order.size else None
+
+
+def _without_overlaps(surveys: list[_Survey]) -> tuple[list[_Survey], dict[str, str]]:
+    """Limit segments that have the same offsets, and return those with batches left, by offsets.
+
+    Of two segments the one that contradicts fewer batches of the other is in the right; of two such the one whose name
+    agrees with its offsets. Also returns, for segments without batches of their own, the one that has the same.
+    """
+    waiting = [(*one.key(), one) for one in surveys]
+    heapq.heapify(waiting)
+    placed: list[_Survey] = []
+    covered: dict[str, str] = {}
+
+    def drop(one: _Survey, other: _Survey) -> None:
+        kept = set(replace(other, floor=-1, ceiling=None).ranges)
+        if kept.issuperset(replace(one, floor=-1, ceiling=None).ranges):
+            covered[one.name] = other.name
+
+    while waiting:
+        one = heapq.heappop(waiting)[-1]
+        before = placed[-1] if placed else None
+        first = one.first
+        assert first is not None
+        if before is None or first > before.last:
+            placed.append(one)
+            continue
+        inside = sum(high >= first for _, high, _ in before.ranges)
+        below = sum(low <= before.last for low, _, _ in one.ranges)
+        if inside < below or (inside == below and first == one.base):
+            before.ceiling = first
+            if before.first is None:
+                drop(placed.pop(), one)
+        else:
+            one.floor = before.last
+            if one.first is None:
+                drop(one, before)
+                continue
+        heapq.heappush(waiting, (*one.key(), one))
+    return placed, covered
+
+
+def _bounded(one: _Survey, later: list[_Survey]) -> _Survey:
+    """Limit a segment by the name of the next one, if the offsets of both agree with that name.
+
+    They don't if several batches reach the name, or if the one that does joins the batch before it.
+    """
+    if not later:
+        return one
+    following, first = later[0], later[0].first
+    if one.ceiling is None and following.base <= one.last and first is not None and following.base <= first:
+        ranges = one.ranges
+        beyond = [n for n, (_, high, _) in enumerate(ranges) if high >= following.base]
+        n = beyond[0]
+        if len(beyond) == 1 and n and ranges[n - 1][1] + 1 != ranges[n][0]:
+            one.ceiling = following.base
+    return one
+
+
+def _named(surveys: list[_Survey]) -> list[SegmentPlace]:
+    """Give each segment the name that it has, unless its offsets contradict that: then its first offset."""
+    places: list[SegmentPlace] = []
+    last = -1
+    for one in surveys:
+        first = one.first
+        assert first is not None
+        fits = last < one.base <= first and one.last - one.base <= INT32_MAX
+        target = one.name if fits else f"{first:020}.log"
+        places.append(SegmentPlace(one.name, target, one.floor, one.ceiling, None, one.order))
+        last = one.last
+    for n, one in enumerate(surveys[:-1]):
+        following, first = base_offset_of(places[n + 1].target), surveys[n + 1].first
+        limit = first if following is None or one.last >= following else following
+        ceiling = limit if one.ceiling is None else one.ceiling
+        places[n] = replace(places[n], ceiling=ceiling, following=following)
+    return places
+
+
+def _with_neighbours(folder: Path, places: list[SegmentPlace]) -> list[SegmentPlace]:
+    """Judge the order of batches again where the adjacent segments have something to say about it."""
+    done: list[SegmentPlace] = []
+    for n, place in enumerate(places):
+        assert place.order is not None
+        before = done[-1].order if done else None
+        after = places[n + 1].order if n + 1 < len(places) else None
+        neighbours = Neighbours(
+            _last_of(before),
+            after.head if after and after.head and not after.head.position else None,
+            newest=n + 1 == len(places),
+        )
+        floor = max(place.floor, before.tail.high if before and before.tail else -1)
+        order = place.order
+        late = order.head and neighbours.contradicts(order.head, base_offset_of(place.target))
+        if late or place.target != place.name or not _in_order(order, floor, place.ceiling):
+            order = _judged(folder, replace(place, floor=floor), neighbours)
+        done.append(replace(place, floor=floor, order=order))
+    return done
+
+
+def _without_batches(one: _Survey, places: list[SegmentPlace], copied: str) -> SegmentPlace:
+    """The place of a segment without a batch of its own: the offsets that are missing around its name."""
+    floor, ceiling = -1, None
+    ends = [(place.order.tail.high, place.following) for place in places if place.order and place.order.tail]
+    for last, following in ends:
+        if last < one.base:
+            floor, ceiling = last, following
+    heads = [base_offset_of(place.target) or 0 for place in places if place.order]
+    if floor < 0 and heads:
+        floor, ceiling = one.base - 1, min(heads)
+    elif floor < 0:
+        floor = one.base - 1
+    empty = "no batch in it can be read" if one.order is None or one.order.head is None else ""
+    why = one.why or empty or "all of its offsets are in other segments, with other batches"
+    return SegmentPlace(one.name, one.name, floor, ceiling, copied=copied, why=why)
+
+
+def _in_order(order: OffsetOrder, floor: int, ceiling: int | None) -> bool:
+    """Return whether all batches are in order and within the limits."""
+    if order.previous or order.corrected or order.head is None or order.tail is None:
+        return False
+    return order.head.low > floor and (ceiling is None or order.tail.high < ceiling)
+
+
+def _judged(folder: Path, place: SegmentPlace, neighbours: Neighbours) -> OffsetOrder:
+    ceiling = ceiling_of(place.target) if place.ceiling is None else place.ceiling
+    return find_order(lambda: _open(folder, place.name, place.target), ceiling, place.floor, neighbours)

@@ -1,0 +1,1 @@
+"""``kseg stats``: the content of segments in numbers."""

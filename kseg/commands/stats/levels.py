@@ -1,0 +1,203 @@
+"""``kseg stats`` as a library: segments counted one by one, and added up to partitions, log dirs and a total.
+
+Shallow, headers tell all that is told, nothing is inflated, and what headers don't say is None.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from kseg.commands.stats import counting
+from kseg.commands.stats.counting import FAR, Counts
+from kseg.commands.stats.totals import GROUP_SUMS, SCALAR_SUMS, OffsetRange, RetentionPin, Stats, bound_epochs
+from kseg.errors import KsegError, VanishedError
+from kseg.format.checks.run_checks import new_collector
+from kseg.format.compress.codecs import codec_name
+from kseg.format.record.framing import RecordColumns
+from kseg.format.record.layout import CODEC_MASK
+from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.reader import SegmentReader
+from kseg.format.segment.records_chunk import Chunk
+from kseg.format.storage.process_pool import process_pool
+from kseg.format.storage.progress import Progress, no_progress
+from kseg.format.storage.source import STDIN, SegmentFile, open_source
+from kseg.results import FileResult, FindingCollector, Settings, Summary
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+_PARTITION_NAME = re.compile(r".+-\d+$")
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentStats:
+    """What one file holds, and what was met on the way (``result``); counts are empty where it can't be read."""
+
+    stats: Stats
+    result: FileResult
+
+
+def segment_stats(file: SegmentFile, settings: Settings, progress: Progress = no_progress) -> SegmentStats:
+    """Count one segment. What can't be read is a result too, never an exception."""
+    tally = new_collector(file, settings)
+    stats = Stats(settings.deep, partitions=1)
+    try:
+        source = open_source(file.path, listed=file.listed)
+        with SegmentReader(source, report=tally, verify_crc=settings.verify_crc) as reader:
+            _count(reader, stats, file.path, tally, progress)
+    except KsegError as error:
+        if file.listed and isinstance(error, VanishedError):
+            return SegmentStats(stats, FileResult(file.path, (), Summary(), vanished=True))
+        stats.sums["unread"] = tally.summary.unread = 1
+        return SegmentStats(stats, tally.result(str(error)))
+    return SegmentStats(stats, tally.result())
+
+
+def _count(reader: SegmentReader, stats: Stats, path: str, tally: FindingCollector, progress: Progress) -> None:
+    counts = Counts()
+    stats.producers.by_id, stats.leader_epochs = counts.producers, counts.leader_epochs
+    opener = DeepIterator(tally)
+    closed = RecordColumns(1)
+    done = 0
+    for window in reader.windows():
+        if stats.deep:
+            for chunk in opener.chunks(window):
+                _count_chunk(chunk, counts, stats)
+        else:
+            counting.count_batches(window.batches, closed, 0, window.batches.count, False, counts)
+        stats.producers.bound()
+        stats.leader_epochs_dropped += bound_epochs(counts.leader_epochs)
+        progress(reader.position - done)
+        done = reader.position
+    progress(reader.position - done)
+    stats.sums.update(segments=1, file_bytes=reader.position, lost_bytes=reader.lost_bytes)
+    _add_previous(counts, stats, path)
+
+
+def _count_chunk(chunk: Chunk, counts: Counts, stats: Stats) -> None:
+    batches = chunk.batches
+    if not chunk.resumed:
+        counting.count_batches(batches, chunk.records, chunk.first, chunk.stop, True, counts)
+        for row, payload in chunk.payloads.items():
+            if batches.attributes[row] & CODEC_MASK:
+                size = len(payload) if chunk.payload_size is None else chunk.payload_size
+                counting.count_payload(batches, row, size, counts)
+    counting.count_records(batches, chunk.records, chunk.first, chunk.stop, counts)
+    for row in counting.control_record_rows(batches, chunk.first, chunk.stop):
+        for i in chunk.rows(row):
+            marker = chunk.control(i)
+            if marker:
+                stats.control_types[marker.type] += 1
+
+
+def _add_previous(counts: Counts, stats: Stats, path: str) -> None:
+    """The loops' sums in plain form."""
+    for group in range(counting.GROUPS):
+        if counts.batches[group]:
+            magic, codec = divmod(group, counting.CODECS)
+            sums = Counter({name: getattr(counts, name)[group] for name in GROUP_SUMS})
+            stats.groups[magic, codec_name(codec)] = sums
+    stats.sums.update({name: getattr(counts, name) for name in SCALAR_SUMS})
+    stats.sums["legacy_segments"] = int(any(magic < 2 for magic, _ in stats.groups))
+    stats.batch_size = _range(counts.smallest_batch, counts.largest_batch)
+    stats.records_per_batch = _range(counts.fewest_records, counts.most_records)
+    stats.offsets = _range(counts.first_offset if counts.first_offset >= 0 else FAR, counts.last_offset)
+    stats.timestamps = _range(counts.smallest_timestamp, counts.largest_timestamp)
+    stats.odd_timestamps.update(counts.odd_timestamps)
+    if counts.pin_position >= 0:
+        stats.pin = RetentionPin(
+            counts.largest_timestamp, path, counts.pin_position, counts.pin_offset, counts.pin_producer
+        )
+
+
+def _range(smallest: int, largest: int) -> OffsetRange:
+    return OffsetRange(None if smallest == FAR else smallest, None if largest < 0 else largest)
+
+
+def stats_of(
+    files: Iterable[SegmentFile], settings: Settings, jobs: int = 1, progress: Progress = no_progress
+) -> Iterator[SegmentStats]:
+    """Count files, results in their order, on at most ``jobs`` processes. Those that have vanished are passed over."""
+    counted = _stats_of(list(files), settings, jobs, progress)
+    return (one for one in counted if not one.result.vanished)
+
+
+def _stats_of(listed: list[SegmentFile], settings: Settings, jobs: int, progress: Progress) -> Iterator[SegmentStats]:
+    if jobs == 1 or len(listed) < 2 or any(file.path == STDIN for file in listed):
+        for file in listed:
+            yield segment_stats(file, settings, progress)
+        return
+    with process_pool(jobs) as pool:
+        waiting: deque[Future[SegmentStats]] = deque()
+        for file in listed:
+            waiting.append(pool.submit(segment_stats, file, settings))
+            while len(waiting) > 4 * jobs:
+                yield _collected(waiting.popleft().result(), progress)
+        while waiting:
+            yield _collected(waiting.popleft().result(), progress)
+
+
+def _collected(counted: SegmentStats, progress: Progress) -> SegmentStats:
+    progress(counted.stats.sums["file_bytes"])
+    return counted
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Counts with what they are of: ``level`` is segment, partition, log_dir or total; ``path`` None of a total.
+
+    ``parts`` are the segments of a partition, the partitions of a log dir, the log dirs and lone files of a total.
+    """
+
+    level: str
+    path: str | None
+    parts: int
+    stats: Stats
+
+
+def sorted_by_folder(files: Iterable[SegmentFile]) -> list[SegmentFile]:
+    """The files with those of a partition, and the partitions of a log dir, side by side, as they come first."""
+    rank: dict[str | None, int] = {}
+
+    def place(file: SegmentFile) -> tuple[int, int]:
+        log_dir, partition = folders_of(file.path)
+        return rank.setdefault(log_dir, len(rank)), rank.setdefault(partition, len(rank))
+
+    return sorted(files, key=place)
+
+
+def folders_of(path: str) -> tuple[str | None, str | None]:
+    """The log dir and the partition folder a segment lies in; None where names don't tell of one."""
+    if path == STDIN:
+        return None, None
+    partition = os.path.dirname(path) or "."
+    return (os.path.dirname(partition) or ".") if _PARTITION_NAME.match(partition) else None, partition
+
+
+def levels(counted: Iterable[SegmentStats], deep: bool) -> Iterator[Level]:
+    """Each segment, each partition behind its segments, each log dir behind its partitions, the total last."""
+    total, parts = Stats(deep), 0
+    by_log_dir = groupby(counted, key=lambda one: folders_of(one.result.file)[0])
+    for log_dir, in_log_dir in by_log_dir:
+        of_log_dir, partitions = Stats(deep), 0
+        for partition, segments in groupby(in_log_dir, key=lambda one: folders_of(one.result.file)[1]):
+            of_partition, count = Stats(deep, partitions=1), 0
+            for one in segments:
+                yield Level("segment", one.result.file, 1, one.stats)
+                of_partition.add(one.stats, same_partition=True)
+                count += 1
+            if partition is not None:
+                yield Level("partition", partition, count, of_partition)
+            of_log_dir.add(of_partition, same_partition=False)
+            partitions += 1
+        if log_dir is not None:
+            yield Level("log_dir", log_dir, partitions, of_log_dir)
+        total.add(of_log_dir, same_partition=False)
+        parts += partitions if log_dir is None else 1
+    yield Level("total", None, parts, total)

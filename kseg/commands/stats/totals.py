@@ -1,0 +1,158 @@
+"""What segments hold, in numbers that add up: from segment to partition, log dir and total.
+
+Memory does not grow with what is counted: of many producers the largest are kept, of many leader epochs the newest,
+and how much was dropped is kept, too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from kseg.commands.stats import counting
+
+#: Producers and leader epochs remembered of one file, partition or log dir; twice as many for a while.
+MAX_PRODUCERS = 10_000
+MAX_LEADER_EPOCHS = 1_000
+
+#: What one entry counts as, and what one magic and codec sums up to.
+GROUP_SUMS = ("batches", "bytes", "records", "stored", "inflated", "unopened")
+#: Names of plain sums in ``Counts``, taken over under the same names.
+SCALAR_SUMS = (
+    "damaged", "damaged_bytes", "transactional", "control", "timeless",
+    "null_keys", "null_values", "tombstones", "key_bytes", "value_bytes", "headers",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class OffsetRange:
+    """The smallest and the largest of some numbers; both None of none."""
+
+    smallest: int | None = None
+    largest: int | None = None
+
+    def add(self, other: OffsetRange) -> None:
+        """Widen to take in another."""
+        known = [value for value in (self.smallest, other.smallest) if value is not None]
+        self.smallest = min(known, default=None)
+        known = [value for value in (self.largest, other.largest) if value is not None]
+        self.largest = max(known, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPin:
+    """The first entry with the largest timestamp (epoch milliseconds): the one that time retention waits for."""
+
+    timestamp: int
+    file: str
+    position: int
+    last_offset: int
+    producer_id: int
+
+
+@dataclass(slots=True)
+class ProducerCount:
+    """[batches, bytes, records] by producer id, of the largest by bytes once there were too many.
+
+    ``dropped`` are the sums of those left out; ids left out may have come back, so counts are lower bounds then.
+    """
+
+    by_id: dict[int, list[int]] = field(default_factory=dict)
+    dropped: list[int] = field(default_factory=lambda: [0, 0, 0])
+
+    @property
+    def exact(self) -> bool:
+        return not self.dropped[0]
+
+    def add(self, other: ProducerCount) -> None:
+        """Count another's in."""
+        for producer_id, sums in other.by_id.items():
+            counting.add_to(self.by_id, producer_id, *sums)
+        self.dropped = [mine + others for mine, others in zip(self.dropped, other.dropped, strict=True)]
+        self.bound()
+
+    def bound(self) -> None:
+        """Keep the largest where there are more than twice as many as allowed."""
+        if len(self.by_id) <= 2 * MAX_PRODUCERS:
+            return
+        ordered = self.largest()
+        for _, sums in ordered[MAX_PRODUCERS:]:
+            self.dropped = [mine + others for mine, others in zip(self.dropped, sums, strict=True)]
+        # Emptied and filled, not replaced: the loops count into this very table.
+        self.by_id.clear()
+        self.by_id.update(ordered[:MAX_PRODUCERS])
+
+    def largest(self) -> list[tuple[int, list[int]]]:
+        """Producers by bytes, the largest first."""
+        return sorted(self.by_id.items(), key=lambda item: (-item[1][1], item[0]))
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counts over one segment or many. ``parts`` are partitions, ``unread`` files that could not be read.
+
+    ``sums`` has the names of SCALAR_SUMS, ``segments``, ``legacy_segments``, ``file_bytes`` and ``lost_bytes``;
+    ``groups`` those of GROUP_SUMS by (magic, codec's name). Offsets and ``leader_epochs``, [batches, first offset,
+    last offset] by epoch, mean something within one partition only: they are None and empty across several.
+    """
+
+    deep: bool
+    partitions: int = 0
+    sums: Counter[str] = field(default_factory=Counter)
+    groups: dict[tuple[int, str], Counter[str]] = field(default_factory=dict)
+    batch_size: OffsetRange = field(default_factory=OffsetRange)
+    records_per_batch: OffsetRange = field(default_factory=OffsetRange)
+    offsets: OffsetRange = field(default_factory=OffsetRange)
+    timestamps: OffsetRange = field(default_factory=OffsetRange)
+    pin: RetentionPin | None = None
+    odd_timestamps: Counter[str] = field(default_factory=Counter)
+    control_types: Counter[str] = field(default_factory=Counter)
+    producers: ProducerCount = field(default_factory=ProducerCount)
+    leader_epochs: dict[int, list[int]] = field(default_factory=dict)
+    leader_epochs_dropped: int = 0
+
+    def total(self, name: str) -> int:
+        """The sum over all groups."""
+        return sum(group[name] for group in self.groups.values())
+
+    def add(self, other: Stats, *, same_partition: bool) -> None:
+        """Count another's files in."""
+        self.sums.update(other.sums)
+        for key, group in other.groups.items():
+            self.groups.setdefault(key, Counter()).update(group)
+        self.batch_size.add(other.batch_size)
+        self.records_per_batch.add(other.records_per_batch)
+        self.timestamps.add(other.timestamps)
+        if other.pin and (self.pin is None or other.pin.timestamp > self.pin.timestamp):
+            self.pin = other.pin
+        self.odd_timestamps.update(other.odd_timestamps)
+        self.control_types.update(other.control_types)
+        self.producers.add(other.producers)
+        if not same_partition:
+            self.partitions += other.partitions
+        if same_partition or self.partitions == 1:
+            self._add_offsets(other)
+        else:
+            self.offsets, self.leader_epochs, self.leader_epochs_dropped = OffsetRange(), {}, 0
+
+    def _add_offsets(self, other: Stats) -> None:
+        if self.offsets.largest is None:
+            # A first entry that is a closed wrapper leaves the first offset open.
+            self.offsets = OffsetRange(other.offsets.smallest, other.offsets.largest)
+        elif other.offsets.largest is not None:
+            self.offsets.largest = max(self.offsets.largest, other.offsets.largest)
+        for epoch, (batches, first, last) in other.leader_epochs.items():
+            span = self.leader_epochs.setdefault(epoch, [0, first, last])
+            span[0] += batches
+            span[2] = max(span[2], last)
+        self.leader_epochs_dropped += other.leader_epochs_dropped + bound_epochs(self.leader_epochs)
+
+
+def bound_epochs(epochs: dict[int, list[int]]) -> int:
+    """Drop the oldest where there are more than twice as many as allowed; returns how many."""
+    if len(epochs) <= 2 * MAX_LEADER_EPOCHS:
+        return 0
+    oldest = sorted(epochs)[:-MAX_LEADER_EPOCHS]
+    for epoch in oldest:
+        del epochs[epoch]
+    return len(oldest)

@@ -1,0 +1,1 @@
+"""``kseg transactions``: the transactions of a partition."""

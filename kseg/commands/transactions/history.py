@@ -1,0 +1,231 @@
+"""``kseg transactions`` as a library: every transaction of a partition, its state, and the last stable offset.
+
+A transaction begins with a producer's first transactional batch and ends with its marker (KIP-98). Under transactions
+v2 (KIP-890) a marker's epoch may be larger than its data's, so transactions are matched by producer id alone. A
+transaction that is open for longer than the maximum timeout is called hanging, as ``kafka-transactions.sh find-hanging``
+does (KIP-664). That tool also asks the coordinator, which is not possible offline.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from kseg.errors import KsegError
+from kseg.findings import Finding
+from kseg.format.record.bounded_map import LIMIT
+from kseg.format.record.control_records import ControlRecord
+from kseg.format.record.framing import CRC_BAD, BatchColumns
+from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.reader import SegmentReader
+from kseg.format.segment.transaction_events import transaction_events
+from kseg.format.sidefiles.producer_snapshot import walk_snapshot
+from kseg.format.sidefiles.reading import entries_of
+from kseg.format.sidefiles.txn_index import has_markers
+from kseg.format.storage.source import SegmentFile, base_offset_of, open_source, partition_of
+
+#: The default of the broker setting transaction.max.timeout.ms, which find-hanging uses, too.
+MAX_TRANSACTION_MS = 15 * 60 * 1000
+STATES = ("hanging", "open", "aborted", "committed")
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """One transaction. Times are epoch milliseconds of its first and last data batch, None if these were deleted.
+
+    ``last_offset`` is the offset of its marker or, without one, of its last record. ``producer_epoch`` is the epoch of
+    the data. ``batches`` and ``records`` count the data in the log, without data before its first segment.
+    """
+
+    folder: str
+    topic: str | None
+    partition: int | None
+    state: str
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    last_offset: int
+    batches: int
+    records: int
+    start_timestamp: int | None
+    last_timestamp: int | None
+    coordinator_epoch: int | None = None
+
+    @property
+    def abort(self) -> str | None:
+        """The command that aborts the transaction; None if it has ended or the partition is unknown."""
+        if self.state not in ("hanging", "open") or self.topic is None:
+            return None
+        return (
+            "kafka-transactions.sh --bootstrap-server HOST:9092 abort"
+            f" --topic {shlex.quote(self.topic)} --partition {self.partition} --start-offset {self.first_offset}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """The state of a partition at the end of its log.
+
+    ``last_stable_offset`` is the log end if no transaction is open; else ``held_by`` is the producer id of the earliest
+    open one. Both offsets are exclusive, None for a log without batches. A lower high watermark, which is not in the log,
+    can hold the broker's last stable offset back further.
+    """
+
+    folder: str
+    topic: str | None
+    partition: int | None
+    log_end: int | None
+    last_stable_offset: int | None
+    held_by: int | None
+    states: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class _OpenTransaction:
+    epoch: int
+    first_offset: int
+    last_offset: int
+    start: int | None
+    last: int | None
+    batches: int = 0
+    records: int = 0
+
+    def add(self, batches: BatchColumns, row: int) -> None:
+        self.epoch = batches.producer_epoch[row]
+        self.last_offset = batches.last_offset[row]
+        self.last = batches.max_timestamp[row]
+        self.batches += 1
+        self.records += max(0, batches.record_count[row])
+
+
+#: Called with the path of the file and a finding.
+ReportFinding = Callable[[str, Finding], None]
+#: Called with a line about a file that cannot be read.
+ReportUnread = Callable[[str], None]
+
+
+def transactions_of(
+    folder: str, files: Iterable[SegmentFile], now: int, max_age: int, report: ReportFinding, unread: ReportUnread
+) -> Iterator[Transaction | PartitionState]:
+    """Yield the ended transactions of a partition in the order of their ends, then the open ones, then its state.
+
+    ``files`` are the segments in offset order, ``now`` is in epoch milliseconds, ``max_age`` in milliseconds. If no
+    segment can be read, the result is empty.
+    """
+    history = _TransactionTracker(folder, now, max_age)
+    readable = False
+    for file in files:
+        history.begin(file.path)
+        try:
+            with SegmentReader(open_source(file.path, listed=file.listed), report=partial(report, file.path)) as reader:
+                for window in reader.windows():
+                    history.update_log_end(window.batches)
+                    if has_markers(window.batches):
+                        for row, offset, marker in transaction_events(window, history.opener):
+                            yield from history.follow(window.batches, row, offset, marker)
+            readable = True
+        except KsegError as error:
+            unread(str(error))
+    if history.unlisted:
+        unread(
+            f"{folder}: more than {LIMIT} transactions are open at once, and those that began after them are left out"
+        )
+    if readable or history.has_transactions:
+        yield from history.finish()
+
+
+class _TransactionTracker:
+    """Follows the transactions of one partition, batch by batch."""
+
+    def __init__(self, folder: str, now: int, max_age: int) -> None:
+        self.opener = DeepIterator()
+        self._folder = folder
+        partition = partition_of(os.path.basename(os.path.abspath(folder)))
+        self._topic = partition.topic if partition else None
+        self._partition = partition.partition if partition else None
+        self._now = now
+        self._max_age = max_age
+        self._begun = False
+        self._end: int | None = None
+        self._open: dict[int, _OpenTransaction] = {}
+        # Whether transactions began when too many were open: the earliest, which hold what is stable, are known.
+        self.unlisted = False
+        self._states: Counter[str] = Counter()
+
+    def begin(self, path: str) -> None:
+        """Begin a segment. Before the first one, load the transactions that its producer snapshot lists as open."""
+        base = base_offset_of(path)
+        if base is not None:
+            self._end = max(base, self._end or 0)
+        if self._begun or base is None:
+            return
+        self._begun = True
+        try:
+            producers = entries_of(os.path.join(self._folder, f"{base:020}.snapshot"), walk_snapshot)
+        except (KsegError, ValueError):
+            return
+        for producer in producers:
+            first = producer.current_txn_first_offset
+            if first is not None and len(self._open) >= LIMIT:
+                self.unlisted = True
+            elif first is not None:
+                last = max(first, producer.last_offset)
+                self._open[producer.producer_id] = _OpenTransaction(
+                    producer.producer_epoch, first, last, None, producer.timestamp
+                )
+
+    @property
+    def has_transactions(self) -> bool:
+        """Whether any transaction was found."""
+        return bool(self._open or self._states)
+
+    def update_log_end(self, batches: BatchColumns) -> None:
+        for row in range(batches.count - 1, -1, -1):
+            if batches.crc_state[row] != CRC_BAD:
+                self._end = max(self._end or 0, batches.last_offset[row] + 1)
+                return
+
+    def follow(
+        self, batches: BatchColumns, row: int, offset: int, marker: ControlRecord | None
+    ) -> Iterator[Transaction]:
+        producer_id = batches.producer_id[row]
+        if marker is None:
+            if producer_id not in self._open:
+                if len(self._open) >= LIMIT:
+                    self.unlisted = True
+                    return
+                timestamp = batches.base_timestamp[row]
+                self._open[producer_id] = _OpenTransaction(
+                    batches.producer_epoch[row], offset, offset, timestamp, timestamp
+                )
+            self._open[producer_id].add(batches, row)
+            return
+        # A marker without data, which coordinators also write, ends no transaction.
+        ended = self._open.pop(producer_id, None)
+        if ended is not None:
+            ended.last_offset = offset
+            epoch = marker.fields.get("coordinator_epoch")
+            state = "aborted" if marker.type == "ABORT" else "committed"
+            yield self._transaction(producer_id, ended, state, epoch if isinstance(epoch, int) else None)
+
+    def _transaction(
+        self, producer_id: int, one: _OpenTransaction, state: str, coordinator_epoch: int | None
+    ) -> Transaction:
+        self._states[state] += 1
+        return Transaction(
+            self._folder, self._topic, self._partition, state, producer_id, one.epoch, one.first_offset,
+            one.last_offset, one.batches, one.records, one.start, one.last, coordinator_epoch,
+        )  # fmt: skip
+
+    def finish(self) -> Iterator[Transaction | PartitionState]:
+        first: tuple[int, int] | None = None
+        for producer_id, one in sorted(self._open.items(), key=lambda item: item[1].first_offset):
+            first = first or (one.first_offset, producer_id)
+            hanging = one.last is not None and self._now - one.last > self._max_age
+            yield self._transaction(producer_id, one, "hanging" if hanging else "open", None)
+        stable, held_by = first or (self._end, None)
+        yield PartitionState(self._folder, self._topic, self._partition, self._end, stable, held_by, self._states)

@@ -1,0 +1,1 @@
+"""``kseg validate``: every check of segments, side files and partitions."""

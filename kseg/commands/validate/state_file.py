@@ -1,0 +1,235 @@
+"""The state of a sweep: results of files that need not be read again as long as they stay as they are.
+
+    state := header entry* end           -- JSON, a line each
+    header := {"kseg_state", "kseg"}     -- the layout's version, and kseg's: another finds other things
+    entry := path TAB key TAB result     -- key: stamps of the file and its indexes, and the settings
+    end   := {"entries", "crc32"}        -- CRC-32 of all bytes before
+
+A sealed segment that keeps size, time and inode keeps its findings. Results that would differ tomorrow are left out.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import threading
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import kseg
+from kseg.commands.validate.file_stamps import Stamp, stamps_of
+from kseg.commands.validate.segment_facts import SegmentFacts
+from kseg.errors import KsegError, UsageError
+from kseg.findings import Finding, Severity, Verdict
+from kseg.format.storage.atomic_write import whole_file
+from kseg.format.storage.source import SegmentFile
+from kseg.format.storage.special_files import open_file
+from kseg.results import COUNTS, FileResult, Settings, Summary
+
+_VERSION = 3
+# Seconds between two saves, and how many times longer than a save the time between must be.
+_INTERVAL = 5.0
+_SHARE = 20
+# Two writes within a clock's tick (10 ms at most) leave the same time.
+_TICK_NS = 100_000_000
+# Whether it is found depends on today's date.
+_PASSING = "future-timestamp"
+
+
+class ResultStore:
+    """What is known of files from earlier sweeps and from this one. ``taken`` counts those that were not read again."""
+
+    def __init__(self, path: Path, settings: Settings) -> None:
+        self.path = path
+        self.taken = 0
+        self._settings = _settings_key(settings)
+        self._entries = _read(path) if path.exists() else {}
+        self._before: dict[str, tuple[Stamp, ...]] = {}
+        self._saved = time.monotonic()
+        self._pause = _INTERVAL
+
+    def knows(self, file: SegmentFile) -> bool:
+        """Whether the file's result is there. Of one that must be read the stamps are taken now."""
+        stamps = stamps_of(file)
+        entry = self._entries.get(_name(file))
+        if not file.active and entry and stamps[0] and entry[0] == self._key(file, stamps):
+            return True
+        self._before[file.path] = stamps
+        return False
+
+    def result(self, file: SegmentFile) -> FileResult:
+        """The result of a file that is known, under the names that it has today. Raises KsegError."""
+        self.taken += 1
+        try:
+            return _decoded(json.loads(self._entries[_name(file)][1]), file.path, file.indexes or ())
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            raise _refused(self.path, "an entry is malformed") from error
+
+    def keep(self, file: SegmentFile, result: FileResult) -> None:
+        """Take in what was found in a file, and from time to time save all. Raises KsegError."""
+        before = self._before.pop(file.path)
+        if self._can_be_stored(file, result, before):
+            self._entries[_name(file)] = self._key(file, before), _json(_encoded(result))
+        else:
+            self._entries.pop(_name(file), None)
+        if time.monotonic() - self._saved > self._pause:
+            self.save()
+
+    def save(self) -> None:
+        """Write all that is known. Raises KsegError; then the older file is still there."""
+        began = time.monotonic()
+        with whole_file(self.path) as file:
+            crc = 0
+            for line in _lines(self._entries):
+                file.write(line)
+                crc = zlib.crc32(line, crc)
+            file.write(f"{_json({'entries': len(self._entries), 'crc32': crc})}\n".encode())
+        self._saved = time.monotonic()
+        self._pause = max(_INTERVAL, _SHARE * (self._saved - began))
+
+    def forget_vanished(self, swept: Iterable[SegmentFile]) -> None:
+        """Drop what is known of files that are not there any more; those of this sweep are."""
+        there = {_name(file) for file in swept}
+        for name in [name for name in self._entries if name not in there and not os.path.lexists(name)]:
+            del self._entries[name]
+
+    def _can_be_stored(self, file: SegmentFile, result: FileResult, before: tuple[Stamp, ...]) -> bool:
+        if file.active or result.vanished or not before[0]:
+            return False
+        every = (result, *result.indexes)
+        if any(one.unread or _PASSING in one.found for one in every):
+            return False
+        newest = max(stamp[1] for stamp in before if stamp)
+        known = tuple(one.file for one in result.indexes) == (file.indexes or ())
+        return known and stamps_of(file) == before and time.time_ns() - newest > _TICK_NS
+
+    def _key(self, file: SegmentFile, stamps: tuple[Stamp, ...]) -> str:
+        beside = None if file.indexes is None else [os.path.basename(path) for path in file.indexes]
+        return _json([stamps, beside, self._settings])
+
+
+@contextmanager
+def open_state_file(path: str, settings: Settings, files: list[SegmentFile]) -> Iterator[ResultStore]:
+    """The state of a sweep over ``files``, saved when it ends, and when it is interrupted or ended (SIGTERM).
+
+    Raises KsegError where the file is none of this version's states, or can't be written.
+    """
+    state = ResultStore(Path(path), settings)
+    state.save()  # that it can't be is better known before
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield state
+        state.forget_vanished(files)
+    finally:
+        state.save()
+
+
+def _name(file: SegmentFile) -> str:
+    return os.path.abspath(file.path)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _settings_key(settings: Settings) -> list[object]:
+    overrides = sorted((name, int(level)) for name, level in settings.policy.overrides.items())
+    limits = [settings.max_message_bytes, settings.max_per_rule]
+    return [settings.deep, settings.verify_crc, settings.compacted, *limits, overrides]
+
+
+_Entries = dict[str, tuple[str, str]]
+
+
+def _lines(entries: _Entries) -> Iterator[bytes]:
+    yield f"{_json({'kseg_state': _VERSION, 'kseg': kseg.__version__})}\n".encode()
+    for name, (key, result) in entries.items():
+        yield f"{_json(name)}\t{key}\t{result}\n".encode()
+
+
+def _refused(path: Path, why: str) -> KsegError:
+    return UsageError(f"{path}: not to be gone on from as the state of a sweep: {why}; remove it to begin anew")
+
+
+def _read(path: Path) -> _Entries:
+    entries: _Entries = {}
+    crc = 0
+    end: Any = None
+    try:
+        with io.BufferedReader(open_file(str(path), named=False)) as file:
+            header = _object(file.readline(_HEADER_LIMIT))
+            if "kseg_state" not in header:
+                raise _refused(path, "it is something else")
+            if header["kseg_state"] != _VERSION or header.get("kseg") != kseg.__version__:
+                raise _refused(path, f"it is of kseg {header.get('kseg')}, this is {kseg.__version__}")
+            file.seek(0)
+            for line in file:
+                parts = line.decode().rstrip("\n").split("\t")
+                if len(parts) == 3:
+                    entries[json.loads(parts[0])] = parts[1], parts[2]
+                elif crc and line.endswith(b"\n"):
+                    end = _object(line)
+                    break
+                crc = zlib.crc32(line, crc)
+            behind = file.read(1)
+    except OSError as error:
+        raise KsegError(f"{path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise _refused(path, "it is damaged") from error
+    if behind or not end or (end.get("entries"), end.get("crc32")) != (len(entries), crc):
+        raise _refused(path, "it is damaged")
+    return entries
+
+
+_HEADER_LIMIT = 1024
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    """A line's JSON object, {} where it is none."""
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _encoded(result: FileResult) -> dict[str, Any]:
+    return {
+        "counts": [getattr(result.summary, name) for name in COUNTS],
+        "rules": result.summary.rules,
+        "found": sorted(result.found),
+        "findings": [[int(verdict.severity), asdict(verdict.finding)] for verdict in result.verdicts],
+        "facts": result.facts and {**asdict(result.facts), "ended": sorted(result.facts.ended)},
+        "beside": [_encoded(one) for one in result.indexes],
+    }
+
+
+def _decoded(value: dict[str, Any], path: str, beside: tuple[str, ...]) -> FileResult:
+    summary = Summary(**dict(zip(COUNTS, value["counts"], strict=True)), rules=Counter(value["rules"]))
+    verdicts = tuple(Verdict(path, Severity(level), Finding(**finding)) for level, finding in value["findings"])
+    others = tuple(_decoded(one, other, ()) for one, other in zip(value["beside"], beside, strict=True))
+    facts, found = value["facts"] and _facts(value["facts"]), frozenset(value["found"])
+    return FileResult(path, verdicts, summary, indexes=others, facts=facts, found=found)
+
+
+def _facts(value: dict[str, Any]) -> SegmentFacts:
+    """JSON has neither tuples, nor sets, nor numbers as names: the fields' first values say what they are."""
+    empty = SegmentFacts()
+    return SegmentFacts(**{name: _like(getattr(empty, name), one) for name, one in value.items()})
+
+
+def _like(first: object, value: Any) -> Any:
+    if isinstance(first, dict):
+        return {int(number): tuple(one) if isinstance(one, list) else one for number, one in value.items()}
+    if isinstance(first, tuple):
+        return tuple(tuple(one) if isinstance(one, list) else one for one in value)
+    return frozenset(value) if isinstance(first, frozenset) else value

@@ -1,1 +1,0 @@
-"""Sources and outputs: paths, standard input, URLs, folders, process pools, and atomic writes."""

@@ -1,0 +1,1 @@
+"""The checks of batches and records, which validate, dump, repair and Spark share."""

@@ -1,0 +1,46 @@
+# C types for record_checks.py.
+
+cimport cython
+
+from kseg.format.checks.batch_checks cimport CheckState
+from kseg.format.record.framing cimport BatchColumns, clamped
+from kseg.format.record.default_records cimport header_field
+from kseg.format.record.memory cimport is_ascii
+
+cdef long long BAD, CODEC, CONTROL_BIT, APPEND_TIME
+
+
+@cython.locals(
+    batches=BatchColumns, offsets="long long[::1]", row=cython.Py_ssize_t, total=cython.longlong,
+    first=cython.Py_ssize_t, last_record=cython.longlong, last=cython.longlong,
+)
+cpdef check_record_offsets(chunk, limits, report)
+
+@cython.locals(
+    batches=BatchColumns, offsets="long long[::1]", row=cython.Py_ssize_t, total=cython.longlong, first=cython.Py_ssize_t,
+)
+cpdef note_compaction(chunk, CheckState history)
+
+@cython.locals(batches=BatchColumns, row=cython.Py_ssize_t, stored=cython.longlong, largest=cython.longlong)
+cpdef check_max_timestamps(chunk, limits, report)
+
+@cython.locals(batches=BatchColumns, row=cython.Py_ssize_t)
+cpdef check_record_attributes(chunk, limits, report)
+
+@cython.locals(batches=BatchColumns, row=cython.Py_ssize_t)
+cpdef check_control_records(chunk, limits, report)
+
+@cython.locals(
+    batches=BatchColumns, counts="long long[::1]", ats="long long[::1]", row=cython.Py_ssize_t, total=cython.longlong,
+    first=cython.Py_ssize_t, payload="const unsigned char[::1]", i=cython.Py_ssize_t,
+)
+cpdef check_header_keys(chunk, limits, report)
+
+@cython.locals(size=cython.longlong)
+cdef bint has_ascii_keys(const unsigned char[::1] data, Py_ssize_t at, long long count) except -1
+
+@cython.locals(
+    batches=BatchColumns, offsets="long long[::1]", row=cython.Py_ssize_t, previous=cython.longlong,
+    last=cython.longlong, first=cython.longlong,
+)
+cpdef check_wrapper_order(chunk, CheckState history, report)

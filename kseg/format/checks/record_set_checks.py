@@ -1,0 +1,63 @@
+"""Checks of a record set as a whole: what a leader accepts in a produce request (``LogValidator``)."""
+
+from __future__ import annotations
+
+from kseg.findings import Finding, Report
+from kseg.format.compress.codecs import codec_name
+from kseg.format.record.framing import CRC_BAD, BatchColumns
+from kseg.format.record.layout import CODEC_MASK
+from kseg.format.segment.records_chunk import Chunk
+
+
+class RecordSetChecks:
+    """The checks of one record set. ``sent``: it is on the way to a leader, which takes one v2 or compressed batch."""
+
+    def __init__(self, *, sent: bool) -> None:
+        self._sent = sent
+        self._batches = 0
+        self._start: int | None = None
+        self._second: int | None = None
+        self._magics: set[int] = set()
+        self._codecs: set[int] = set()
+
+    def check_batches(self, batches: BatchColumns, report: Report) -> None:
+        """Take the next batches of the set."""
+        for row in range(batches.count):
+            self._batches += 1
+            if self._start is None:
+                self._start = batches.position[row]
+            elif self._second is None:
+                self._second = batches.position[row]
+            if batches.crc_state[row] != CRC_BAD:
+                self._magics.add(batches.magic[row])
+                self._codecs.add(batches.attributes[row] & CODEC_MASK)
+
+    def check_records(self, chunk: Chunk, report: Report) -> None:
+        """``relative-offset-mismatch``: the first message of a v1 wrapper that a producer did not count from 0."""
+        batches = chunk.batches
+        for row in range(chunk.first, chunk.stop) if self._sent else ():
+            wrapper = batches.magic[row] == 1 and batches.attributes[row] & CODEC_MASK
+            if not wrapper or not batches.record_total[row] or not batches.intact[row]:
+                continue
+            first = batches.first_record[row]
+            offsets = chunk.records.offset
+            wrong = next((i for i in range(batches.record_total[row]) if offsets[first + i] != i), None)
+            if wrong is not None:
+                place = (batches.position[row], batches.position[row] + batches.size[row])
+                facts = {"index": wrong, "offset": offsets[first + wrong]}
+                report(Finding("relative-offset-mismatch", *place, last_offset=batches.last_offset[row], facts=facts))
+
+    def finish(self, report: Report) -> None:
+        """Report what the set as a whole shows."""
+        if self._sent and self._batches > 1 and (why := self._rejected()):
+            report(Finding("several-batches", self._second, facts={"batches": self._batches, "why": why}))
+        elif len(self._codecs) > 1:
+            codecs = ", ".join(codec_name(codec) for codec in sorted(self._codecs))
+            report(Finding("mixed-codecs", self._start, facts={"codecs": codecs}))
+
+    def _rejected(self) -> str:
+        if max(self._magics, default=0) >= 2:
+            return "a leader accepts one v2 batch"
+        if self._codecs - {0}:
+            return "a leader accepts one compressed message, and nothing beside it (KAFKA-1718)"
+        return "a leader accepts messages of one version" if len(self._magics) > 1 else ""

@@ -1,0 +1,137 @@
+"""Run every check over one segment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kseg.findings import Policy, Report, Severity
+from kseg.format.checks.batch_checks import CheckSettings, CheckState
+from kseg.format.checks.record_set_checks import RecordSetChecks
+from kseg.format.checks.segment_checks import SegmentChecks
+from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
+from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.reader import SegmentReader, Window
+from kseg.format.segment.records_chunk import Chunk
+from kseg.format.storage.progress import Progress, no_progress
+from kseg.format.storage.source import SegmentFile, Source, base_offset_of
+from kseg.results import FindingCollector, Settings
+
+if TYPE_CHECKING:
+    from kseg.format.sidefiles.registry import Recognised
+
+
+#: Called with each run of opened entries once they are checked.
+AfterChunk = Callable[[Chunk], None]
+
+
+#: Called with each window of batches once all its checks are made, and the state of the checks.
+AfterWindow = Callable[[Window, CheckState], None]
+
+
+def ignore_chunk(chunk: Chunk) -> None:
+    """Looks at nothing."""
+
+
+def _side_file(path: str) -> Recognised | None:
+    if base_offset_of(path) is not None:
+        return None  # a segment: the decoders of all the others need not be loaded
+    from kseg.format.sidefiles.registry import recognise
+
+    return recognise(path)
+
+
+def new_collector(file: SegmentFile, settings: Settings) -> FindingCollector:
+    """An empty tally under the policy for that file."""
+    side = file.framing is None and _side_file(file.path) is not None
+    return FindingCollector(
+        file.path, policy_for(file, settings), settings.max_per_rule, side=side, framing=file.framing
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckEnd:
+    """Where the checks of a source ended. ``damaged`` is the reader's (``SegmentReader``)."""
+
+    history: CheckState
+    damaged: bool
+
+
+def run_checks(
+    source: Source,
+    settings: Settings,
+    tally: FindingCollector,
+    progress: Progress = no_progress,
+    watch: AfterChunk = ignore_chunk,
+    after_window: AfterWindow | None = None,
+    report: Report | None = None,
+    record_set: RecordSetChecks | None = None,
+) -> CheckEnd:
+    """Every check over one source, into ``tally`` by way of ``report``. Raises KsegError where nothing can be read."""
+    report = report or tally
+    reader = SegmentReader(source, report=report, verify_crc=settings.verify_crc)
+    checks = SegmentChecks(source.name, check_settings(source.name, settings), report, record_set=record_set)
+    opener = DeepIterator(report)
+    summary = tally.summary
+    summary.unchecked = int(not settings.verify_crc)
+    summary.shallow = int(not settings.deep)
+    done = source.start
+    for window in reader.windows():
+        summary.batches += window.batches.count
+        checks.check_batches(window)
+        if settings.deep:
+            for chunk in opener.chunks(window):
+                summary.records += chunk.records.count
+                checks.check_records(chunk)
+                watch(chunk)
+        if after_window:
+            after_window(window, checks.history)
+        progress(reader.position - done)
+        done = reader.position
+    checks.finish(reader.position)
+    progress(reader.position - done)
+    summary.bytes = reader.position - source.start
+    summary.lost_bytes = reader.lost_bytes
+    return CheckEnd(checks.history, reader.damaged)
+
+
+def check_settings(name: str, settings: Settings) -> CheckSettings:
+    """What the checks of a file of that name are to know."""
+    return CheckSettings(
+        now=time.time_ns() // 1_000_000,
+        max_message_bytes=settings.max_message_bytes or DEFAULT_MAX_MESSAGE_BYTES,
+        compacted=settings.compacted,
+        name_offset=base_offset_of(name),
+        deep=settings.deep,
+    )
+
+
+#: Severities in logs, and on the way there, unlike in _BY_THEMSELVES: a consumer fails on the claim, and so does a broker
+#: that looks up an offset.
+IN_LOGS = {"claimed-codec": Severity.ERROR}
+
+
+_BY_THEMSELVES = ("message", "wide-crc")
+
+
+def policy_for(file: SegmentFile, settings: Settings) -> Policy:
+    """The severities for that file: those of the settings, over defaults that its place suggests."""
+    defaults: dict[str, Severity] = {}
+    if settings.max_message_bytes is not None:
+        defaults["oversize-entry"] = Severity.ERROR
+    if file.active:
+        # A broker may be writing there this moment.
+        defaults["truncated-tail"] = Severity.WARNING
+    elif file.listed and base_offset_of(file.path) is not None:
+        # Rolling cuts preallocated space off (LogSegment.onBecomeInactiveSegment): here batches are lost, or a copy is.
+        defaults["zero-tail"] = Severity.ERROR
+    if file.framing not in _BY_THEMSELVES:
+        defaults |= IN_LOGS
+    if file.framing:
+        # What a producer sends has no offsets yet, and librdkafka gives each message of old versions 0.
+        defaults["non-monotonic-offset"] = Severity.WARNING
+        # Nor does it know the leader's epoch: the broker writes that into the batch.
+        defaults["negative-leader-epoch"] = Severity.IGNORE
+    return settings.policy.with_defaults(defaults)

@@ -1,0 +1,189 @@
+"""LZ4 frames as Kafka reads and writes them, the wrong header checksum of magic 0 included (KAFKA-3160)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from kseg.format.compress.libraries import Buffer, CodecError, DecompressionLimit, libraries, one_line
+
+# --- lz4, little-endian: magic · FLG · BD · [content size] · HC · {length 4 · block · [checksum]}* · 0 4 · [checksum]
+
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+# Independent blocks of 64 kB, no option: all that Lz4BlockOutputStream writes.
+_LZ4_HEADER = _LZ4_MAGIC + b"\x60\x40\x82"
+# Its header in magic 0, HC computed over the frame's magic too: brokers before 0.10 refuse any other (KAFKA-3160).
+_LZ4_HEADER_V0 = _LZ4_MAGIC + b"\x60\x40\x1a"
+_LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE, _LZ4_CONTENT_CHECKSUM = 0x10, 0x08, 0x04
+_LZ4_BLOCK_LENGTH = struct.Struct("<I")
+_LZ4_STORED = 1 << 31  # of a block's length: it is not compressed
+_LZ4_BLOCK = 64 * 1024
+_LZ4_PIECE = 1 << 20
+
+# What liblz4 refuses and Lz4BlockInputStream reads: it looks neither at the content's size nor at its checksum.
+_LZ4_IGNORED = {"frameSize_wrong": "lz4-content-size", "contentChecksum_invalid": "lz4-content-checksum"}
+
+
+def decompress(data: Buffer, limit: int, magic: int, quirks: list[str] | None, room: memoryview | None) -> Buffer:
+    if data[:7] != _LZ4_HEADER:
+        view = memoryview(data)
+        _check_lz4_descriptor(view)
+        if magic == 0 and view[:7] == _LZ4_HEADER_V0:
+            inflated = decompress(b"".join((_LZ4_HEADER, view[7:])), limit, magic, quirks, room)
+            if quirks is not None:
+                quirks.append("lz4-header-checksum")
+            return inflated
+    elif room is not None and libraries.lz4:
+        size = _unlz4_blocks(memoryview(data), room[:limit])
+        if size >= 0:
+            return room[:size]
+    return _unlz4_long(memoryview(data), limit, magic, quirks)
+
+
+def _unlz4_blocks(view: memoryview, room: memoryview) -> int:
+    """Inflate the blocks of a plain frame into `room`; returns the bytes they made, -1 where it is no such, or too big."""
+    assert libraries.lz4
+    inflate, error = libraries.lz4
+    position, end, made = len(_LZ4_HEADER), len(view), 0
+    try:
+        while end - position >= 4:
+            length: int = _LZ4_BLOCK_LENGTH.unpack_from(view, position)[0]
+            position += 4
+            if not length:
+                return made if position == end else -1
+            stored = length & _LZ4_STORED
+            length ^= stored
+            if length > end - position or length > _LZ4_BLOCK or length > len(room) - made:
+                return -1
+            block = view[position : position + length]
+            position += length
+            if stored:
+                room[made : made + length] = block
+                made += length
+            else:
+                target = room[made : made + _LZ4_BLOCK]
+                made += inflate(block, target, len(target))
+    except error:
+        pass
+    return -1
+
+
+def decompress_pieces(view: memoryview, magic: int) -> Iterator[bytes]:
+    """Yield the decompressed bytes of the first frame in pieces. Raises CodecError."""
+    _check_lz4_descriptor(view)
+    try:
+        # Which of the two ways reads the frame is known at its end.
+        for _ in _frame_pieces(view, 0, None):
+            pass
+        frame, checksum = view, 0
+    except CodecError as error:
+        frame, checksum = _without_ignored(view, magic, str(error).removeprefix("lz4: "))[:2]
+    yield from _frame_pieces(frame, checksum, None)
+
+
+def _frame_pieces(view: memoryview, checksum: int, quirks: list[str] | None) -> Iterator[bytes]:
+    from lz4 import frame
+
+    context = frame.create_decompression_context()
+    position, ended = 0, False
+    try:
+        while not ended:
+            piece, read, ended = frame.decompress_chunk(context, view[position : position + _LZ4_PIECE], _LZ4_PIECE)
+            if not (ended or read or piece):
+                raise CodecError("lz4: the stream is cut short")
+            position += read
+            if piece:
+                yield piece
+    except RuntimeError as e:
+        raise CodecError("lz4: " + one_line(e).rpartition("ERROR_")[2]) from None
+    _check_rest(len(view) - position, checksum, quirks)
+
+
+def _check_rest(rest: int, checksum: int, quirks: list[str] | None) -> None:
+    if rest < checksum:
+        raise CodecError("lz4: the stream is cut short")
+    if rest > checksum and quirks is not None:
+        quirks.append("trailing-bytes")
+
+
+def _unlz4_frame(view: memoryview, limit: int, quirks: list[str] | None, checksum: int = 0) -> bytearray:
+    """The first frame, and no other: Kafka passes over what follows it and the `checksum` bytes that belong to it."""
+    from lz4 import frame
+
+    context = frame.create_decompression_context()
+    out = bytearray()
+    position, ended = 0, False
+    try:
+        while not ended:
+            room = min(limit + 1 - len(out), max(2 * _LZ4_BLOCK, len(out)), _LZ4_PIECE)
+            piece, read, ended = frame.decompress_chunk(context, view[position:], room)
+            if not (ended or read or piece):
+                raise CodecError("lz4: the stream is cut short")
+            position += read
+            out += piece
+            if len(out) > limit:
+                raise DecompressionLimit(limit)
+    except RuntimeError as e:
+        raise CodecError("lz4: " + one_line(e).rpartition("ERROR_")[2]) from None
+    _check_rest(len(view) - position, checksum, quirks)
+    return out
+
+
+def _unlz4_long(view: memoryview, limit: int, magic: int, quirks: list[str] | None) -> bytearray:
+    try:
+        return _unlz4_frame(view, limit, quirks)
+    except DecompressionLimit:
+        raise
+    except CodecError as e:
+        frame, checksum, quirk = _without_ignored(view, magic, str(e).removeprefix("lz4: "))
+    out = _unlz4_frame(frame, limit, quirks, checksum)
+    if quirks is not None:
+        quirks.append(quirk)
+    return out
+
+
+def _without_ignored(view: memoryview, magic: int, code: str) -> tuple[memoryview, int, str]:
+    """Return the frame without what Kafka ignores and liblz4 rejects with ``code``, its checksum's size, and the quirk.
+
+    Raises CodecError with ``code`` where Kafka rejects it, too.
+    """
+    if magic == 0 and code == "headerChecksum_invalid":
+        quirk = "lz4-header-checksum"
+    elif code in _LZ4_IGNORED:
+        quirk = _LZ4_IGNORED[code]
+    else:
+        raise CodecError(f"lz4: {code}") from None
+    flags, header_size = _check_lz4_descriptor(view)
+    header = _lz4_header(view[5] >> 4, bool(flags & _LZ4_BLOCK_CHECKSUM))
+    return memoryview(header + view[header_size:]), 4 if flags & _LZ4_CONTENT_CHECKSUM else 0, quirk
+
+
+def _check_lz4_descriptor(view: memoryview) -> tuple[int, int]:
+    """FLG and the header's size. Refuses what Lz4BlockInputStream refuses, some of which liblz4 would read."""
+    if len(view) < 7:
+        raise CodecError("lz4: the stream is cut short")
+    if view[:4] != _LZ4_MAGIC:
+        raise CodecError("lz4: no frame begins here")
+    flags, block_descriptor = view[4], view[5]
+    if flags >> 6 != 1 or flags & 0x03 or block_descriptor & 0x8F or block_descriptor >> 4 < 4:
+        raise CodecError(f"lz4: Kafka reads no frame with descriptor {flags:02x} {block_descriptor:02x}")
+    if not flags & 0x20:
+        raise CodecError("lz4: Kafka reads no blocks that depend on each other")
+    return flags, 15 if flags & _LZ4_CONTENT_SIZE else 7
+
+
+def _lz4_header(block_size: int, block_checksum: bool) -> bytes:
+    """A header without what Kafka ignores, its checksum right because the library makes it."""
+    from lz4 import frame
+
+    options = {"block_size": block_size, "block_linked": False, "block_checksum": block_checksum}
+    header: bytes = frame.compress_begin(frame.create_compression_context(), **options)
+    return header
+
+
+def compress(data: Buffer, magic: int, level: int | None) -> bytes:
+    from lz4 import frame
+
+    options = {"block_size": frame.BLOCKSIZE_MAX64KB, "block_linked": False, "store_size": False}
+    stream: bytes = frame.compress(data, level or 0, **options)
+    return _LZ4_HEADER_V0 + stream[7:] if magic == 0 else stream

@@ -1,0 +1,137 @@
+"""Snappy as Kafka has it: snappy-java's ("xerial") framing, and raw blocks without it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from kseg.format.compress.libraries import Buffer, CodecError, DecompressionLimit, libraries, one_line
+
+# --- snappy: 82 'SNAPPY' 00 · version int32 · compat int32 · {length int32 · raw block}*, all big-endian ---
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_LITTLE_ENDIAN = struct.pack("<ii", 1, 1)
+_XERIAL_BLOCK = 32 * 1024  # SnappyOutputStream.DEFAULT_BLOCK_SIZE
+_CHUNK_LENGTH = struct.Struct(">i")
+_SNAPPY_RATIO = 22  # the densest element is a copy of 64 bytes in three
+
+
+def decompress(data: Buffer, limit: int, magic: int, quirks: list[str] | None, room: memoryview | None) -> Buffer:
+    if room is not None and libraries.snappy:
+        size = _unsnappy(memoryview(data), room[:limit])
+        if size >= 0:
+            if quirks is not None and data[:8] != _XERIAL_MAGIC:
+                quirks.append("snappy-unframed")
+            return room[:size]
+    return _unsnappy_blocks(memoryview(data), limit, quirks)
+
+
+def _unsnappy(view: memoryview, room: memoryview) -> int:
+    """Inflate into `room`; returns the bytes made, -1 for what Kafka's and librdkafka's writers don't write or too much."""
+    assert libraries.snappy
+    inflate, error = libraries.snappy
+    position, end, made = len(_XERIAL_HEADER), len(view), 0
+    try:
+        if view[:8] != _XERIAL_MAGIC:
+            return int(inflate(view, room))  # librdkafka writes no frame
+        if view[:position] != _XERIAL_HEADER:
+            return -1
+        while end - position >= 4:
+            length: int = _CHUNK_LENGTH.unpack_from(view, position)[0]
+            position += 4
+            if not 0 < length <= end - position:
+                return -1
+            size = inflate(view[position : position + length], room[made:])
+            if not size:
+                return -1  # no writer's: a million empty blocks are to be walked no more often than they must
+            made += size
+            position += length
+    except error:
+        return -1
+    return made if position == end else -1
+
+
+def _unsnappy_blocks(view: memoryview, limit: int, quirks: list[str] | None) -> Buffer:
+    """Decompress block by block with python-snappy, whatever the framing is; check all claimed lengths first."""
+    import snappy
+
+    blocks = total = 0
+    for block in _snappy_blocks(view, quirks):
+        blocks += 1
+        total += _claimed_length(block)
+        if total > limit:
+            raise DecompressionLimit(limit)
+    try:
+        if blocks == 1:
+            whole: bytes = snappy.uncompress(next(_snappy_blocks(view, None)))
+            return whole  # a raw block may be large: no second copy
+        out = bytearray()
+        for block in _snappy_blocks(view, None):
+            out += snappy.uncompress(block)
+    except snappy.UncompressError as e:
+        raise CodecError(one_line(e.__cause__ or e)) from None
+    return out
+
+
+def _claimed_length(block: memoryview) -> int:
+    """Return the uncompressed length at the front of a raw block, which python-snappy allocates at once.
+
+    Raises CodecError for a length that is cut short, that needs more than 32 bits, or that the block cannot hold.
+    """
+    length = 0
+    for at, byte in enumerate(block[:5]):
+        length |= (byte & 0x7F) << 7 * at
+        if byte < 0x80:
+            if length > min(_SNAPPY_RATIO * len(block), 0xFFFFFFFF):
+                raise CodecError(f"snappy: a block of {len(block)} bytes claims to hold {length}")
+            return length
+    raise CodecError(f"snappy: a block of {len(block)} bytes has no valid length")
+
+
+def decompress_pieces(view: memoryview, magic: int) -> Iterator[Buffer]:
+    """Yield the decompressed blocks. Raises CodecError."""
+    import snappy
+
+    try:
+        for block in _snappy_blocks(view, None):
+            _claimed_length(block)
+            yield snappy.uncompress(block)
+    except snappy.UncompressError as e:
+        raise CodecError(one_line(e.__cause__ or e)) from None
+
+
+def _snappy_blocks(view: memoryview, quirks: list[str] | None) -> Iterator[memoryview]:
+    """The raw blocks, as org.xerial.snappy.SnappyInputStream finds them; none behind a header that stands alone."""
+    position, end = 16, len(view)
+    if end < 16 or view[:8] != _XERIAL_MAGIC:
+        if quirks is not None:
+            quirks.append("snappy-unframed")
+        yield view
+        return
+    if quirks is not None and view[8:16] == _XERIAL_LITTLE_ENDIAN:
+        quirks.append("snappy-little-endian")
+    while end - position >= 4:
+        length: int = _CHUNK_LENGTH.unpack_from(view, position)[0]
+        if length < 0 and end - position >= 16 and view[position : position + 8] == _XERIAL_MAGIC:
+            position += 16  # streams set one behind the other
+            continue
+        position += 4
+        if not 0 < length <= end - position:
+            raise CodecError(f"snappy: a chunk of {length} bytes where {end - position} remain")
+        yield view[position : position + length]
+        position += length
+    if position != end and quirks is not None:
+        quirks.append("trailing-bytes")  # less than a length: for Java the end of the stream
+
+
+def compress(data: Buffer, magic: int, level: int | None) -> bytes:
+    import snappy
+
+    view = memoryview(data)
+    parts: list[Any] = [_XERIAL_HEADER]
+    for at in range(0, len(view), _XERIAL_BLOCK):
+        block = snappy.compress(view[at : at + _XERIAL_BLOCK])
+        parts += _CHUNK_LENGTH.pack(len(block)), block
+    return b"".join(parts)

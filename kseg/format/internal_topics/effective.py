@@ -1,0 +1,200 @@
+"""The effective state of a partition of an internal topic: the state that a broker has after loading it.
+
+Coordinators keep the last value of each key until a tombstone; values written in a transaction take effect at its
+commit. KRaft loads the newest snapshot and then the log after it, and has its own transactions (KIP-868).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from kseg.findings import Report
+from kseg.format.internal_topics.decode import CLUSTER_METADATA, REMOTE_LOG_METADATA, Decoded, DecodedPart, decode
+from kseg.format.internal_topics.metadata_delta import CLUSTER, REMOTE
+from kseg.format.internal_topics.state import Data, Item, RecordPlace, State
+from kseg.format.messages.reader import jsonable
+from kseg.format.record.layout import TRANSACTIONAL
+from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.reader import SegmentReader
+from kseg.format.segment.records_chunk import Chunk
+from kseg.format.storage.source import is_snapshot, open_source
+
+#: The fields of a key that name its owner: a group or a transactional id.
+_OWNERS = ("group", "groupId", "transactionalId")
+_EVENTS = {CLUSTER_METADATA: CLUSTER, REMOTE_LOG_METADATA: REMOTE}
+_BEGIN, _END, _ABORT = "BeginTransaction", "EndTransaction", "AbortTransaction"
+
+
+@dataclass(slots=True)
+class Space:
+    """The space used by the records of one entity and owner: bytes of keys and values, before compression.
+
+    ``live_records`` and ``live_bytes`` count the latest values; the cleaner removes the others. They are None for topics
+    that are not keyed.
+    """
+
+    entity: str
+    owner: str | None
+    records: int = 0
+    bytes: int = 0
+    tombstones: int = 0
+    live_records: int | None = None
+    live_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A decoded record and its place."""
+
+    decoded: Decoded
+    at: RecordPlace
+
+
+class Effective:
+    """Applies the records of one partition in offset order. ``items`` and ``spaces`` return the result."""
+
+    def __init__(self, topic: str) -> None:
+        self._events = _EVENTS.get(topic)
+        self._topic = topic
+        self._state = State()
+        self._open: defaultdict[int, list[Write]] = defaultdict(list)
+        self._begun: list[Write] | None = None
+        self._spaces: dict[tuple[str, str | None], Space] = {}
+
+    def apply(self, chunk: Chunk, first_offset: int) -> None:
+        """Apply the records of a chunk whose offset is at least ``first_offset``."""
+        batches, offsets = chunk.batches, chunk.lists.offset
+        for row in range(chunk.first, chunk.stop):
+            if not batches.record_total[row]:
+                continue
+            transactional = batches.magic[row] >= 2 and batches.attributes[row] & TRANSACTIONAL
+            producer = batches.producer_id[row] if transactional else None
+            for i in chunk.rows(row):
+                if offsets[i] < first_offset:
+                    continue
+                control = chunk.control(i)
+                if control is None:
+                    self._write(chunk, i, producer)
+                elif producer is not None:
+                    ended = self._open.pop(producer, [])
+                    for write in ended if control.type == "COMMIT" else ():
+                        self._apply(write)
+
+    def items(self) -> Iterator[Item]:
+        """Yield the effective items, then as pending those that open transactions would change."""
+        yield from self._state
+        undecided = State()
+        for write in [*(self._begun or ()), *(write for writes in self._open.values() for write in writes)]:
+            self._apply(write, undecided)
+        yield from (replace(item, pending=True) for item in undecided)
+
+    def spaces(self) -> list[Space]:
+        """Return the space used per entity and owner, the largest first."""
+        if self._events is None:
+            live: defaultdict[tuple[str, str | None], list[int]] = defaultdict(list)
+            for item in self._state:
+                live[item.entity, _owner(item.key)].append(item.at.size)
+            for place, space in self._spaces.items():
+                space.live_records, space.live_bytes = len(live[place]), sum(live[place])
+        return sorted(self._spaces.values(), key=lambda space: -space.bytes)
+
+    def _write(self, chunk: Chunk, i: int, producer: int | None) -> None:
+        key, value = chunk.key(i), chunk.value(i)
+        timestamp = chunk.lists.timestamp[i]
+        size = len(key or b"") + len(value or b"")
+        at = RecordPlace(chunk.lists.offset[i], None if timestamp < 0 else timestamp, size)
+        write = Write(decode(self._topic, key, value), at)
+        self._count(write)
+        if producer is not None:
+            self._open[producer].append(write)
+        elif self._events is CLUSTER:
+            self._apply_kraft(write)
+        else:
+            self._apply(write)
+
+    def _apply_kraft(self, write: Write) -> None:
+        name = write.decoded.value.name if write.decoded.value else None
+        if name == _BEGIN:
+            self._begun = []
+        elif name in (_END, _ABORT):
+            begun, self._begun = self._begun or [], None
+            for one in begun if name == _END else ():
+                self._apply(one)
+        elif self._begun is not None:
+            self._begun.append(write)
+        else:
+            self._apply(write)
+
+    def _apply(self, write: Write, state: State | None = None) -> None:
+        state = self._state if state is None else state
+        key, value = write.decoded.key, write.decoded.value
+        if self._events is None:
+            _put(state, key, value, write.at)
+        elif value and value.data is not None and value.name is not None and value.name in self._events:
+            self._events[value.name](state, jsonable(value.data), write.at)
+
+    def _count(self, write: Write) -> None:
+        key, value = write.decoded.key, write.decoded.value
+        half = key if self._events is None else value
+        space = self._space(_entity(half), _owner(key.data) if key and key.data else None)
+        space.records += 1
+        space.bytes += write.at.size
+        space.tombstones += value is None
+
+    def _space(self, entity: str, owner: str | None) -> Space:
+        return self._spaces.setdefault((entity, owner), Space(entity, owner))
+
+
+def _put(state: State, key: DecodedPart | None, value: DecodedPart | None, at: RecordPlace) -> None:
+    entity = _entity(key)
+    shown: Data = jsonable(key.data) if key and key.data is not None else (key.as_dict() if key else {})
+    if value is None:
+        state.remove(entity, shown)
+    else:
+        state.put(entity, shown, jsonable(value.data) if value.data is not None else value.as_dict(), at)
+
+
+def _entity(half: DecodedPart | None) -> str:
+    if half is None or half.type is None:
+        return "unreadable"
+    return half.name or f"type {half.type}"
+
+
+def _owner(key: Data) -> str | None:
+    return next((str(key[name]) for name in _OWNERS if name in key), None)
+
+
+def topic_names(items: Iterable[Item]) -> dict[str, str]:
+    """Return topic names by topic id, for the topics among the items."""
+    return {item.key["topicId"]: item.data["name"] for item in items if item.entity == "topic"}
+
+
+def effective(topic: str, paths: Sequence[str], report_of: Callable[[str], Report]) -> Effective:
+    """Return the effective state of one partition; ``paths`` are its segments in offset order.
+
+    ``report_of`` returns the report callback for a path. Raises UnreadableError and NotASegmentError.
+    """
+    found = Effective(topic)
+    for path, first_offset in _sources(paths):
+        report = report_of(path)
+        opener = DeepIterator(report)
+        with SegmentReader(open_source(path), report=report) as reader:
+            for window in reader.windows():
+                for chunk in opener.chunks(window):
+                    found.apply(chunk, first_offset)
+    return found
+
+
+def _sources(paths: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Yield the newest snapshot, then the segments, each with the first offset to apply."""
+    snapshots = sorted((path for path in paths if is_snapshot(path)), key=os.path.basename)
+    end = 0
+    for newest in snapshots[-1:]:
+        yield newest, 0
+        end = int(os.path.basename(newest).split("-")[0])
+    for path in paths:
+        if not is_snapshot(path):
+            yield path, end

@@ -1,0 +1,1 @@
+"""A model of how a broker loads a partition's log at its start (Kafka's ``LogLoader``)."""

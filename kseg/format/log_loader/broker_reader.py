@@ -1,0 +1,219 @@
+"""A log as a broker reads it: to the first break and no further.
+
+Sources: ``FileLogInputStream.nextBatch`` and ``FileRecords`` of Kafka 4.3. Unlike
+``kseg.format.segment.reader`` a broker never continues after damage.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kseg.errors import UnreadableError
+from kseg.findings import ignore_finding
+from kseg.format.log_loader.legacy_wrappers import MAX_WRAPPER, base_offset
+from kseg.format.log_loader.partition_files import File
+from kseg.format.log_loader.plan import RefusedError
+from kseg.format.record import framing, layout
+from kseg.format.record.crc import crc32c
+from kseg.format.record.framing import BatchColumns
+from kseg.format.record.layout import CODEC_MASK, LOG_OVERHEAD, SUM_LIMIT
+from kseg.format.segment.input_buffer import InputBuffer
+from kseg.format.segment.reader import WINDOW_ROWS, WINDOW_SIZE
+from kseg.format.storage.source import open_range
+
+# Larger entries are read in pieces, so that memory stays flat.
+_WHOLE = WINDOW_SIZE - LOG_OVERHEAD
+
+
+class BrokerReader:
+    """The entries of a log from byte ``start`` to byte ``end`` of it. ``why`` says why reading ended before.
+
+    ``corrupt`` is set where a broker meets a CorruptRecordException; without it the log ends there in silence.
+    ``stop`` is the byte after the last entry. Positions in the columns are bytes of the log.
+    """
+
+    def __init__(self, log: File, start: int = 0, end: int | None = None, *, verify: bool) -> None:
+        self.why: str | None = None
+        self.corrupt = False
+        self.stop = start
+        self._log = log
+        self._end = log.size if end is None else end
+        self._verify = verify
+        self._batches = BatchColumns(WINDOW_ROWS)
+
+    def windows(self) -> Iterator[BatchColumns]:
+        """Yield runs of entries that a broker accepts. Raises UnreadableError.
+
+        ``intact`` is 0 for a v2 entry that is smaller than its header where no header can be read.
+        """
+        log = self._log
+        if log.path is None or self.stop >= self._end:
+            return
+        with open_range(log.path, log.begin + self.stop, log.begin + self._end) as source:
+            buffer = InputBuffer(source, WINDOW_SIZE, ignore_finding)
+            buffer.fill(1)
+            batches = self._batches
+            while not self.corrupt:
+                buffer.start = framing.frame(
+                    buffer.data, buffer.start, buffer.end, buffer.shift - log.begin, _WHOLE, batches
+                )
+                framed = batches.count
+                batches.count = framing.check_crcs(buffer.view, batches) if self._verify else framed
+                if batches.count:
+                    yield self._read_past(batches)
+                if batches.count < framed:
+                    self._corruption("its CRC does not hold")
+                elif not framed:
+                    if not self._next(buffer):
+                        break
+                    if batches.count:
+                        yield self._read_past(batches)
+            if buffer.failed:
+                raise UnreadableError(f"{log.path}: can't be read at byte {buffer.position}")
+
+    def _read_past(self, batches: BatchColumns) -> BatchColumns:
+        row = batches.count - 1
+        self.stop = batches.position[row] + batches.size[row]
+        offsets = memoryview(batches.base_offset)[: batches.count]
+        if max(offsets) > SUM_LIMIT or min(offsets) < -SUM_LIMIT:
+            for row, offset in enumerate(offsets):
+                # The columns bound a sum that Kafka lets continue at the other end of its range.
+                delta = batches.last_offset[row] - framing.clamped(offset)
+                batches.last_offset[row] = framing.wrapped_sum(offset, delta) if batches.magic[row] >= 2 else offset
+        return batches
+
+    def _corruption(self, why: str) -> None:
+        self.why, self.corrupt = why, True
+
+    def _next(self, buffer: InputBuffer) -> bool:
+        """Find out why the entry at the tape's start was not framed; return False where reading ends.
+
+        An odd or a huge entry that a broker would accept is in the columns then, alone; else they are empty.
+        """
+        self._batches.count = 0
+        if not buffer.fill(layout.HEADER_SIZE_UP_TO_MAGIC + 1):
+            self.why = "the header of an entry is cut short" if buffer.available else None
+            return False
+        size = framing.read_int32(buffer.data, buffer.start + layout.SIZE_AT)
+        magic = buffer.data[buffer.start + layout.MAGIC_AT]
+        if size < layout.V0_MIN_SIZE:
+            self._corruption(f"an entry of {size} bytes is less than any can have")
+            return False
+        if buffer.ends_before(LOG_OVERHEAD + size):
+            self.why = f"an entry of {LOG_OVERHEAD + size} bytes goes past the end"
+            return False
+        if framing.smallest(magic) <= size <= _WHOLE:
+            return buffer.fill(LOG_OVERHEAD + size)
+        return self._read_single(buffer, size, magic)
+
+    def _read_single(self, buffer: InputBuffer, size: int, magic: int) -> bool:
+        # Any positive magic from 2 on is parsed as v2, a negative one as legacy.
+        modern = 2 <= magic < 128
+        if modern and size < layout.V2_MIN_SIZE:
+            if self._verify:
+                self._corruption(f"a batch of {size} bytes is less than its header")
+                return False
+            self._read_small(buffer, size)
+            return True
+        if not buffer.fill(min(LOG_OVERHEAD + size, layout.RECORD_BATCH_OVERHEAD)):
+            return False
+        batches = self._batches
+        framing.read_header(buffer.data, buffer.start, size, 2 if modern else int(magic > 0), batches, 0)
+        batches.position[0] = buffer.position - self._log.begin
+        crc_begins = layout.ATTRIBUTES_AT if modern else layout.MAGIC_AT
+        buffer.start += crc_begins
+        left = LOG_OVERHEAD + size - crc_begins
+        crc = 0
+        while left and buffer.fill(1):
+            count = min(left, buffer.available)
+            view = buffer.view[buffer.start : buffer.start + count]
+            if self._verify:
+                crc = crc32c(view, crc) if modern else zlib.crc32(view, crc)
+            buffer.start += count
+            left -= count
+        if left or (self._verify and crc != batches.crc[0]):
+            self._corruption("its CRC does not hold")
+            return False
+        batches.count = 1
+        return True
+
+    def _read_small(self, buffer: InputBuffer, size: int) -> None:
+        """A v2 entry smaller than its header: Kafka reads the header from the bytes that follow, where there are any."""
+        batches = self._batches
+        position = buffer.position - self._log.begin
+        header = self._log.read(position, layout.RECORD_BATCH_OVERHEAD)
+        whole = len(header) == layout.RECORD_BATCH_OVERHEAD
+        framing.read_header(header.ljust(layout.RECORD_BATCH_OVERHEAD, b"\0"), 0, size, 2, batches, 0)
+        batches.position[0] = position
+        batches.intact[0] = whole
+        batches.count = 1
+        buffer.start += LOG_OVERHEAD + size
+
+
+def last_offset_of(batches: BatchColumns, row: int) -> int:
+    """Return the last offset of an entry. Raises RefusedError where there is no header to read."""
+    if not batches.intact[row]:
+        raise RefusedError(f"the header of the batch at byte {batches.position[row]} is cut short")
+    return batches.last_offset[row]
+
+
+def base_offset_of(log: File, batches: BatchColumns, row: int) -> int:
+    """Return the base offset of an entry; one of a compressed v0 or v1 entry is inside. Raises RefusedError."""
+    if batches.magic[row] >= 2 or not batches.attributes[row] & CODEC_MASK:
+        return batches.base_offset[row]
+    if batches.size[row] > MAX_WRAPPER:
+        raise RefusedError(f"a compressed message has {batches.size[row]} bytes, which the broker would hold in memory")
+    return base_offset(log.read(batches.position[row], batches.size[row]))
+
+
+def position_of(log: File, target: int, start: int) -> int | None:
+    """Return the byte of the entry that a read of offset ``target`` begins at, looked for from byte ``start`` on.
+
+    ``FileRecords.searchForOffsetFromPosition``; None where the log ends below the offset. Raises RefusedError.
+    """
+    reader = BrokerReader(log, start, verify=False)
+    before: _Before | None = None
+    for batches in reader.windows():
+        for row in range(batches.count):
+            base = base_offset_of(log, batches, row)
+            if base == target:
+                return batches.position[row]
+            if base > target:
+                return before.position if before and before.reaches(target) else batches.position[row]
+            before = _Before(batches.position[row], batches.last_offset[row], bool(batches.intact[row]))
+    if reader.corrupt:
+        raise RefusedError(f"offset {target} can't be found: {reader.why}")
+    return before.position if before and before.reaches(target) else None
+
+
+class _Before(NamedTuple):
+    """The entry before the one that is looked at."""
+
+    position: int
+    last_offset: int
+    intact: bool
+
+    def reaches(self, offset: int) -> bool:
+        if not self.intact:
+            raise RefusedError(f"the header of the batch at byte {self.position} is cut short")
+        return self.last_offset >= offset
+
+
+def last_offset(log: File, start: int) -> tuple[int | None, int]:
+    """Return the last offset of the last entry from byte ``start`` on, and the byte after that entry.
+
+    Raises RefusedError.
+    """
+    reader = BrokerReader(log, start, verify=False)
+    found: int | None = None
+    intact = True
+    for batches in reader.windows():
+        row = batches.count - 1
+        found, intact = batches.last_offset[row], bool(batches.intact[row])
+    if reader.corrupt:
+        raise RefusedError(f"its end can't be found: {reader.why}")
+    if not intact:
+        raise RefusedError("the header of its last batch is cut short")
+    return found, reader.stop

@@ -1,0 +1,48 @@
+"""What becomes of a partition's leader epochs while a broker loads its log: a model of ``LeaderEpochFileCache``."""
+
+from __future__ import annotations
+
+from kseg.format.log_loader.checkpoints import EPOCHS
+from kseg.format.log_loader.plan import RefusedError
+from kseg.format.sidefiles.checkpoints import LeaderEpoch
+
+
+class LeaderEpochCache:
+    """Leader epochs in order. Those of a checkpoint are taken one by one: later lines win over what they contradict.
+
+    Raises RefusedError for an epoch or an offset below 0.
+    """
+
+    def __init__(self, stored: list[LeaderEpoch]) -> None:
+        self.entries: list[LeaderEpoch] = []
+        self._stored = stored
+        for entry in stored:
+            self._assign(entry)
+
+    @property
+    def changed(self) -> bool:
+        """Whether they are no longer what was stored."""
+        return self.entries != self._stored
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """An epoch in a batch that is recovered; only one later than all says something new. Raises RefusedError."""
+        if epoch >= 0 and (not self.entries or epoch > self.entries[-1].epoch):
+            self._assign(LeaderEpoch(epoch, start_offset))
+
+    def truncate_from_end(self, log_start: int, log_end: int) -> None:
+        """What begins at the log's end or behind it goes; the last that began before its start begins there now."""
+        kept = [entry for entry in self.entries if entry.start_offset < log_end]
+        below = [entry for entry in kept if entry.start_offset <= log_start]
+        if below:
+            kept[: len(below)] = [below[-1]._replace(start_offset=log_start)]
+        self.entries = kept
+
+    def _assign(self, entry: LeaderEpoch) -> None:
+        entries = self.entries
+        if entry.epoch < 0 or entry.start_offset < 0:
+            raise RefusedError(f"leader epoch {entry.epoch} begins at offset {entry.start_offset}", EPOCHS)
+        if entries and entry.epoch == entries[-1].epoch and entry.start_offset >= entries[-1].start_offset:
+            return
+        while entries and (entries[-1].epoch >= entry.epoch or entries[-1].start_offset >= entry.start_offset):
+            entries.pop()
+        entries.append(entry)

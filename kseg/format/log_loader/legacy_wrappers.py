@@ -1,0 +1,90 @@
+"""The first offset of a compressed v0 or v1 entry, which a broker opens it for (``AbstractLegacyRecordBatch``, 4.3)."""
+
+from __future__ import annotations
+
+from kseg.format.compress import codecs
+from kseg.format.compress.libraries import CodecError, DecompressionLimit
+from kseg.format.log_loader.plan import RefusedError
+from kseg.format.record import framing
+from kseg.format.record.layout import (
+    CODEC_MASK,
+    HEADER_SIZE_UP_TO_MAGIC,
+    LEGACY_ATTRIBUTES_AT,
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    SIZE_AT,
+    V0_KEY_AT,
+    V0_MIN_SIZE,
+    V1_KEY_AT,
+)
+
+#: Bytes of a wrapper, and of what it inflates to, that are looked at. Brokers accept 1 MiB by default.
+MAX_WRAPPER = 64 << 20
+MAX_INFLATED = 128 << 20
+#: Kafka allocates what an inner message's size field asks for; its start script gives the JVM 1 GiB, less other use.
+HEAP = 960 << 20
+_ZSTD = 4
+
+
+def base_offset(entry: bytes) -> int:
+    """Return the first offset in a whole entry of magic 0 or 1 whose attributes name a codec.
+
+    Raises RefusedError where Kafka throws: ``DeepRecordsIterator`` is not guarded while a log is loaded.
+    """
+    magic = entry[MAGIC_AT]
+    codec = entry[LEGACY_ATTRIBUTES_AT] & CODEC_MASK
+    if magic > 1:
+        raise RefusedError(f"a compressed message has magic {magic - 256}")
+    if codec >= _ZSTD:
+        raise RefusedError(f"a compressed message names codec {codec}, which message format v{magic} does not have")
+    try:
+        data = codecs.decompress(codec, _value(entry, magic), limit=MAX_INFLATED, magic=magic)
+    except DecompressionLimit as error:
+        raise RefusedError(f"a compressed message inflates to more than {MAX_INFLATED} bytes") from error
+    except CodecError as error:
+        raise RefusedError(f"a compressed message can't be decompressed: {error}") from error
+    first, last = _inner_offsets(data)
+    wrapper = framing.read_int64(entry, 0)
+    if magic == 0:
+        return first
+    if wrapper and wrapper < last:
+        raise RefusedError(f"a compressed message has offset {wrapper}, and its last inner message offset {last}")
+    return framing.wrapped_sum(first, wrapper - last if wrapper else 0)
+
+
+def _value(entry: bytes, magic: int) -> memoryview:
+    key_at = V1_KEY_AT if magic else V0_KEY_AT
+    try:
+        at = key_at + 4 + max(0, framing.read_int32(entry, key_at))
+        size = framing.read_int32(entry, at)
+    except IndexError:
+        raise RefusedError("the key of a compressed message goes past its end") from None
+    if size < 0:
+        raise RefusedError("a compressed message has no value")
+    if size > len(entry) - at - 4:
+        raise RefusedError("the value of a compressed message goes past its end")
+    return memoryview(entry)[at + 4 : at + 4 + size]
+
+
+def _inner_offsets(data: bytes | bytearray | memoryview) -> tuple[int, int]:
+    """The stored offsets of the first and the last inner message; one that is cut short ends the set in silence."""
+    at, end = 0, len(data)
+    first = last = None
+    attributes = 0
+    while end - at >= LOG_OVERHEAD:
+        size = framing.read_int32(data, at + SIZE_AT)
+        if size < V0_MIN_SIZE:
+            raise RefusedError(f"a compressed message has an inner message of {size} bytes")
+        if size > end - at - LOG_OVERHEAD:
+            if size > HEAP:
+                raise RefusedError(f"an inner message claims {size} bytes, which the broker would allocate")
+            break
+        last = framing.read_int64(data, at)
+        if first is None:
+            first, attributes = last, data[at + HEADER_SIZE_UP_TO_MAGIC]
+        at += LOG_OVERHEAD + size
+    if first is None or last is None:
+        raise RefusedError("a compressed message has no inner message")
+    if attributes & CODEC_MASK:
+        raise RefusedError("a compressed message has an inner message that is compressed, too")
+    return first, last

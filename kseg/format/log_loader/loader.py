@@ -1,0 +1,394 @@
+"""What a broker started now would do to a partition's folder: a plan, made by reading alone.
+
+The passes are those of ``LogLoader.load`` and ``UnifiedLog`` of Kafka 4.3, in their order, over a model of the folder: its
+names, its segments with their indexes, its snapshots and leader epochs.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from kseg.format.log_loader.checkpoints import EPOCHS, MAX_TEXT, read_epochs
+from kseg.format.log_loader.leader_epochs import LeaderEpochCache
+from kseg.format.log_loader.log_segment import INDEX_BYTES, Limits, OffsetOverflow, Segment
+from kseg.format.log_loader.losses import loss_of_range
+from kseg.format.log_loader.partition_files import File, Files, file_name, offset_of
+from kseg.format.log_loader.plan import NOTHING_LOST, Lost, OfflineError, PartitionPlan, RefusedError, Step
+from kseg.format.log_loader.producers import Producers
+from kseg.format.log_loader.segment_indexes import InvalidOffsetError
+from kseg.format.log_loader.topic_id import TOPIC_ID, check_topic_id
+from kseg.format.log_loader.txn_index import check_txn_index
+from kseg.format.log_loader.unfinished_files import complete_swaps, delete, delete_unfinished
+from kseg.format.record.layout import INT64_MAX
+from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
+from kseg.format.storage.source import partition_of
+
+METADATA_TOPIC = "__cluster_metadata"
+_INDEXES = (".index", ".timeindex", ".txnindex")
+_SEGMENT_FILES = (".log", *_INDEXES)
+_DISORDER = "its offsets go back, and the indexes refuse them"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStart:
+    """What a broker goes by for a partition: whether the last stop was clean, and what the log dir's checkpoints say.
+
+    ``index_interval`` and ``index_bytes`` are the topic's index.interval.bytes and segment.index.bytes.
+    """
+
+    clean: bool
+    recovery_point: int = 0
+    log_start: int = 0
+    index_interval: int = INDEX_INTERVAL_BYTES
+    index_bytes: int = INDEX_BYTES
+
+
+def plan_partition(folder: str, start: BrokerStart) -> PartitionPlan:
+    """The plan for one partition's folder. Raises UnreadableError where a file of it can't be read."""
+    partition = partition_of(os.path.basename(os.path.abspath(folder)))
+    topic, number, state = partition or (None, None, None)
+    if topic == METADATA_TOPIC:
+        # KafkaMetadataLog: its log is recovered from the first byte on at every start.
+        start = replace(start, clean=False, recovery_point=0, log_start=0)
+    loading = _Loading(folder, start, deleted=state == "-delete")
+    try:
+        loading.load()
+        if topic != METADATA_TOPIC:
+            loading.check_topic_id(may_be_stray=state is None)
+    except OfflineError as error:
+        loading.add_step("offline", error.file or loading.at_work, error.why)
+    except RefusedError as error:
+        loading.add_step("refuse", error.file or loading.at_work, error.why)
+    else:
+        if state == "-delete":
+            return PartitionPlan(folder, topic, number, (Step("delete-folder", why="its topic was deleted"),))
+    return loading.plan(topic, number)
+
+
+class _Loading:
+    """One run of ``LogLoader.load``. ``at_work`` is the file that is being looked at."""
+
+    def __init__(self, folder: str, start: BrokerStart, *, deleted: bool) -> None:
+        self.at_work: str | None = None
+        self._path = folder
+        self._start = start
+        self._deleted = deleted
+        self._limits = Limits(start.index_interval, start.index_bytes)
+        self._steps: list[Step] = []
+        self._files = Files(folder)
+        for name, what in sorted(self._files.not_files.items()):
+            self.add_step("pass-over", name, f"it is {what}")
+        self._found = frozenset(self._files)
+        self._segments: dict[int, Segment] = {}
+        self._recovered: set[int] = set()
+        self._epochs = LeaderEpochCache([])
+        self._log_start = self._log_end = 0
+        self._loaded = False
+
+    def add_step(self, action: str, file: str | None = None, why: str = "", **facts: int | Lost | None) -> None:
+        self._steps.append(Step(action, file, why, **facts))  # type: ignore[arg-type]
+
+    def plan(self, topic: str | None, partition: int | None) -> PartitionPlan:
+        return PartitionPlan(
+            self._path,
+            topic,
+            partition,
+            tuple(self._steps) or (Step("nothing"),),
+            self._log_start if self._loaded else None,
+            self._log_end if self._loaded else None,
+            tuple((base, segment.size) for base, segment in self._segments.items()),
+            tuple(sorted(offset_of(name) for name in self._files if name.endswith(".snapshot")))
+            if self._loaded
+            else (),
+            tuple(self._epochs.entries),
+            tuple(
+                (name, file.size if name.endswith(_SEGMENT_FILES) else 0) for name, file in sorted(self._files.items())
+            ),
+        )
+
+    def load(self) -> None:
+        stored = self._read_epochs()
+        self._producers = Producers(self._files)
+        delete_unfinished(self._files, self.add_step)
+        complete_swaps(self._files, self._limits, self.add_step)
+        self._split_as_needed(self._load_segments)
+        emptied = False
+        next_offset = 0
+        if not self._deleted:
+            emptied, next_offset = self._split_as_needed(self._recover_log)
+            last = self._last()
+            self.at_work = last.name
+            last.resize_indexes()
+        elif not self._segments:
+            self._segments[0] = Segment(self._files, 0, self._limits)
+        self._log_end = next_offset
+        self._log_start = max(self._start.log_start, next(iter(self._segments)))
+        self._epochs.truncate_from_end(self._start.log_start, next_offset)
+        if self._epochs.changed or emptied:
+            self.add_step("write-epochs", EPOCHS, f"{stored} entries become {len(self._epochs.entries)}")
+        self._producers.remove_strays(self._segments)
+        self._rebuild(self._producers, self._log_start, next_offset, clean=self._start.clean)
+        self._find_first_unstable()
+        self._add_snapshot_steps()
+        self._loaded = True
+
+    # --- the folder ---
+
+    def _read_epochs(self) -> int:
+        """Read the checkpoint; return how many entries it has."""
+        file = self._files.get(EPOCHS)
+        stored = read_epochs(file.read(0, MAX_TEXT + 1)) if file else []
+        self._files.open(EPOCHS)
+        self._epochs = LeaderEpochCache(stored)
+        return len(stored)
+
+    def check_topic_id(self, *, may_be_stray: bool) -> None:
+        """Without a topic id the log is taken for a stray of a topic that was never written to (KAFKA-16234)."""
+        file = self._files.get(TOPIC_ID)
+        if file is not None:
+            check_topic_id(file.read(0, MAX_TEXT + 1))
+        elif may_be_stray:
+            lost = sum((self._lost(segment.log, 0) for segment in self._segments.values()), NOTHING_LOST)
+            self._loaded = False  # what the log is afterwards, nobody reads there
+            self.add_step("mark-stray", why=f"there is no {TOPIC_ID}", lost=lost)
+
+    def _lost(self, log: File, begin: int, end: int | None = None) -> Lost:
+        end = log.size if end is None else end
+        if log.path is None or begin >= end:
+            return NOTHING_LOST
+        return loss_of_range(log.path, log.begin + begin, log.begin + end)
+
+    # --- segments ---
+
+    def _split_as_needed(self, work: Callable[[], tuple[bool, int]]) -> tuple[bool, int]:
+        """``retryOnOffsetOverflow``."""
+        while True:
+            try:
+                return work()
+            except OffsetOverflow as overflow:
+                self._split(overflow.segment, overflow.offset)
+
+    def _split(self, segment: Segment, offset: int) -> None:
+        self.at_work = segment.name
+        if not segment.has_overflow():
+            raise RefusedError(f"offset {offset} does not fit its indexes, and it can't be split", segment.name)
+        made = segment.split(self._files)
+        bases = [piece.base_offset for piece in made]
+        if len(set(bases)) < len(bases):
+            raise OfflineError("it can't be split: two parts have one name", segment.name)
+        parts = ", ".join(file_name(base) for base in bases)
+        self.add_step("split-segment", segment.name, f"an offset does not fit its indexes: into {parts}")
+        known = self._segments.get(segment.base_offset) is segment
+        self._segments.update((piece.base_offset, piece) for piece in made)
+        if known:
+            if segment.base_offset != min(bases):
+                self._segments.pop(segment.base_offset, None)
+            segment.rename(".deleted")
+        for piece in made:
+            piece.rename("")
+        self._segments = dict(sorted(self._segments.items()))
+        if known and segment.base_offset not in bases:
+            self._producers.mark_deleted([segment.base_offset])
+
+    def _load_segments(self) -> tuple[bool, int]:
+        for segment in self._segments.values():
+            segment.close()
+        self._segments = {}
+        for name in sorted(self._files):
+            if name.endswith(_INDEXES):
+                if not self._files.exists(file_name(offset_of(name))):
+                    delete(self._files, name, "there is no log to it", self.add_step)
+            elif name.endswith(".log"):
+                self._load_segment(name, offset_of(name))
+        return False, 0
+
+    def _load_segment(self, name: str, base: int) -> None:
+        self.at_work = name
+        timeless = file_name(base, ".timeindex") not in self._files
+        segment = Segment(self._files, base, self._limits)
+        why = self._rebuild_reason(segment, timeless=timeless)
+        if why is not None:
+            try:
+                self._recover(segment, "rebuild-indexes", why)
+            except InvalidOffsetError as error:
+                raise RefusedError(_DISORDER) from error
+        self._segments[base] = segment
+        self._segments = dict(sorted(self._segments.items()))
+
+    def _rebuild_reason(self, segment: Segment, *, timeless: bool) -> str | None:
+        """Why a segment's indexes are rebuilt whatever the last stop was (``LogSegment.sanityCheck``)."""
+        base = segment.base_offset
+        if file_name(base, ".index") not in self._files:
+            return "it has no offset index"
+        if timeless:
+            segment.time_index.empty()
+            self.add_step("empty-time-index", file_name(base, ".timeindex"), "there is none")
+        file = self._files.get(file_name(base, ".txnindex"))
+        return check_txn_index(file, base) if file else None
+
+    def _recover(self, segment: Segment, action: str, why: str) -> int:
+        """``recoverSegment``; returns the bytes that are cut off."""
+        self.at_work = segment.name
+        producers = Producers(self._files)
+        self._rebuild(producers, self._start.log_start, segment.base_offset, clean=False)
+        self.at_work = segment.name
+        if segment.base_offset not in self._recovered:
+            self.add_step(action, segment.name, why)
+            self._recovered.add(segment.base_offset)
+        before = segment.size
+        cut, broken = segment.recover(producers, self._epochs)
+        producers.take_snapshot()
+        self._add_truncation(segment, before, broken or "")
+        return cut
+
+    def _add_truncation(self, segment: Segment, before: int, why: str) -> None:
+        if before > segment.size:
+            self.add_step(
+                "truncate-segment", segment.name, why, position=segment.size, offset=segment.end,
+                lost=self._lost(segment.log, segment.size, before),
+            )  # fmt: skip
+
+    def _recover_log(self) -> tuple[bool, int]:
+        """``recoverLog``: whether the log had to begin anew, and its end."""
+        if not self._start.clean:
+            self._recover_unflushed()
+        emptied = False
+        end: int | None = None
+        if self._segments:
+            last = self._last()
+            self.at_work = last.name
+            end = last.next_offset()
+            if end >= self._start.log_start:
+                self._add_tail_loss(last, end)
+            else:
+                self._delete_segments(list(self._segments), f"the log's end, {end}, is below its start")
+                self._epochs.entries = []
+                self._producers.truncate_fully(self._start.log_start)
+                emptied, end = True, None
+        if not self._segments:
+            self._create_segment(emptied=emptied)
+        return emptied, self._last().next_offset() if end is None else end
+
+    def _recover_unflushed(self) -> None:
+        point = self._start.recovery_point
+        # LogSegments.values(point, Long.MAX_VALUE): its end is exclusive, and no range begins there.
+        bases = [base for base in self._segments if max(base, point) < INT64_MAX]
+        first = max(bisect_right(bases, point) - 1, 0)
+        for at, base in enumerate(bases[first:], first):
+            segment = self._segments[base]
+            try:
+                cut = self._recover(
+                    segment, "recover-segment", f"it may not have been flushed: the recovery point is {point}"
+                )
+            except InvalidOffsetError:
+                before, segment.end = segment.size, base
+                cut = segment.truncate()
+                self._add_truncation(segment, before, _DISORDER)
+            if cut:
+                segment.next_offset()  # for a line in the broker's log
+                self._delete_segments(bases[at + 1 :], f"{segment.name} had to be cut")
+                return
+            if at > first + 1:
+                self._segments[bases[at - 2]].forget()
+
+    def _delete_segments(self, bases: list[int], why: str) -> None:
+        for base in bases:
+            segment = self._segments.pop(base)
+            self.add_step("delete-segment", segment.name, why, lost=self._lost(segment.log, 0))
+            segment.rename(".deleted")
+        self._producers.mark_deleted(bases)
+
+    def _create_segment(self, *, emptied: bool) -> None:
+        base = self._start.log_start
+        name = file_name(base)
+        self.add_step("create-segment", name, "no segment is left" if emptied else "there is no segment")
+        self._segments[base] = Segment(self._files, base, self._limits)
+
+    def _last(self) -> Segment:
+        return self._segments[next(reversed(self._segments))]
+
+    def _add_tail_loss(self, segment: Segment, end: int) -> None:
+        """After a clean stop nothing is checked: say what the log's end leaves out."""
+        if segment.base_offset in self._recovered or segment.size == segment.stop:
+            return
+        position = segment.stop
+        why = "an entry before them goes past the end" if position else "its index leads astray"
+        lost = self._lost(segment.log, position)
+        if lost.records:
+            self.add_step("hide-records", segment.name, why, position=position, offset=end, lost=lost)
+        else:
+            why = f"{segment.size - position} bytes are no whole entry, and a clean stop has nothing checked"
+            self.add_step("keep-tail", segment.name, why, position=position, offset=end, lost=lost)
+
+    # --- producers ---
+
+    def _rebuild(self, producers: Producers, log_start: int, last_offset: int, *, clean: bool) -> None:
+        """``UnifiedLog.rebuildProducerState``."""
+        bases = list(self._segments)
+        kept = {*bases[-2:], last_offset}
+        if not producers.snapshots and clean:
+            for offset in (*bases[-2:], last_offset):
+                producers.end = offset
+                producers.take_snapshot()
+            return
+        empty = producers.end >= last_offset
+        producers.truncate_and_reload(log_start, last_offset)
+        if last_offset > producers.end and not empty:
+            self._replay(producers, kept, log_start, last_offset)
+        producers.end = last_offset
+        producers.take_snapshot()
+
+    def _replay(self, producers: Producers, kept: set[int], log_start: int, last_offset: int) -> None:
+        bases = list(self._segments)
+        first = max(bisect_right(bases, producers.end) - 1, 0)
+        holds_last = bisect_right(bases, last_offset) - 1
+        for at, base in enumerate(bases):
+            if at < first or base >= last_offset:
+                continue
+            segment = self._segments[base]
+            self.at_work = segment.name
+            start = max(base, producers.end, log_start)
+            producers.end = start
+            if base in kept:
+                producers.take_snapshot()
+            end: int | None = segment.size
+            if at == holds_last:
+                end = segment.position_of(last_offset)
+            if end is None:
+                end = segment.size
+            begin = segment.position_of(start)
+            if begin is None:
+                continue
+            if end < begin:
+                raise RefusedError(
+                    f"offset {last_offset} is found at byte {end}, before offset {start} at byte {begin}"
+                )
+            producers.replay(segment.log, begin, end)
+
+    def _find_first_unstable(self) -> None:
+        """``maybeIncrementFirstUnstableOffset`` looks for the first open transaction in the log."""
+        offset = self._producers.first_unstable
+        if offset is None or offset >= self._log_end:
+            return
+        offset = max(offset, self._log_start)
+        bases = list(self._segments)
+        at = bisect_right(bases, offset) - 1
+        if offset >= self._log_end or at < 0:
+            return
+        for base in bases[at:]:
+            self.at_work = self._segments[base].name
+            if self._segments[base].position_of(offset) is not None:
+                return
+
+    def _add_snapshot_steps(self) -> None:
+        before = {name for name in self._found if name.endswith(".snapshot")}
+        after = {name for name in self._files if name.endswith(".snapshot")}
+        for name in sorted(before - after):
+            self.add_step(
+                "delete-snapshot", name, "no segment begins at it, or it can't be read", offset=offset_of(name)
+            )
+        for name in sorted(after - before):
+            self.add_step("write-snapshot", name, offset=offset_of(name))

@@ -1,0 +1,278 @@
+"""A segment as a broker has it while it loads a log: ``LogSegment`` of Kafka 4.3, without its writing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kseg.format.log_loader.broker_reader import BrokerReader, base_offset_of, last_offset, position_of
+from kseg.format.log_loader.leader_epochs import LeaderEpochCache
+from kseg.format.log_loader.partition_files import File, Files, file_name
+from kseg.format.log_loader.plan import RefusedError
+from kseg.format.log_loader.producers import CorruptRecord, Producers
+from kseg.format.log_loader.segment_indexes import InvalidOffsetError, OffsetIndex, TimeIndex, fits, wrapped
+from kseg.format.record import layout
+from kseg.format.record.framing import BatchColumns
+from kseg.format.record.layout import INT32_MAX, NO_TIMESTAMP
+from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
+
+#: Kafka's default of segment.index.bytes.
+INDEX_BYTES = 10 << 20
+#: Bytes of an entry of a transaction index.
+_ABORTED = 34
+
+
+class OffsetOverflow(Exception):
+    """An offset of the segment does not fit its indexes: Kafka's LogSegmentOffsetOverflowException."""
+
+    def __init__(self, segment: Segment, offset: int) -> None:
+        super().__init__(offset)
+        self.segment = segment
+        self.offset = offset
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """A topic's index.interval.bytes and segment.index.bytes."""
+
+    index_interval: int = INDEX_INTERVAL_BYTES
+    index_bytes: int = INDEX_BYTES
+
+
+DEFAULT_LIMITS = Limits()
+
+
+class Segment:
+    """The log of a base offset with its indexes, which are opened, or made, when they are first used."""
+
+    def __init__(self, files: Files, base_offset: int, limits: Limits, suffix: str = "") -> None:
+        self.base_offset = base_offset
+        self.suffix = suffix
+        self.log = files.open(self.name)
+        if self.log.size > INT32_MAX:
+            raise RefusedError(f"it has {self.log.size} bytes, a segment {INT32_MAX} at most", self.name)
+        self._files = files
+        self._limits = limits
+        self._offsets: OffsetIndex | None = None
+        self._times: TimeIndex | None = None
+        self._largest: tuple[int, int] | None = None
+        self._bytes_since_entry = 0
+        #: The log's end, as recovery or the last look for it found it, and the byte of the log where that ended.
+        self.end = base_offset
+        self.stop = 0
+
+    @property
+    def name(self) -> str:
+        """The log's file name."""
+        return self._name(".log")
+
+    @property
+    def size(self) -> int:
+        """Bytes of the log."""
+        return self.log.size
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        """The offset index, made if there is none."""
+        if self._offsets is None:
+            name = self._name(".index")
+            self._offsets = OffsetIndex(self._files, name, self.base_offset, self._limits.index_bytes)
+        return self._offsets
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """The time index, made if there is none."""
+        if self._times is None:
+            self._times = TimeIndex(self._files, self._name(".timeindex"), self._limits.index_bytes)
+        return self._times
+
+    def _name(self, kind: str) -> str:
+        return file_name(self.base_offset, kind) + self.suffix
+
+    def rename(self, suffix: str) -> None:
+        """Give all its files another suffix."""
+        old, self.suffix = self.suffix, suffix
+        for kind in (".log", ".index", ".timeindex", ".txnindex"):
+            name = file_name(self.base_offset, kind)
+            if name + old in self._files:
+                self._files.rename(name + old, name + suffix)
+
+    def close(self) -> None:
+        """Make the indexes as large as their entries."""
+        for index in (self._offsets, self._times):
+            if index is not None:
+                index.trim()
+
+    def forget(self) -> None:
+        """Drop the entries of a rebuilt index, to bound memory: a look-up then begins at the log's first byte."""
+        if self._offsets is not None and self._offsets.file.entries is not None:
+            self._offsets.file.entries = []
+
+    def resize_indexes(self) -> None:
+        """Make room for appending. Raises RefusedError where an index is larger than it may be."""
+        self.offset_index.resize()
+        self.time_index.resize()
+
+    def position_of(self, offset: int) -> int | None:
+        """Return where a read of an offset begins (``translateOffset``). Raises RefusedError."""
+        return position_of(self.log, offset, self.offset_index.position_of(offset))
+
+    def next_offset(self) -> int:
+        """Return the log's end by this segment (``readNextOffset``). Raises RefusedError."""
+        position = self.position_of(self.offset_index.last_offset)
+        self.end, self.stop = self.base_offset, 0
+        if position is not None:
+            last, self.stop = last_offset(self.log, position)
+            self.end = self.base_offset if last is None else wrapped(last + 1)
+        return self.end
+
+    def recover(self, producers: Producers, epochs: LeaderEpochCache) -> tuple[int, str | None]:
+        """Check all entries, build the indexes anew, cut what is not valid; return the bytes cut, and why.
+
+        Raises InvalidOffsetError where an index refuses an offset, OffsetOverflow, RefusedError.
+        """
+        self.offset_index.reset()
+        self.time_index.reset()
+        txn_name = self._name(".txnindex")
+        if txn_name in self._files:
+            self._files[txn_name].truncated(0)
+        aborted = _AbortedTransactions(self._files, txn_name)
+        self._largest = None
+        self.end = self.base_offset
+        valid = indexed = 0
+        reader = BrokerReader(self.log, verify=True)
+        why: str | None = None
+        try:
+            for batches in reader.windows():
+                for row in range(batches.count):
+                    last = batches.last_offset[row]
+                    if not fits(last, self.base_offset):
+                        raise OffsetOverflow(self, last)
+                    self._update_producers(batches.max_timestamp[row], last)
+                    if valid - indexed > self._limits.index_interval:
+                        self.offset_index.append(last, valid)
+                        self.time_index.append(*self._latest())
+                        indexed = valid
+                    valid += batches.size[row]
+                    self.end = wrapped(last + 1)
+                    if batches.magic[row] >= 2:
+                        epochs.assign(batches.partition_leader_epoch[row], batches.base_offset[row])
+                        if batches.producer_id[row] >= 0:
+                            producers.recover(self.log, batches, row, aborted.append)
+                        producers.end = self.end
+            why = reader.why
+        except CorruptRecord as error:
+            why = str(error)
+        cut = self.log.size - valid
+        self.log.truncated(valid)
+        self.offset_index.trim()
+        self.time_index.append(*self._latest(), last=True)
+        self.time_index.trim()
+        return cut, why
+
+    def _update_producers(self, timestamp: int, offset: int) -> None:
+        if timestamp > self._latest()[0]:
+            self._largest = timestamp, offset
+
+    def _latest(self) -> tuple[int, int]:
+        return self._largest or (NO_TIMESTAMP, self.base_offset)
+
+    def truncate(self) -> int:
+        """Empty the segment, as ``truncateTo`` with its base offset does; return the bytes cut. Raises RefusedError."""
+        position = self.position_of(self.base_offset)
+        for index in (self.offset_index, self.time_index):
+            index.entries = 0
+            index.resize()
+        txn_name = self._name(".txnindex")
+        if txn_name in self._files:
+            self._files[txn_name].truncated(0)
+        if position is None:
+            cut = 0
+        else:
+            cut = self.log.size - position
+            self.log.truncated(position)
+        if self._largest is not None and self._largest[0] >= 0 and self.log.size:
+            last_offset(self.log, 0)  # the largest timestamp is looked for in what is left
+        return cut
+
+    # --- splitting ---
+
+    def has_overflow(self) -> bool:
+        """Whether the log's end does not fit the indexes. Raises RefusedError."""
+        end = self.next_offset()
+        return end > self.base_offset and not fits(wrapped(end - 1), self.base_offset)
+
+    def split(self, files: Files) -> list[Segment]:
+        """Make segments of it whose offsets fit (``LocalLog.splitOverflowedSegment``). Raises RefusedError."""
+        made: list[Segment] = []
+        position = 0
+        while position < self.log.size:
+            reader = BrokerReader(self.log, position, verify=False)
+            first = next(reader.windows(), None)
+            if first is None:
+                raise RefusedError(f"it can't be split: {reader.why or 'its end is no entry'}", self.name)
+            base = base_offset_of(self.log, first, 0)
+            for kind in (".log", ".index", ".timeindex", ".txnindex"):
+                files.pop(file_name(base, kind) + ".cleaned", None)
+            piece = Segment(files, base, self._limits, ".cleaned")
+            made.append(piece)
+            copied = piece.copy_from(self.log, position)
+            if not copied:
+                raise RefusedError("it can't be split: a batch does not fit its own offset", self.name)
+            position += copied
+        for piece in made:
+            piece.time_index.append(*piece._latest(), last=True)
+            piece.offset_index.trim()
+            piece.time_index.trim()
+        return made
+
+    def copy_from(self, source: File, start: int) -> int:
+        """Copy the entries from byte ``start`` on whose offsets fit; return the bytes. Raises RefusedError."""
+        self.log.path, self.log.begin = source.path, source.begin + start
+        position = start
+        reader = BrokerReader(source, start, verify=False)
+        for batches in reader.windows():
+            for row in range(batches.count):
+                self._check_name(source, batches, row)
+                if not fits(batches.last_offset[row], self.base_offset):
+                    return position - start
+                self._copied(batches, row, position - start)
+                position += batches.size[row]
+                self.log.size = self.log.stored = position - start
+        if reader.corrupt:
+            raise RefusedError(f"it can't be split: {reader.why}")
+        return position - start
+
+    def _check_name(self, source: File, batches: BatchColumns, row: int) -> None:
+        """``MemoryRecords`` reads what is copied, and is stricter than the reader of files."""
+        magic = source.read(batches.position[row] + layout.MAGIC_AT, 1)[0] if batches.count == 1 else 0
+        if magic > 2 or (batches.size[row] < layout.RECORD_BATCH_OVERHEAD and batches.magic[row] == 2):
+            raise RefusedError(f"it can't be split: the entry at byte {batches.position[row]} is none of Kafka's")
+
+    def _copied(self, batches: BatchColumns, row: int, position: int) -> None:
+        last = batches.last_offset[row]
+        self._update_producers(batches.max_timestamp[row], last)
+        if self._bytes_since_entry > self._limits.index_interval:
+            try:
+                self.offset_index.append(last, position)
+                self.time_index.append(*self._latest())
+            except InvalidOffsetError as error:
+                raise RefusedError("it can't be split: its offsets go back, and the indexes refuse them") from error
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += batches.size[row]
+
+
+class _AbortedTransactions:
+    """The transaction index that recovery writes, made with its first entry."""
+
+    def __init__(self, files: Files, name: str) -> None:
+        self._files = files
+        self._name = name
+        self._last: int | None = None
+
+    def append(self, last: int) -> None:
+        """Add an aborted transaction that ends at an offset. Raises RefusedError where an entry has none below it."""
+        if self._last is not None and self._last >= last:
+            raise RefusedError(f"an aborted transaction ends at offset {last}, the one before at {self._last}")
+        self._last = last
+        file = self._files.open(self._name)
+        file.truncated(file.size + _ABORTED)

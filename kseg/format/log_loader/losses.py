@@ -1,0 +1,55 @@
+"""What stands in a stretch of a log that a broker would cut off or pass over: what would be lost with it."""
+
+from __future__ import annotations
+
+from kseg.errors import NotASegmentError
+from kseg.findings import Finding
+from kseg.format.log_loader.plan import Lost
+from kseg.format.record import framing
+from kseg.format.record.layout import CODEC_MASK
+from kseg.format.segment.reader import SegmentReader
+from kseg.format.storage.source import open_range
+
+
+def loss_of_range(path: str, begin: int, end: int) -> Lost:
+    """What stands in bytes ``begin`` to ``end`` of a log, behind damage too. Raises UnreadableError."""
+    zeros = 0
+
+    def report(finding: Finding) -> None:
+        nonlocal zeros
+        if finding.rule == "zero-tail":
+            zeros += int(finding.facts["bytes"])
+
+    records = 0
+    first: int | None = None
+    last: int | None = None
+    with SegmentReader(open_range(path, begin, end), report=report) as reader:
+        try:
+            for window in reader.windows():
+                batches = window.batches
+                for row in range(batches.count):
+                    if batches.crc_state[row] != framing.CRC_GOOD:
+                        continue
+                    records += _records(batches, row, last)
+                    first = batches.base_offset[row] if first is None else min(first, batches.base_offset[row])
+                    last = max(batches.last_offset[row], -1 if last is None else last)
+        except NotASegmentError:
+            zeros = end - begin if _all_zeros(path, begin, end) else 0
+    return Lost(end - begin - zeros, records, first, last)
+
+
+def _records(batches: framing.BatchColumns, row: int, before: int | None) -> int:
+    if batches.magic[row] >= 2:
+        return max(0, batches.record_count[row])
+    if before is None or not batches.attributes[row] & CODEC_MASK:
+        return 1
+    return max(1, batches.last_offset[row] - before)
+
+
+def _all_zeros(path: str, begin: int, end: int) -> bool:
+    buffer = memoryview(bytearray(1 << 16))
+    with open_range(path, begin, end) as source:
+        while count := source.readinto(buffer):
+            if any(buffer[:count]):
+                return False
+    return True

@@ -1,0 +1,129 @@
+"""A partition's folder as a broker changes it while it loads the log: names, sizes and contents, nothing on disk.
+
+Source: ``LogFileUtils`` of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kseg.errors import UnreadableError
+from kseg.format.log_loader.plan import OfflineError, RefusedError
+from kseg.format.record.layout import INT64_MAX
+from kseg.format.storage.source import base_offset_of
+from kseg.format.storage.special_files import open_file, skip_special, special_kind_at
+
+#: Reports a step: its action, the file's name, and why.
+AddStep = Callable[[str, str, str], None]
+
+_FOLDER = "a folder"
+_NOWHERE = "a link that leads to no file"
+_OFFSET = re.compile(r"([+-]?\d+)\.")
+
+
+@dataclass(slots=True)
+class File:
+    """``size`` bytes that a name stands for: those of ``path`` from byte ``begin`` on.
+
+    Bytes after the first ``stored`` are zeros. A broker's own writing is kept as values: the entries of a rebuilt
+    offset index (``entries``), the open transactions of a producer snapshot (``transactions``); both are None where
+    the contents are those of ``path``.
+    """
+
+    path: str | None = None
+    begin: int = 0
+    size: int = 0
+    stored: int = 0
+    entries: list[tuple[int, int]] | None = None
+    transactions: list[tuple[int, int]] | None = None
+
+    @classmethod
+    def at(cls, path: str) -> File:
+        """Return the file at a path. Raises OSError."""
+        size = os.stat(path).st_size
+        return cls(path, size=size, stored=size)
+
+    def truncated(self, size: int) -> None:
+        """Change the size; what is added is zeros."""
+        self.size = size
+        self.stored = min(self.stored, size)
+
+    def read(self, at: int, size: int) -> bytes:
+        """Read up to ``size`` bytes from byte ``at`` on, fewer where the file ends. Raises UnreadableError."""
+        size = max(0, min(size, self.size - at))
+        data = b""
+        if self.path is not None and at < self.stored:
+            with open_file(self.path, named=False) as file:
+                try:
+                    file.seek(self.begin + at)
+                    data = file.read(min(size, self.stored - at))
+                except OSError as error:
+                    raise UnreadableError(f"{self.path}: {error.strerror or error}") from error
+        return data.ljust(size, b"\0")
+
+
+class Files(dict[str, File]):
+    """The files of a folder by name, changed as the broker would change them; the folder itself stays as it is.
+
+    ``not_files`` says what else has the name of a segment.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.not_files: dict[str, str] = {}
+        try:
+            with os.scandir(path) as found:
+                for entry in found:
+                    if entry.is_file():
+                        self[entry.name] = File.at(entry.path)
+                    elif base_offset_of(entry.name) is not None:
+                        self.not_files[entry.name] = _kind(entry)
+                    elif not entry.is_dir():
+                        skip_special(path, [entry.name])
+        except OSError as error:
+            raise UnreadableError(f"{path}: {error.strerror or error}") from error
+
+    def exists(self, name: str) -> bool:
+        """Whether something has the name that is no link to nothing."""
+        return name in self or self.not_files.get(name, _NOWHERE) != _NOWHERE
+
+    def open(self, name: str) -> File:
+        """Return the file of that name, made empty if there is none. Raises OfflineError where it is a folder."""
+        if self.not_files.get(name) == _FOLDER:
+            raise OfflineError("a folder has the name of a file", name)
+        return self.setdefault(name, File())
+
+    def rename(self, name: str, new: str) -> None:
+        """Give a file another name; a file that has it is replaced."""
+        self[new] = self.pop(name)
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    if entry.is_dir():
+        return _FOLDER
+    return special_kind_at(entry.path) or _NOWHERE
+
+
+def offset_of(name: str) -> int:
+    """Return the offset that a file name begins with (``LogFileUtils.offsetFromFileName``). Raises RefusedError."""
+    match = _OFFSET.match(name)
+    offset = int(match[1]) if match else None
+    if offset is None or not -INT64_MAX - 1 <= offset <= INT64_MAX:
+        raise RefusedError("there is no offset in its name", name)
+    return offset
+
+
+def offset_or_none(name: str) -> int | None:
+    """Return the offset that a file name begins with, None where it begins with none."""
+    try:
+        return offset_of(name)
+    except RefusedError:
+        return None
+
+
+def file_name(offset: int, suffix: str = ".log") -> str:
+    """Return ``LogFileUtils.filenamePrefixFromOffset`` with a suffix."""
+    return f"{'-' if offset < 0 else ''}{abs(offset):020d}{suffix}"

@@ -1,0 +1,317 @@
+"""The open transactions of a log and its producer snapshots, while a broker loads it.
+
+A model of ``ProducerStateManager`` of Kafka 4.3 and of ``ProducerAppendInfo`` with origin REPLICATION, which only warns of
+epochs and sequences. Of a producer's state only its open transaction decides what happens.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Callable, Iterable
+from itertools import chain
+
+from kseg.format.compress import codecs
+from kseg.format.compress.libraries import CodecError, DecompressionLimit
+from kseg.format.log_loader.broker_reader import BrokerReader
+from kseg.format.log_loader.partition_files import File, Files, file_name, offset_of
+from kseg.format.log_loader.plan import RefusedError
+from kseg.format.record import framing, layout
+from kseg.format.record.crc import crc32c
+from kseg.format.record.framing import BatchColumns
+from kseg.format.sidefiles.producer_snapshot import CRC_BEGINS_AT, ENTRY, HEADER, VERSION
+
+#: Open transactions that are remembered: a broker has a handful, damage could make one of every batch.
+MAX_OPEN = 100_000
+_SUFFIX = ".snapshot"
+_MAX_CONTROL = 16 << 20
+_ABORT, _COMMIT = 0, 1
+_KEY = struct.Struct(">hh")  # version, type
+_MARKER = struct.Struct(">hi")  # version, coordinator epoch
+
+
+class CorruptRecord(Exception):
+    """Kafka's InvalidRecordException: recovery cuts the log there; without recovery the broker ends."""
+
+
+class Producers:
+    """The state of one manager: ``end`` is up to where producers are known, ``snapshot`` the latest one's offset.
+
+    ``snapshots`` are the files of the folder when the manager was made, and its own. Raises RefusedError for a
+    snapshot without an offset in its name.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self.end = 0
+        self.snapshot = 0
+        self.snapshots = {offset_of(name): name for name in sorted(files) if name.endswith(_SUFFIX)}
+        self._open: dict[int, int] = {}  # producer to the first offset of its open transaction
+        self._ongoing: set[int] = set()  # the offsets alone: two of one offset are one
+        self._unreplicated: int | None = None  # the first of those whose end is not known to be replicated
+
+    @property
+    def first_unstable(self) -> int | None:
+        """The first offset of a transaction that is open, or whose end is not known to be replicated."""
+        ended = () if self._unreplicated is None else (self._unreplicated,)
+        return min(chain(self._ongoing, ended), default=None)
+
+    def reload_names(self) -> None:
+        """Look for snapshots in the folder again."""
+        self.snapshots = Producers(self._files).snapshots
+
+    # --- batches ---
+
+    def recover(self, log: File, batches: BatchColumns, row: int, aborted: Callable[[int], None]) -> None:
+        """Take a batch into account as ``LogSegment.recover`` does; ``aborted`` gets the last offset of a transaction.
+
+        Raises CorruptRecord, RefusedError.
+        """
+        producer_id, offset = batches.producer_id[row], batches.base_offset[row]
+        first = self._open.get(producer_id)
+        if not batches.attributes[row] & layout.CONTROL:
+            if self._data(first, batches, row):
+                self._begin(producer_id, offset)
+            return
+        commit = _marker(log, batches, row)
+        if commit is None or first is None:
+            return
+        del self._open[producer_id]
+        if not commit:
+            aborted(offset)
+        self._complete(first)
+
+    def replay(self, log: File, start: int, end: int) -> None:
+        """Take a stretch of a log into account as ``UnifiedLog.loadProducersFromRecords`` does. Raises RefusedError."""
+        # Offsets of transactions that begin and of those that end, as there may be millions.
+        begun, completed = array("q"), array("q")
+        reader = BrokerReader(log, start, end, verify=False)
+        for batches in reader.windows():
+            for row in range(batches.count):
+                if batches.magic[row] < 2:
+                    continue
+                if not batches.intact[row]:
+                    raise RefusedError(f"the header of the batch at byte {batches.position[row]} is cut short")
+                producer_id = batches.producer_id[row]
+                if producer_id < 0:
+                    continue
+                first = self._open.get(producer_id)
+                if not batches.attributes[row] & layout.CONTROL:
+                    if self._data(first, batches, row) and len(self._open) < MAX_OPEN:
+                        self._open[producer_id] = batches.base_offset[row]
+                        begun.append(batches.base_offset[row])
+                    continue
+                try:
+                    commit = _marker(log, batches, row)
+                except CorruptRecord as error:
+                    raise RefusedError(str(error)) from error
+                if commit is not None and first is not None:
+                    del self._open[producer_id]
+                    completed.append(first)
+        if reader.corrupt:
+            raise RefusedError(f"its producers can't be read: {reader.why}")
+        self._ongoing.update(begun)
+        for first in completed:
+            self._complete(first)
+
+    def _data(self, first: int | None, batches: BatchColumns, row: int) -> bool:
+        """Whether a batch of data begins a transaction. Raises RefusedError where it may not be outside of one."""
+        if batches.attributes[row] & layout.TRANSACTIONAL:
+            return first is None
+        if first is not None:
+            raise RefusedError(
+                f"producer {batches.producer_id[row]} has a transaction open since offset {first}, and writes outside "
+                f"it at offset {batches.base_offset[row]}"
+            )
+        return False
+
+    def _begin(self, producer_id: int, offset: int) -> None:
+        if len(self._open) < MAX_OPEN:
+            self._open[producer_id] = offset
+            self._ongoing.add(offset)
+
+    def _complete(self, first: int) -> None:
+        if first not in self._ongoing:
+            raise RefusedError(f"two transactions begin at offset {first}, and both end")
+        self._ongoing.remove(first)
+        self._unreplicated = first if self._unreplicated is None else min(first, self._unreplicated)
+
+    # --- snapshots ---
+
+    def take_snapshot(self) -> None:
+        """Write a snapshot where the state continued since the last."""
+        if self.end > self.snapshot:
+            name = file_name(self.end, _SUFFIX)
+            self._files[name] = File(transactions=[(id_, first) for id_, first in self._open.items()])
+            self.snapshots[self.end] = name
+            self.snapshot = self.end
+
+    def truncate_and_reload(self, log_start: int, log_end: int) -> None:
+        """Keep the snapshots from ``log_start`` to ``log_end``, and load the latest that can be read."""
+        self._delete([offset for offset in self.snapshots if not log_start < offset <= log_end])
+        if log_end == self.end:
+            self.end = max(self.end, log_start)
+            self.snapshot = max(self.snapshots, default=log_start)
+            return
+        self._open.clear()
+        self._ongoing.clear()
+        self._unreplicated = None
+        while self.snapshots:
+            latest = max(self.snapshots)
+            found = _open_transactions(self._files.get(self.snapshots[latest]))
+            if found is not None:
+                for producer_id, first in found:
+                    self._open[producer_id] = first
+                    self._ongoing.add(first)
+                self.end = self.snapshot = latest
+                return
+            self._delete([latest])
+        self.end = self.snapshot = log_start
+
+    def truncate_fully(self, offset: int) -> None:
+        """Delete all snapshots, and begin at an offset."""
+        self._delete(list(self.snapshots))
+        self.snapshot, self.end = 0, offset
+
+    def mark_deleted(self, offsets: Iterable[int]) -> None:
+        """Delete the snapshots at base offsets of deleted segments, as far as they were there when this was made."""
+        self._delete([offset for offset in offsets if offset in self.snapshots])
+
+    def remove_strays(self, bases: Iterable[int]) -> None:
+        """Delete what belongs to no segment, but for the latest at or after the last (``removeStraySnapshots``)."""
+        self.reload_names()
+        self._delete(stray_snapshots(self.snapshots, bases))
+
+    def _delete(self, offsets: Iterable[int]) -> None:
+        for offset in offsets:
+            self._files.pop(self.snapshots.pop(offset), None)
+
+
+def stray_snapshots(offsets: Iterable[int], bases: Iterable[int]) -> list[int]:
+    """Return the snapshots that belong to no segment, but for the latest at or after the last segment."""
+    known = set(bases)
+    strays = sorted(offset for offset in offsets if offset not in known)
+    if strays and strays[-1] >= max(known, default=strays[-1]):
+        strays.pop()
+    return strays
+
+
+def _open_transactions(file: File | None) -> list[tuple[int, int]] | None:
+    """The producers with an open transaction in a snapshot, None where it can't be read (``readSnapshot``)."""
+    if file is None:
+        raise RefusedError("a snapshot that it is to read is not there any more")
+    if file.transactions is not None:
+        return file.transactions
+    head = file.read(0, HEADER.size)
+    if len(head) < HEADER.size:
+        return None
+    version, crc, count = HEADER.unpack(head)
+    if version != VERSION or not 0 <= count * ENTRY.size <= file.size - HEADER.size:
+        return None
+    found: list[tuple[int, int]] = []
+    computed = crc32c(head[CRC_BEGINS_AT:])
+    at = HEADER.size
+    stop = HEADER.size + count * ENTRY.size
+    while block := file.read(at, ENTRY.size << 10):
+        computed = crc32c(block, computed)
+        entries = block[: max(0, stop - at)]
+        for fields in ENTRY.iter_unpack(entries[: len(entries) - len(entries) % ENTRY.size]):
+            if fields[-1] >= 0 and len(found) < MAX_OPEN:
+                found.append((fields[0], fields[-1]))
+        at += len(block)
+    return found if computed == crc else None
+
+
+def _marker(log: File, batches: BatchColumns, row: int) -> bool | None:
+    """Whether the first record of a control batch is a commit; None where it has no record.
+
+    Raises CorruptRecord, RefusedError: as ``EndTransactionMarker.deserialize``.
+    """
+    count = batches.record_count[row]
+    if not count:
+        return None
+    if count < 0:
+        raise CorruptRecord(f"a control batch has {count} records")
+    size = batches.size[row]
+    if size > _MAX_CONTROL:
+        raise RefusedError(f"a control batch has {size} bytes")
+    data = log.read(batches.position[row], size)[layout.RECORD_BATCH_OVERHEAD :]
+    codec = batches.attributes[row] & layout.CODEC_MASK
+    if codec:
+        try:
+            data = bytes(codecs.decompress(codec, data, limit=_MAX_CONTROL))
+        except (CodecError, DecompressionLimit) as error:
+            raise RefusedError(f"a control batch can't be decompressed: {error}") from error
+    key, value, end = _first_record(data)
+    if count == 1 and end != len(data):
+        raise CorruptRecord(f"{len(data) - end} bytes follow the only record of a control batch")
+    return _end_of_transaction(key, value)
+
+
+def _end_of_transaction(key: bytes | None, value: bytes | None) -> bool:
+    if key is None:
+        raise RefusedError("a control record has no key")
+    if len(key) < _KEY.size or _KEY.unpack_from(key)[0] < 0:
+        raise CorruptRecord(f"the key of a control record is {key.hex()}")
+    kind = _KEY.unpack_from(key)[1]
+    if kind not in (_ABORT, _COMMIT):
+        raise RefusedError(f"a control record of producer has type {kind}: it ends no transaction")
+    if value is None or len(value) < 2:
+        raise RefusedError("a control record has no value")
+    if framing.read_int16(value, 0) < 0:
+        raise CorruptRecord(f"the value of a control record is {value.hex()}")
+    if len(value) < _MARKER.size:
+        raise RefusedError("the value of a control record is cut short")
+    return bool(kind == _COMMIT)
+
+
+def _first_record(data: bytes) -> tuple[bytes | None, bytes | None, int]:
+    """The key and value of the first record (``DefaultRecord.readFrom``), and the byte after it. Raises CorruptRecord."""
+    end = len(data)
+    try:
+        size, begin = _varint(data, 0, end)
+        if size > end - begin:
+            raise CorruptRecord(f"a control record claims {size} bytes where {end - begin} are left")
+        at = begin + 1
+        _, at = _varint(data, at, end, 63)
+        _, at = _varint(data, at, end)
+        key, at = _field(data, at, end)
+        value, at = _field(data, at, end)
+        headers, at = _varint(data, at, end)
+        if not 0 <= headers <= end - at:
+            raise CorruptRecord(f"a control record claims {headers} headers")
+        for _ in range(headers):
+            name, at = _field(data, at, end)
+            if name is None:
+                raise CorruptRecord("a header of a control record has no key")
+            _, at = _field(data, at, end)
+    except IndexError as error:
+        raise CorruptRecord("a control record is cut short") from error
+    if at - begin != size:
+        raise CorruptRecord(f"a control record claims {size} bytes, and has {at - begin}")
+    return key, value, at
+
+
+def _field(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    size, at = _varint(data, at, end)
+    if size < 0:
+        return None, at
+    if size > end - at:
+        raise IndexError(at)
+    return data[at : at + size], at + size
+
+
+def _varint(data: bytes, at: int, end: int, last_shift: int = 28) -> tuple[int, int]:
+    """A zig-zag number and the byte after it. Raises IndexError where it is cut short or too long."""
+    value = shift = 0
+    while True:
+        if at >= end:
+            raise IndexError(at)
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 128:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+        if shift > last_shift:
+            raise IndexError(at)

@@ -1,0 +1,369 @@
+# cython: boundscheck=False
+"""The hot loops over bytes: the columns, framing entries, checking their CRCs.
+
+Ordinary Python that runs as it is; ``kernel.pxd`` beside it adds C types, and the package's build compiles the two.
+There is no second implementation. Bounds are checked here by hand, once for each number and each row, where the compiler
+would do it for every byte: that was a tenth of the time of small batches. Everything here works on a window of a file: many
+entries a call, since a call with its buffer views costs more than a small entry.
+
+Nothing here reports or raises for what the bytes say: anomalies go as tuples onto ``faults``, for ``records``' two
+readers to put into words.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+from kseg.format.record import layout
+from kseg.format.record.crc import crc32_of, crc32c_of
+
+# C globals when compiled (see the .pxd): the layout's single source stays log_format.
+SIZE_AT = layout.SIZE_AT
+LOG_OVERHEAD = layout.LOG_OVERHEAD
+MAGIC_AT = layout.MAGIC_AT
+HEADER_SIZE_UP_TO_MAGIC = layout.HEADER_SIZE_UP_TO_MAGIC
+LEGACY_CRC_AT = layout.LEGACY_CRC_AT
+LEGACY_ATTRIBUTES_AT = layout.LEGACY_ATTRIBUTES_AT
+V1_TIMESTAMP_AT = layout.V1_TIMESTAMP_AT
+V0_KEY_AT = layout.V0_KEY_AT
+V1_KEY_AT = layout.V1_KEY_AT
+V0_MIN_SIZE = layout.V0_MIN_SIZE
+V1_MIN_SIZE = layout.V1_MIN_SIZE
+V2_MIN_SIZE = layout.V2_MIN_SIZE
+PARTITION_LEADER_EPOCH_AT = layout.PARTITION_LEADER_EPOCH_AT
+CRC_AT = layout.CRC_AT
+ATTRIBUTES_AT = layout.ATTRIBUTES_AT
+LAST_OFFSET_DELTA_AT = layout.LAST_OFFSET_DELTA_AT
+BASE_TIMESTAMP_AT = layout.BASE_TIMESTAMP_AT
+MAX_TIMESTAMP_AT = layout.MAX_TIMESTAMP_AT
+PRODUCER_ID_AT = layout.PRODUCER_ID_AT
+PRODUCER_EPOCH_AT = layout.PRODUCER_EPOCH_AT
+BASE_SEQUENCE_AT = layout.BASE_SEQUENCE_AT
+RECORD_COUNT_AT = layout.RECORD_COUNT_AT
+RECORD_BATCH_OVERHEAD = layout.RECORD_BATCH_OVERHEAD
+CODEC_MASK = layout.CODEC_MASK
+V0_RESERVED = layout.V0_RESERVED
+V1_RESERVED = layout.V1_RESERVED
+V2_RESERVED = layout.V2_RESERVED
+
+SUM_LIMIT = layout.SUM_LIMIT
+INT32_MAX = layout.INT32_MAX
+
+# The sign bits of what is read.
+SIGN_16 = 1 << 15
+SIGN_32 = 1 << 31
+SIGN_64 = 1 << 63
+
+# CRC column states.
+CRC_UNCHECKED = -1
+CRC_BAD = 0
+CRC_GOOD = 1
+# The same for the loops here.
+UNCHECKED = CRC_UNCHECKED
+BAD = CRC_BAD
+GOOD = CRC_GOOD
+
+
+class BatchColumns:
+    """Entries of one window, a row each. What a version lacks is 0; ``magic`` tells what applies.
+
+    ``at`` is the entry's first byte in the window's buffer, ``position`` in the file, ``size`` the whole entry in
+    bytes. ``crc_state`` is one of CRC_UNCHECKED, CRC_BAD, CRC_GOOD. Of v0 and v1 entries ``base_offset`` and
+    ``last_offset`` both are the stored offset, and both timestamps the stored one (-1 in v0).
+
+    The rest is known once the entry has been opened: its records are ``record_total`` rows of RecordColumns from
+    ``first_record`` on; over them, ``attribute_bits`` is the OR of their attributes, ``largest_timestamp`` in epoch
+    milliseconds, ``disorder`` the first row whose offset does not follow the one before (-1: none), ``null_keys``
+    and ``header_total`` count. So a check looks at records only where an entry gives reason to. ``intact`` turns 0
+    when opening met a fault. ``record_sum`` counts the records, ``first_record_offset`` and ``last_record_offset`` are
+    offsets of the first and the last one. A large batch is opened in parts: then ``first_record`` and ``record_total`` are
+    about the part at hand, the others about all of it.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.count = 0
+        self.at = _column(capacity)
+        self.position = _column(capacity)
+        self.size = _column(capacity)
+        self.magic = _column(capacity)
+        self.attributes = _column(capacity)
+        self.base_offset = _column(capacity)
+        self.last_offset = _column(capacity)
+        self.record_count = _column(capacity)
+        self.base_timestamp = _column(capacity)
+        self.max_timestamp = _column(capacity)
+        self.crc = _column(capacity)
+        self.crc_state = _column(capacity)
+        self.producer_id = _column(capacity)
+        self.producer_epoch = _column(capacity)
+        self.base_sequence = _column(capacity)
+        self.partition_leader_epoch = _column(capacity)
+        self.intact = _column(capacity)
+        self.first_record = _column(capacity)
+        self.record_total = _column(capacity)
+        self.attribute_bits = _column(capacity)
+        self.largest_timestamp = _column(capacity)
+        self.disorder = _column(capacity)
+        self.null_keys = _column(capacity)
+        self.header_total = _column(capacity)
+        self.record_sum = _column(capacity)
+        self.first_record_offset = _column(capacity)
+        self.last_record_offset = _column(capacity)
+
+
+class RecordColumns:
+    """Records of a run of entries, a row each.
+
+    ``batch`` is the entry's row in its BatchColumns. ``key_at``, ``value_at`` and ``headers_at`` are bytes in the
+    entry's payload (the window's buffer where the entry is not compressed), sizes are bytes and -1 is null.
+    Timestamps are epoch milliseconds, -1 where there is none.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.count = 0
+        self._reserve(capacity)
+
+    def _reserve(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.batch = _column(capacity)
+        self.offset = _column(capacity)
+        self.timestamp = _column(capacity)
+        self.attributes = _column(capacity)
+        self.key_at = _column(capacity)
+        self.key_size = _column(capacity)
+        self.value_at = _column(capacity)
+        self.value_size = _column(capacity)
+        self.headers_at = _column(capacity)
+        self.header_count = _column(capacity)
+
+    def grow(self) -> None:
+        """Make room for twice as many rows, keeping those that are there."""
+        old = [
+            self.batch, self.offset, self.timestamp, self.attributes, self.key_at,
+            self.key_size, self.value_at, self.value_size, self.headers_at, self.header_count,
+        ]  # fmt: skip
+        count = self.count
+        self._reserve(self.capacity * 2)
+        new = [
+            self.batch, self.offset, self.timestamp, self.attributes, self.key_at,
+            self.key_size, self.value_at, self.value_size, self.headers_at, self.header_count,
+        ]  # fmt: skip
+        for i in range(len(old)):
+            memoryview(new[i])[:count] = memoryview(old[i])[:count]
+
+
+def _column(capacity: int) -> array[int]:
+    return array("q", (0,)) * capacity
+
+
+def read_int16(data: Any, at: int) -> int:
+    """A signed big-endian int16. Raises IndexError where it isn't wholly there; so with all of these."""
+    if at < 0 or at > len(data) - 2:
+        raise IndexError(at)
+    value: int = data[at]
+    value = value << 8 | data[at + 1]
+    return (value ^ SIGN_16) - SIGN_16
+
+
+def read_int32(data: Any, at: int) -> int:
+    """A signed big-endian int32."""
+    return (read_uint32(data, at) ^ SIGN_32) - SIGN_32
+
+
+def read_uint32(data: Any, at: int) -> int:
+    """An unsigned big-endian int32."""
+    if at < 0 or at > len(data) - 4:
+        raise IndexError(at)
+    value: int = data[at]
+    value = value << 8 | data[at + 1]
+    value = value << 8 | data[at + 2]
+    value = value << 8 | data[at + 3]
+    return value
+
+
+def read_int64(data: Any, at: int) -> int:
+    """A signed big-endian int64."""
+    if at < 0 or at > len(data) - 8:
+        raise IndexError(at)
+    value: int = data[at]
+    value = value << 8 | data[at + 1]
+    value = value << 8 | data[at + 2]
+    value = value << 8 | data[at + 3]
+    value = value << 8 | data[at + 4]
+    value = value << 8 | data[at + 5]
+    value = value << 8 | data[at + 6]
+    value = value << 8 | data[at + 7]
+    return (value ^ SIGN_64) - SIGN_64
+
+
+def clamped(value: int) -> int:
+    """A number that a 32-bit delta can be added to without leaving 64 bits."""
+    if value > SUM_LIMIT:
+        return SUM_LIMIT
+    if value < -SUM_LIMIT:
+        return -SUM_LIMIT
+    return value
+
+
+def wrapped_sum(one: int, other: int) -> int:
+    """The sum as Java's long has it, which goes on at the other end of its range (``DefaultRecord.readFrom``)."""
+    low = (one & 0xFFFFFFFF) + (other & 0xFFFFFFFF)
+    high = (one >> 32) + (other >> 32) + (low >> 32)
+    high = ((high + 0x80000000) & 0xFFFFFFFF) - 0x80000000
+    return high * 0x100000000 + (low & 0xFFFFFFFF)
+
+
+def increment_sequence(sequence: int, increment: int) -> int:
+    """``sequence + increment``, going from Int.MAX to 0 (``DefaultRecordBatch.incrementSequence``)."""
+    return (sequence + increment) & INT32_MAX
+
+
+def frame(data: Any, at: int, end: int, file_shift: int, max_size: int, batches: BatchColumns) -> int:
+    """Frame whole entries of ``data[at:end]`` into ``batches`` (from its row 0) until one is not whole or not likely.
+
+    ``file_shift`` is the file position of ``data[0]``. Returns the first byte that was not framed: the caller tells
+    a want of bytes from damage. An entry is likely when its magic is 0, 1 or 2 and its size is at least that
+    version's smallest and at most ``max_size`` bytes. Raises IndexError where ``data`` does not reach that far.
+    """
+    check_bounds(data, at, end)
+    row = 0
+    while row < batches.capacity and end - at >= HEADER_SIZE_UP_TO_MAGIC:
+        size = read_int32(data, at + SIZE_AT)
+        magic = data[at + MAGIC_AT]
+        if size < smallest(magic) or size > max_size or size > end - at - LOG_OVERHEAD:
+            break
+        read_header(data, at, size, magic, batches, row)
+        batches.position[row] = at + file_shift
+        at += LOG_OVERHEAD + size
+        row += 1
+    batches.count = row
+    return at
+
+
+def check_bounds(data: Any, at: int, end: int) -> None:
+    """Raise IndexError unless ``data[at:end]`` is there, or empty."""
+    if at < 0 or end > len(data):
+        raise IndexError(f"{at} to {end} is not within {len(data)}")
+
+
+def smallest(magic: int) -> int:
+    """The least that ``size`` can be for a magic byte (unsigned); more than any size for an unknown one."""
+    if magic == 2:
+        return V2_MIN_SIZE
+    if magic == 1:
+        return V1_MIN_SIZE
+    if magic == 0:
+        return V0_MIN_SIZE
+    return 1 << 40
+
+
+def read_header(data: Any, at: int, size: int, magic: int, batches: BatchColumns, row: int) -> None:
+    """Fill one row from the entry at ``data[at]``; ``magic`` says as what to read it.
+
+    Raises IndexError for a row that isn't there, and for a header that isn't.
+    """
+    if row < 0 or row >= batches.capacity:
+        raise IndexError(row)
+    check_bounds(data, at, at + LEGACY_ATTRIBUTES_AT + 1)
+    offset = read_int64(data, at)
+    batches.at[row] = at
+    batches.size[row] = LOG_OVERHEAD + size
+    batches.magic[row] = magic
+    batches.base_offset[row] = offset
+    batches.crc_state[row] = UNCHECKED
+    batches.intact[row] = 1
+    batches.record_total[row] = 0
+    if magic < 2:
+        batches.attributes[row] = data[at + LEGACY_ATTRIBUTES_AT]
+        batches.last_offset[row] = offset
+        batches.record_count[row] = 0
+        batches.base_timestamp[row] = read_int64(data, at + V1_TIMESTAMP_AT) if magic == 1 else -1
+        batches.max_timestamp[row] = batches.base_timestamp[row]
+        batches.crc[row] = read_uint32(data, at + LEGACY_CRC_AT)
+        batches.producer_id[row] = -1
+        batches.producer_epoch[row] = -1
+        batches.base_sequence[row] = -1
+        batches.partition_leader_epoch[row] = -1
+    else:
+        batches.attributes[row] = read_int16(data, at + ATTRIBUTES_AT) & 0xFFFF
+        batches.last_offset[row] = clamped(offset) + read_int32(data, at + LAST_OFFSET_DELTA_AT)
+        batches.record_count[row] = read_int32(data, at + RECORD_COUNT_AT)
+        batches.base_timestamp[row] = read_int64(data, at + BASE_TIMESTAMP_AT)
+        batches.max_timestamp[row] = read_int64(data, at + MAX_TIMESTAMP_AT)
+        batches.crc[row] = read_uint32(data, at + CRC_AT)
+        batches.producer_id[row] = read_int64(data, at + PRODUCER_ID_AT)
+        batches.producer_epoch[row] = read_int16(data, at + PRODUCER_EPOCH_AT)
+        batches.base_sequence[row] = read_int32(data, at + BASE_SEQUENCE_AT)
+        batches.partition_leader_epoch[row] = read_int32(data, at + PARTITION_LEADER_EPOCH_AT)
+
+
+def batch_crc(view: memoryview, at: int, end: int, magic: int) -> int:
+    """The CRC of the entry at ``view[at:end]`` computed as its version does, unsigned."""
+    if magic < 2:
+        return crc32_of(view, at + MAGIC_AT, end)
+    return crc32c_of(view, at + ATTRIBUTES_AT, end)
+
+
+def check_crcs(view: memoryview, batches: BatchColumns) -> int:
+    """Check rows in order until one does not hold; fills ``crc_state``, returns that row, or ``batches.count``."""
+    if batches.count > batches.capacity:
+        raise IndexError(batches.count)
+    for row in range(batches.count):
+        at = batches.at[row]
+        if batch_crc(view, at, at + batches.size[row], batches.magic[row]) != batches.crc[row]:
+            batches.crc_state[row] = BAD
+            return row
+        batches.crc_state[row] = GOOD
+    return batches.count
+
+
+def plausible(data: Any, at: int, end: int, max_size: int) -> bool:
+    """Whether an entry may begin at ``data[at]``: stricter than framing, since there is no entry before to vouch.
+
+    Only what a broker could have written passes: known magic and codec, no reserved bits, counts that fit, and for
+    v0 and v1 key and value lengths that fill the size exactly.
+    """
+    check_bounds(data, at, end)
+    if end - at < LOG_OVERHEAD + V0_MIN_SIZE:
+        return False
+    magic = data[at + MAGIC_AT]
+    size = read_int32(data, at + SIZE_AT)
+    if size < smallest(magic) or size > max_size or data[at] >= 128:
+        return False
+    if magic == 2:
+        if end - at < RECORD_BATCH_OVERHEAD:
+            return False
+        attributes = read_int16(data, at + ATTRIBUTES_AT) & 0xFFFF
+        delta = read_int32(data, at + LAST_OFFSET_DELTA_AT)
+        count = read_int32(data, at + RECORD_COUNT_AT)
+        if attributes & V2_RESERVED or attributes & CODEC_MASK > 4:
+            return False
+        return delta >= 0 and 0 <= count <= delta + 1
+    key_at = at + V1_KEY_AT if magic == 1 else at + V0_KEY_AT
+    attributes = data[at + LEGACY_ATTRIBUTES_AT]
+    if attributes & (V1_RESERVED if magic == 1 else V0_RESERVED) or attributes & CODEC_MASK > 3 or end - key_at < 4:
+        return False
+    key_size = read_int32(data, key_at)
+    rest = size - smallest(magic)
+    if key_size < -1 or key_size > rest:
+        return False
+    value_at = key_at + 4 + (key_size if key_size > 0 else 0)
+    if end - value_at < 4:
+        return True
+    value_size = read_int32(data, value_at)
+    return (value_size if value_size > 0 else 0) == rest - (key_size if key_size > 0 else 0)
+
+
+def find_plausible(data: Any, at: int, end: int, max_size: int) -> int:
+    """The first byte of ``data[at:end]`` where an entry may begin, or ``end`` when none does."""
+    check_bounds(data, at, end)
+    while at < end:
+        # The two bytes that reject nearly everything, before the call.
+        if end - at < HEADER_SIZE_UP_TO_MAGIC:
+            return end
+        if data[at + MAGIC_AT] <= 2 and data[at] < 128 and plausible(data, at, end, max_size):
+            return at
+        at += 1
+    return end

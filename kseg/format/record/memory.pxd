@@ -1,0 +1,20 @@
+# C types for stretch.py. Names and meanings stand there; nothing is implemented here.
+
+cimport cython
+
+cdef bint BY_THE_BYTE
+
+cdef int check(Py_ssize_t end, Py_ssize_t at, Py_ssize_t size) except -1
+
+@cython.locals(different=cython.uchar, n=cython.Py_ssize_t)
+cpdef bint equal_bytes(
+    const unsigned char[::1] left, Py_ssize_t a, const unsigned char[::1] right, Py_ssize_t b, Py_ssize_t size
+) except -1
+
+@cython.locals(bits=cython.uchar, n=cython.Py_ssize_t)
+cpdef bint is_ascii(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t size) except -1
+
+@cython.locals(n=cython.Py_ssize_t)
+cpdef Py_ssize_t copy_bytes(
+    unsigned char[::1] out, Py_ssize_t at, const unsigned char[::1] data, Py_ssize_t first, Py_ssize_t size
+) except -1

@@ -1,0 +1,15 @@
+# C types for neighbours.py.
+
+cimport cython
+
+from kseg.format.record.framing cimport BatchColumns, clamped
+
+cdef long long CODEC
+
+
+@cython.locals(first=cython.longlong, last=cython.longlong, behind=cython.Py_ssize_t)
+cpdef bint base_offset_proved_wrong(
+    BatchColumns batches, Py_ssize_t row, BatchColumns beyond, Py_ssize_t following, long long previous
+) except -1
+
+cdef bint is_wrapper(BatchColumns batches, Py_ssize_t row) except -1

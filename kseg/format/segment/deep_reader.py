@@ -1,0 +1,367 @@
+"""Deep iteration: open the entries of a window and hand on their records in columns.
+
+Compressed payloads are inflated under a limit, wrappers opened, and what does not hold together is reported with
+the entry's place; the records before the broken one are kept, as Kafka's iterators give them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from kseg.findings import Finding, Report, ignore_finding
+from kseg.format.compress import codecs, streams
+from kseg.format.compress.libraries import CodecError, DecompressionLimit
+from kseg.format.record import default_records, framing, layout
+from kseg.format.record.framing import BatchColumns, RecordColumns
+from kseg.format.segment.large_payload import LargePayload
+from kseg.format.segment.reader import Window
+from kseg.format.segment.records_chunk import Chunk
+
+#: What one entry may inflate to. A 1 MiB batch of zeros makes 1 GiB; real ones seldom pass 1:20.
+DECOMPRESSION_LIMIT = 256 * 1024 * 1024
+#: What of that is held in memory at once: so much, or so many times the stored bytes. One record may have no more.
+HELD_BYTES = 32 * 1024 * 1024
+HELD_RATIO = 32
+# A chunk ends once it holds this much, so that memory does not follow the ratio of a window.
+CHUNK_ROWS = 32 * 1024
+CHUNK_BYTES = 2 * 1024 * 1024
+# Room for that and one entry more, of the size that brokers take by default.
+ROOM = CHUNK_BYTES + 1024 * 1024
+_LIKELY_RATIO = 16
+# Faults are reported when a chunk is full, or when there are so many.
+_FAULTS_AT_ONCE = 1000
+
+_QUIRKS = {
+    "lz4-header-checksum": "the LZ4 header checksum is the wrong one that Kafka 0.8 and 0.9 wrote (KAFKA-3160)",
+    "trailing-bytes": "bytes follow the compressed stream; readers ignore them",
+    "lz4-content-size": "the LZ4 frame names another content size than it has; Kafka ignores the field",
+    "lz4-content-checksum": "the LZ4 content checksum is wrong; Kafka ignores the field",
+    "snappy-little-endian": "snappy-java's header in little-endian, as some other writers leave it",
+}
+_EXPECTED_QUIRKS = frozenset({"snappy-unframed"})  # librdkafka writes raw blocks, and brokers store them so
+
+# Of an entry with such a fault all records are there.
+_HARMLESS = frozenset({"codec-quirk", "claimed-codec", "limit-reached"})
+# Stands for the payload of a v0 or v1 message that names a codec, although its value is not compressed.
+_PLAIN = object()
+
+
+class DeepIterator:
+    """Opens window after window of one segment, reusing the columns."""
+
+    def __init__(self, report: Report = ignore_finding, *, limit: int = DECOMPRESSION_LIMIT) -> None:
+        self._report = report
+        self._limit = limit
+        self._records = RecordColumns(256)
+        self._wrapper = RecordColumns(1)
+        self._room: memoryview | None = None
+        self._faults: list[tuple[str, int, int, Any]] = []
+        self._large: LargePayload | None = None
+
+    def chunks(self, window: Window) -> Iterator[Chunk]:
+        """The window's records, entry by entry; entries whose CRC is bad are passed over.
+
+        A batch with more records than ``default_records.LARGE_BATCH``, or with a payload that is not to be held in
+        memory, comes in chunks of its own: see Chunk.
+        """
+        batches = window.batches
+        row = 0
+        while row < batches.count:
+            chunk = Chunk(window, self._records)
+            chunk.first = row
+            self._large = None
+            row = self._fill(chunk, row)
+            chunk.stop = row
+            self._report_faults(batches)
+            if chunk.stop > chunk.first:
+                yield chunk
+            if self._large is not None:
+                payload, self._large = self._large, None
+                yield from self._parts(window, row, payload)
+                row += 1
+
+    def _fill(self, chunk: Chunk, row: int) -> int:
+        batches, records = chunk.batches, self._records
+        records.count = 0
+        inflated = 0
+        # A record set off the wire has a window of a kilobyte, and there may be a million of them.
+        room = self._room = self._room or memoryview(bytearray(min(ROOM, _LIKELY_RATIO * len(chunk.window.data))))
+        # The window's own buffer needs no budget: it is there already.
+        while row < batches.count and records.count < CHUNK_ROWS and inflated < CHUNK_BYTES:
+            row = default_records.split_plain(chunk.window.data, batches, row, CHUNK_ROWS, records, self._faults)
+            if row == batches.count or records.count >= CHUNK_ROWS:
+                break
+            if batches.crc_state[row] != framing.CRC_BAD:
+                inflated += self._open(chunk, row, room[inflated:])
+                if self._large is not None:
+                    break
+                if len(self._faults) > _FAULTS_AT_ONCE:
+                    self._report_faults(batches)
+            row += 1
+        return row
+
+    def _open(self, chunk: Chunk, row: int, room: memoryview) -> int:
+        """Inflate one compressed entry, into that room if it serves, and split it; returns the bytes it grew to.
+
+        A large one is left to ``_parts``, as ``_large``.
+        """
+        batches = chunk.batches
+        if not batches.attributes[row] & layout.CODEC_MASK:
+            at, end = batches.at[row] + layout.RECORD_BATCH_OVERHEAD, batches.at[row] + batches.size[row]
+            self._large = _whole(chunk.window.view[at:end])
+            return 0
+        compressed = self._compressed_bytes(chunk, row)
+        batches.record_total[row] = 0
+        payload = self._inflate(batches, row, compressed, room) if compressed is not None else None
+        if payload is _PLAIN:
+            # The message as it stands: its value lies in the window.
+            default_records.split_batch_payload(batches, row, self._records)
+            at, end = batches.at[row], batches.at[row] + batches.size[row]
+            magic = batches.magic[row]
+            default_records.split_message(
+                chunk.window.data, at, end, magic, -1, batches, row, self._records, self._faults
+            )
+            batches.record_sum[row] = batches.record_total[row]
+            offset = batches.last_offset[row]
+            batches.first_record_offset[row] = batches.last_record_offset[row] = offset
+            return 0
+        if payload is None:
+            if self._large is None:
+                _empty(batches, row)
+            return 0
+        view = memoryview(payload)
+        large = batches.record_count[row] if batches.magic[row] >= 2 else len(view) // _SMALLEST_MESSAGE
+        if large > default_records.LARGE_BATCH:
+            self._large = _whole(view)
+            return 0
+        chunk.payloads[row] = view
+        if not default_records.COMPILED:
+            payload = bytes(view)  # plain Python takes bytes out of it twice as fast as out of a memoryview
+        if batches.magic[row] >= 2:
+            # No room past this one: what follows in the file is not in this payload.
+            default_records.split_records(payload, 0, len(view), batches, row, 0, self._records, self._faults)
+        elif not default_records.split_wrapper(payload, view, batches, row, self._records, self._faults) and not len(
+            view
+        ):
+            self._faults.append(("undecodable-payload", row, 0, "it holds no message"))
+        return len(view)
+
+    def _parts(self, window: Window, row: int, payload: LargePayload) -> Iterator[Chunk]:
+        """The chunks of a large batch. It is split twice: what all of it is like is known before the first chunk."""
+        batches = window.batches
+        readable = self._count_records(batches, row, payload)
+        self._report_faults(batches)
+        chunk = Chunk(window, self._records)
+        chunk.first, chunk.stop = row, row + 1
+        if not readable or not batches.record_sum[row]:
+            self._records.count = 0
+            batches.record_total[row] = 0
+            chunk.payload_size = payload.size if readable else None
+            yield chunk
+            return
+        facts = {name: getattr(batches, name)[row] for name in _FACTS_OF_ALL}
+        part = default_records.PartialBatch(CHUNK_ROWS)
+        if batches.magic[row] == 1:
+            part.shift = default_records.wrapper_shift(batches, row, [])
+            for name in ("first_record_offset", "last_record_offset"):
+                facts[name] = framing.clamped(facts[name]) + part.shift
+        size = payload.size
+        for begin in self._split_parts(batches, row, payload, part, []):
+            for name, value in facts.items():
+                getattr(batches, name)[row] = value
+            if batches.record_total[row]:
+                chunk = Chunk(window, self._records)
+                chunk.first, chunk.stop = row, row + 1
+                chunk.index, chunk.payload_size = begin, size
+                chunk.unfinished = part.index < facts["record_sum"]
+                chunk.payloads[row] = memoryview(payload.data)
+                yield chunk
+
+    def _count_records(self, batches: BatchColumns, row: int, payload: LargePayload) -> bool:
+        """Learn the facts of a large batch and its faults; False where its payload can't be had."""
+        part = default_records.PartialBatch(CHUNK_ROWS)
+        found: list[tuple[str, int, int, Any]] = []
+        try:
+            for _ in self._split_parts(batches, row, payload, part, found):
+                pass
+            payload.discard_rest()
+        except DecompressionLimit as error:
+            self._faults.append(("decompression-limit", row, 0, error.limit))
+        except CodecError as error:
+            name = codecs.codec_name(batches.attributes[row] & layout.CODEC_MASK)
+            self._faults.append(("undecodable-payload", row, 0, str(error).removeprefix(f"{name}: ")))
+        else:
+            self._faults += found
+            if batches.magic[row] < 2:
+                default_records.wrapper_shift(batches, row, self._faults)
+            return True
+        _empty(batches, row)
+        return False
+
+    def _split_parts(
+        self,
+        batches: BatchColumns,
+        row: int,
+        payload: LargePayload,
+        part: default_records.PartialBatch,
+        faults: list[Any],
+    ) -> Iterator[int]:
+        """Split part by part into the columns; yields the index of each part's first record."""
+        payload.begin()
+        while not part.done:
+            self._records.count = 0
+            begin, data, part.final = part.index, payload.data, payload.final
+            if not default_records.COMPILED and isinstance(data, memoryview):
+                data = bytes(data)
+            if batches.magic[row] >= 2:
+                default_records.split_records(data, part.at, len(data), batches, row, 0, self._records, faults, part)
+            else:
+                default_records.split_wrapper(data, memoryview(data), batches, row, self._records, faults, part)
+            yield begin
+            if part.hungry:
+                payload.refill(part.at)
+                part.at = 0
+
+    def _compressed_bytes(self, chunk: Chunk, row: int) -> memoryview | None:
+        batches = chunk.batches
+        at, end = batches.at[row], batches.at[row] + batches.size[row]
+        view = chunk.window.view
+        if batches.magic[row] >= 2:
+            return view[at + layout.RECORD_BATCH_OVERHEAD : end]
+        # The wrapper is a message like any other: its value is what was compressed.
+        wrapper = self._wrapper
+        wrapper.count = 0
+        if not default_records.split_message(
+            chunk.window.data, at, end, batches.magic[row], -1, batches, row, wrapper, self._faults
+        ):
+            return None
+        if wrapper.value_size[0] <= 0 and wrapper.key_size[0] >= 0:
+            return view[:0]  # a message with a key is no wrapper
+        if wrapper.value_size[0] <= 0:
+            what = "a null" if wrapper.value_size[0] < 0 else "an empty"
+            self._faults.append(("undecodable-payload", row, 0, f"the wrapper has {what} value"))
+            return None
+        return view[wrapper.value_at[0] : wrapper.value_at[0] + wrapper.value_size[0]]
+
+    def _inflate(self, batches: BatchColumns, row: int, compressed: memoryview, room: memoryview) -> Any:
+        codec = batches.attributes[row] & layout.CODEC_MASK
+        magic = min(batches.magic[row], 2)
+        known = codecs.CODECS.get(codec)
+        if known and known.first_magic > magic and not _has_signature(compressed, codec):
+            self._faults.append(("claimed-codec", row, 0, None))
+            return _PLAIN
+        if known is None or known.first_magic > magic:
+            why = "no codec has that number" if known is None else f"{known.name} does not exist in v{magic}"
+            self._faults.append(("unknown-codec", row, 0, (codec, why)))
+            return None
+        if magic >= 2 and not batches.record_count[row] and not compressed:
+            return b""
+        quirks: list[str] = []
+        held = min(self._limit, max(HELD_BYTES, HELD_RATIO * len(compressed)))
+        try:
+            payload = known.decompress(compressed, held, magic, quirks, room)
+        except DecompressionLimit:
+            if held < self._limit:
+                pieces = partial(streams.decompress_pieces, codec, compressed, limit=self._limit, magic=magic)
+                self._large = LargePayload(pieces, held)
+                return None
+            self._faults.append(("decompression-limit", row, 0, self._limit))
+            return None
+        except CodecError as error:
+            if magic < 2 and not _has_signature(compressed, codec):
+                self._faults.append(("claimed-codec", row, 0, None))
+                return _PLAIN
+            self._faults.append(("undecodable-payload", row, 0, str(error).removeprefix(f"{known.name}: ")))
+            return None
+        for quirk in quirks:
+            if quirk not in _EXPECTED_QUIRKS:
+                self._faults.append(("codec-quirk", row, 0, quirk))
+        return payload
+
+    def _report_faults(self, batches: BatchColumns) -> None:
+        for rule, row, index, detail in self._faults:
+            if rule == "wrapper-offset-mismatch" and not batches.intact[row]:
+                continue  # messages at its end are missing: their offsets, too
+            codec = codecs.codec_name(batches.attributes[row] & layout.CODEC_MASK)
+            wrapper = batches.magic[row] < 2 and batches.attributes[row] & layout.CODEC_MASK
+            if rule not in _HARMLESS:
+                batches.intact[row] = 0
+            last = batches.last_offset[row]
+            place = {
+                "position": batches.position[row],
+                "end": batches.position[row] + batches.size[row],
+                "offset": None if wrapper else batches.base_offset[row],
+                "last_offset": last,
+            }
+            facts = _FACTS[rule](detail, codec, batches, row)
+            if rule in _OF_RECORDS:
+                facts = {"index": max(index, 0), **facts}
+            self._report(Finding(rule, **place, facts=facts))
+            if rule == "nested-compression" and detail != batches.attributes[row] & layout.CODEC_MASK:
+                mixed = {"index": index, "codec": codecs.codec_name(detail), "wrapper": codec}
+                self._report(Finding("mixed-wrapper-codecs", **place, facts=mixed))
+        self._faults.clear()
+
+
+def _has_signature(compressed: memoryview, codec: int) -> bool:
+    """Whether bytes begin as those of that codec do; of snappy, as snappy-java frames it."""
+    return bytes(compressed[:8]).startswith(codecs.SIGNATURES[codec])
+
+
+def _whole(view: memoryview) -> LargePayload:
+    """A payload that is in memory already."""
+    return LargePayload(lambda: iter((view,)), len(view))
+
+
+def _empty(batches: BatchColumns, row: int) -> None:
+    """Say of an entry that it has no records that can be read."""
+    batches.record_total[row] = batches.record_sum[row] = 0
+
+
+# A message without key and value, in v0.
+_SMALLEST_MESSAGE = layout.LOG_OVERHEAD + layout.V0_MIN_SIZE
+# Columns that say of each part of a large batch what all of it is like.
+_FACTS_OF_ALL = (
+    "attribute_bits", "largest_timestamp", "disorder", "null_keys", "header_total", "record_sum",
+    "first_record_offset", "last_record_offset",
+)  # fmt: skip
+
+# Rules about one record of an entry: facts say which.
+_OF_RECORDS = frozenset({"malformed-record", "inner-crc-mismatch", "nested-compression"})
+
+_Facts = Callable[[Any, str, BatchColumns, int], dict[str, Any]]
+
+# What the kernel's and the codecs' faults say, as the facts of their rule.
+_FACTS: dict[str, _Facts] = {
+    "malformed-record": lambda why, codec, batches, row: {"why": why},
+    "record-count-mismatch": lambda actual, codec, batches, row: {
+        "count": batches.record_count[row],
+        "actual": actual,
+        "why": f"{actual} are there" if batches.record_count[row] >= 0 else "it can't be negative",
+    },
+    "truncated-wrapper": lambda left, codec, batches, row: {"bytes": left},
+    "inner-crc-mismatch": lambda crcs, codec, batches, row: {"stored": crcs[0], "computed": crcs[1]},
+    "nested-compression": lambda inner, codec, batches, row: {"codec": codecs.codec_name(inner)},
+    "wrapper-offset-mismatch": lambda inner, codec, batches, row: {
+        "offset": batches.last_offset[row],
+        "inner": inner,
+        "magic": batches.magic[row],
+        "why": f"does not fit its last inner offset, {inner}",
+    },
+    "unknown-codec": lambda detail, codec, batches, row: {"codec": detail[0], "why": detail[1]},
+    "undecodable-payload": lambda why, codec, batches, row: {"codec": codec, "why": why},
+    "claimed-codec": lambda _, codec, batches, row: {"codec": codec},
+    "limit-reached": lambda detail, codec, batches, row: {
+        "limit": default_records.MAX_HEADERS,
+        "what": f"headers in record {detail[0]}",
+        "why": f"the other {detail[1] - default_records.MAX_HEADERS} are not shown",
+    },
+    "decompression-limit": lambda limit, codec, batches, row: {"codec": codec, "limit": limit},
+    "codec-quirk": lambda quirk, codec, batches, row: {
+        "codec": codec,
+        "quirk": quirk,
+        "why": _QUIRKS.get(quirk, quirk),
+    },
+}

@@ -1,0 +1,60 @@
+"""The payload of a large batch, in windows: what a small file decompresses to need not fit in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kseg.format.compress.libraries import Buffer, DecompressionLimit
+
+#: A window has at least so many bytes, unless the payload ends.
+WINDOW = 2 * 1024 * 1024
+
+
+class LargePayload:
+    """Bytes that are read front to back, once or more often.
+
+    ``data`` is the current window, ``final`` whether the payload ends with it, ``size`` the bytes read so far.
+    ``record_limit`` is the most bytes that one record may have.
+    """
+
+    def __init__(self, pieces: Callable[[], Iterator[Buffer]], record_limit: int) -> None:
+        self._open = pieces
+        self._record_limit = record_limit
+        self._pieces: Iterator[Buffer] = iter(())
+        self._next: Buffer | None = None
+        self.data: Any = b""
+        self.final = True
+        self.size = 0
+
+    def begin(self) -> None:
+        """Go to the front. Raises CodecError, as the others do."""
+        self._pieces = self._open()
+        self.data = b""
+        self.size = 0
+        self._advance()
+        self.refill(0)
+
+    def refill(self, at: int) -> None:
+        """Replace the window by one that begins with byte ``at`` of it and has more bytes behind."""
+        rest = memoryview(self.data)[at:]
+        if len(rest) > self._record_limit:
+            raise DecompressionLimit(self._record_limit)
+        kept: list[Buffer] = [rest] if len(rest) else []
+        size, wanted = len(rest), max(WINDOW, 2 * len(rest))
+        while size < wanted and self._next is not None:
+            kept.append(self._next)
+            size += len(self._next)
+            self._advance()
+        self.data = kept[0] if len(kept) == 1 else b"".join(kept)
+        self.final = self._next is None
+
+    def discard_rest(self) -> None:
+        """Read on to the end, which proves the stream whole."""
+        self.data = b""
+        while self._next is not None:
+            self._advance()
+
+    def _advance(self) -> None:
+        self._next = next(self._pieces, None)
+        self.size += len(self._next or b"")

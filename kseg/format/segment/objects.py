@@ -1,0 +1,119 @@
+"""What a person asks to see: an entry of the log, a record in it, a header. Names are Kafka's, snake-cased.
+
+The bulk of the work never makes these: it runs over the columns of ``kernel``. They are made one at a time, for
+what is shown or handed out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kseg.format.compress.codecs import codec_name
+from kseg.format.record import framing, layout
+from kseg.format.record.control_records import ControlRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A record header (KIP-82). ``key`` is text; bytes that are not UTF-8 stand as surrogate escapes."""
+
+    key: str
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record, with its first 10,000 headers. ``position`` is the byte where the entry that holds it begins.
+
+    ``timestamp`` is in epoch milliseconds, None when there is none. ``sequence`` is None in v0 and v1, -1 where the
+    producer is not idempotent. ``control`` is the decoded marker of a control record, else None.
+    """
+
+    position: int
+    offset: int
+    timestamp: int | None
+    timestamp_type: str | None
+    sequence: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+    control: ControlRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBatch:
+    """One entry of the log: a v2 record batch, or a v0 or v1 message (a wrapper when ``compression`` isn't none).
+
+    ``position`` and ``size`` are bytes of the file, ``size`` the whole entry's. Timestamps are epoch milliseconds.
+    What a version lacks is None, and so is the ``base_offset`` of a wrapper, known only after decompression.
+    ``crc_valid`` is None when the CRC was not checked.
+    """
+
+    position: int
+    size: int
+    magic: int
+    base_offset: int | None
+    last_offset: int
+    record_count: int | None
+    compression: str
+    timestamp_type: str | None
+    base_timestamp: int | None
+    max_timestamp: int | None
+    crc: int
+    crc_valid: bool | None
+    producer_id: int | None
+    producer_epoch: int | None
+    base_sequence: int | None
+    partition_leader_epoch: int | None
+    transactional: bool | None
+    control: bool | None
+    delete_horizon: int | None
+
+    @property
+    def last_sequence(self) -> int | None:
+        """The last record's sequence, wrapped past Int.MAX as ``DefaultRecordBatch.incrementSequence`` does."""
+        if self.base_sequence is None or self.base_sequence < 0 or self.base_offset is None:
+            return self.base_sequence
+        return framing.increment_sequence(self.base_sequence, self.last_offset - self.base_offset)
+
+
+def timestamp_or_none(stored: int) -> int | None:
+    """A stored timestamp, with -1 as None."""
+    return None if stored == layout.NO_TIMESTAMP else stored
+
+
+def timestamp_type(magic: int, attributes: int) -> str | None:
+    """``CreateTime`` or ``LogAppendTime``; v0 has neither."""
+    if not magic:
+        return None
+    return layout.TIMESTAMP_TYPES[1 if attributes & layout.LOG_APPEND_TIME else 0]
+
+
+def record_batch(batches: framing.BatchColumns, row: int) -> RecordBatch:
+    """One row of the columns as an object."""
+    magic, attributes = batches.magic[row], batches.attributes[row]
+    codec = attributes & layout.CODEC_MASK
+    modern = magic >= 2
+    state = batches.crc_state[row]
+    base_timestamp = timestamp_or_none(batches.base_timestamp[row])
+    return RecordBatch(
+        position=batches.position[row],
+        size=batches.size[row],
+        magic=magic,
+        base_offset=batches.base_offset[row] if modern or not codec else None,
+        last_offset=batches.last_offset[row],
+        record_count=batches.record_count[row] if modern else None,
+        compression=codec_name(codec),
+        timestamp_type=timestamp_type(magic, attributes),
+        base_timestamp=base_timestamp if modern else None,
+        max_timestamp=timestamp_or_none(batches.max_timestamp[row]),
+        crc=batches.crc[row],
+        crc_valid=None if state == framing.CRC_UNCHECKED else state == framing.CRC_GOOD,
+        producer_id=batches.producer_id[row] if modern else None,
+        producer_epoch=batches.producer_epoch[row] if modern else None,
+        base_sequence=batches.base_sequence[row] if modern else None,
+        partition_leader_epoch=batches.partition_leader_epoch[row] if modern else None,
+        transactional=bool(attributes & layout.TRANSACTIONAL) if modern else None,
+        control=bool(attributes & layout.CONTROL) if modern else None,
+        delete_horizon=base_timestamp if modern and attributes & layout.DELETE_HORIZON else None,
+    )

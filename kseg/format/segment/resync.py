@@ -1,0 +1,420 @@
+"""What to do at an entry that does not hold: read it another way, prove its length, or find the next real one.
+
+The damage that is met is mostly a single fault. Where the magic, the size or the base offset is wrong, all of them
+outside a v2 CRC, the CRC itself proves what was there, and the entry is read. Where content is wrong, the framing
+still holds: the next entry begins where this one says. For the rest there is ``search``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kseg.findings import Finding
+from kseg.format.record import framing
+from kseg.format.record.layout import (
+    CODEC_MASK,
+    CRC_AT,
+    HEADER_SIZE_UP_TO_MAGIC,
+    INT32_MAX,
+    LEGACY_CRC_AT,
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    RECORD_BATCH_OVERHEAD,
+    SIZE_AT,
+)
+from kseg.format.segment import header_scan
+from kseg.format.segment.input_buffer import InputBuffer
+from kseg.format.segment.resync_search import (
+    LIKELY,
+    LOOK_AHEAD,
+    NOTHING,
+    PROOF_REACH,
+    BatchChain,
+    ResyncScan,
+    RunningCrc,
+    ScanBudget,
+    how_likely_batch_begins,
+    is_valid_batch_of,
+    is_wrapper,
+    last_offset_of,
+    legacy_crc_holds,
+)
+
+KEY_REACH = 256 * 1024
+# Fewer zeros at an entry's end are a matter of chance.
+TORN_ZEROS = 8
+# A run of zeros worth telling: a page or a sector that was never written.
+REPORTED_ZEROS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Resync:
+    """What was made of a broken place.
+
+    ``resume`` is the file position to read on from. When the entry itself can be had, ``entry_size`` is its whole
+    size in bytes, ``magic`` and ``crc_state`` how to read it. ``lost`` are bytes that no one can use. ``torn`` is
+    set where the file ends inside an entry, ``recognised`` where the place at least began as an entry does, is all
+    zeros, or has an entry behind it. ``gave_up`` is set where a stream was not searched to its end. ``if_last`` is
+    what to say instead where nothing but zeros follows.
+    """
+
+    findings: tuple[Finding, ...]
+    resume: int
+    lost: int = 0
+    entry_size: int | None = None
+    magic: int = 0
+    crc_state: int = framing.CRC_BAD
+    torn: bool = False
+    recognised: bool = False
+    gave_up: bool = False
+    if_last: Finding | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenBatch:
+    """The broken place by its own header.
+
+    ``size`` is its size field, None where the file ends before it. ``likely`` says whether, its size aside, the header
+    is one that a broker writes; then ``offset`` and ``last_offset`` are its offsets. ``legal`` is whether an entry of
+    that version may have that size.
+    """
+
+    position: int
+    size: int | None
+    magic: int
+    likely: bool
+    legal: bool
+    most: int
+    offset: int | None
+    last_offset: int | None
+
+
+def resynchronise(
+    buffer: InputBuffer, max_size: int, expected: int | None, floor: int | None, effort: ScanBudget, reach: int | None
+) -> Resync:
+    """Judge the entry at the tape's start, which was not framed or whose CRC is wrong.
+
+    ``expected`` is the offset that should come next, ``floor`` the least one that may, ``reach`` how many bytes to
+    search at most (None: to the end).
+    """
+    broken = _inspect(buffer, max_size)
+    whole = _declared_size(buffer, broken, max_size)
+    if whole:
+        outcome = _read_as_another(buffer, whole)
+        if outcome:
+            return outcome
+    outcome = _prove_legacy(buffer, broken)
+    if outcome:
+        return outcome
+    follows = how_likely_batch_begins(buffer, whole, max_size) if whole else NOTHING
+    if follows:
+        end = buffer.position + whole
+        # Or the size is a little too small for the last entry, or as large as that of two, or bytes of it are gone.
+        search = _search(buffer, max_size, floor, effort, broken, keep=True, around=end)
+        ahead = (
+            LOOK_AHEAD if follows == LIKELY and effort.allows(LOOK_AHEAD, buffer.position) else RECORD_BATCH_OVERHEAD
+        )
+        search.run(end + ahead)
+        effort.spend(ahead)
+        if search.proved:
+            return _proved(buffer, broken, search.proved)
+        if search.best and _contradicts(search.best, broken, end):
+            return _lost(buffer, broken, search, search.best, expected)
+        return _bad_content(buffer, broken, whole)
+    search = _search(buffer, max_size, floor, effort, broken, keep=False)
+    search.run(reach and buffer.position + reach)
+    if search.proved:
+        return _proved(buffer, broken, search.proved)
+    if search.best and not (search.ended and _may_contain(broken, search.best, expected)):
+        return _lost(buffer, broken, search, search.best, expected)
+    if not search.ended and reach is not None:
+        return Resync((), search.at, gave_up=True)
+    return _tail(buffer, broken, search)
+
+
+def _contradicts(chain: BatchChain, broken: BrokenBatch, end: int) -> bool:
+    """Return whether a chain that begins inside the broken entry proves that this does not end at byte ``end``."""
+    if not chain.begins_batch(end):
+        return True
+    # The value of a v0 or v1 message may end with a batch, a v2 batch has at least a count of headers after it.
+    if broken.magic == 2 or not broken.likely:
+        return True
+    return broken.last_offset is not None and chain.offset == broken.last_offset + 1
+
+
+def _may_contain(broken: BrokenBatch, chain: BatchChain, expected: int | None) -> bool:
+    """Return whether the last entry of the file, torn or not, seems to have that chain in a value.
+
+    It does if its header is the one expected, nothing that continues the log follows the chain, and the chain's
+    offsets are not those that would follow soon.
+    """
+    if chain.closed or not (broken.likely and broken.legal) or broken.size is None or broken.last_offset is None:
+        return False
+    if broken.offset != expected or chain.end > broken.position + LOG_OVERHEAD + broken.size:
+        return False
+    return not 0 < chain.offset - broken.last_offset <= chain.end - broken.position
+
+
+def check_oversized_batch(
+    buffer: InputBuffer, max_size: int, expected: int | None, effort: ScanBudget
+) -> Resync | None:
+    """Look into an entry of a doubtful size before room is made for it. None where nothing speaks against it."""
+    broken = _inspect(buffer, max_size)
+    outcome = _prove_legacy(buffer, broken)
+    if outcome:
+        return outcome
+    following = _next_offset(broken, expected)
+    search = _search(buffer, max_size, following, effort, broken, keep=True)
+    search.run(buffer.position + PROOF_REACH)
+    if search.proved:
+        return _proved(buffer, broken, search.proved)
+    if search.best and search.best.closed and search.best.offset == following:
+        return _lost(buffer, broken, search, search.best, expected)
+    return None
+
+
+def _inspect(buffer: InputBuffer, max_size: int) -> BrokenBatch:
+    if not buffer.fill(HEADER_SIZE_UP_TO_MAGIC):
+        return BrokenBatch(buffer.position, None, 0, False, False, max_size, None, None)
+    # Enough for the key of a v0 or v1 message, which tells where the value's length stands.
+    buffer.fill(KEY_REACH)
+    data, at = buffer.data, buffer.start
+    size, magic = framing.read_int32(data, at + SIZE_AT), data[at + MAGIC_AT]
+    legal = framing.smallest(min(magic, 2)) <= size <= max_size
+    if magic >= 2:
+        likely = header_scan.is_likely_header(data, at, buffer.end)
+    else:
+        implied = header_scan.implied_size(data, at, buffer.end, magic)
+        likely = framing.plausible(data, at, buffer.end, max_size) or (
+            implied > 0 and how_likely_batch_begins(buffer, implied, max_size) > 0
+        )
+        data, at = buffer.data, buffer.start
+    if not likely and buffer.available < RECORD_BATCH_OVERHEAD:
+        likely = legal and magic <= 2  # torn inside its header
+    offset = last = None
+    if likely:
+        offset = last = framing.read_int64(data, at)
+        if magic >= 2 and buffer.available >= RECORD_BATCH_OVERHEAD:
+            last = last_offset_of(data, at)
+        elif magic >= 2:
+            last = None
+        elif is_wrapper(data, at):
+            offset = None
+    return BrokenBatch(buffer.position, size, magic, likely, legal, max_size, offset, last)
+
+
+def _declared_size(buffer: InputBuffer, broken: BrokenBatch, max_size: int) -> int:
+    """The whole size that the entry declares, if that many bytes are there, else 0."""
+    size = broken.size
+    if size is None or not framing.smallest(0) <= size <= max_size or (size > PROOF_REACH and not broken.likely):
+        return 0
+    whole = LOG_OVERHEAD + size
+    return whole if not buffer.ends_before(whole) and buffer.fill(whole) else 0
+
+
+def _next_offset(broken: BrokenBatch, expected: int | None) -> int | None:
+    """The offset that should follow the broken entry, where its header can be believed."""
+    last = broken.last_offset
+    if expected is None or last is None or not expected <= last < expected + INT32_MAX:
+        return expected
+    return last + 1
+
+
+def _search(
+    buffer: InputBuffer,
+    max_size: int,
+    floor: int | None,
+    effort: ScanBudget,
+    broken: BrokenBatch,
+    *,
+    keep: bool,
+    around: int | None = None,
+) -> ResyncScan:
+    provable = broken.magic == 2 and broken.likely and buffer.available >= RECORD_BATCH_OVERHEAD
+    proof = RunningCrc(buffer) if provable else None
+    return ResyncScan(buffer, max_size, _next_offset(broken, floor), floor, effort, proof, keep=keep, around=around)
+
+
+def _read_as_another(buffer: InputBuffer, size: int) -> Resync | None:
+    """The entry under another magic than it names, if its CRC holds so."""
+    named = buffer.data[buffer.start + MAGIC_AT]
+    for magic in (2, 1, 0):
+        if magic != named and is_valid_batch_of(buffer, size, magic):
+            facts = {"magic": signed_byte(named), "why": f"its CRC holds as v{magic}, and it is read so"}
+            return _readable("unknown-magic", buffer, size, magic, facts)
+    return None
+
+
+def _prove_legacy(buffer: InputBuffer, broken: BrokenBatch) -> Resync | None:
+    """A v0 or v1 entry whose size is wrong: its key and value lengths tell the right one, and the CRC proves it."""
+    if broken.size is None or broken.magic > 1:
+        return None
+    size = header_scan.implied_size(buffer.data, buffer.start, buffer.end, broken.magic)
+    if not 0 < size <= PROOF_REACH or size == LOG_OVERHEAD + broken.size or not legacy_crc_holds(buffer, 0, size):
+        return None
+    return _proved(buffer, broken, size)
+
+
+def _proved(buffer: InputBuffer, broken: BrokenBatch, size: int) -> Resync:
+    facts = {
+        "size": broken.size,
+        "proved_size": size - LOG_OVERHEAD,
+        "why": f"the CRC holds with {size - LOG_OVERHEAD}, and it is read so",
+    }
+    return _readable("invalid-size", buffer, size, broken.magic, facts)
+
+
+def _readable(rule: str, buffer: InputBuffer, size: int, magic: int, facts: dict[str, Any]) -> Resync:
+    """The entry can be had: ``size`` bytes, read as that version."""
+    finding = _description(rule, buffer, size, magic, facts)
+    end = buffer.position + size
+    return Resync((finding,), end, entry_size=size, magic=magic, crc_state=framing.CRC_GOOD, recognised=True)
+
+
+def _description(rule: str, buffer: InputBuffer, size: int, magic: int, facts: dict[str, Any]) -> Finding:
+    """A finding on the entry at the tape's start, with the offsets that its header names."""
+    row = framing.BatchColumns(1)
+    framing.read_header(buffer.data, buffer.start, size - LOG_OVERHEAD, magic, row, 0)
+    wrapper = magic < 2 and row.attributes[0] & CODEC_MASK
+    first = None if wrapper else row.base_offset[0]
+    return Finding(rule, buffer.position, buffer.position + size, first, row.last_offset[0], facts)
+
+
+def _bad_content(buffer: InputBuffer, broken: BrokenBatch, size: int) -> Resync:
+    """The framing holds, since another entry begins right behind, and only the content is wrong."""
+    end = buffer.position + size
+    if broken.magic > 2:
+        facts = {"magic": signed_byte(broken.magic), "why": "its CRC holds as no known version"}
+        finding = Finding("unknown-magic", buffer.position, end, broken.offset, broken.last_offset, facts)
+        return Resync((finding,), end, lost=size, recognised=True)
+    if size - LOG_OVERHEAD < framing.smallest(broken.magic):
+        # Too small for its version, and yet something begins behind it.
+        facts = {"size": broken.size, "why": f"a v{broken.magic} entry has at least {framing.smallest(broken.magic)}"}
+        finding = Finding("invalid-size", buffer.position, end, broken.offset, broken.last_offset, facts)
+        return Resync((finding,), end, lost=size, recognised=True)
+    zeros = _zero_tail_start(buffer, size)
+    note = ""
+    if zeros >= TORN_ZEROS:
+        end = buffer.position + size
+        note = f"; zeros fill its last {zeros} bytes{buffer.describe_zeros(end - zeros, end)}"
+    stored = framing.read_uint32(buffer.data, buffer.start + (CRC_AT if broken.magic == 2 else LEGACY_CRC_AT))
+    computed = framing.batch_crc(buffer.view, buffer.start, buffer.start + size, broken.magic)
+    mismatch = _description(
+        "crc-mismatch", buffer, size, broken.magic, {"stored": stored, "computed": computed, "note": note}
+    )
+    torn = None
+    behind = buffer.available - size
+    if (
+        note
+        and behind
+        and header_scan.zero_run_end(buffer.data, buffer.start + size, buffer.end) >= min(header_scan.ZERO_RUN, behind)
+    ):
+        why = f"{size - zeros} of its {size} bytes were written, then come zeros"
+        torn = _description("truncated-tail", buffer, size, broken.magic, {"bytes": size - zeros, "why": why})
+    return Resync((mismatch,), end, lost=size, entry_size=size, magic=broken.magic, recognised=True, if_last=torn)
+
+
+def _zero_tail_start(buffer: InputBuffer, size: int) -> int:
+    """How many zeros the entry at the tape's start ends with."""
+    entry = buffer.view[buffer.start : buffer.start + size]
+    return size - len(bytes(entry).rstrip(b"\0"))
+
+
+def _lost(
+    buffer: InputBuffer, broken: BrokenBatch, search: ResyncScan, best: BatchChain, expected: int | None
+) -> Resync:
+    """The bytes up to the next entry that could be found are of no use."""
+    wrapper = is_wrapper(buffer.data, best.position - buffer.shift)
+    last = best.offset - 1 if not wrapper and expected is not None and best.offset > expected else None
+    lost = best.position - broken.position
+    found = Finding(
+        "lost-bytes",
+        position=broken.position,
+        end=best.position,
+        offset=expected if last is not None else None,
+        last_offset=last,
+        facts={"bytes": lost, "why": _reason(buffer, broken, search, best.position)},
+    )
+    findings = (*_size_findings(broken, best.position, None), found)
+    return Resync(findings, best.position, lost=lost, recognised=True)
+
+
+def _size_findings(broken: BrokenBatch, end: int, rest: int | None) -> tuple[Finding, ...]:
+    """An ``invalid-size``, where the rest of the header is an entry's; ``rest`` is what the file has left, if known."""
+    if not broken.likely or broken.size is None:
+        return ()
+    if broken.legal and (rest is None or broken.size + LOG_OVERHEAD <= rest):
+        return ()
+    why = f"the file has {(rest or 0) - LOG_OVERHEAD} bytes for it" if broken.legal else _illegal(broken)
+    facts = {"size": broken.size, "why": why}
+    return (Finding("invalid-size", broken.position, end, broken.offset, broken.last_offset, facts),)
+
+
+def _illegal(broken: BrokenBatch) -> str:
+    """What sizes the version of that header can have."""
+    return f"a v{min(broken.magic, 2)} entry has {framing.smallest(min(broken.magic, 2))} to {broken.most}"
+
+
+def _reason(buffer: InputBuffer, broken: BrokenBatch, search: ResyncScan, end: int) -> str:
+    begin, stop = search.zeros
+    if begin <= broken.position and stop >= end:
+        return f"zeros{buffer.describe_zeros(broken.position, end)}"
+    zeros = ""
+    if stop - begin >= REPORTED_ZEROS:
+        zeros = f"; {stop - begin} of them, from byte {begin} on, are zeros{buffer.describe_zeros(begin, stop)}"
+    if not broken.likely:
+        at_size = "" if broken.legal or broken.size is None else f": its size field would say {broken.size}"
+        return f"no entry begins there{at_size}{zeros}"
+    if broken.legal:
+        return "an entry begins there, but its CRC does not hold, nor does another follow it" + zeros
+    return f"an entry begins there whose size field says {broken.size}{zeros}"
+
+
+def _tail(buffer: InputBuffer, broken: BrokenBatch, search: ResyncScan) -> Resync:
+    """The ends of a file: zeros, a torn entry, a torn header, either of them with zeros behind, garbage."""
+    began, end = broken.position, buffer.shift + buffer.end
+    size = end - began
+    zeros = search.last_zeros[0] if search.last_zeros[1] == end else end
+    # Fewer zeros are the torn beginning of an offset and a size.
+    if zeros <= began and size >= LOG_OVERHEAD:
+        return Resync((_zero_tail(buffer, began, end),), end, recognised=True)
+    if size < LOG_OVERHEAD:
+        zeros = end
+    written = zeros - began
+    if broken.size is None or (zeros < end and written <= RECORD_BATCH_OVERHEAD):
+        why = f"{written} bytes, fewer than the {LOG_OVERHEAD + framing.smallest(2)} of a v2 entry's header"
+        facts: dict[str, Any] = {"bytes": written, "why": why}
+        if size >= LOG_OVERHEAD:
+            facts["size"] = framing.read_int32(buffer.data, began - buffer.shift + SIZE_AT)
+        torn = Finding("truncated-tail", began, zeros, facts=facts)
+        return _torn(buffer, (torn,), zeros, written, recognised=zeros < end)
+    whole = broken.size + LOG_OVERHEAD
+    if broken.likely and broken.legal and whole > size:
+        why = f"{written} of its {whole} bytes are here"
+        if zeros < end:
+            why += f", then come zeros{buffer.describe_zeros(zeros, end)}"
+        facts = {"bytes": size, "why": why}
+        torn = Finding("truncated-tail", began, end, broken.offset, broken.last_offset, facts)
+        return Resync((torn,), end, lost=size, torn=True, recognised=True)
+    why = _reason(buffer, broken, search, end)
+    lost = Finding("lost-bytes", began, zeros, broken.offset, broken.last_offset, {"bytes": written, "why": why})
+    findings = (*_size_findings(broken, zeros, size), lost)
+    return _torn(buffer, findings, zeros, written, recognised=broken.likely)
+
+
+def _torn(buffer: InputBuffer, findings: tuple[Finding, ...], zeros: int, lost: int, *, recognised: bool) -> Resync:
+    """A torn end, and the zeros behind it, if there are any, as what they are."""
+    end = buffer.shift + buffer.end
+    if zeros < end:
+        findings += (_zero_tail(buffer, zeros, end),)
+    return Resync(findings, end, lost=lost, torn=True, recognised=recognised)
+
+
+def _zero_tail(buffer: InputBuffer, begin: int, end: int) -> Finding:
+    return Finding("zero-tail", begin, end, facts={"bytes": end - begin, "note": buffer.describe_zeros(begin, end)})
+
+
+def signed_byte(value: int) -> int:
+    """A byte as Java's int8."""
+    return value - 256 if value >= 128 else value

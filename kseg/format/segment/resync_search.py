@@ -1,0 +1,437 @@
+"""The search after a broken entry: for proof of its true length, and for the next batch of the log.
+
+Base offset and length are outside a v2 CRC. So the broken entry's CRC is carried along, and where it holds at a
+place at which an entry may begin, the length is proved. For v0 and v1 no search is needed: their key and value
+lengths give the end.
+
+Otherwise the search looks for chains: batches with a good CRC, one right after the other. A batch with a good CRC is
+one of the log, with one exception: the value of a record may hold whole batches of another log (of a mirror, of a dead
+letter queue), and the broken entry may be the batch around them. Such a chain is followed by the rest of that batch,
+which is no header. So a chain is taken at once if a header, zeros or the end of the file follow it. If not, the next
+chain decides: batches inside a value have offsets that do not go before those of the log.
+
+Every byte that is checked without result is paid from the file's ``ScanBudget``: a file full of traps takes linear time too.
+"""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from kseg.format.record import framing
+from kseg.format.record.crc import crc32c
+from kseg.format.record.layout import (
+    ATTRIBUTES_AT,
+    CODEC_MASK,
+    CRC_AT,
+    HEADER_SIZE_UP_TO_MAGIC,
+    INT32_MAX,
+    LAST_OFFSET_DELTA_AT,
+    LEGACY_ATTRIBUTES_AT,
+    LEGACY_CRC_AT,
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    RECORD_BATCH_OVERHEAD,
+    SIZE_AT,
+)
+from kseg.format.segment import header_scan
+from kseg.format.segment.input_buffer import InputBuffer
+
+# The broken entry is kept at hand this far, to be read once its length is proved. An entry found behind damage that
+# claims to be larger must continue the offsets.
+PROOF_REACH = 16 * 1024 * 1024
+# How far to look past a doubtful entry: max.message.bytes as brokers default to it.
+LOOK_AHEAD = 1024 * 1024
+# How many batches of a chain its offsets are compared by.
+COMPARED = 16
+FIRST_STEP = 4 * 1024
+STEP = 256 * 1024
+
+
+class ScanBudget:
+    """What may be looked at in vain in a file: a constant, and some times what has been read of it."""
+
+    ALLOWANCE = 64 * 1024 * 1024
+    FACTOR = 4
+
+    def __init__(self) -> None:
+        self._spent = 0
+
+    def allows(self, size: int, position: int) -> bool:
+        """Whether that many bytes may be looked at, having come to that byte of the file."""
+        return self._spent + size <= self.ALLOWANCE + self.FACTOR * position
+
+    def spend(self, size: int) -> None:
+        """Count bytes that were looked at in vain."""
+        self._spent += size
+
+
+class RunningCrc:
+    """The CRC of the v2 batch at the tape's start, carried along to every place where the batch may end."""
+
+    def __init__(self, buffer: InputBuffer) -> None:
+        self._buffer = buffer
+        self.began = buffer.position
+        self._stored = framing.read_uint32(buffer.data, buffer.start + CRC_AT)
+        self._crc = 0
+        self.done = self.began + ATTRIBUTES_AT
+
+    def holds(self, end: int) -> bool:
+        """Whether the CRC holds if the batch ends at that byte of the file; ends must not go back."""
+        if end < self.began + RECORD_BATCH_OVERHEAD or end < self.done:
+            return False
+        shift = self._buffer.shift
+        self._crc = crc32c(self._buffer.view[self.done - shift : end - shift], self._crc)
+        self.done = end
+        return self._crc == self._stored
+
+
+@dataclass(frozen=True, slots=True)
+class BatchChain:
+    """Batches with a good CRC, one right after the other, up to byte ``end`` of the file.
+
+    ``batches`` are (position, first offset, last offset); of a compressed v0 or v1 message both are its last.
+    ``closed``: a header, zeros or the end of the file follow, or the chain is as long as is looked.
+    """
+
+    batches: tuple[tuple[int, int, int], ...]
+    end: int
+    closed: bool
+
+    @property
+    def position(self) -> int:
+        return self.batches[0][0]
+
+    @property
+    def offset(self) -> int:
+        return self.batches[0][1]
+
+    def begins_batch(self, position: int) -> bool:
+        """Return whether a batch of the chain begins at that byte, or the chain ends there."""
+        return position == self.end or any(batch[0] == position for batch in self.batches)
+
+    def continues(self, floor: int | None) -> bool:
+        """Return whether most batches have offsets from ``floor`` on, and no more than a segment holds."""
+        if floor is None:
+            return True
+        within = sum(floor <= first <= floor + INT32_MAX for _, first, _ in self.batches)
+        return 2 * within >= len(self.batches)
+
+    def leads_to(self, later: BatchChain, floor: int | None) -> bool:
+        """Return whether its last batch has offsets from ``floor`` on, and less than those of a chain after it."""
+        _, first, last = self.batches[-1]
+        return (floor is None or floor <= first) and last < later.offset
+
+    def precedes(self, later: BatchChain) -> bool:
+        """Return whether most of its batches have smaller offsets than those of a chain after it."""
+        firsts = sorted(first for _, first, _ in later.batches[:COMPARED])
+        pairs = sum(len(firsts) - bisect_right(firsts, last) for _, _, last in self.batches)
+        return 2 * pairs >= len(self.batches) * len(firsts)
+
+
+class ResyncScan:
+    """Looks on from the entry at the tape's start. Positions are the file's: the buffer slides under the search.
+
+    ``floor`` is the least offset that the log may continue with, None if unknown, ``least`` the same if the broken entry
+    is there once more. With ``around``, a byte of the file, only a chain is wanted that begins before it and reaches it,
+    or what ``_reaches`` takes for that. After ``run``: ``proved`` is the broken entry's true whole size, ``best`` the
+    chain to continue with, ``at`` the byte looked up to, ``zeros`` the longest run of zeros as (first byte, byte after
+    it), ``last_zeros`` the last one.
+    """
+
+    def __init__(
+        self,
+        buffer: InputBuffer,
+        max_size: int,
+        floor: int | None,
+        least: int | None,
+        effort: ScanBudget,
+        proof: RunningCrc | None,
+        *,
+        keep: bool,
+        around: int | None = None,
+    ) -> None:
+        self.began = buffer.position
+        self.at = self.began + 1
+        self.proved: int | None = None
+        self.best: BatchChain | None = None
+        self.zeros = (0, 0)
+        self.last_zeros = (0, 0)
+        self.ended = False
+        self._buffer = buffer
+        self._max_size = max_size
+        self._floor = floor
+        self._least = least
+        self._effort = effort
+        self._proof = proof
+        self._keep = keep
+        self._around = around
+        self._decided = False
+        self._limit: int | None = None
+        self._until: int | None = None
+
+    def run(self, until: int | None = None) -> None:
+        """Search up to that byte of the file, or to its end, or until it is clear how to continue."""
+        buffer = self._buffer
+        self._limit = self._until = until
+        step = FIRST_STEP
+        if buffer.fill(header_scan.ZERO_RUN) or buffer.available:
+            self._skip_first_zeros()
+        while not self._is_settled():
+            self._discard_candidates()
+            more = buffer.fill(self.at - buffer.position + step)
+            end = buffer.shift + buffer.end
+            horizon = min(end - RECORD_BATCH_OVERHEAD if more else end, self.at + step)
+            step = min(2 * step, STEP)
+            self._scan_window(horizon if self._limit is None else min(horizon, self._limit))
+            if self._limit is not None and self.at >= self._limit:
+                break
+            if not more and self.at >= end:
+                self.ended = True
+                if not self._is_settled():
+                    self._prove_near_end(end)
+                break
+        if self.best:
+            self._effort.spend(max(0, self.at - self.best.end))
+
+    def _is_settled(self) -> bool:
+        return self.proved is not None or self._decided
+
+    def _discard_candidates(self) -> None:
+        """Give the buffer what is not needed any more."""
+        far = self.at - self.began
+        if far > PROOF_REACH:
+            self._proof = None
+        # Without proof, too, the beginning is kept for a while: if this is the tail of a live file, it is read again.
+        if not self._keep and self._proof is None and far > LOOK_AHEAD:
+            self._buffer.skip_to(self.best.position if self.best else self.at)
+
+    def _scan_window(self, horizon: int) -> None:
+        buffer = self._buffer
+        zeros = self._next_zeros(horizon)
+        while self.at < horizon:
+            if self.at >= zeros:
+                self._skip_zeros(zeros)
+                if self.proved is not None:
+                    return
+                zeros = self._next_zeros(horizon)
+                continue
+            stop, shift = min(horizon, zeros + 1), buffer.shift
+            head = (
+                header_scan.find_header(buffer.data, self.at - shift, stop - shift, buffer.end, self._max_size) + shift
+            )
+            if head >= stop:
+                self.at = stop
+                continue
+            self.at = head
+            self._add_candidate()
+            if self._is_settled() or (self._limit is not None and self.at >= self._limit):
+                return
+            self.at = max(self.at, head + 1)
+
+    def _next_zeros(self, horizon: int) -> int:
+        buffer = self._buffer
+        end = min(buffer.end, horizon - buffer.shift + header_scan.ZERO_RUN)
+        return header_scan.find_zeros(buffer.data, self.at - buffer.shift, end) + buffer.shift
+
+    def _skip_first_zeros(self) -> None:
+        """A broken place that begins with zeros: its first byte counts, too."""
+        buffer = self._buffer
+        if (
+            header_scan.find_zeros(buffer.data, buffer.start, min(buffer.end, buffer.start + header_scan.ZERO_RUN))
+            == buffer.start
+        ):
+            self.at = self.began
+        elif buffer.available < header_scan.ZERO_RUN and not any(buffer.view[buffer.start : buffer.end]):
+            self.zeros = self.last_zeros = (self.began, self.began + buffer.available)
+
+    def _skip_zeros(self, begin: int) -> None:
+        """Go to the end of a run of zeros, but for those that the next entry may begin with."""
+        buffer = self._buffer
+        end = begin + header_scan.zero_run_end(buffer.data, begin - buffer.shift, buffer.end)
+        if begin == self.last_zeros[1] - header_scan.ZEROS_IN_HEAD:
+            begin = self.last_zeros[0]
+        elif self._proof is not None:
+            # A batch ends with zeros of its own: the last record's count of headers.
+            for place in range(begin, min(begin + header_scan.ZERO_RUN, end) + 1):
+                if self._proof.holds(place):
+                    self.proved = place - self.began
+                    return
+        self.last_zeros = (begin, end)
+        if end - begin > self.zeros[1] - self.zeros[0]:
+            self.zeros = self.last_zeros
+        self.at = max(end - header_scan.ZEROS_IN_HEAD, self.at + 1)
+
+    def _add_candidate(self) -> None:
+        """Check the header at ``at``: does it end the broken entry, or is it one to continue with?"""
+        buffer = self._buffer
+        if self._proof is not None and self._proof.holds(self.at):
+            self.proved = self.at - self.began
+        elif framing.plausible(buffer.data, self.at - buffer.shift, buffer.end, self._max_size):
+            chain = self._chain(self.at)
+            if chain is not None:
+                self.at = chain.end
+                self._rank(chain)
+
+    def _rank(self, chain: BatchChain) -> None:
+        """Decide between the best chain so far and the one after it."""
+        best = self.best
+        if self._around is not None:
+            # A chain that ends before is not what is wanted: it may lie within a value.
+            if best is None and chain.position < self._around and self._reaches(chain, self._around):
+                self.best = chain
+                self._decided = chain.closed or self._proof is None
+            return
+        if best is not None:
+            if not chain.continues(self._floor) and best.continues(self._floor):
+                return  # of the two, the later one is odd
+            odd = chain.continues(self._floor) and not best.continues(self._floor)
+            outweighed = chain.closed or len(chain.batches) >= len(best.batches)
+            if best.leads_to(chain, self._least) or (not odd and (best.precedes(chain) or not outweighed)):
+                self._decided = True
+                return
+        self.best = chain
+        if chain.closed or not self._effort.allows(LOOK_AHEAD, chain.end):
+            self._decided = True
+        else:
+            self._limit = min(chain.end + LOOK_AHEAD, self._until or chain.end + LOOK_AHEAD)
+
+    def _reaches(self, chain: BatchChain, place: int) -> bool:
+        """Return whether a chain ends at or behind that byte.
+
+        Zeros on both sides of it prove no end: then a chain is enough whose offsets follow soon.
+        """
+        buffer = self._buffer
+        if chain.end >= place:
+            return True
+        at = place - buffer.shift
+        zeros = buffer.view[
+            max(chain.end - buffer.shift, at - header_scan.ZERO_RUN) : min(at + header_scan.ZERO_RUN, buffer.end)
+        ]
+        if any(zeros) or not chain.closed or self._floor is None:
+            return False
+        return 0 <= chain.offset - self._floor < chain.end - self.began
+
+    def _chain(self, position: int) -> BatchChain | None:
+        """Return the chain that begins at that byte, None if no batch with a good CRC does."""
+        buffer = self._buffer
+        batches: list[tuple[int, int, int]] = []
+        stop = position + LOOK_AHEAD
+        while not batches or position < stop:
+            size = self._good_batch(position, first=not batches)
+            if not size:
+                break
+            at = position - buffer.shift
+            batches.append((position, framing.read_int64(buffer.data, at), last_offset_of(buffer.data, at)))
+            position += size
+        if not batches:
+            return None
+        closed = position >= stop or bool(how_likely_batch_begins(buffer, position - buffer.position, self._max_size))
+        return BatchChain(tuple(batches), position, closed)
+
+    def _good_batch(self, position: int, *, first: bool) -> int:
+        """Return the size in bytes of the batch at that byte, 0 if there is none or its CRC is wrong."""
+        buffer = self._buffer
+        distance = position - buffer.position
+        if not buffer.fill(distance + HEADER_SIZE_UP_TO_MAGIC):
+            return 0
+        at = position - buffer.shift
+        magic, size = buffer.data[at + MAGIC_AT], framing.read_int32(buffer.data, at + SIZE_AT)
+        if not framing.smallest(magic) <= size <= self._max_size:
+            return 0
+        size += LOG_OVERHEAD
+        if size > PROOF_REACH and not (first and self._floor == framing.read_int64(buffer.data, at)):
+            return 0
+        if (
+            buffer.ends_before(distance + size)
+            or not self._effort.allows(size, position)
+            or not buffer.fill(distance + size)
+        ):
+            return 0
+        if is_valid_batch(buffer, position - buffer.shift, size, magic):
+            return size
+        self._effort.spend(size)
+        return 0
+
+    def _prove_near_end(self, end: int) -> None:
+        """The broken entry may be the last: behind it are the end of the file or a torn header."""
+        if self._proof is None:
+            return
+        for place in range(max(self._proof.done, end - RECORD_BATCH_OVERHEAD), end + 1):
+            if self._proof.holds(place):
+                self.proved = place - self.began
+                return
+
+
+def is_valid_batch(buffer: InputBuffer, at: int, size: int, magic: int) -> bool:
+    """Whether the CRC of the ``size`` bytes at buffer byte ``at`` holds when they are read as that version."""
+    if size - LOG_OVERHEAD < framing.smallest(magic):
+        return False
+    stored = framing.read_uint32(buffer.data, at + (CRC_AT if magic >= 2 else LEGACY_CRC_AT))
+    return framing.batch_crc(buffer.view, at, at + size, magic) == stored
+
+
+def is_valid_batch_of(buffer: InputBuffer, size: int, magic: int) -> bool:
+    """Whether the CRC of the entry at the tape's start holds once its magic byte is put right.
+
+    That byte is outside the CRC of v2, inside those of v0 and v1.
+    """
+    at = buffer.start
+    if magic == 2:
+        return is_valid_batch(buffer, at, size, magic)
+    if size - LOG_OVERHEAD < framing.smallest(magic):
+        return False
+    crc = zlib.crc32(buffer.view[at + MAGIC_AT + 1 : at + size], zlib.crc32(bytes([magic])))
+    return crc == framing.read_uint32(buffer.data, at + LEGACY_CRC_AT)
+
+
+# What may begin at a place, as ``how_likely_batch_begins`` tells.
+NOTHING = 0
+LIKELY = 1
+SURELY = 2
+
+
+def how_likely_batch_begins(buffer: InputBuffer, distance: int, max_size: int) -> int:
+    """Whether an entry, the end of the file, or a run of zeros begins that many bytes behind the tape's start.
+
+    LIKELY is an entry that is broken in its size or its magic, or torn: two broken ones may stand in a row.
+    """
+    buffer.fill(distance + RECORD_BATCH_OVERHEAD)
+    at = buffer.start + distance
+    rest = buffer.end - at
+    if rest <= MAGIC_AT:
+        return SURELY if rest >= 0 else NOTHING
+    if not any(buffer.view[at : min(at + RECORD_BATCH_OVERHEAD, buffer.end)]):
+        return SURELY
+    magic = buffer.data[at + MAGIC_AT]
+    size = framing.read_int32(buffer.data, at + SIZE_AT)
+    if framing.plausible(buffer.data, at, buffer.end, max_size):
+        return LIKELY if buffer.ends_before(distance + LOG_OVERHEAD + size) else SURELY
+    framed = framing.smallest(2) <= size <= max_size
+    if magic < 2:
+        size = header_scan.implied_size(buffer.data, at, buffer.end, magic)
+        return LIKELY if 0 < size <= LOOK_AHEAD and legacy_crc_holds(buffer, distance, size) else NOTHING
+    if rest < RECORD_BATCH_OVERHEAD:
+        return LIKELY if framed and magic == 2 else NOTHING  # torn inside its header
+    return LIKELY if (framed or magic == 2) and header_scan.is_likely_header(buffer.data, at, buffer.end) else NOTHING
+
+
+def last_offset_of(data: bytearray, at: int) -> int:
+    offset = framing.read_int64(data, at)
+    if data[at + MAGIC_AT] < 2:
+        return offset
+    return framing.clamped(offset) + framing.read_int32(data, at + LAST_OFFSET_DELTA_AT)
+
+
+def is_wrapper(data: bytearray, at: int) -> bool:
+    """Whether a compressed v0 or v1 message stands there: its offset is the last one in it."""
+    return data[at + MAGIC_AT] < 2 and bool(data[at + LEGACY_ATTRIBUTES_AT] & CODEC_MASK)
+
+
+def legacy_crc_holds(buffer: InputBuffer, distance: int, size: int) -> bool:
+    """Whether a sound v0 or v1 entry of ``size`` bytes in all stands that many bytes behind the tape's start."""
+    if not buffer.fill(distance + size):
+        return False
+    at = buffer.start + distance
+    return zlib.crc32(buffer.view[at + MAGIC_AT : at + size]) == framing.read_uint32(buffer.data, at + LEGACY_CRC_AT)

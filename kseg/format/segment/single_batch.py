@@ -1,0 +1,38 @@
+"""One batch of a segment, read at a given position."""
+
+from __future__ import annotations
+
+from kseg.errors import KsegError
+from kseg.format.record import framing
+from kseg.format.record.layout import HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, MAGIC_AT, SIZE_AT
+from kseg.format.segment.reader import MAX_ENTRY_SIZE
+from kseg.format.storage.source import open_range
+
+
+def batch_at(path: str, position: int, size: int) -> framing.BatchColumns | None:
+    """Return the batch that begins at byte ``position`` of a log of ``size`` bytes.
+
+    None where no batch begins there whose CRC is right.
+    """
+    if not 0 <= position < size:
+        return None
+    batches = framing.BatchColumns(1)
+    try:
+        head = _read(path, position, min(size, position + HEADER_SIZE_UP_TO_MAGIC))
+        if len(head) < HEADER_SIZE_UP_TO_MAGIC:
+            return None
+        length = framing.read_int32(head, SIZE_AT)
+        if not framing.smallest(head[MAGIC_AT]) <= length <= min(MAX_ENTRY_SIZE, size - position - LOG_OVERHEAD):
+            return None
+        data = _read(path, position, position + LOG_OVERHEAD + length)
+    except (KsegError, OSError):
+        return None
+    whole = framing.frame(data, 0, len(data), position, MAX_ENTRY_SIZE, batches) and batches.count
+    return batches if whole and framing.check_crcs(memoryview(data), batches) else None
+
+
+def _read(path: str, start: int, end: int) -> bytearray:
+    """Bytes ``start`` to ``end`` of a file, fewer where it ends before."""
+    data = bytearray(end - start)
+    with open_range(path, start, end) as source:
+        return data[: source.readinto(memoryview(data))]

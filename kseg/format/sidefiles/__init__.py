@@ -1,0 +1,1 @@
+"""The side files of segments, partitions and log directories: one decoder each, and their registry."""

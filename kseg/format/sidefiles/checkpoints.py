@@ -1,0 +1,127 @@
+"""Checkpoints: small texts that a broker keeps beside its logs, a version, a count, and that many lines.
+
+    checkpoint := "0" count line*        -- a line each; an empty file has no entries
+    line       := epoch startOffset      -- leader-epoch-checkpoint, of a partition (KIP-101)
+                | topic partition offset -- of a log dir: recovery-point-, replication-, log-start-, cleaner-offset-
+
+Sources: ``CheckpointFile``, ``LeaderEpochCheckpointFile``, ``OffsetCheckpointFile``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
+
+from kseg.findings import Finding, Report, ignore_finding
+from kseg.format.record.layout import INT32_MAX, INT64_MAX
+from kseg.format.sidefiles.reading import lines
+from kseg.format.storage.source import Source
+
+VERSION = 0
+
+#: Partitions that are remembered while looking for one that stands twice: no log dir has as many.
+MAX_PARTITIONS = 200_000
+#: Findings on a checkpoint that keep no broker from reading it: of entries that contradict each other the last counts.
+HARMLESS = ("epoch-not-increasing", "checkpoint-duplicate")
+
+
+class LeaderEpoch(NamedTuple):
+    """The first offset that the leader of that epoch wrote, or would have."""
+
+    epoch: int
+    start_offset: int
+
+
+class CheckpointOffset(NamedTuple):
+    """An offset of a partition; the file's name says which: its recovery point, high watermark, …"""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+_Entry = TypeVar("_Entry", LeaderEpoch, CheckpointOffset)
+
+_NUMBER = rb"\+?(\d{1,19})"
+_INTEGER = re.compile(rb"[+-]?\d{1,10}")
+_LEADER_EPOCH = re.compile(rb"%s\s+%s\s*" % (_NUMBER, _NUMBER))
+_CHECKPOINT_OFFSET = re.compile(rb"(\S+)\s+%s\s+%s\s*" % (_NUMBER, _NUMBER))
+
+
+def walk_leader_epochs(source: Source, report: Report = ignore_finding) -> Iterator[tuple[int, LeaderEpoch]]:
+    """(byte, entry) of each line of a ``leader-epoch-checkpoint``."""
+    before: LeaderEpoch | None = None
+    for at, entry in _walk(source, _leader_epoch, report):
+        if before and (entry.epoch <= before.epoch or entry.start_offset <= before.start_offset):
+            facts = {**entry._asdict(), "previous": before.epoch, "previous_start": before.start_offset}
+            report(Finding("epoch-not-increasing", at, offset=entry.start_offset, facts=facts))
+        yield at, entry
+        before = entry
+
+
+def walk_offset_checkpoint(source: Source, report: Report = ignore_finding) -> Iterator[tuple[int, CheckpointOffset]]:
+    """(byte, entry) of each line of one of a log dir's checkpoints."""
+    seen: set[tuple[str, int]] = set()
+    for at, entry in _walk(source, _checkpoint_offset, report):
+        if entry[:2] in seen:
+            report(Finding("checkpoint-duplicate", at, offset=entry.offset, facts=entry._asdict()))
+        elif len(seen) < MAX_PARTITIONS:
+            seen.add(entry[:2])
+        yield at, entry
+
+
+def _leader_epoch(line: bytes) -> LeaderEpoch | None:
+    match = _LEADER_EPOCH.fullmatch(line)
+    epoch, start = (int(match[1]), int(match[2])) if match else (-1, -1)
+    return LeaderEpoch(epoch, start) if 0 <= epoch <= INT32_MAX and 0 <= start <= INT64_MAX else None
+
+
+def _checkpoint_offset(line: bytes) -> CheckpointOffset | None:
+    match = _CHECKPOINT_OFFSET.fullmatch(line)
+    if not match or int(match[2]) > INT32_MAX or int(match[3]) > INT64_MAX:
+        return None
+    try:
+        return CheckpointOffset(match[1].decode(), int(match[2]), int(match[3]))
+    except UnicodeDecodeError:
+        return None
+
+
+def _walk(source: Source, parse: Callable[[bytes], _Entry | None], report: Report) -> Iterator[tuple[int, _Entry]]:
+    """The lines that can be read; those that can't are reported, and so is a count that isn't theirs."""
+    head = _head(read := lines(source, report), report)
+    if head is None:
+        return
+    count_at, wanted = head
+    found = malformed = 0
+    for at, line in read:
+        entry = parse(line)
+        if entry is None:
+            malformed += 1
+            _malformed(at, line, "is no entry", report)
+            continue
+        found += 1
+        yield at, entry
+    if found != wanted and not malformed:
+        report(Finding("checkpoint-count", count_at, facts={"count": wanted, "found": found}))
+
+
+def _head(read: Iterator[tuple[int, bytes]], report: Report) -> tuple[int, int] | None:
+    """Where the count stands, and what it says; None where no entries are to be had."""
+    first = next(read, None)
+    if first is None:
+        return None
+    at, line = first
+    if not _INTEGER.fullmatch(line) or int(line) != VERSION:
+        _malformed(at, line, f"should be the version, {VERSION}", report)
+        return None
+    at, line = next(read, (0, b"0"))
+    if not _INTEGER.fullmatch(line) or int(line) < 0:
+        _malformed(at, line, "should be the count of entries", report)
+        return None
+    return at, int(line)
+
+
+def _malformed(at: int, line: bytes, why: str, report: Report) -> None:
+    facts = {"line": line[:80].decode("utf-8", "backslashreplace"), "why": why}
+    report(Finding("checkpoint-malformed", at, at + len(line), facts=facts))

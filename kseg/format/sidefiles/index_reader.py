@@ -1,0 +1,164 @@
+"""Walk the indexes beside a segment, and say what a look-up in them would stumble over.
+
+What is checked is what can be told without the log: ``OffsetIndex``, ``TimeIndex`` and ``TransactionIndex`` of Kafka,
+their ``sanityCheck`` and what their ``append`` refuses. Each ``walk`` yields (byte of the index, entry), the offset and
+time indexes also run by run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Generic, TypeVar
+
+from kseg.findings import Finding, Report, ignore_finding
+from kseg.format.sidefiles.index_columns import Columns, Order, offset_columns, time_columns
+from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, TimeEntry
+from kseg.format.sidefiles.reading import fixed_entries, fixed_runs
+from kseg.format.sidefiles.stale_entries import StaleEntries, of_single_index
+from kseg.format.sidefiles.txn_index import ABORTED_TXN, VERSION, AbortedTxn
+from kseg.format.storage.source import Source
+
+_Entry = TypeVar("_Entry", OffsetEntry, TimeEntry)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRun(Generic[_Entry]):
+    """Entries in a row, the first at byte ``at`` of the index, each of ``size``: the columns of their two fields."""
+
+    at: int
+    size: int
+    columns: Columns
+    make: Callable[[int, int], _Entry]
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def entry(self, row: int) -> tuple[int, _Entry]:
+        """(byte of the index, entry)."""
+        return self.at + row * self.size, self.make(self.columns[0][row], self.columns[1][row])
+
+    def entries(self) -> Iterator[tuple[int, _Entry]]:
+        """All of them, as ``entry``."""
+        return zip(count(self.at, self.size), map(self.make, *self.columns), strict=False)
+
+
+def offset_runs(
+    source: Source, base_offset: int, report: Report = ignore_finding, stale: StaleEntries | None = None
+) -> Iterator[IndexRun[OffsetEntry]]:
+    """The entries of an ``.index``, without the zeros at the end of a preallocated one.
+
+    They end at the first that goes back where ``stale`` says that these are stale entries.
+    """
+    size = OFFSET_ENTRY.size
+
+    def judge(at: int, entry: OffsetEntry, before: OffsetEntry | None) -> None:
+        if entry.offset < base_offset:
+            _below_base(at, size, entry.offset, base_offset, report)
+            return
+        why = f"after offset {before.offset} at byte {before.log_position}" if before else "is no place"
+        report(Finding("index-not-increasing", at, at + size, entry.offset, facts={**entry._asdict(), "why": why}))
+
+    blocks = fixed_runs(source, size, report, preallocated=True)
+    runs = (IndexRun(at, size, offset_columns(block, base_offset), OffsetEntry) for at, block in blocks)
+    return _checked_runs(runs, Order(base_offset, 0, 1), judge, stale)
+
+
+def time_runs(
+    source: Source, base_offset: int, report: Report = ignore_finding, stale: StaleEntries | None = None
+) -> Iterator[IndexRun[TimeEntry]]:
+    """The entries of a ``.timeindex``; else as offset_runs."""
+    size = TIME_ENTRY.size
+
+    def judge(at: int, entry: TimeEntry, before: TimeEntry | None) -> None:
+        if entry.offset < base_offset:
+            _below_base(at, size, entry.offset, base_offset, report)
+            return
+        why = f"after {before.timestamp} of offset {before.offset}" if before else "is no time"
+        report(Finding("time-index-not-increasing", at, at + size, entry.offset, facts={**entry._asdict(), "why": why}))
+
+    blocks = fixed_runs(source, size, report, preallocated=True)
+    runs = (IndexRun(at, size, time_columns(block, base_offset), TimeEntry) for at, block in blocks)
+    return _checked_runs(runs, Order(0, base_offset, 0), judge, stale)
+
+
+def _checked_runs(
+    runs: Iterator[IndexRun[_Entry]],
+    order: Order,
+    judge: Callable[[int, _Entry, _Entry | None], None],
+    stale: StaleEntries | None,
+) -> Iterator[IndexRun[_Entry]]:
+    """The runs; ``judge`` is called with each entry that breaks the order, and the one before."""
+    before: _Entry | None = None
+    for run in runs:
+        row = order.next_break(*run.columns, 0)
+        while row < len(run):
+            at, entry = run.entry(row)
+            if stale and stale.stale_from(at):
+                if row:
+                    yield IndexRun(run.at, run.size, (run.columns[0][:row], run.columns[1][:row]), run.make)
+                return
+            judge(at, entry, run.entry(row - 1)[1] if row else before)
+            row = order.next_break(*run.columns, row + 1)
+        before = run.entry(len(run) - 1)[1]
+        yield run
+
+
+def walk_offset_index(
+    source: Source, base_offset: int, report: Report = ignore_finding
+) -> Iterator[tuple[int, OffsetEntry]]:
+    """The entries of an ``.index``, as offset_runs, without stale ones at its end (``stale-index-entries``)."""
+    stale = of_single_index(source.name, OFFSET_ENTRY, base_offset)
+    for run in offset_runs(source, base_offset, report, stale):
+        yield from run.entries()
+    if stale:
+        stale.report(report)
+
+
+def walk_time_index(
+    source: Source, base_offset: int, report: Report = ignore_finding
+) -> Iterator[tuple[int, TimeEntry]]:
+    """The entries of a ``.timeindex``, as time_runs, without stale ones at its end (``stale-index-entries``)."""
+    stale = of_single_index(source.name, TIME_ENTRY, base_offset)
+    for run in time_runs(source, base_offset, report, stale):
+        yield from run.entries()
+    if stale:
+        stale.report(report)
+
+
+def walk_txn_index(
+    source: Source, base_offset: int, report: Report = ignore_finding
+) -> Iterator[tuple[int, AbortedTxn]]:
+    """The entries of a ``.txnindex``, those of another version too, read as if they were of this."""
+    before: AbortedTxn | None = None
+    for at, (version, *fields) in fixed_entries(source, ABORTED_TXN, report):
+        entry = AbortedTxn._make((*fields, version))
+        end = at + ABORTED_TXN.size
+        if version != VERSION:
+            facts: dict[str, object] = {"version": version}
+            report(Finding("txn-index-version", at, end, facts=facts))
+        elif entry.last_offset < base_offset:
+            _below_base(at, ABORTED_TXN.size, entry.last_offset, base_offset, report)
+        elif why := _disorder(entry, before):
+            facts = {"producer_id": entry.producer_id, "first": entry.first_offset, "last": entry.last_offset}
+            report(
+                Finding("txn-index-order", at, end, entry.first_offset, entry.last_offset, facts={**facts, "why": why})
+            )
+        yield at, entry
+        before = entry
+
+
+def _disorder(entry: AbortedTxn, before: AbortedTxn | None) -> str | None:
+    if not 0 <= entry.first_offset <= entry.last_offset:
+        return "are no range"
+    if entry.last_stable_offset > entry.last_offset + 1:
+        return f"have a last stable offset behind their marker, {entry.last_stable_offset}"
+    if before and entry.last_offset <= before.last_offset:
+        return f"stand after a marker at {before.last_offset}"
+    return None
+
+
+def _below_base(at: int, size: int, offset: int, base_offset: int, report: Report) -> None:
+    facts = {"offset": offset, "base": base_offset}
+    report(Finding("index-below-base", at, at + size, offset, facts=facts))

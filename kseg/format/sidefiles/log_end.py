@@ -1,0 +1,68 @@
+"""How far a segment can be read that is still written to: to the last entry that is whole and sound.
+
+An entry behind that may be half written, or damaged: what comes behind it will tell. Indexes spare reading from the
+segment's beginning.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from kseg.errors import KsegError
+from kseg.format.record import framing
+from kseg.format.record.layout import INT64_MAX
+from kseg.format.segment.reader import SegmentReader
+from kseg.format.sidefiles import index_lookup
+from kseg.format.storage.source import base_offset_of, open_range
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """The end of an entry: the ``offset`` behind it, and the byte ``position`` at which it ends."""
+
+    offset: int
+    position: int
+
+
+def last_valid_batch(
+    path: str,
+    size: int,
+    *,
+    below: int = INT64_MAX,
+    before: int = INT64_MAX,
+    beyond: int = -1,
+    known: LogEnd | None = None,
+) -> LogEnd:
+    """The end of the last sound entry of a local segment that has only offsets ``below`` and ends ``before`` a byte.
+
+    Up to ``beyond`` that offset entries are taken whatever their size. ``known`` is an end found earlier that is none
+    too far. Where there is no such entry, or the file is gone, that is the result, or the segment's beginning.
+    """
+    least = known or LogEnd(base_offset_of(path) or 0, 0)
+    entries = [
+        entry
+        for entry in index_lookup.offset_entries(path, size)
+        if entry.offset < below and entry.log_position < before
+    ]
+    if before < INT64_MAX:
+        entries = entries[:-1]  # the last one's entry may end too far
+    if entries and entries[-1].log_position > least.position and index_lookup.may_hold(path, size, entries[-1]):
+        found = _read_batches(path, size, LogEnd(-1, entries[-1].log_position), below, before, beyond)
+        if found.offset >= 0:
+            return found
+    return _read_batches(path, size, least, below, before, beyond)
+
+
+def _read_batches(path: str, size: int, mark: LogEnd, below: int, before: int, beyond: int) -> LogEnd:
+    with suppress(KsegError), SegmentReader(open_range(path, mark.position, size)) as reader:
+        for window in reader.windows():
+            batches = window.batches
+            for row in range(batches.count):
+                last, end = batches.last_offset[row], batches.position[row] + batches.size[row]
+                if batches.crc_state[row] == framing.CRC_BAD:
+                    continue
+                if (last >= below or end > before) and mark.offset > beyond:
+                    return mark
+                mark = LogEnd(max(mark.offset, last + 1), end)
+    return mark

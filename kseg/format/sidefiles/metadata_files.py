@@ -1,0 +1,213 @@
+"""The small files that say what a folder is: of a partition, of a log dir, of the KRaft quorum, of the last shutdown.
+
+    partition.metadata    -- "version: 0" and "topic_id: <uuid>" (KIP-516)
+    meta.properties       -- a Java properties file: version 0 (broker.id) or 1 (node.id, cluster.id)
+    quorum-state          -- JSON, data_version 0 or 1 (KIP-595, KIP-853)
+    .kafka_cleanshutdown  -- JSON with the broker's epoch (KIP-966), or nothing, before 3.8
+
+Sources: ``PartitionMetadataFile``, ``MetaProperties``, ``FileQuorumStateStore``, ``CleanShutdownFileHandler``. A
+function here yields (0, value), or reports ``metadata-malformed`` and yields nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from kseg.findings import Finding, Report, ignore_finding
+from kseg.format.sidefiles.reading import read_small_file
+from kseg.format.storage.source import Source
+
+
+class PartitionMetadata(NamedTuple):
+    """``topic_id`` as Kafka prints it, 22 characters."""
+
+    version: int
+    topic_id: str
+
+
+class MetaProperties(NamedTuple):
+    """Whose the log dir is; ``node_id`` is version 0's ``broker.id``."""
+
+    version: int
+    cluster_id: str | None
+    node_id: int | None
+    directory_id: str | None
+
+
+class QuorumState(NamedTuple):
+    """What a KRaft voter must not forget. Ids of -1 are none; what a data version lacks is None."""
+
+    data_version: int
+    leader_id: int
+    leader_epoch: int
+    voted_id: int
+    voted_directory_id: str | None
+    applied_offset: int | None
+    current_voters: list[int] | None
+
+
+class CleanShutdown(NamedTuple):
+    """That the broker stopped in order, and in which epoch, where it says so."""
+
+    version: int | None
+    broker_epoch: int | None
+
+
+class _MalformedError(Exception):
+    """``str(error)`` says what is wrong with a file."""
+
+
+_UUID = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_ZERO_UUID = "A" * 22
+
+
+def walk_partition_metadata(source: Source, report: Report = ignore_finding) -> Iterator[tuple[int, PartitionMetadata]]:
+    def parse(text: str) -> PartitionMetadata:
+        lines = [*_LINE_END.split(text), ""][:2]
+        fields = []
+        for line, name in zip(lines, ("version", "topic_id"), strict=True):
+            found, _, value = line.partition(": ")
+            if found != name or not value:
+                raise _MalformedError(f"{line[:80]!r} should be {name}: …")
+            fields.append(value.strip())
+        version = _integer(fields[0], "version")
+        if version < 0:
+            raise _MalformedError(f"version {version}")
+        topic_id = _uuid(fields[1], "topic_id")
+        if topic_id == _ZERO_UUID:
+            raise _MalformedError("topic_id is zero")
+        return PartitionMetadata(version, topic_id)
+
+    yield from _walk(source, parse, report)
+
+
+def walk_meta_properties(source: Source, report: Report = ignore_finding) -> Iterator[tuple[int, MetaProperties]]:
+    def parse(text: str) -> MetaProperties:
+        found = properties(text)
+        if not found:
+            raise _MalformedError("it has no properties")
+        version = _integer(found.get("version", "0"), "version")
+        if version not in (0, 1):
+            raise _MalformedError(f"version {version}")
+        node = "broker.id" if version == 0 else "node.id"
+        cluster = found.get("cluster.id") if version == 0 else _required(found, "cluster.id")
+        if version == 1:
+            _required(found, node)
+        node_id = _integer(found[node], node) if node in found else None
+        directory = _uuid(found["directory.id"], "directory.id") if "directory.id" in found else None
+        return MetaProperties(version, cluster, node_id, directory)
+
+    # As java.util.Properties loads bytes.
+    yield from _walk(source, parse, report, encoding="latin-1")
+
+
+def walk_quorum_state(source: Source, report: Report = ignore_finding) -> Iterator[tuple[int, QuorumState]]:
+    def parse(text: str) -> QuorumState:
+        found = _json_object(text)
+        version = _field(found, "data_version", int)
+        if version not in (0, 1):
+            raise _MalformedError(f"data_version {version}")
+        voters = None
+        if version == 0:
+            voters = _field(found, "currentVoters", list)
+            if not all(isinstance(voter, dict) for voter in voters):
+                raise _MalformedError("a voter is no object")
+            voters = [_field(voter, "voterId", int) for voter in voters]
+        return QuorumState(
+            version,
+            _field(found, "leaderId", int),
+            _field(found, "leaderEpoch", int),
+            _field(found, "votedId", int),
+            _uuid(_field(found, "votedDirectoryId", str), "votedDirectoryId") if version else None,
+            None if version else _field(found, "appliedOffset", int),
+            voters,
+        )
+
+    yield from _walk(source, parse, report)
+
+
+def walk_clean_shutdown(source: Source, report: Report = ignore_finding) -> Iterator[tuple[int, CleanShutdown]]:
+    def parse(text: str) -> CleanShutdown:
+        if not text:
+            return CleanShutdown(None, None)
+        found = _json_object(text)
+        return CleanShutdown(_field(found, "version", int), _field(found, "brokerEpoch", int))
+
+    yield from _walk(source, parse, report)
+
+
+def _walk(source: Source, parse: Any, report: Report, encoding: str = "utf-8") -> Iterator[tuple[int, Any]]:
+    data = read_small_file(source, report)
+    try:
+        if data is None:
+            raise _MalformedError("it is far too long")
+        value = parse(data.decode(encoding))
+    except UnicodeDecodeError:
+        why = "it is no text"
+    except _MalformedError as error:
+        why = str(error)
+    else:
+        yield 0, value
+        return
+    report(Finding("metadata-malformed", 0, len(data or b""), facts={"why": why}))
+
+
+_PROPERTY = re.compile(r"\s*((?:\\.|[^\s:=\\])+)\s*[:=]?\s*(.*)", re.DOTALL)
+_ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def properties(text: str) -> dict[str, str]:
+    """A Java properties file, as far as Kafka's go: no line goes on over the next."""
+    found = {}
+    for line in _LINE_END.split(text):
+        match = _PROPERTY.fullmatch(line)
+        if match and match[1][0] not in "#!":
+            found[_unescaped(match[1])] = _unescaped(match[2])
+    return found
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPED.sub(lambda at: chr(int(at[1], 16)) if at[1] else _CONTROLS.get(at[2], at[2]), text)
+
+
+def _json_object(text: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise _MalformedError("it is no JSON") from None
+    if not isinstance(found, dict):
+        raise _MalformedError("it is no JSON object")
+    return found
+
+
+def _field(found: Mapping[str, Any], name: str, kind: type) -> Any:
+    value = found.get(name)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise _MalformedError(f"{name} is {'missing' if value is None else json.dumps(value)[:80]}")
+    return value
+
+
+def _required(found: Mapping[str, str], name: str) -> str:
+    if name not in found:
+        raise _MalformedError(f"{name} is missing")
+    return found[name]
+
+
+def _integer(text: str, name: str) -> int:
+    if not re.fullmatch(r"[+-]?[0-9]{1,10}", text.strip()):
+        raise _MalformedError(f"{name} is {text[:80]!r}, which is no number")
+    return int(text)
+
+
+def _uuid(text: str, name: str) -> str:
+    """As Kafka's Uuid prints it, without padding."""
+    if not _UUID.fullmatch(text):
+        raise _MalformedError(f"{name} is {text[:80]!r}, which is no id of 22 characters")
+    # The last character has bits to spare, which Kafka drops.
+    return base64.urlsafe_b64encode(base64.urlsafe_b64decode(text[:22] + "==")).decode()[:22]

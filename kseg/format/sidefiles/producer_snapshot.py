@@ -1,0 +1,103 @@
+"""Producer snapshots (``.snapshot``): what the broker knew of each producer before an offset (KIP-98, KIP-360).
+
+    snapshot := version:int16 crc:uint32 count:int32 entry*     -- CRC-32C over everything behind it
+
+The number in the name is the first offset that is not reckoned in. Source: ``ProducerStateManager.readSnapshot``.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kseg.findings import Finding, Report, ignore_finding
+from kseg.format.record.crc import crc32c
+from kseg.format.segment.objects import timestamp_or_none
+from kseg.format.sidefiles.reading import blocks, new_buffer
+from kseg.format.storage.source import Source
+
+HEADER = struct.Struct(
+    ">"
+    "h"  # version
+    "I"  # crc
+    "i"  # count
+)
+ENTRY = struct.Struct(
+    ">"
+    "q"  # producerId
+    "h"  # epoch
+    "i"  # lastSequence
+    "q"  # lastOffset
+    "i"  # offsetDelta
+    "q"  # timestamp
+    "i"  # coordinatorEpoch
+    "q"  # currentTxnFirstOffset
+)
+VERSION = 1
+CRC_BEGINS_AT = 6
+
+
+class ProducerState(NamedTuple):
+    """What was known of one producer. ``timestamp`` is epoch milliseconds, None for none.
+
+    ``last_sequence`` and ``last_offset`` are those of its last batch, -1 where only its epoch is known, and
+    ``offset_delta`` is that batch's; ``current_txn_first_offset`` is None without an open transaction.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int | None
+    coordinator_epoch: int
+    current_txn_first_offset: int | None
+
+
+def walk_snapshot(source: Source, report: Report = ignore_finding) -> Iterator[tuple[int, ProducerState]]:
+    """(byte, producer) of each entry. The CRC stands before them, and is judged behind the last."""
+    buffer = new_buffer(source, report)
+    if not buffer.fill(HEADER.size):
+        if not buffer.failed:
+            _wrong_size(0, buffer.available, "its header takes 10", report)
+        return
+    version, crc, count = HEADER.unpack_from(buffer.view, buffer.start)
+    if version != VERSION:
+        report(Finding("snapshot-version", 0, HEADER.size, facts={"version": version}))
+        return
+    computed = crc32c(buffer.view[buffer.start + CRC_BEGINS_AT : buffer.start + HEADER.size])
+    buffer.start += HEADER.size
+    end = HEADER.size + count * ENTRY.size
+    for begin, block in blocks(buffer, ENTRY.size):
+        computed = crc32c(block, computed)
+        for at, fields in enumerate(ENTRY.iter_unpack(block)):
+            position = begin + at * ENTRY.size
+            if position < end:
+                yield position, _state(fields)
+    if buffer.failed:
+        return
+    if buffer.position + buffer.available != end:
+        _wrong_size(HEADER.size, buffer.position + buffer.available, f"{count} producers take {end}", report)
+    elif crc != computed:
+        report(Finding("snapshot-crc", 0, end, facts={"stored": crc, "computed": computed}))
+
+
+def _state(fields: tuple[int, ...]) -> ProducerState:
+    state = ProducerState(*fields)
+    first = state.current_txn_first_offset
+    return state._replace(
+        timestamp=timestamp_or_none(fields[5]), current_txn_first_offset=None if first is None or first < 0 else first
+    )
+
+
+def _wrong_size(position: int, end: int, why: str, report: Report) -> None:
+    report(Finding("snapshot-size", position, end, facts={"bytes": end, "why": why}))
+
+
+def read_snapshot(data: bytes) -> list[ProducerState] | None:
+    """The producers of a snapshot, None where it does not hold: a broker then goes by an older one, or by the log."""
+    found: list[Finding] = []
+    producers = [producer for _, producer in walk_snapshot(Source("", io.BytesIO(data), len(data)), found.append)]
+    return None if found else producers

@@ -1,0 +1,110 @@
+"""The index of aborted transactions: its layout, and building it from the markers in a log.
+
+``.txnindex`` is n x (version:int16 producerId:int64 firstOffset:int64 lastOffset:int64 lastStableOffset:int64), one
+entry for each transaction whose ABORT marker stands in the segment (``AbortedTxn``, ``TransactionIndex``, KIP-98).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from kseg.errors import LimitError
+from kseg.format.record.framing import BatchColumns
+from kseg.format.record.layout import CONTROL, TRANSACTIONAL
+from kseg.format.segment.records_chunk import Chunk
+from kseg.format.sidefiles.producer_snapshot import read_snapshot
+
+ABORTED_TXN = struct.Struct(
+    ">"
+    "h"  # version
+    "q"  # producerId
+    "q"  # firstOffset
+    "q"  # lastOffset
+    "q"  # lastStableOffset
+)
+VERSION = 0
+#: Open transactions that are followed at most. A broker has a handful.
+MAX_OPEN = 500_000
+
+
+class AbortedTxn(NamedTuple):
+    """``first_offset`` is that of its first batch, ``last_offset`` its marker's; the rest ``AbortedTxn`` tells."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+    version: int = VERSION
+
+    def pack(self) -> bytes:
+        return ABORTED_TXN.pack(self.version, *self[:-1])
+
+
+def read_txn_index(data: bytes) -> Iterator[AbortedTxn]:
+    """The entries as stored; a rest shorter than an entry is left out."""
+    whole = len(data) - len(data) % ABORTED_TXN.size
+    for version, *fields in ABORTED_TXN.iter_unpack(memoryview(data)[:whole]):
+        yield AbortedTxn._make((*fields, version))
+
+
+class AbortedTransactions:
+    """Follows transactions through the segments of a partition, as ProducerStateManager does at recovery.
+
+    ``open`` has the first offset of each producer's open transaction. All of them matter, so none is forgotten: where
+    there are more than MAX_OPEN, ``seed`` and ``take`` raise LimitError.
+    """
+
+    def __init__(self) -> None:
+        self.open: dict[int, int] = {}
+        # (first offset, producer) of the open transactions and of some that have ended, the earliest in front.
+        self._earliest: list[tuple[int, int]] = []
+
+    def add_open(self, snapshot: bytes) -> None:
+        """Begin with the open transactions of a producer snapshot; one that does not hold says nothing."""
+        for producer in read_snapshot(snapshot) or ():
+            if producer.current_txn_first_offset is not None:
+                self._begin(producer.producer_id, producer.current_txn_first_offset)
+
+    def update(self, chunk: Chunk) -> Iterator[AbortedTxn]:
+        """The transactions that end, aborted, among the chunk's entries, which must be sound."""
+        batches = chunk.batches
+        for row in range(chunk.first, chunk.stop):
+            attributes = batches.attributes[row]
+            if batches.magic[row] < 2 or not attributes & TRANSACTIONAL or batches.producer_id[row] < 0:
+                continue
+            if not attributes & CONTROL:
+                if batches.producer_id[row] not in self.open:
+                    self._begin(batches.producer_id[row], batches.base_offset[row])
+                continue
+            for i in chunk.rows(row):
+                # An empty control batch is what the cleaner left of a marker whose transaction is gone.
+                marker = chunk.control(i)
+                if marker is not None and marker.type in ("ABORT", "COMMIT"):
+                    yield from self._end(batches.producer_id[row], chunk.records.offset[i], marker.type == "ABORT")
+
+    def _begin(self, producer_id: int, first: int) -> None:
+        if len(self.open) >= MAX_OPEN:
+            raise LimitError(f"more than {MAX_OPEN} transactions are open at once")
+        self.open[producer_id] = first
+        if len(self._earliest) > 2 * len(self.open):
+            self._earliest = [(offset, producer) for producer, offset in self.open.items()]
+            heapify(self._earliest)
+        else:
+            heappush(self._earliest, (first, producer_id))
+
+    def _end(self, producer_id: int, offset: int, aborted: bool) -> Iterator[AbortedTxn]:
+        # A marker without data, as coordinators also write them, ends nothing.
+        first = self.open.pop(producer_id, None)
+        if first is not None and aborted:
+            while self._earliest and self.open.get(self._earliest[0][1]) != self._earliest[0][0]:
+                heappop(self._earliest)
+            stable = self._earliest[0][0] if self._earliest else offset + 1
+            yield AbortedTxn(producer_id, first, offset, stable)
+
+
+def has_markers(batches: BatchColumns) -> bool:
+    """Whether any entry has to do with a transaction."""
+    return any(batches.attributes[row] & TRANSACTIONAL and batches.magic[row] >= 2 for row in range(batches.count))

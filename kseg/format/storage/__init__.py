@@ -1,0 +1,1 @@
+"""Files: sources, folders, atomic writes, worker processes, rate limits."""

@@ -1,0 +1,91 @@
+"""Guess the kind of a file that is not a log segment, for messages."""
+
+from __future__ import annotations
+
+import os
+import struct
+
+from kseg.format.record import bare_message, wide_message
+
+#: The bytes from the start of a file that suffice to guess its kind.
+HEAD = 64 * 1024
+# Bytes in which text must be text, and in which a message can follow a damaged one.
+_TEXT = _DAMAGED = 1024
+# The start of a request: size, API key, API version, correlation id, length of the client id.
+_FRAME = struct.Struct(">ihhih")
+_SIGNATURES = (
+    (b"\x1f\x8b", "a gzip file: unpack it first, or pipe it in (gunzip -c FILE | kseg … -)"),
+    (b"\x28\xb5\x2f\xfd", "a zstd file: unpack it first, or pipe it in (zstd -dc FILE | kseg … -)"),
+    (b"\x04\x22\x4d\x18", "an LZ4 file: unpack it first"),
+    (b"BZh", "a bzip2 file: unpack it first"),
+    (b"\xfd7zXZ", "an xz file: unpack it first"),
+    (b"PK\x03\x04", "a zip file: unpack it first"),
+    (b"\xff\xd8\xff", "a JPEG picture"),
+    (b"\x89PNG", "a PNG picture"),
+    (b"%PDF", "a PDF document"),
+    (b"\x7fELF", "a program"),
+    (b"PAR1", "a Parquet file"),
+)
+_BARE = "a message without offset and size: `--as message` reads it"
+
+_SIDE_FILES = {
+    ".index": "an offset index",
+    ".timeindex": "a time index",
+    ".txnindex": "a transaction index",
+    ".snapshot": "a producer state snapshot",
+}
+
+
+def describe_file(name: str, head: bytes) -> str:
+    """Return a phrase for the kind of a file, by its name and its first bytes (up to HEAD)."""
+    for suffix, kind in _SIDE_FILES.items():
+        if name.endswith(suffix) or os.path.basename(name).rpartition(".")[0].endswith(suffix):
+            named = os.path.basename(name)[:20].isdigit()
+            return f"{kind}, which `kseg dump` and `kseg validate` read" if named else f"{kind} is named by 20 digits"
+    if not head.strip(b"\0"):
+        return "nothing but zeros"
+    return describe_likely_type(head) or f"no entry found; it begins with {head[:16].hex(' ')}"
+
+
+def describe_likely_type(head: bytes) -> str | None:
+    """Return a phrase for a kind of file other than a log, by its first bytes; None for bytes of no known kind."""
+    proved = describe_certain_type(head)
+    if proved:
+        return proved
+    if bare_message.is_all(head):
+        return _BARE
+    if _begins_with_request(head):
+        return "it begins as what a client sends a broker: `--as requests` reads that"
+    if head and all(byte in b"\t\n\r\f\x1b" or 32 <= byte < 127 or byte >= 128 for byte in head[:_TEXT]):
+        return "it looks like text"
+    return None
+
+
+def describe_certain_type(head: bytes) -> str | None:
+    """Return the phrase if the bytes prove the kind even though they resemble the header of a torn batch.
+
+    A signature would be the upper half of an offset of 10^17 or more; a message of the tutorial format has a correct CRC.
+    """
+    for signature, kind in _SIGNATURES:
+        if head.startswith(signature):
+            return kind
+    if bare_message.is_proved(head, 0, len(head)):
+        return _BARE
+    # The first message can be damaged or longer than these bytes.
+    if any(wide_message.is_proved(head, at, len(head)) for at in range(min(len(head), _DAMAGED))):
+        return "a tutorial's messages, whose CRC of eight bytes is the value's: `--as wide-crc` reads them"
+    return None
+
+
+def _begins_with_request(head: bytes) -> bool:
+    """Return whether the bytes begin with a request of a known API and version with a text client id."""
+    if len(head) < _FRAME.size:
+        return False
+    size, key, version, _, client_id_size = _FRAME.unpack_from(head)
+    client_id = head[_FRAME.size :][: max(client_id_size, 0)]
+    if not -1 <= client_id_size <= size + 4 - _FRAME.size:
+        return False
+    from kseg.format.messages.definitions import APIS, definition, named
+
+    name = named(APIS, "request").get(key)
+    return bool(name and definition(APIS, name, version)) and client_id.isascii() and b"\0" not in client_id

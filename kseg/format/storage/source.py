@@ -1,0 +1,398 @@
+"""Readable sources from paths: local files, standard input, URLs; and the meaning of Kafka's file names.
+
+Sources are opened read-only. kseg creates, locks and changes no files next to them.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import stat
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, NamedTuple
+
+from kseg.errors import KsegError, UnreadableError, UsageError
+from kseg.format.record.layout import INT32_MAX, INT64_MAX
+from kseg.format.storage import rate_limit
+from kseg.format.storage.sparse import hole_bytes
+from kseg.format.storage.special_files import open_file, skip_special
+
+STDIN = "-"
+#: Seconds since the last write within which a file counts as being written.
+LATELY = 2.0
+_URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_SEGMENT_NAME = re.compile(r"(\d{20})\.log(?:\.deleted|\.cleaned|\.swap)?$")
+# A URL with this ending is a file; others need a request to find out.
+_FILE_NAME = re.compile(r"/\d{20}[^/]*$|\.log$")
+# The suffixes of folders that a broker deletes, moves between disks, or does not know (LocalLog).
+_PARTITION_FOLDER = re.compile(r"(.+)-(\d{1,10})(?:\.[^.]+(-delete|-future|-stray))?")
+_OF_A_SEGMENT = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+_STEM = re.compile(r"(?:^|/)\d{20}$")
+_SNAPSHOT_NAME = re.compile(r"(\d{20})-\d{10}\.checkpoint$")
+
+
+class Source:
+    """Bytes read from front to back. The size is taken once at opening (None if unknown, as for a pipe).
+
+    A live segment grows while it is read: nothing after ``size`` is read until ``refresh`` updates it. A ``bounded``
+    source, a range of a file, does not grow. ``split_end`` is set for a split of a file (``open_split``): batches that
+    begin there or later belong to the next split. Until ``lift_end`` is called, ``size`` equals it. ``start`` is the
+    position of the first byte (0 for a whole file), ``size`` the position of the end, ``position`` the current one.
+    """
+
+    def __init__(self, name: str, raw: Any, size: int | None, start: int = 0, *, bounded: bool = False) -> None:
+        self.name = name
+        self.size = size
+        self._bounded = bounded
+        self.split_end: int | None = None
+        self.start = start
+        self.position = start
+        self._raw = raw
+        if start:
+            raw.seek(start)
+
+    def readinto(self, view: memoryview) -> int:
+        """Read into ``view`` and return the number of bytes, 0 at the end. Raises OSError."""
+        if self.size is not None:
+            view = view[: max(0, self.size - self.position)]
+        if not len(view):
+            return 0
+        try:
+            count: int = self._raw.readinto(view[: rate_limit.read_size(len(view))]) or 0
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:  # raised by the file system of a URL
+            raise OSError(_reason(error, self.name)) from error
+        self.position += count
+        rate_limit.wait_for(count)
+        return count
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether this is a local file that can grow."""
+        return isinstance(self._raw, io.FileIO) and not self._bounded
+
+    def refresh(self) -> bool:
+        """Update the size of a local file; return True if it has grown."""
+        if self.size is None or not self.may_grow:
+            return False
+        now = os.fstat(self._raw.fileno()).st_size
+        grown = now > self.size
+        self.size = max(now, self.size)
+        return grown
+
+    def remove_end(self) -> None:
+        """Allow reading a split beyond its end, up to the end of the file; no effect on other sources.
+
+        Called before buffered bytes are reported as an incomplete batch: the end of a split is not the end of the file.
+        """
+        if self.split_end is not None:
+            self._bounded = False
+            self.refresh()
+
+    def reread(self, position: int, view: memoryview) -> bool:
+        """Read bytes of a recently written local file again; return True if they differ from ``view``."""
+        if not isinstance(self._raw, io.FileIO) or self.size is None:
+            return False
+        handle = self._raw.fileno()
+        if time.time() - os.fstat(handle).st_mtime > LATELY:
+            return False
+        at = os.lseek(handle, 0, os.SEEK_CUR)
+        os.lseek(handle, position, os.SEEK_SET)  # Windows has no pread
+        try:
+            again = os.read(handle, len(view))
+        finally:
+            os.lseek(handle, at, os.SEEK_SET)
+        if len(again) < len(view) or again == view:
+            return False
+        view[:] = again
+        return True
+
+    def holes(self, begin: int, end: int) -> int | None:
+        """Return the bytes in holes of a range of a local file (hole_bytes); None for other sources."""
+        if not isinstance(self._raw, io.FileIO) or self.size is None:
+            return None
+        return hole_bytes(self._raw.fileno(), begin, end)
+
+    def close(self) -> None:
+        if self.name != STDIN:
+            self._raw.close()
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_source(path: str | os.PathLike[str] | BinaryIO, *, listed: bool = False) -> Source:
+    """Open a local path, ``-`` (standard input), an fsspec URL, or a binary file object for reading.
+
+    ``listed``: the path was found in a folder or derived from another one. It must then be a regular file; a named path
+    can also be a pipe or another special file with an end (``special.open_file``). Raises UnreadableError.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        return Source(getattr(path, "name", "<stream>"), path, None)
+    name = os.fspath(path)
+    if name == STDIN:
+        if sys.stdin is None:
+            raise UnreadableError("standard input is closed")
+        return Source(STDIN, sys.stdin.buffer, None)
+    if _URL.match(name):
+        return _open_url(name)
+    raw = open_file(name, named=not listed)
+    status = os.fstat(raw.fileno())
+    return Source(name, raw, status.st_size if stat.S_ISREG(status.st_mode) else None)
+
+
+def _open_url(url: str) -> Source:
+    with _remote(url) as (filesystem, path):
+        size = filesystem.size(path)
+        return Source(url, filesystem.open(path, "rb"), size)
+
+
+def _reason(error: Exception, url: str) -> str:
+    """Return the reason of an error of a remote file system as one line, with class and cause if the text lacks them."""
+    text = " ".join((getattr(error, "strerror", None) or str(error)).split())
+    if text and text not in url:
+        return text
+    cause = error.__cause__ or error.__context__
+    return ": ".join([type(error).__name__, *([" ".join(str(cause).split()) or type(cause).__name__] if cause else [])])
+
+
+@contextmanager
+def _remote(url: str) -> Iterator[tuple[Any, str]]:
+    """Yield the file system of a URL and the path on it; turn its exceptions into UnreadableError."""
+    try:
+        import fsspec
+    except ImportError as error:
+        raise UsageError(f"{url}: reading URLs needs fsspec: pip install 'kseg[remote]'") from error
+    try:
+        yield fsspec.url_to_fs(url)
+    except (KsegError, MemoryError):
+        raise
+    except (
+        Exception
+    ) as error:  # each file system has its own exceptions: NoCredentialsError, EndpointConnectionError, …
+        raise UnreadableError(f"{url}: {_reason(error, url)}") from error
+
+
+def base_offset_of(name: str) -> int | None:
+    """Return the offset in a segment's file name, None for other names (``LocalLog.filenamePrefixFromOffset``)."""
+    match = _SEGMENT_NAME.search(name)
+    return named_offset(match[1]) if match else None
+
+
+def named_offset(digits: str) -> int:
+    """Return the offset in a file name, limited to the range of int64: twenty digits can exceed it."""
+    return min(int(digits), INT64_MAX - INT32_MAX)
+
+
+class Partition(NamedTuple):
+    """The parts of a partition folder's name. ``state`` is ``-delete``, ``-future`` or ``-stray``, None if in use."""
+
+    topic: str
+    partition: int
+    state: str | None
+
+
+def partition_of(name: str) -> Partition | None:
+    """Parse the name of a partition folder (``LocalLog.parseTopicPartitionName``); None for other names."""
+    match = _PARTITION_FOLDER.fullmatch(name)
+    return Partition(match[1], int(match[2]), match[3]) if match else None
+
+
+def topic_partition(path: str) -> tuple[str | None, int | None]:
+    """Return topic and partition of a file by the name of its folder, such as ``orders-3``; None for other names."""
+    folder = path.rpartition("/")[0] if _URL.match(path) else os.path.dirname(os.path.abspath(path))
+    partition = partition_of(os.path.basename(folder))
+    return partition[:2] if partition and path != STDIN else (None, None)
+
+
+def is_snapshot(name: str) -> bool:
+    """Return whether the name is that of a KRaft snapshot: ``<20 digits>-<10 digits>.checkpoint``."""
+    return _SNAPSHOT_NAME.search(name) is not None
+
+
+def open_range(path: str, start: int, end: int) -> Source:
+    """Open bytes ``start`` to ``end`` of a local file. Raises UnreadableError."""
+    source = open_source(path, listed=True)
+    return Source(source.name, source._raw, end, start, bounded=True)
+
+
+def open_split(path: str, start: int, end: int) -> Source:
+    """Open a local segment to read the batches that begin in positions ``start`` to ``end``. Raises UnreadableError.
+
+    A SegmentReader can read past ``end`` to complete the last batch: see ``Source.lift_end``.
+    """
+    source = open_range(path, start, end)
+    source.split_end = end
+    return source
+
+
+def local_size(path: str) -> int | None:
+    """Return the size of a regular local file in bytes, None for anything else."""
+    if path == STDIN or _URL.match(path):
+        return None
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def files_of_segment(path: str) -> tuple[str, ...]:
+    """Return a path and, for a segment, the paths of its side files, existing or not."""
+    stem, dot, suffix = path.rpartition(".")
+    if dot + suffix not in _OF_A_SEGMENT:
+        stem = path if _STEM.search(path) else ""
+    return (path, *(stem + each for each in _OF_A_SEGMENT)) if stem else (path,)
+
+
+def check_output(output: str | None, inputs: Iterable[str]) -> None:
+    """Raise UsageError if the output is an input, a side file of an input, or in an input folder.
+
+    Symbolic and hard links are resolved.
+    """
+    if output in (None, STDIN):
+        return
+    assert output is not None
+    target = os.path.realpath(output)
+    present = os.stat(output) if os.path.exists(output) else None
+    for path in inputs:
+        if path == STDIN or is_url(path):
+            continue
+        own = os.path.realpath(path)
+        if target in files_of_segment(own) or (
+            present and os.path.exists(path) and os.path.samestat(os.stat(path), present)
+        ):
+            raise UsageError(f"{output} is an input, or belongs to one: inputs are never changed")
+        if os.path.commonpath([own, target]) == own and (
+            present is None or stat.S_IFMT(present.st_mode) in (stat.S_IFREG, stat.S_IFDIR)
+        ):
+            raise UsageError(f"{output} lies in {path}: inputs are never changed, and nothing is created beside them")
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFile:
+    """A segment or a side file. ``active`` is the newest segment of its folder, which a broker may be writing.
+
+    ``listed``: it was found in a folder; a broker may have deleted it since. A named file must exist.
+
+    ``beside`` are the indexes to check with a segment, None if it is checked alone. For a side file it is () if the file
+    is checked with its folder.
+
+    ``framing`` is the kind of file given with --as (``frames.framings``), None to use the name. For responses,
+    ``requests`` is the file with their requests.
+    """
+
+    path: str
+    active: bool = False
+    indexes: tuple[str, ...] | None = None
+    listed: bool = False
+    framing: str | None = None
+    requests: str | None = None
+
+
+def find_segments(path: str) -> Iterator[SegmentFile]:
+    """Yield the segments of a path: the path itself, or the segments of a partition folder, log dir or any parent folder.
+
+    Folders come by name, segments by offset. Raises UnreadableError if there are none.
+    """
+    remote = _URL.match(path) and not _FILE_NAME.search(path)
+    folders = _walk_remote(path) if remote else list(walk_folders(path)) if is_folder(path) else None
+    if folders is None:
+        yield SegmentFile(path)
+        return
+    found = [file for folder, names in folders for file in segments_in(folder, names)]
+    if not found:
+        raise UnreadableError(f"{path}: no segment in it or below it (a .log named by 20 digits)")
+    yield from found
+
+
+def is_url(path: str) -> bool:
+    """Return whether a path is a URL."""
+    return _URL.match(path) is not None
+
+
+def is_folder(path: str) -> bool:
+    """Return whether a path is a local folder."""
+    return path != STDIN and not _URL.match(path) and os.path.isdir(path)
+
+
+def walk_folders(path: str) -> Iterator[tuple[Path, list[str]]]:
+    """Yield a folder and all folders below it in name order, each with its sorted file names. Raises UnreadableError.
+
+    FIFOs, sockets and devices are skipped with a warning. Symbolic links are followed, as by a broker, but no folder is
+    visited twice.
+    """
+    root = os.path.join(os.path.realpath(path), "")
+    seen = {root}
+
+    def is_new(folder: str) -> bool:
+        real = os.path.join(os.path.realpath(folder), "")
+        # Folders below the root are visited by their own names; a folder above contains the root.
+        again = real in seen or (os.path.islink(folder) and (real.startswith(root) or root.startswith(real)))
+        seen.add(real)
+        return not again
+
+    def failed(error: OSError) -> None:
+        # A topic can be deleted meanwhile: its folders are renamed.
+        if not isinstance(error, FileNotFoundError) or error.filename == path:
+            raise UnreadableError(f"{error.filename}: {error.strerror or error}") from error
+
+    for folder, folders, names in os.walk(path, onerror=failed, followlinks=True):
+        folders[:] = [name for name in sorted(folders) if is_new(os.path.join(folder, name))]
+        yield Path(folder), skip_special(folder, sorted(names))
+
+
+def _walk_remote(url: str) -> list[tuple[str, list[str]]] | None:
+    """Return the folders of a URL, as walk_folders; None if it is not a folder."""
+    folders: dict[str, list[str]] = {}
+    with _remote(url) as (filesystem, path):
+        if "::" in url or not filesystem.isdir(path):
+            return None
+        for name in sorted(filesystem.find(path)):
+            folder, _, file = filesystem.unstrip_protocol(name).rpartition("/")
+            folders.setdefault(folder, []).append(file)
+    return list(folders.items())
+
+
+def size_of(file: SegmentFile) -> int | None:
+    """Return the size of a local file in bytes, 0 if it was deleted, None for anything else."""
+    size = local_size(file.path)
+    return 0 if size is None and file.listed and not _URL.match(file.path) else size
+
+
+def total_size(files: Iterable[SegmentFile]) -> int | None:
+    """Return the total size of the files in bytes, None if it is unknown."""
+    sizes = [size_of(file) for file in files]
+    return None if None in sizes else sum(size or 0 for size in sizes)
+
+
+def is_newest(path: str) -> bool:
+    """Return whether a local segment is now the newest of its folder."""
+    folder, name = os.path.split(path)
+    try:
+        return not any(re.fullmatch(r"\d{20}\.log", other) and other > name for other in os.listdir(folder or "."))
+    except OSError:
+        return False
+
+
+def segments_in(folder: Path | str, names: list[str]) -> Iterator[SegmentFile]:
+    """Yield the segments and KRaft snapshots among the files of a folder."""
+    logs = [name for name in names if re.fullmatch(r"\d{20}\.log", name)]
+    for name in logs:
+        yield SegmentFile(os.path.join(folder, name), active=name == logs[-1], listed=True)
+    for name in names:
+        if is_snapshot(name):
+            yield SegmentFile(os.path.join(folder, name), listed=True)

@@ -1,0 +1,1 @@
+"""Bytes other than a log: requests, responses, record sets and single messages."""

@@ -1,0 +1,197 @@
+"""Requests and responses from their bytes: header and body, by the definitions of their API and version.
+
+    request  := header body          response := header body
+    header   := api_key int16        header   := correlation_id int32
+                api_version int16                tags             -- in flexible versions, but never of ApiVersions
+                correlation_id int32
+                client_id string     -- encoded as ever where the header is flexible
+                tags                 -- in flexible versions
+
+Sources: KIP-482, KIP-511, and ``RequestHeader`` and ``ResponseHeader`` of Kafka.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+from kseg.format.messages.cursor import Cursor, MalformedMessage
+from kseg.format.messages.definitions import APIS, Definition, definition, named
+from kseg.format.messages.reader import jsonable, read
+from kseg.schema import Row
+
+#: What every request begins with: API key, API version, correlation id; and every response.
+REQUEST_HEAD = struct.Struct(">hhi")
+RESPONSE_HEAD = struct.Struct(">i")
+_METADATA = 3
+_NO_ID = "A" * 22  # as Kafka prints sixteen zeros
+_API_VERSIONS = 18
+_CONTROLLED_SHUTDOWN = 7
+_ERROR = struct.Struct(">h")
+_UNSUPPORTED_VERSION = 35
+# What tells of the records below it, as requests and responses of all versions call it.
+_PLACES = {
+    "topic": "topic",
+    "name": "topic",
+    "topicId": "topic_id",
+    "partitionIndex": "partition",
+    "index": "partition",
+}
+
+
+class Api(NamedTuple):
+    """A version of an API."""
+
+    key: int
+    version: int
+
+    @property
+    def name(self) -> str | None:
+        """Kafka's, as ``Produce``; None for a number that has none."""
+        name = _names().get(self.key)
+        return name.removesuffix("Request") if name else None
+
+    def definition(self, kind: str) -> Definition | None:
+        """What its ``Request`` or ``Response`` is made of; None where that isn't known."""
+        return definition(APIS, f"{self.name}{kind}", self.version)
+
+
+class ByteRange(NamedTuple):
+    """Records in a frame: the first byte, and how many."""
+
+    at: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a frame holds. Where ``body`` is None it could not be read, and begins at byte ``body_at``.
+
+    ``fault`` is a rule, and the facts of what is wrong.
+    """
+
+    correlation_id: int
+    api: Api | None
+    client_id: str | None
+    body: dict[str, Any] | None
+    body_at: int
+    fault: tuple[str, Row] | None = None
+
+
+class _Frame(Cursor):
+    """A frame's bytes, in which records are left where they are."""
+
+    __slots__ = ()
+
+    def records(self, size: int) -> ByteRange:
+        found = ByteRange(self.at, size)
+        self.at += size
+        return found
+
+
+@cache
+def _names() -> Mapping[int, str]:
+    return named(APIS, "request")
+
+
+def read_request(data: memoryview) -> Message:
+    """A request of at least REQUEST_HEAD."""
+    key, version, correlation_id = REQUEST_HEAD.unpack_from(data)
+    api, cursor = Api(key, version), _Frame(data)
+    body = api.definition("Request")
+    try:
+        header = _header("Request", _request_header_version(api, body), cursor)
+    except MalformedMessage as error:
+        return Message(correlation_id, api, None, None, REQUEST_HEAD.size, _malformed(api, "Request header", error))
+    return _with_body(Message(correlation_id, api, header.get("clientId"), None, cursor.at), "Request", body, cursor)
+
+
+def read_response(data: memoryview, api: Api | None) -> Message:
+    """A response of at least RESPONSE_HEAD to a request of that API, None where it isn't known."""
+    (correlation_id,) = RESPONSE_HEAD.unpack_from(data)
+    if api is None:
+        return Message(correlation_id, None, None, None, RESPONSE_HEAD.size)
+    if api.key == _API_VERSIONS and len(data) >= 6 and _ERROR.unpack_from(data, 4)[0] == _UNSUPPORTED_VERSION:
+        api = Api(api.key, 0)  # whatever was asked for, a client must be able to read that (KIP-511)
+    cursor, body = _Frame(data), api.definition("Response")
+    flexible = body is not None and api.version in body.flexible and api.key != _API_VERSIONS
+    try:
+        _header("Response", int(flexible), cursor)
+    except MalformedMessage as error:
+        fault = _malformed(api, "Response header", error)
+        return Message(correlation_id, api, None, None, RESPONSE_HEAD.size, fault)
+    return _with_body(Message(correlation_id, api, None, None, cursor.at), "Response", body, cursor)
+
+
+def _request_header_version(api: Api, body: Definition | None) -> int:
+    if api == (_CONTROLLED_SHUTDOWN, 0):
+        return 0
+    return 2 if body is not None and api.version in body.flexible else 1
+
+
+def _header(kind: str, version: int, cursor: Cursor) -> dict[str, Any]:
+    known = definition(APIS, f"{kind}Header", version)
+    assert known
+    return read(known, version, cursor)
+
+
+def _with_body(message: Message, kind: str, known: Definition | None, cursor: Cursor) -> Message:
+    api = message.api
+    assert api
+    body, fault = None, None
+    if known is None:
+        why = f"{api.name} of version {api.version} is not known" if api.name else "no API has that key"
+        fault = "unknown-api", {"api_key": api.key, "api_version": api.version, "why": why}
+    else:
+        try:
+            body = read(known, api.version, cursor)
+            if cursor.remaining:
+                facts = {"what": f"{api.name}{kind}", "api_version": api.version, "bytes": cursor.remaining}
+                fault = "body-left-over", facts
+        except MalformedMessage as error:
+            fault = _malformed(api, kind, error)
+    return Message(message.correlation_id, api, message.client_id, body, message.body_at, fault)
+
+
+def _malformed(api: Api, what: str, why: object) -> tuple[str, Row]:
+    return "malformed-body", {"what": f"{api.name}{what}", "api_version": api.version, "why": str(why)}
+
+
+def record_sets(node: Any, place: Row | None = None) -> Iterator[tuple[Row, ByteRange]]:
+    """The records in a body, with the topic, its id and the partition as far as the version names them."""
+    if isinstance(node, list):
+        for item in node:
+            yield from record_sets(item, place)
+    elif isinstance(node, dict):
+        own = {column: node[name] for name, column in _PLACES.items() if isinstance(node.get(name), (str, int))}
+        place = {**(place or {}), **own}
+        for name, value in node.items():
+            if isinstance(value, ByteRange):
+                # Of a KRaft snapshot a response has any piece; it may begin within a batch.
+                if name == "records" and value.size:
+                    yield place, value
+            else:
+                yield from record_sets(value, place)
+
+
+def topic_names(message: Message) -> Iterator[tuple[str, str]]:
+    """(id, name) of the topics that a Metadata response tells of."""
+    if message.api is not None and message.api.key == _METADATA and message.body is not None:
+        for topic in message.body["topics"]:
+            if topic.get("topicId", _NO_ID) != _NO_ID and topic["name"]:
+                yield topic["topicId"], topic["name"]
+
+
+def displayed_value(node: Any) -> Any:
+    """A body in what JSON has, with the size of records where they stand, as Kafka's own converters write it."""
+    if isinstance(node, dict):
+        return {
+            (f"{name}SizeInBytes" if isinstance(value, ByteRange) else name): displayed_value(value)
+            for name, value in node.items()
+        }
+    if isinstance(node, ByteRange):
+        return node.size
+    return [displayed_value(item) for item in node] if isinstance(node, list) else jsonable(node)

@@ -1,0 +1,257 @@
+"""One direction of a connection between a client and a broker: frames, each with its size before it.
+
+    stream := (size int32, request)*  or  (size int32, response)*
+
+One frame is held at a time. What a response answers is told by the request of the same correlation id.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
+
+from kseg.findings import Finding, Report, ignore_finding
+from kseg.format.segment.input_buffer import InputBuffer
+from kseg.format.storage.source import Source, open_source
+from kseg.format.wire.apis import (
+    REQUEST_HEAD,
+    RESPONSE_HEAD,
+    Api,
+    Message,
+    displayed_value,
+    read_request,
+    read_response,
+    record_sets,
+    topic_names,
+)
+from kseg.format.wire.record_sets import BytesSource, Framing, ReadSettings, RecordSet, WirePart
+from kseg.schema import BATCH_COLUMNS, RECORD_COLUMNS, Column, Row
+
+#: Larger frames are taken for a size that lies; socket.request.max.bytes is 100 MiB by default.
+MAX_FRAME = 256 * 1024 * 1024
+#: Of a body that can't be decoded, the bytes that are shown; ``size`` tells how many there are.
+RAW_SHOWN = 1024 * 1024
+_SIZE = struct.Struct(">i")
+_ROOM = 256 * 1024
+#: How far the next frame is looked for behind one that can't be.
+SEARCH_REACH = 1024 * 1024
+# No broker takes more requests of a connection than some; a capture may hold several connections.
+_AHEAD = 10_000
+# Topics whose names are kept: no cluster has many more.
+_NAMES = 100_000
+
+#: Of a request or a response, and of what is in it.
+FRAME_COLUMNS = (
+    Column("kind", "text", "request, response, batch or record"),
+    Column("file", "text", "the path as it was given"),
+    Column("position", "int", "first byte of the frame, or of the entry"),
+    Column("size", "int", "bytes, without the four that tell them; of an entry all"),
+    Column("api_key", "int", "the API; null for a response whose request isn't there"),
+    Column("api_name", "text", "its name"),
+    Column("api_version", "int", "its version"),
+    Column("correlation_id", "int", "a response has its request's, records their frame's"),
+    Column("client_id", "text", "of a request"),
+    Column("body", "object", "decoded; where that can't be done in base64, a MiB of it at most"),
+    Column("body_encoding", "text", "base64, or null"),
+    Column("frame", "int", "first byte of the frame that the records are in"),
+    Column("topic", "text", "theirs; by an id only if a Metadata response told it before, else null"),
+    Column("topic_id", "text", "theirs, in versions that have one"),
+    Column("partition", "int", "theirs"),
+)
+
+
+def _columns(others: tuple[Column, ...]) -> tuple[Column, ...]:
+    known = {column.name for column in FRAME_COLUMNS}
+    return (*FRAME_COLUMNS, *(column for column in others if column.name not in known))
+
+
+def _requests(source: Source, report: Report, reading: ReadSettings) -> Iterator[WirePart]:
+    for position, data in _frames(source, report, REQUEST_HEAD):
+        message = read_request(data)
+        row = {"client_id": message.client_id}
+        yield from _parts(source.name, "request", row, position, data, message, report, {})
+
+
+def _responses(source: Source, report: Report, reading: ReadSettings) -> Iterator[WirePart]:
+    requested = _SentRequests(reading.requests)
+    names: dict[str, str] = {}
+    unread = 0
+    with closing(requested):
+        for position, data in _frames(source, report, RESPONSE_HEAD):
+            (correlation_id,) = RESPONSE_HEAD.unpack_from(data)
+            api = requested.find(correlation_id)
+            if reading.requests is None:
+                unread += 1
+            elif api is None:
+                facts = {"correlation_id": correlation_id}
+                report(Finding("unmatched-response", position, position + _SIZE.size + len(data), facts=facts))
+            message = read_response(data, api)
+            if len(names) < _NAMES:
+                names.update(topic_names(message))
+            yield from _parts(source.name, "response", {}, position, data, message, report, names)
+    if unread:
+        why = "only requests say what they answer; give these, too (--as requests --as responses)"
+        report(Finding("unread-bodies", facts={"frames": unread, "why": why}))
+
+
+def _parts(
+    file: str,
+    kind: str,
+    own: Row,
+    position: int,
+    data: memoryview,
+    message: Message,
+    report: Report,
+    names: Mapping[str, str],
+) -> Iterator[WirePart]:
+    """The row of a frame, and the record sets in it; ``names`` are those of topics by their ids, as far as told before."""
+    begin, end = position + _SIZE.size, position + _SIZE.size + len(data)
+    if message.fault:
+        rule, facts = message.fault
+        report(Finding(rule, position, end, facts=facts))
+    body = message.body
+    raw = base64.b64encode(data[message.body_at :][:RAW_SHOWN]).decode() if body is None else None
+    api = message.api
+    yield {
+        "kind": kind,
+        "file": file,
+        "position": position,
+        "size": len(data),
+        "api_key": api.key if api else None,
+        "api_name": api.name if api else None,
+        "api_version": api.version if api else None,
+        "correlation_id": message.correlation_id,
+        **own,
+        "body": displayed_value(body) if raw is None else raw,
+        **({} if raw is None else {"body_encoding": "base64"}),
+    }
+    for place, records in record_sets(body):
+        where = {"topic": names.get(place.get("topic_id", "")), "topic_id": None, "partition": None, **place}
+        name = f"{file}: {where['topic'] or where['topic_id']}-{where['partition']}"
+        first = begin + records.at
+        source = Source(name, BytesSource(data, begin), first + records.size, first)
+        yield RecordSet(
+            source, {"frame": position, "correlation_id": message.correlation_id, **where}, sent=kind == "request"
+        )
+
+
+def _frames(source: Source, report: Report, head: struct.Struct) -> Iterator[tuple[int, memoryview]]:
+    """Each frame's first byte, and its bytes behind its size, at least ``head``; valid until the next is asked for."""
+    buffer = InputBuffer(source, _ROOM, report)
+    while buffer.fill(_SIZE.size) or buffer.available:
+        size = _SIZE.unpack_from(buffer.data, buffer.start)[0] if buffer.available >= _SIZE.size else 0
+        whole = _SIZE.size + size
+        legal = head.size <= size <= MAX_FRAME
+        if legal and not buffer.ends_before(whole) and buffer.fill(whole):
+            begin = buffer.start + _SIZE.size
+            yield buffer.position, buffer.view[begin : begin + size]
+            buffer.start += whole
+        elif not buffer.failed:
+            _skip_bytes(buffer, head, size if buffer.available >= _SIZE.size else None, report)
+        else:
+            buffer.start = buffer.end
+
+
+def _skip_bytes(buffer: InputBuffer, head: struct.Struct, size: int | None, report: Report) -> None:
+    """Say what can't be a frame, and go on where the next begins, or nowhere."""
+    began = buffer.position
+    buffer.fill(SEARCH_REACH)
+    behind = _next_frame(buffer, head)
+    left = buffer.available
+    if behind is not None:
+        buffer.start = behind
+    lost = buffer.discard_rest() if behind is None else buffer.position - began
+    if size is None or (behind is None and head.size <= size <= MAX_FRAME):
+        why = f"{left} bytes of {'its size' if size is None else _SIZE.size + size}"
+        report(Finding("frame-cut", began, began + lost, facts={"bytes": lost, "why": why}))
+        return
+    why = f"the file has {left - _SIZE.size} bytes for it" if size >= head.size else f"a frame has at least {head.size}"
+    why = f"a frame has at most {MAX_FRAME}" if size > MAX_FRAME else why
+    report(Finding("frame-size", began, began + lost, facts={"size": size, "why": why, "bytes": lost}))
+
+
+def _next_frame(buffer: InputBuffer, head: struct.Struct) -> int | None:
+    """Where in the buffer a frame begins behind which another does, or the file ends.
+
+    Only requests tell enough of themselves.
+    """
+    if head is not REQUEST_HEAD:
+        return None
+    for at in range(buffer.start + 1, buffer.end - _SIZE.size - head.size + 1):
+        end = _request_end(buffer, at)
+        if end is not None and (end == buffer.end or _request_end(buffer, end) is not None):
+            return at
+    return None
+
+
+def _request_end(buffer: InputBuffer, at: int) -> int | None:
+    """The byte behind a request that may begin at that place of the buffer, by its size and its API."""
+    if at + _SIZE.size + REQUEST_HEAD.size > buffer.end or buffer.data[at + _SIZE.size]:
+        return None  # no API has a key above 255: most places end here
+    size, (key, version, _) = (
+        *_SIZE.unpack_from(buffer.data, at),
+        REQUEST_HEAD.unpack_from(buffer.data, at + _SIZE.size),
+    )
+    end: int = at + _SIZE.size + size
+    if not REQUEST_HEAD.size + 2 <= size <= buffer.end - at - _SIZE.size or not Api(key, version).definition("Request"):
+        return None
+    (client_id_size,) = struct.unpack_from(">h", buffer.data, at + _SIZE.size + REQUEST_HEAD.size)
+    return end if -1 <= client_id_size <= size - REQUEST_HEAD.size - 2 else None
+
+
+class _SentRequests:
+    """The requests of a stream of responses, read as far as these have come; nothing is known without a file."""
+
+    def __init__(self, path: str | None) -> None:
+        self._read = _heads(path)
+        # The controller of 0.8 numbers all that it sends at a time alike: answers come in the order of requests.
+        self._waiting: dict[int, deque[tuple[int, Api]]] = {}
+        self._count = 0
+        self._answered = 0
+
+    def find(self, correlation_id: int) -> Api | None:
+        """What was asked under that id. Raises UnreadableError."""
+        waiting = self._waiting
+        while correlation_id not in waiting and self._count < self._answered + _AHEAD:
+            found = next(self._read, None)
+            if found is None:
+                break
+            self._count += 1
+            waiting.setdefault(found[0], deque()).append((self._count, found[1]))
+        if correlation_id not in waiting:
+            return None
+        number, api = self._pop(correlation_id)
+        self._answered = max(self._answered, number)
+        # Not every request is answered: a Produce with acks=0 is not.
+        while waiting and waiting[oldest := next(iter(waiting))][0][0] < self._answered - _AHEAD:
+            self._pop(oldest)
+        return api
+
+    def _pop(self, correlation_id: int) -> tuple[int, Api]:
+        """The first that waits under that id; one does."""
+        requested = self._waiting[correlation_id]
+        found = requested.popleft()
+        if not requested:
+            del self._waiting[correlation_id]
+        return found
+
+    def close(self) -> None:
+        """Leave the file of requests."""
+        self._read.close()
+
+
+def _heads(path: str | None) -> Generator[tuple[int, Api], None, None]:
+    if path is None:
+        return
+    with open_source(path) as source:
+        for _, data in _frames(source, ignore_finding, REQUEST_HEAD):
+            key, version, correlation_id = REQUEST_HEAD.unpack_from(data)
+            yield correlation_id, Api(key, version)
+
+
+#: What a client sends, and what it is answered.
+REQUESTS = Framing(_requests, _columns(RECORD_COLUMNS), _columns(BATCH_COLUMNS))
+RESPONSES = Framing(_responses, REQUESTS.columns, REQUESTS.shallow_columns)

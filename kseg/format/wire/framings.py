@@ -1,0 +1,53 @@
+"""``--as NAME``: what else than a log bytes can be, and the files that are to be read so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kseg.format.storage.source import SegmentFile
+    from kseg.format.wire.record_sets import Framing
+
+# name -> "module:value" of its Framing, imported when it is asked for.
+FRAMINGS: Mapping[str, str] = {
+    "message-set": "kseg.format.wire.record_sets:MESSAGE_SET",
+    "message": "kseg.format.wire.single_message:BARE",
+    "wide-crc": "kseg.format.wire.wide_crc:WIDE_CRC",
+    "requests": "kseg.format.wire.connections:REQUESTS",
+    "responses": "kseg.format.wire.connections:RESPONSES",
+}
+
+
+def framing(name: str) -> Framing:
+    """What files of one of FRAMINGS hold, and their reader."""
+    module, _, value = FRAMINGS[name].partition(":")
+    found: Framing = getattr(import_module(module), value)
+    return found
+
+
+def framed_files(paths: Sequence[str], names: Sequence[str]) -> list[SegmentFile]:
+    """The paths, each as what it is said to be: one name for all of them, or one for each, in their order.
+
+    The first ``responses`` are answers to the first ``requests``, and so on. Raises UsageError.
+    """
+    from kseg.errors import UsageError
+    from kseg.format.storage.source import STDIN, SegmentFile, is_folder
+
+    if len(names) not in (1, len(paths)):
+        raise UsageError(f"--as stands once for all PATHs, or once for each of them: {len(names)} for {len(paths)}")
+    for path in paths:
+        if is_folder(path):
+            raise UsageError(f"{path} is a folder: --as takes files")
+    named = list(zip(paths, list(names) * len(paths) if len(names) == 1 else names, strict=True))
+    requested = [path for path, name in named if name == "requests"]
+    if requested and len(requested) != sum(name == "responses" for _, name in named) > 0:
+        raise UsageError("each file of responses needs one of requests, in the same order")
+    if STDIN in requested and len(named) > len(requested):
+        raise UsageError("requests are read twice when responses are matched with them: not from standard input")
+    questions = iter(requested)
+    return [
+        SegmentFile(path, framing=name, requests=next(questions, None) if name == "responses" else None)
+        for path, name in named
+    ]

@@ -1,0 +1,203 @@
+"""A segment's entries as a conversion walks them: opened, judged, and in runs that are treated alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kseg.findings import Finding, Report
+from kseg.format.checks.batch_checks import indexed_base_offset, misplaced_offset_finding, offset_range_finding
+from kseg.format.record import encoder, survey
+from kseg.format.record.framing import CRC_BAD, BatchColumns, clamped
+from kseg.format.record.layout import INT32_MAX, SIZE_AT
+from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.reader import SegmentReader, Window
+from kseg.format.segment.records_chunk import Chunk
+from kseg.format.writer.offset_order import IN_ORDER, OffsetOrder
+
+InspectWindow = Callable[[BatchColumns], None]
+
+
+def _ignore_window(what: BatchColumns | Chunk) -> None:
+    """Marks nothing."""
+
+
+def validated_chunks(
+    reader: SegmentReader,
+    report: Report,
+    look: InspectWindow = _ignore_window,
+    opened: Callable[[Chunk], None] = _ignore_window,
+    *,
+    opener: DeepIterator | None = None,
+    order: OffsetOrder = IN_ORDER,
+) -> Iterator[Chunk]:
+    """The opened entries of a segment; those that are damaged or out of order are marked not intact.
+
+    ``look`` sees each window's entries and ``opened`` each chunk's before their order is judged; they may mark some
+    themselves. ``order`` is what ``find_order`` said of the whole segment: with it a base offset that is proved wrong
+    is corrected, in the window and its columns. Without it each entry that goes back is out of order. ``opener`` is
+    given where many short ranges are read: its columns and its room are made once.
+    """
+    opener = opener or DeepIterator(report)
+    last_offset = -1
+    faults: list[tuple[str, int, int, int]] = []
+    for window in _by_order(reader.windows(), report, look, order):
+        for chunk in opener.chunks(window):
+            batches = chunk.batches
+            opened(chunk)
+            if not chunk.resumed:
+                last_offset = survey.check_offsets_in_batch(
+                    batches, chunk.records, chunk.first, chunk.stop, last_offset, faults
+                )
+            for fault in faults:
+                report(_order_finding(batches, *fault))
+            faults.clear()
+            yield chunk
+
+
+def _by_order(windows: Iterator[Window], report: Report, look: InspectWindow, order: OffsetOrder) -> Iterator[Window]:
+    """The windows, in which offsets that are proved wrong are corrected, and entries without a place not intact."""
+    for window in windows:
+        batches = window.batches
+        for row in range(batches.count if order.corrected else 0):
+            by = order.corrected.get(batches.position[row])
+            if by is not None and batches.crc_state[row] != CRC_BAD:
+                report(misplaced_offset_finding(batches, row, clamped(batches.base_offset[row]) + by - 1))
+                _correct(window, row, by)
+        look(batches)
+        for row in range(batches.count if order.previous else 0):
+            previous = order.previous.get(batches.position[row])
+            if previous is not None and batches.crc_state[row] != CRC_BAD and batches.intact[row]:
+                offset = batches.base_offset[row]
+                doubtful = batches.position[row] in order.doubtful
+                fault = "doubtful" if doubtful else "behind" if offset <= previous else "ahead"
+                report(_order_finding(batches, fault, row, offset, previous))
+                batches.intact[row] = 0
+        yield window
+
+
+def mark_out_of_range(batches: BatchColumns, ceiling: int, report: Report) -> int:
+    """Mark entries that reach that offset as not intact; returns how many."""
+    found = 0
+    for row in range(batches.count):
+        if batches.last_offset[row] < ceiling or batches.crc_state[row] == CRC_BAD:
+            continue
+        batches.intact[row] = 0
+        found += 1
+        report(offset_range_finding(batches, row, ceiling))
+    return found
+
+
+class OffsetRangeFilter:
+    """A look at windows that marks what the indexes of a segment can't hold; ``name`` is the offset in its name."""
+
+    def __init__(self, name: int | None, report: Report) -> None:
+        self._name = name
+        self._report = report
+        self._base = -1
+
+    def __call__(self, batches: BatchColumns) -> None:
+        for row in range(batches.count):
+            if self._base >= 0:
+                break
+            if batches.crc_state[row] != CRC_BAD:
+                self._base = indexed_base_offset(batches, row, self._name)
+        if self._base >= 0:
+            mark_out_of_range(batches, self._base + INT32_MAX + 1, self._report)
+
+
+def _correct(window: Window, row: int, by: int) -> None:
+    """Change the base offset of an entry, as if it had been read so."""
+    batches, at = window.batches, window.batches.at[row]
+    offset = batches.base_offset[row] + by
+    window.view[at : at + SIZE_AT] = offset.to_bytes(SIZE_AT, "big", signed=True)
+    batches.last_offset[row] += offset - clamped(batches.base_offset[row])
+    batches.base_offset[row] = offset
+
+
+def _ahead(offset: int, previous: int) -> dict[str, Any]:
+    return {"offset": offset, "previous": previous, "note": "; the entries behind it go on from before it"}
+
+
+def _doubtful(offset: int, previous: int) -> dict[str, Any]:
+    note = "; its size field was overwritten, and no entry next to it confirms the base offset in front of that"
+    return {"offset": offset, "previous": previous, "note": note}
+
+
+# What survey's faults say: a rule, and the facts of it.
+_ORDER: dict[str, tuple[str, Callable[[int, int], dict[str, Any]]]] = {
+    "ahead": ("non-monotonic-offset", _ahead),
+    "doubtful": ("non-monotonic-offset", _doubtful),
+    "behind": ("non-monotonic-offset", lambda offset, previous: {"offset": offset, "previous": previous, "note": ""}),
+    "span": ("invalid-offset-range", lambda offset, delta: {"delta": delta, "why": f"it is 0 to {INT32_MAX}"}),
+    "record": ("record-offset-mismatch", lambda offset, index: {"index": index, "offset": offset}),
+}
+
+
+def _order_finding(batches: BatchColumns, fault: str, row: int, offset: int, detail: int) -> Finding:
+    rule, facts = _ORDER[fault]
+    position, reported = batches.position[row], facts(offset, detail)
+    if fault == "record":
+        first, last = batches.base_offset[row], batches.last_offset[row]
+        within = f"the batch's offsets {first} to {last}" if batches.magic[row] >= 2 else f"those up to {last}"
+        reported["why"] = f"is not above the one before it, or not within {within}"
+    return Finding(rule, position=position, end=position + batches.size[row], offset=offset,
+                   facts=reported)  # fmt: skip
+
+
+def payload_of(chunk: Chunk, row: int) -> Any:
+    """What the record columns of entry ``row`` point into, as the bytes or bytearray it is: their slices are fast."""
+    view = chunk.payload(row)
+    whole = view.obj
+    return whole if isinstance(whole, (bytes, bytearray)) and len(whole) == len(view) else view
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRun:
+    """Entries ``row`` to ``stop`` of one kind and version, their records ``i`` to ``end``; ends are exclusive."""
+
+    chunk: Chunk
+    kind: int
+    row: int
+    stop: int
+    i: int
+    end: int
+
+    @property
+    def magic(self) -> int:
+        return self.chunk.batches.magic[self.row]
+
+    @property
+    def room(self) -> int:
+        """The most bytes that the records can take in any version."""
+        size = len(self.chunk.payload(self.row)) if self.kind == survey.PACKED else self.stored_size
+        return size + (self.end - self.i + 1) * encoder.ROOM_PER_RECORD
+
+    @property
+    def stored_size(self) -> int:
+        return self._behind - self.chunk.batches.at[self.row]
+
+    @property
+    def stored(self) -> memoryview:
+        """The entries' bytes: within a window they stand one behind the other."""
+        return self.chunk.window.view[self.chunk.batches.at[self.row] : self._behind]
+
+    @property
+    def _behind(self) -> int:
+        return self.chunk.batches.at[self.stop - 1] + self.chunk.batches.size[self.stop - 1]
+
+
+def runs_of(chunk: Chunk, target: int, *, copies: bool) -> Iterator[BatchRun]:
+    """The chunk's entries in runs that are treated alike; see ``survey.kind_of``."""
+    batches = chunk.batches
+    row = chunk.first
+    while row < chunk.stop:
+        kind, stop = survey.classify_run(batches, row, chunk.stop, target, copies)
+        # Of an entry that could not be opened there are no records, and these columns say nothing.
+        i = end = 0
+        if kind != survey.SKIP:
+            i = batches.first_record[row]
+            end = batches.first_record[stop - 1] + batches.record_total[stop - 1]
+        yield BatchRun(chunk, kind, row, stop, i, end)
+        row = stop

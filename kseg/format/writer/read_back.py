@@ -1,0 +1,77 @@
+"""The proof of a conversion: what was written is read again and compared, record by record, with the source."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from typing import Any
+
+from kseg.errors import KsegError
+from kseg.format.record import survey
+from kseg.format.record.framing import BatchColumns, RecordColumns
+from kseg.format.segment.records_chunk import Chunk
+from kseg.format.writer.batch_runs import payload_of, runs_of
+
+
+class ReadBackError(KsegError):
+    """The result does not say what its source says. Its file is thrown away."""
+
+
+class _Records:
+    """The sound records of a segment, run by run: of the one at hand ``records`` from ``at`` to ``end`` are left."""
+
+    def __init__(self, chunks: Iterator[Chunk], target: int) -> None:
+        self._runs = self._all_runs(chunks, target)
+        self.data: Any = b""
+        self.records = RecordColumns(1)
+        self.batches = BatchColumns(1)
+        self.at = 0
+        self.end = 0
+
+    def more(self) -> bool:
+        """Have at least one record at hand; False at the end."""
+        return self.at < self.end or next(self._runs, False)
+
+    def close(self) -> None:
+        """Let go of the chunks: a generator that was left half-way and this hold each other, until they are collected."""
+        self._runs.close()
+
+    def _all_runs(self, chunks: Iterator[Chunk], target: int) -> Generator[bool, None, None]:
+        for chunk in chunks:
+            self.records, self.batches = chunk.records, chunk.batches
+            for run in runs_of(chunk, target, copies=False):
+                if run.kind in (survey.PLAIN, survey.PACKED) and run.end > run.i:
+                    self.data = payload_of(chunk, run.row)
+                    self.at, self.end = run.i, run.end
+                    yield True
+
+
+def compare(source: Iterator[Chunk], result: Iterator[Chunk], target: int, expected: int) -> None:
+    """Raise ReadBackError where the ``expected`` records of ``result`` are not all those of ``source``.
+
+    Offset, timestamp and its type, key, value and headers are compared, as far as version ``target`` can hold them.
+    """
+    with closing(_Records(source, target)) as left, closing(_Records(result, target)) as right:
+        _compare(left, right, target, expected)
+
+
+def _compare(left: _Records, right: _Records, target: int, expected: int) -> None:
+    done = 0
+    while right.more():
+        if not left.more():
+            raise ReadBackError(f"the result has more than the {done} records of its source")
+        count = min(left.end - left.at, right.end - right.at)
+        same = survey.count_same(
+            left.data, left.records, left.batches, left.at,
+            right.data, right.records, right.batches, right.at, count, target,
+        )  # fmt: skip
+        if same < count:
+            offset = left.records.offset[left.at + same]
+            raise ReadBackError(f"read back, the record at offset {offset} is not what the source has")
+        left.at += count
+        right.at += count
+        done += count
+    if done != expected:
+        raise ReadBackError(f"{done} records could be read back of {expected}")
+    if left.more():
+        raise ReadBackError(f"the source has more than the {done} records of the result")

@@ -1,0 +1,199 @@
+"""Build entries of all three versions from plain values, as Kafka's ``MemoryRecordsBuilder`` does.
+
+For tests, tools and odd jobs, one entry a call. The loops that write bytes are ``encoder``'s; converting a whole
+segment feeds them from the reader's columns without the objects in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kseg.errors import UsageError
+from kseg.format.compress.codecs import CODECS, compress
+from kseg.format.record import encoder, layout
+from kseg.format.record.framing import RecordColumns
+from kseg.format.segment.objects import Header
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRecord:
+    """A record to be written. ``offset`` is absolute, ``timestamp`` epoch milliseconds, -1 for none.
+
+    v0 has no timestamp, and v0 and v1 have no headers: there they must be -1 and empty.
+    """
+
+    offset: int
+    key: bytes | None = None
+    value: bytes | None = None
+    timestamp: int = layout.NO_TIMESTAMP
+    headers: tuple[Header, ...] = ()
+
+
+_CODEC_IDS = {codec.name: codec.id for codec in CODECS.values()}
+
+
+def codec_id(name: str) -> int:
+    """The number of a codec in attributes bits 0-2. Raises UsageError for an unknown name."""
+    if name not in _CODEC_IDS:
+        raise UsageError(f"there is no codec {name!r}: {', '.join(_CODEC_IDS)}")
+    return _CODEC_IDS[name]
+
+
+def build_batch(
+    records: Sequence[PlainRecord],
+    *,
+    base_offset: int | None = None,
+    last_offset: int | None = None,
+    compression: str = "none",
+    timestamp_type: str = "CreateTime",
+    base_timestamp: int | None = None,
+    max_timestamp: int | None = None,
+    producer_id: int = layout.NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = layout.NO_SEQUENCE,
+    partition_leader_epoch: int = layout.FIRST_LEADER_EPOCH,
+    transactional: bool = False,
+    control: bool = False,
+    delete_horizon: int | None = None,
+) -> bytes:
+    """A v2 record batch (KIP-98), header and CRC-32C included.
+
+    Offsets default to the records' first and last; without records ``base_offset`` must be given. Timestamps are
+    epoch milliseconds and default to the first record's and to the records' largest. With ``LogAppendTime``,
+    ``max_timestamp`` is every record's. ``delete_horizon`` (KIP-534) takes the base timestamp's place. Raises
+    UsageError for what no batch can hold.
+    """
+    if base_offset is None:
+        if not records:
+            raise UsageError("a batch without records needs a base offset")
+        base_offset = records[0].offset
+    if last_offset is None:
+        last_offset = records[-1].offset if records else base_offset
+    _check_offsets(records, base_offset, last_offset)
+    append_time = _is_append_time(timestamp_type)
+    if max_timestamp is None:
+        max_timestamp = max((record.timestamp for record in records), default=layout.NO_TIMESTAMP)
+    if delete_horizon is not None:
+        base_timestamp = delete_horizon
+    elif base_timestamp is None:
+        base_timestamp = max_timestamp if append_time or not records else records[0].timestamp
+    attributes = codec_id(compression) | (layout.LOG_APPEND_TIME if append_time else 0)
+    attributes |= layout.TRANSACTIONAL if transactional else 0
+    attributes |= layout.CONTROL if control else 0
+    attributes |= layout.DELETE_HORIZON if delete_horizon is not None else 0
+
+    data, columns = _columns(records, max_timestamp if append_time else None)
+    payload = bytearray(len(data) + len(records) * encoder.ROOM_PER_RECORD)
+    end = encoder.encode_records(data, columns, 0, len(records), base_offset, base_timestamp, payload, 0)
+    # An empty batch is a header alone, whatever its codec (FORMATS: kept by compaction, 61 bytes).
+    stored = compress(attributes & layout.CODEC_MASK, memoryview(payload)[:end]) if records else b""
+    out = bytearray(layout.RECORD_BATCH_OVERHEAD) + stored
+    encoder.finish_batch(
+        out, 0, len(out), base_offset, last_offset, len(records), attributes, base_timestamp,
+        max_timestamp, producer_id, producer_epoch, base_sequence, partition_leader_epoch,
+    )  # fmt: skip
+    return bytes(out)
+
+
+def build_message(record: PlainRecord, *, magic: int, timestamp_type: str = "CreateTime") -> bytes:
+    """An uncompressed v0 or v1 message as an entry of a log. Raises UsageError for what that version can't hold."""
+    _check_legacy([record], magic, timestamp_type)
+    data, columns = _columns([record], None)
+    attributes = layout.LOG_APPEND_TIME if _is_append_time(timestamp_type) else 0
+    out = bytearray(len(data) + encoder.ROOM_PER_RECORD)
+    end = encoder.encode_messages(data, columns, 0, 1, magic, 0, attributes, out, 0)
+    return bytes(memoryview(out)[:end])
+
+
+def build_wrapper(
+    records: Sequence[PlainRecord],
+    *,
+    magic: int,
+    compression: str,
+    timestamp_type: str = "CreateTime",
+    append_time: int | None = None,
+) -> bytes:
+    """A compressed v0 or v1 message set in its wrapper, whose offset is that of the last inner message.
+
+    Inner offsets are absolute in v0 and relative to the first in v1 (KIP-31). The wrapper's timestamp is the largest
+    inner one, or with ``LogAppendTime`` the ``append_time`` (KIP-32); the inner messages keep theirs. Raises UsageError
+    for what that version can't hold, CodecError for zstd.
+    """
+    if not records:
+        raise UsageError("a wrapper can't be empty")
+    codec = codec_id(compression)
+    if not codec:
+        raise UsageError("a wrapper is compressed")
+    _check_legacy(records, magic, timestamp_type)
+    _check_offsets(records, records[0].offset, records[-1].offset)
+    data, columns = _columns(records, None)
+    attributes = layout.LOG_APPEND_TIME if _is_append_time(timestamp_type) else 0
+    timestamp = max(record.timestamp for record in records) if append_time is None else append_time
+    out = bytearray(len(data) + len(records) * encoder.ROOM_PER_RECORD)
+    shift = records[0].offset if magic else 0
+    end = encoder.encode_messages(data, columns, 0, len(records), magic, shift, attributes, out, 0)
+    return wrap(memoryview(out)[:end], magic, codec, attributes, records[-1].offset, timestamp)
+
+
+def wrap(messages: memoryview, magic: int, codec: int, attributes: int, offset: int, timestamp: int) -> bytes:
+    """The wrapper of a v0 or v1 message set; ``attributes`` without the codec. Raises CodecError for zstd."""
+    value = compress(codec, messages, magic=magic)
+    out = bytearray(len(value) + encoder.ROOM_PER_RECORD)
+    end = encoder.encode_message(value, 0, -1, 0, len(value), magic, offset, attributes | codec, timestamp, out, 0)
+    return bytes(memoryview(out)[:end])
+
+
+def _is_append_time(timestamp_type: str) -> bool:
+    if timestamp_type not in layout.TIMESTAMP_TYPES:
+        raise UsageError(f"{timestamp_type!r} is no timestamp type: {' or '.join(layout.TIMESTAMP_TYPES)}")
+    return timestamp_type == layout.TIMESTAMP_TYPES[1]
+
+
+def _check_offsets(records: Sequence[PlainRecord], base_offset: int, last_offset: int) -> None:
+    previous = base_offset - 1
+    for record in records:
+        if not previous < record.offset <= last_offset:
+            raise UsageError(f"offset {record.offset} does not stand between {previous} and {last_offset}")
+        previous = record.offset
+    if not 0 <= last_offset - base_offset <= layout.INT32_MAX:
+        raise UsageError(f"offsets {base_offset} to {last_offset} do not fit one entry")
+
+
+def _check_legacy(records: Sequence[PlainRecord], magic: int, timestamp_type: str) -> None:
+    if magic not in (0, 1):
+        raise UsageError(f"messages are of version 0 or 1, not {magic}")
+    if any(record.headers for record in records):
+        raise UsageError(f"v{magic} has no headers")
+    if not magic and (any(record.timestamp != -1 for record in records) or _is_append_time(timestamp_type)):
+        raise UsageError("v0 has no timestamps")
+
+
+def _columns(records: Sequence[PlainRecord], timestamp: int | None) -> tuple[bytes, RecordColumns]:
+    """The records as the reader would have them: bytes in one buffer, and a row of columns each."""
+    data = bytearray()
+    columns = RecordColumns(max(len(records), 1))
+    for i, record in enumerate(records):
+        columns.offset[i] = record.offset
+        columns.timestamp[i] = record.timestamp if timestamp is None else timestamp
+        columns.key_at[i], columns.key_size[i] = _append(data, record.key)
+        columns.value_at[i], columns.value_size[i] = _append(data, record.value)
+        columns.headers_at[i], columns.header_count[i] = len(data), len(record.headers)
+        for header in record.headers:
+            data += with_length(header.key.encode("utf-8", "surrogateescape"))
+            data += with_length(header.value)
+    columns.count = len(records)
+    return bytes(data), columns
+
+
+def _append(data: bytearray, value: bytes | None) -> tuple[int, int]:
+    at = len(data)
+    data += value or b""
+    return at, -1 if value is None else len(value)
+
+
+def with_length(value: bytes | None) -> bytes:
+    """Bytes as a v2 record holds them, behind their length; a header is two of these."""
+    size = -1 if value is None else len(value)
+    out = bytearray(5 + max(size, 0))
+    return bytes(out[: encoder.write_bytes(out, 0, value, 0, size)])

@@ -1,1 +1,0 @@
-"""Bytes that are no log: record sets without a file, protocol frames off the wire, the message of a tutorial."""

@@ -1,0 +1,1 @@
+"""Writers of results: one per format and kind of result."""

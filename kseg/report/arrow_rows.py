@@ -1,0 +1,314 @@
+"""Rows as Arrow record batches, for Parquet and Spark: records from buffers that ``gather`` fills, others by value.
+
+pyarrow is imported only when it is used: everything else works without it. The types are exactly those that Spark
+accepts: all columns nullable, timestamps in microseconds UTC, no dictionaries, no large or view types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from kseg import schema
+from kseg.errors import UsageError
+from kseg.format.internal_topics.recognise import decoded_record
+from kseg.format.record.layout import FIRST_MILLISECOND, LAST_MILLISECOND, TIMESTAMP_TYPES
+from kseg.format.segment.records_chunk import Chunk
+from kseg.format.storage.source import topic_partition
+from kseg.report import arrow_gather
+from kseg.schema import Column
+from kseg.text import to_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Maximum rows of an Arrow record batch and maximum bytes of its keys, values and headers, as Spark recommends.
+BATCH_ROWS = 8 * 1024
+BATCH_BYTES = 8 * 1024 * 1024
+
+_MILLISECONDS = "_ms"
+
+
+def arrow() -> Any:
+    """Return the module pyarrow. Raises UsageError with the remedy if it is not installed."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise UsageError("Parquet and Arrow need pyarrow: pip install 'kseg[parquet]'") from error
+    return pyarrow
+
+
+def widened(columns: Iterable[Column]) -> tuple[Column, ...]:
+    """Return the columns of a columnar table: each time as a timestamp and as raw milliseconds."""
+    found: list[Column] = []
+    for column in columns:
+        if column.type == "ms":
+            found.append(Column(column.name, "timestamp", "null where there is none, or outside the years 1 to 9999"))
+            found.append(Column(column.name + _MILLISECONDS, "int", "epoch ms as stored, -1 as null"))
+        else:
+            found.append(column)
+    return tuple(found)
+
+
+def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
+    """Return the Arrow schema of widened columns."""
+    pyarrow = arrow()
+    types = _types()
+    return pyarrow.schema([pyarrow.field(column.name, types[column.type]) for column in columns])
+
+
+@cache
+def _types() -> dict[str, Any]:
+    pyarrow = arrow()
+    header = pyarrow.struct([pyarrow.field("key", pyarrow.string()), pyarrow.field("value", pyarrow.binary())])
+    return {
+        "int": pyarrow.int64(),
+        "int32": pyarrow.int32(),
+        "timestamp": pyarrow.timestamp("us", tz="UTC"),
+        "bool": pyarrow.bool_(),
+        "text": pyarrow.string(),
+        "texts": pyarrow.list_(pyarrow.field("element", pyarrow.string())),
+        "ints": pyarrow.list_(pyarrow.field("element", pyarrow.int64())),
+        "bytes": pyarrow.binary(),
+        "headers": pyarrow.list_(pyarrow.field("element", header)),
+        "object": pyarrow.string(),  # JSON: the fields differ from row to row
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The file that rows come from, with its topic and partition.
+
+    ``decode`` is the internal topic whose format the column ``decoded`` uses. ``outcome`` returns the state of the
+    transaction of (producer id, offset), if that column is requested.
+    """
+
+    file: str
+    topic: str | None
+    partition: int | None
+    decode: str | None = None
+    outcome: Callable[[int, int], str] | None = None
+
+    @classmethod
+    def of(cls, file: str, decode: str | None = None) -> Place:
+        topic, partition = topic_partition(file)
+        return cls(_text(file), topic and _text(topic), partition, decode)
+
+
+class RecordRows:
+    """Gathers the records of one or more files into Arrow record batches with the given (widened) columns."""
+
+    def __init__(self, columns: Sequence[Column], max_rows: int = BATCH_ROWS, max_bytes: int = BATCH_BYTES) -> None:
+        self.schema = arrow_schema(columns)
+        self._arrow = arrow()
+        self._names = [column.name for column in columns]
+        self._bounds = (max_rows, max_bytes)
+        self._room = (0, 0)
+        self._begin()
+
+    def add(self, place: Place, chunk: Chunk, data: Any, first: int, stop: int) -> Iterator[pa.RecordBatch]:
+        """Append record rows ``first`` to ``stop`` of the chunk, whose bytes are in ``data``; yield full batches.
+
+        The caller must exhaust the iterator before it advances to the next chunk.
+        """
+        while first < stop:
+            before, begin = self._columns.count, first
+            first = arrow_gather.append(self._columns, data, chunk.batches, chunk.records, first, stop)
+            if place.decode and schema.DECODED.name in self._names:
+                self._decode(place.decode, chunk, before, range(begin, first))
+            self._places.append((place, self._columns.count - before))
+            self._take_controls(chunk)
+            if self._columns.full():
+                yield self._flush()
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Yield the last, partly filled batch."""
+        if self._columns.count:
+            yield self._flush()
+
+    def _begin(self) -> None:
+        wanted = ("key" in self._names, "value" in self._names, "headers" in self._names)
+        self._columns = arrow_gather.ArrowColumns(*self._bounds, *wanted, *self._room)
+        self._places: list[tuple[Place, int]] = []
+        self._controls: dict[int, str] = {}
+        self._decoded: dict[int, str] = {}
+
+    def _take_controls(self, chunk: Chunk) -> None:
+        for row, i in self._columns.controls:
+            control = chunk.control(i)
+            self._controls[row] = to_json(control.as_dict() if control else None)
+        self._columns.controls.clear()
+
+    def _decode(self, topic: str, chunk: Chunk, at: int, taken: range) -> None:
+        for row, i in enumerate(taken, at):
+            if decoded := decoded_record(topic, chunk, i):
+                self._decoded[row] = to_json(decoded.as_dict())
+
+    def _flush(self) -> pa.RecordBatch:
+        arrays = [_ARRAYS[name](self) for name in self._names]
+        # The next batch probably needs the same size: growing columns are copied.
+        used = (self._columns.keys.used, self._columns.values.used)
+        self._room = (min(used[0] * 9 // 8, self._bounds[1]), min(used[1] * 9 // 8, self._bounds[1]))
+        self._begin()
+        return self._arrow.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _array(self, kind: str, values: Any, valid: Any = None, size: int = 8) -> pa.Array:
+        """Return an array over the front of a typed buffer, without a copy; ``size`` is bytes per value, 0 for bits."""
+        count = self._columns.count
+        whole = memoryview(values)
+        data = self._buffer(whole[:count] if size else whole)
+        return self._arrow.Array.from_buffers(
+            _types()[kind], count, [None if valid is None else self._buffer(valid), data]
+        )
+
+    def _buffer(self, values: Any) -> pa.Buffer:
+        return self._arrow.py_buffer(memoryview(values))
+
+    def _texts(self, kind: Any, texts: arrow_gather.Texts, count: int) -> pa.Array:
+        buffers = [
+            self._buffer(texts.valid),
+            self._buffer(memoryview(texts.ends)[: count + 1]),
+            self._buffer(memoryview(texts.data)[: texts.used]),
+        ]
+        return self._arrow.Array.from_buffers(kind, count, buffers)
+
+    def of_place(self, attribute: str, kind: str) -> pa.Array:
+        """Return a column of the file that each row comes from."""
+        pyarrow = self._arrow
+        arrow_type = _types()[kind]
+        runs: list[list[Any]] = []
+        for place, count in self._places:
+            value = getattr(place, attribute)
+            if runs and runs[-1][0] == value:
+                runs[-1][1] += count
+            else:
+                runs.append([value, count])
+        arrays = [pyarrow.repeat(pyarrow.scalar(value, arrow_type), count) for value, count in runs]
+        return arrays[0] if len(arrays) == 1 else pyarrow.concat_arrays(arrays)
+
+    def timestamp_types(self) -> pa.Array:
+        """Return the names of the timestamp types, null for v0."""
+        pyarrow, columns = self._arrow, self._columns
+        stored = memoryview(columns.timestamp_type)[: columns.count]
+        same = bytes(stored).count(stored[0]) == columns.count
+        if same and not self._array("bool", columns.typed, size=0).false_count:
+            # The usual case; the cast below takes longer than all other columns.
+            return pyarrow.repeat(TIMESTAMP_TYPES[stored[0]], columns.count)
+        buffers = [self._buffer(columns.typed), self._buffer(stored)]
+        indices = pyarrow.Array.from_buffers(pyarrow.int8(), columns.count, buffers)
+        return pyarrow.DictionaryArray.from_arrays(indices, pyarrow.array(TIMESTAMP_TYPES)).cast(pyarrow.string())
+
+    def headers(self) -> pa.Array:
+        """Return lists of header key and value. Bytes of a key that are not UTF-8 are replaced, as Kafka does."""
+        pyarrow, columns = self._arrow, self._columns
+        kind = _types()["headers"]
+        count = columns.header_count
+        keys = self._texts(pyarrow.binary(), columns.header_keys, count)
+        try:
+            keys = keys.cast(pyarrow.string()) if count else pyarrow.array([], pyarrow.string())
+        except pyarrow.ArrowInvalid:
+            keys = pyarrow.array([key.decode("utf-8", "replace") for key in keys.to_pylist()], pyarrow.string())
+        values = self._texts(pyarrow.binary(), columns.header_values, count)
+        pairs = pyarrow.StructArray.from_arrays([keys, values], fields=list(kind.value_type))
+        ends = self._buffer(memoryview(columns.header_ends)[: columns.count + 1])
+        return pyarrow.Array.from_buffers(kind, columns.count, [None, ends], children=[pairs])
+
+    def objects(self, found: Mapping[int, str]) -> pa.Array:
+        """Return JSON per row: decoded control records or decoded records of internal topics."""
+        count, text = self._columns.count, self._arrow.string()
+        if not found:
+            return self._arrow.nulls(count, text)
+        return self._arrow.array([found.get(row) for row in range(count)], text)
+
+    def transaction_states(self) -> pa.Array:
+        """Return the state of each record's transaction, null for records outside transactions."""
+        columns = self._columns
+        bits, producers, offsets = columns.transactional, columns.producer_id, columns.offset
+        found: list[str | None] = []
+        for place, count in self._places:
+            for row in range(len(found), len(found) + count):
+                within = bits[row >> 3] >> (row & 7) & 1
+                found.append(place.outcome(producers[row], offsets[row]) if place.outcome and within else None)
+        return self._arrow.array(found, self._arrow.string())
+
+    def nothing(self) -> pa.Array:
+        """Return a text column of nulls."""
+        return self._arrow.nulls(self._columns.count, self._arrow.string())
+
+    def plain(self, name: str, valid: str | None, kind: str = "int", size: int = 8) -> pa.Array:
+        """Return a column that ``gather`` has filled; ``valid`` names its validity bitmap."""
+        columns = self._columns
+        return self._array(kind, getattr(columns, name), getattr(columns, valid) if valid else None, size)
+
+    def bytes_of(self, name: str) -> pa.Array:
+        """Return the column of keys or of values."""
+        return self._texts(self._arrow.binary(), getattr(self._columns, name), self._columns.count)
+
+
+_ARRAYS: Mapping[str, Callable[[RecordRows], Any]] = {
+    "topic": lambda found: found.of_place("topic", "text"),
+    "partition": lambda found: found.of_place("partition", "int32"),
+    "file": lambda found: found.of_place("file", "text"),
+    "position": lambda found: found.plain("position", None),
+    "offset": lambda found: found.plain("offset", None),
+    "timestamp": lambda found: found.plain("time", "time_valid", "timestamp"),
+    "timestamp_ms": lambda found: found.plain("timestamp", "stamped"),
+    "timestamp_type": RecordRows.timestamp_types,
+    "sequence": lambda found: found.plain("sequence", "modern"),
+    "key": lambda found: found.bytes_of("keys"),
+    "value": lambda found: found.bytes_of("values"),
+    "headers": RecordRows.headers,
+    "control": lambda found: found.objects(found._controls),
+    "decoded": lambda found: found.objects(found._decoded),
+    "producer_id": lambda found: found.plain("producer_id", "modern"),
+    "producer_epoch": lambda found: found.plain("producer_epoch", "modern"),
+    "transactional": lambda found: found.plain("transactional", "modern", "bool", 0),
+    "transaction_state": RecordRows.transaction_states,
+    "damage": RecordRows.nothing,
+}
+
+
+def payload_runs(chunk: Chunk) -> Iterator[tuple[Any, int, int]]:
+    """Yield the chunk's records as (buffer, first row, end row): one decompressed batch, or a run of uncompressed ones."""
+    at = 0
+    for row, payload in chunk.payloads.items():
+        own = chunk.rows(row)
+        if own.start > at:
+            yield chunk.window.data, at, own.start
+        yield payload, own.start, own.stop
+        at = own.stop
+    if at < chunk.records.count:
+        yield chunk.window.data, at, chunk.records.count
+
+
+def from_rows(columns: Sequence[Column], found: Sequence[schema.Row]) -> pa.RecordBatch:
+    """Return rows as one Arrow batch, with topic and partition from ``file``; for row kinds that are few."""
+    pyarrow = arrow()
+    types = _types()
+    places = [Place.of(row["file"]) for row in found]
+    full = [
+        {"topic": place.topic, "partition": place.partition, **row} for place, row in zip(places, found, strict=True)
+    ]
+    arrays = [pyarrow.array([_value(column, row) for row in full], types[column.type]) for column in columns]
+    return pyarrow.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
+
+
+def _text(text: str) -> str:
+    """Escape a file name that is not UTF-8, as in JSON Lines: Arrow rejects surrogates."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _value(column: Column, row: schema.Row) -> Any:
+    if column.type == "timestamp":
+        stored: int | None = row.get(column.name)
+        if stored is None:
+            return None
+        return stored * 1000 if FIRST_MILLISECOND <= stored <= LAST_MILLISECOND else None
+    if column.name.endswith(_MILLISECONDS):
+        return row.get(column.name.removesuffix(_MILLISECONDS))
+    value = row.get(column.name)
+    if type(value) is str:
+        return _text(value)
+    return to_json(value) if column.type == "object" and value is not None else value

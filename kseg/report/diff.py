@@ -1,0 +1,161 @@
+"""Output of ``kseg diff``: the differences in offset order, then the outcome, as a table or as JSON Lines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TextIO
+
+from kseg.commands.diff.diff import truncations
+from kseg.commands.diff.differences import COUNTED, KINDS, Comparison, Difference, DifferencePlace
+from kseg.commands.diff.replica import Replica
+from kseg.report.formats import console
+from kseg.schema import Row
+from kseg.text import escape_controls, to_json
+
+
+def difference_row(difference: Difference) -> Row:
+    """Return a difference as a row of JSON Lines."""
+    row = asdict(difference)
+    row["difference"] = row.pop("kind")
+    return {"kind": "difference", **row}
+
+
+def outcome_row(result: Comparison, a: Replica, b: Replica) -> Row:
+    """Return the last row: the verdict, the first difference, and the offset a follower would truncate to."""
+    first = result.first_difference
+    return {
+        "kind": "diff",
+        "verdict": result.verdict,
+        "first_difference": None if first is None else first.first_offset,
+        "last_common_offset": result.last_common_offset,
+        "truncation_offset": truncations(a, b),
+        "stretches": {kind: result.stretches.get(kind, 0) for kind in KINDS},
+        "counts": {kind: result.counts.get(kind, 0) for kind in KINDS},
+        "damaged_places": {"a": a.damage, "b": b.damage},
+        "a": _replica_row(a),
+        "b": _replica_row(b),
+    }
+
+
+def _replica_row(replica: Replica) -> Row:
+    return {
+        "path": replica.path,
+        "segments": len(replica.files),
+        "batches": replica.batch_count,
+        "first_offset": replica.first_offset,
+        "last_offset": replica.last_offset,
+        "end_offset": replica.end_offset,
+        "leader_epochs": [entry._asdict() for entry in replica.lineage.entries],
+    }
+
+
+class JsonLinesWriter:
+    """Writes one ``kind="difference"`` row per difference and one ``kind="diff"`` row at the end."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def write_difference(self, difference: Difference) -> None:
+        self._out.write(to_json(difference_row(difference)) + "\n")
+
+    def finish(self, result: Comparison, a: Replica, b: Replica) -> None:
+        self._out.write(to_json(outcome_row(result, a, b)) + "\n")
+
+
+class TableWriter:
+    """Writes a table of the first differences, then the outcome as text."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._told: list[Difference] = []
+
+    def write_difference(self, difference: Difference) -> None:
+        self._told.append(difference)
+
+    def finish(self, result: Comparison, a: Replica, b: Replica) -> None:
+        if self._told:
+            _print_table(self._told, self._out)
+        for line in _outcome_lines(outcome_row(result, a, b), result):
+            self._out.write(escape_controls(line) + "\n")
+
+
+def _print_table(reported: list[Difference], out: TextIO) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("difference", "offsets", "count", "a", "b", "detail"):
+        table.add_column(name, justify="right" if name == "count" else "left", overflow="fold")
+    for one in reported:
+        kind = one.kind if one.lacking is None else f"{one.lacking} {one.kind}"
+        offsets = f"{one.first_offset}..{one.last_offset}"
+        cells = (kind, offsets, str(one.count), _place(one.a), _place(one.b), one.detail)
+        table.add_row(*(Text(escape_controls(cell)) for cell in cells))
+    console(out).print(table)
+
+
+def _place(place: DifferencePlace | None) -> str:
+    if place is None:
+        return "-"
+    epoch = "" if place.leader_epoch is None else f", leader epoch {place.leader_epoch}"
+    return f"{os.path.basename(place.file)} at byte {place.position}{epoch}"
+
+
+def _outcome_lines(row: Row, result: Comparison) -> Iterator[str]:
+    for name in ("a", "b"):
+        one = row[name]
+        damaged = row["damaged_places"][name]
+        yield (
+            f"{name}: {one['path']}: {_extent(one)}, {_plural(one['batches'], 'batch', 'batches')} in "
+            + _plural(one["segments"], "segment", "segments")
+            + (f", damaged in {_plural(damaged, 'place', 'places')}" if damaged else "")
+        )
+    for kind, meaning in KINDS.items():
+        if row["stretches"][kind]:
+            yield (
+                f"  {kind}: {_plural(row['counts'][kind], *COUNTED[kind])} in "
+                f"{_plural(row['stretches'][kind], 'stretch', 'stretches')}: {meaning}"
+            )
+    first = result.first_difference
+    if first is not None:
+        epochs = f"leader epoch {_epoch(first.a)} in a, {_epoch(first.b)} in b"
+        yield f"first difference: offset {first.first_offset} ({first.detail}), {epochs}"
+    yield f"last common offset: {_number(row['last_common_offset'])}"
+    yield from _truncation_lines(row)
+    yield row["verdict"]
+
+
+def _truncation_lines(row: Row) -> Iterator[str]:
+    first = row["first_difference"]
+    for follower, leader in (("a", "b"), ("b", "a")):
+        offset = row["truncation_offset"][follower]
+        end = row[follower]["end_offset"]
+        if offset is None:
+            yield f"if {leader} led, {follower} would go to its high watermark: leader epochs don't tell more"
+        elif offset < end:
+            yield f"if {leader} led, {follower} would truncate to offset {offset}, and lose {end - offset} offsets"
+        else:
+            yield f"if {leader} led, {follower} would keep all it has, up to its end offset {end}"
+        if first is not None and offset is not None and offset > first:
+            yield f"  and so keep the difference at offset {first}: replication would not mend it"
+
+
+def _extent(one: Row) -> str:
+    if one["last_offset"] is None:
+        return "no batch"
+    return f"offsets {_number(one['first_offset'])} to {one['last_offset']}"
+
+
+def _epoch(place: DifferencePlace | None) -> str:
+    return "-" if place is None else _number(place.leader_epoch)
+
+
+def _plural(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
+
+
+def _number(value: int | None) -> str:
+    return "none" if value is None else str(value)

@@ -1,0 +1,143 @@
+"""Output of ``kseg dump --effective``: the state of each partition and its use of space."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any, TextIO
+
+from kseg.format.internal_topics.effective import Effective, topic_names
+from kseg.format.internal_topics.enum_names import names, status
+from kseg.format.internal_topics.state import Data, Item
+from kseg.report.dump import cell
+from kseg.report.formats import console
+from kseg.text import escape_controls, to_json
+
+#: The number of owners that a table lists per entity.
+_LARGEST = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition folder and its effective state."""
+
+    folder: str
+    topic: str
+    partition: int | None
+    effective: Effective
+
+
+def write_jsonl(partitions: Iterable[Partition], out: TextIO) -> None:
+    """Write per partition one ``kind="state"`` row per item, then one ``kind="space"`` row per entity and owner."""
+    for found in partitions:
+        place = {"folder": found.folder, "topic": found.topic, "partition": found.partition}
+        items = list(found.effective.items())
+        topics = topic_names(items)
+        for item in items:
+            out.write(to_json({"kind": "state", **place, **_row(item, topics)}) + "\n")
+        for space in found.effective.spaces():
+            out.write(to_json({"kind": "space", **place, **asdict(space)}) + "\n")
+
+
+def _row(item: Item, topics: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "entity": item.entity,
+        "key": item.key,
+        "data": item.data,
+        "offset": item.at.offset,
+        "timestamp": item.at.timestamp,
+        "pending": item.pending,
+        "status": status(item),
+        "topic_name": topics.get(item.key.get("topicId", "")),
+    }
+
+
+def write_table(partitions: Iterable[Partition], out: TextIO) -> None:
+    """Write one table per entity, then one of the space used."""
+    for found in partitions:
+        out.write(escape_controls(found.folder) + "\n\n")
+        items = sorted(found.effective.items(), key=lambda item: (item.entity, item.pending))
+        spaces = found.effective.spaces()
+        if not items:
+            out.write(f"of {sum(space.records for space in spaces)} records nothing holds\n\n")
+        topics = topic_names(items)
+        for entity, group in groupby(items, key=lambda item: item.entity):
+            _write(entity, [_cells(item, topics) for item in group], out)
+        if spaces:
+            _write("space", [asdict(space) for space in spaces[:_LARGEST]], out)
+        if len(spaces) > _LARGEST:
+            out.write(f"and {len(spaces) - _LARGEST} smaller\n\n")
+
+
+def _cells(item: Item, topics: Mapping[str, str]) -> dict[str, Any]:
+    key = _flat(item.key)
+    if item.entity == "partition":
+        key = {"topic": topics.get(item.key["topicId"]), **key}
+    # Without a known definition both key and value are bytes.
+    key = {f"key.{name}" if name in item.data else name: value for name, value in key.items()}
+    pending = {"pending": True} if item.pending else {}
+    return {**key, **item.data, **names(item), **pending, "offset in log": item.at.offset}
+
+
+def _flat(key: Data) -> Data:
+    """Flatten the key of a remote segment, which contains its partition."""
+    of_segment = key.get("remoteLogSegmentId", key)
+    place = of_segment.get("topicIdPartition")
+    if place is None:
+        return key
+    segment = {"segment": of_segment["id"]} if "id" in of_segment else {}
+    return {"topic": place["name"], "partition": place["partition"], **segment, "topicId": place["id"]}
+
+
+def _write(title: str, found: list[dict[str, Any]], out: TextIO) -> None:
+    """Write a table with its longest texts cut to fit or, if too little of them would remain, one line per field."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    out.write(title + "\n")
+    shown_on = console(out)
+    *_, last = found[0]
+    columns = [*dict.fromkeys(name for row in found for name in row if name != last), last]
+    cells = {name: [cell(row.get(name)) for row in found] for name in columns}
+    numbers = {name for name in columns if all(isinstance(row.get(name), (int, type(None))) for row in found)}
+    widths = _widths(cells, numbers, shown_on.width + 1 - _BETWEEN * len(columns))
+    if widths is None:
+        out.writelines("".join(_fields(row)) + "\n" for row in found)
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        table.add_column(
+            Text(escape_controls(name)),
+            justify="right" if name in numbers else "left",
+            overflow="ellipsis",
+            no_wrap=True,
+            width=widths[name],
+        )
+    for line in zip(*cells.values(), strict=True):
+        table.add_row(*map(Text, line))
+    shown_on.print(table)
+
+
+def _widths(cells: Mapping[str, list[str]], whole: set[str], room: int) -> dict[str, int] | None:
+    """Return column widths that fit into ``room``; headings and the columns in ``whole`` are not cut. None if impossible."""
+    from rich.cells import cell_len
+
+    wanted = {name: max(map(cell_len, column)) for name, column in cells.items()}
+    for cut in range(room, _LEAST - 1, -1):
+        widths = {
+            name: max(cell_len(name), width if name in whole else min(width, cut)) for name, width in wanted.items()
+        }
+        if sum(widths.values()) <= room:
+            return widths
+    return None
+
+
+#: The space between two columns; the minimum width of a text that is cut.
+_BETWEEN, _LEAST = 3, 18
+
+
+def _fields(row: dict[str, Any]) -> Iterable[str]:
+    width = max(map(len, row))
+    return (f" {escape_controls(name):<{width}}  {cell(value)}\n" for name, value in row.items())

@@ -1,0 +1,152 @@
+"""Output of ``kseg recovery``: a table or JSON Lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any, TextIO
+
+from kseg.format.log_loader.plan import FAILURES, NOTHING_LOST, LogDirPlan, Lost, PartitionPlan, Step
+from kseg.report.tables import print_table
+from kseg.text import escape_controls, to_json
+
+Plans = Iterable[LogDirPlan | PartitionPlan]
+
+
+@dataclass(slots=True)
+class Total:
+    """Counts over all plans, complete after the last one; ``unread`` counts paths without a plan."""
+
+    log_dirs: int = 0
+    partitions: int = 0
+    losing: int = 0
+    failing: int = 0
+    lost_bytes: int = 0
+    lost_records: int = 0
+    unread: int = 0
+
+    def counted(self, plans: Plans) -> Iterator[LogDirPlan | PartitionPlan]:
+        for plan in plans:
+            lost = plan.lost if isinstance(plan, PartitionPlan) else NOTHING_LOST
+            self.log_dirs += isinstance(plan, LogDirPlan)
+            self.partitions += isinstance(plan, PartitionPlan)
+            self.losing += lost.bytes > 0
+            self.failing += plan.fails
+            self.lost_bytes += lost.bytes
+            self.lost_records += lost.records
+            yield plan
+
+
+def write_jsonl(plans: Plans, total: Total, out: TextIO) -> None:
+    """Write ``kind="step"`` rows, then one ``kind="partition"`` or ``"log_dir"`` row; at the end ``kind="summary"``."""
+    for plan in plans:
+        for step in plan.steps:
+            out.write(to_json({"kind": "step", **_partition_name(plan), **_step(step)}) + "\n")
+        row: dict[str, Any] = {"kind": "log_dir", "folder": plan.folder}
+        if isinstance(plan, PartitionPlan):
+            row = {"kind": "partition", **_partition_name(plan), "log_start": plan.log_start, "log_end": plan.log_end}
+            row |= _lost(plan.lost)
+        else:
+            row |= {"clean": plan.clean, "partitions": plan.partitions}
+        out.write(to_json({**row, "fails": plan.fails}) + "\n")
+    out.write(to_json({"kind": "summary", **asdict(total)}) + "\n")
+
+
+def _partition_name(plan: LogDirPlan | PartitionPlan) -> dict[str, Any]:
+    partition = plan if isinstance(plan, PartitionPlan) else None
+    return {
+        "folder": plan.folder,
+        "topic": partition and partition.topic,
+        "partition": partition.partition if partition else None,
+    }
+
+
+def _step(step: Step) -> dict[str, Any]:
+    own = {name: getattr(step, name) for name in ("action", "file", "why", "position", "offset")}
+    return own | _lost(step.lost)
+
+
+def _lost(lost: Lost) -> dict[str, Any]:
+    return {
+        "lost_bytes": lost.bytes,
+        "lost_records": lost.records,
+        "first_lost_offset": lost.first_offset,
+        "last_lost_offset": lost.last_offset,
+    }
+
+
+def write_table(plans: Plans, total: Total, out: TextIO) -> None:
+    """Write a table per partition that the broker would change, a line for each other one, and a summary line."""
+    for plan in plans:
+        head = f"{escape_controls(plan.folder)}: {_head(plan)}"
+        if any(step.action != "nothing" for step in plan.steps):
+            _write_steps(head, plan.steps, out)
+        else:
+            out.write(head + "\n")
+    out.write(summary_line(total) + "\n")
+
+
+def _head(plan: LogDirPlan | PartitionPlan) -> str:
+    if isinstance(plan, LogDirPlan):
+        stop = "clean" if plan.clean else "unclean"
+        return f"{plan.partitions} partitions, the last stop counts as {stop}"
+    if plan.fails:
+        return "the broker can't take it"
+    if any(step.action == "mark-stray" for step in plan.steps):
+        return f"becomes a stray, and an empty log takes its place: {_lost_text(plan.lost)} are out of use"
+    log = "" if plan.log_end is None else f"; log start {plan.log_start}, end {plan.log_end}"
+    return f"loses {_lost_text(plan.lost)}{log} afterwards" if plan.lost.bytes else f"nothing is lost{log}"
+
+
+def _write_steps(head: str, steps: Iterable[Step], out: TextIO) -> None:
+    names = ("action", "file", "from byte", "offset", "lost", "why")
+    rows = [
+        (_cells(step, more), "red" if step.lost.bytes or step.action in FAILURES else "") for step, more in _runs(steps)
+    ]
+    print_table(out, head, names, rows, ("why",))
+
+
+def _cells(step: Step, more: int) -> tuple[str, ...]:
+    return (
+        step.action,
+        escape_controls(step.file or "") + (f" and {more} more" if more else ""),
+        "" if step.position is None else str(step.position),
+        "" if step.offset is None or more else str(step.offset),
+        _lost_text(step.lost) if step.lost.bytes else "",
+        escape_controls(step.why),
+    )
+
+
+def _runs(steps: Iterable[Step]) -> Iterator[tuple[Step, int]]:
+    """Fold consecutive steps with the same action and without loss into one line, with their number."""
+    for (_, lossless), run in groupby(steps, key=lambda step: (step.action, not step.lost.bytes)):
+        first, *others = run
+        if lossless:
+            yield first, len(others)
+        else:
+            yield first, 0
+            yield from ((step, 0) for step in others)
+
+
+def _lost_text(lost: Lost) -> str:
+    offsets = "" if lost.first_offset is None else f", offsets {lost.first_offset}..{lost.last_offset}"
+    return f"{lost.bytes} bytes, {lost.records} records{offsets}"
+
+
+def summary_line(total: Total) -> str:
+    """Return the summary as one line of text."""
+    fails = (
+        f"; partitions with which the broker would fail to start or go offline: {total.failing}"
+        if total.failing
+        else ""
+    )
+    fails += f"; could not be read: {total.unread}" if total.unread else ""
+    if not total.partitions:
+        return f"no partition was looked at{fails}"
+    if not total.lost_bytes:
+        return f"no data would be lost in {total.partitions} partitions{fails}"
+    return (
+        f"lost in {total.losing} of {total.partitions} partitions: {total.lost_bytes} bytes, "
+        f"{total.lost_records} records that can be read now{fails}"
+    )

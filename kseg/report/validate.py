@@ -1,0 +1,107 @@
+"""Output of ``kseg validate`` as a table or JSON Lines. Formats of other tools have their own modules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TextIO
+
+from kseg.findings import Severity, Verdict
+from kseg.report.tables import print_note, print_table
+from kseg.report.wording import count_of
+from kseg.results import COUNTS, FileResult, Summary
+from kseg.text import escape_controls
+
+
+def summary_row(total: Summary) -> dict[str, Any]:
+    """Return the last row of a validation in JSON Lines."""
+    row: dict[str, Any] = {
+        "kind": "summary",
+        **{name: getattr(total, name) for name in COUNTS},
+        "verdict": total.verdict,
+    }
+    if total.shallow:
+        row["records"] = None
+    # All findings of each rule, including those beyond --max-per-rule.
+    row["rules"] = dict(sorted(total.rules.items()))
+    return row
+
+
+def write_jsonl(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
+    from kseg.format.segment.rows import finding_row
+    from kseg.text import to_json
+
+    for result in results:
+        for verdict in result.verdicts:
+            out.write(to_json(finding_row(verdict)) + "\n")
+    out.write(to_json(summary_row(total)) + "\n")
+
+
+_STYLES = {Severity.INFO: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "red", Severity.FATAL: "bold red"}
+
+
+# What an empty file lacks; the default is for streams.
+_NOTHING = {None: "no batch yet", "message-set": "no entry", "message": "no message", "wide-crc": "no message"}
+
+
+def write_table(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
+    """Write a table for each file with findings, a line for each other segment, and a line for the whole run."""
+    for result in results:
+        if result.verdicts:
+            _write_findings(result, out)
+        elif result.summary.files and not result.unread:
+            out.write(f"{escape_controls(result.file)}: {result.summary.verdict}{_limits_of_verdict(result)}\n")
+    out.write(summary_line(total) + "\n")
+
+
+def _limits_of_verdict(result: FileResult) -> str:
+    """Return the restrictions of the verdict of a file without listed findings, in parentheses; empty if none."""
+    summary = result.summary
+    limits = [] if summary.bytes else [f"empty: {_NOTHING.get(result.framing, 'no frame')}"]
+    if summary.unchecked:
+        limits.append("not everything was checked" if result.framing else "CRCs were not checked")
+    if summary.lost_bytes:
+        limits.append(f"{count_of(summary.lost_bytes, 'byte')} lost")
+    return f" ({', '.join(limits)})" if limits else ""
+
+
+def _write_findings(result: FileResult, out: TextIO) -> None:
+    names = ("severity", "rule", "bytes", "offsets", "message")
+    rows = [(_cells(verdict), _STYLES[verdict.severity]) for verdict in result.verdicts]
+    print_table(out, escape_controls(result.file), names, rows, ("offsets", "message"))
+    reported = {verdict.rule.name: verdict for verdict in result.verdicts if verdict.severity >= Severity.WARNING}
+    for name, verdict in reported.items():
+        more = result.summary.rules[name] - sum(verdict.rule.name == name for verdict in result.verdicts)
+        broker = f", what a broker does: {verdict.broker}" if verdict.broker else ""
+        if more or broker:
+            print_note(out, f"  {name}{f' ({more} more)' if more else ''}{broker}")
+
+
+def _cells(verdict: Verdict) -> tuple[str, ...]:
+    finding = verdict.finding
+    return (
+        verdict.severity.label,
+        f"{verdict.rule.code} {finding.rule}",
+        _span(finding.position, finding.end),
+        # A header with a wrong CRC may be what is damaged.
+        _span(finding.offset, finding.last_offset) + ("?" if finding.rule == "crc-mismatch" else ""),
+        escape_controls(verdict.message),
+    )
+
+
+def summary_line(total: Summary) -> str:
+    """Return the summary as one line of text."""
+    beside = f" {total.side_files} beside them," if total.side_files else ""
+    unread = f" {total.unread} unread," if total.unread else ""
+    records = "records not counted" if total.shallow else f"{total.records} records"
+    crcs = "; CRCs, or bodies of frames, were not checked" if total.unchecked else ""
+    return (
+        f"{total.verdict}: {total.files} files,{beside}{unread} {total.batches} batches, {records}, "
+        f"{total.bytes} bytes; {total.errors} errors, {total.warnings} warnings, {total.infos} info; "
+        f"{total.lost_bytes} bytes lost{crcs}"
+    )
+
+
+def _span(first: int | None, last: int | None) -> str:
+    if first is None and last is None:
+        return "-"
+    return f"{'?' if first is None else first}..{'?' if last is None else last}"

@@ -1,0 +1,112 @@
+"""The wording that the reports of ``kseg validate`` share: findings, places and summaries.
+
+All text from a file or its name passes through ``printable``: other programs open a report, and it must not contain
+control characters or markup from a file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from kseg.findings import RULES, Finding, Rule, Verdict
+from kseg.results import COUNTS, FileResult, Summary
+
+# Characters that XML 1.0 forbids (most of C0, surrogates, U+FFFE and U+FFFF), that control a terminal (C0, C1), break a
+# line (U+2028, U+2029) or change the reading direction (CVE-2021-42574).
+_ILLEGIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+_SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
+
+def printable(text: str) -> str:
+    """Return the text on one line, with each forbidden character written as ``\\xNN`` or ``\\uNNNN``.
+
+    A byte of a file name that is not UTF-8 (a surrogate after ``os.fsdecode``) is shown as that byte.
+    """
+    return _ILLEGIBLE.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    char = match[0]
+    code = ord(char)
+    if 0xDC80 <= code <= 0xDCFF:
+        code -= 0xDC00
+    return _SHORT.get(char) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
+
+
+def count_of(count: int, noun: str) -> str:
+    """Return ``1 error`` or ``2,048 errors``, for nouns with a regular plural."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def place(finding: Finding) -> str:
+    """Return the place of a finding, such as ``byte 61 (100 bytes), offsets 3 to 5``; empty if it is unknown."""
+    return ", ".join(places(finding))
+
+
+def places(finding: Finding) -> list[str]:
+    """Return the known parts of the place of a finding: its bytes and its offsets."""
+    parts = []
+    if finding.position is not None:
+        size = (finding.end or 0) - finding.position
+        parts.append(f"byte {finding.position}" + (f" ({count_of(size, 'byte')})" if size > 0 else ""))
+    first, last = finding.offset, finding.last_offset
+    if first is not None and last is not None and first != last:
+        parts.append(f"offsets {first} to {last}")
+    elif first is not None:
+        parts.append(f"offset {first}")
+    elif last is not None:
+        # The header of a compressed message set has only its last offset.
+        parts.append(f"offsets up to {last}")
+    return parts
+
+
+def omitted_findings(result: FileResult) -> Iterator[tuple[Rule, int]]:
+    """Yield the rules with more findings than the result lists, and the number of unlisted ones."""
+    listed: dict[str, int] = {}
+    for verdict in result.verdicts:
+        listed[verdict.finding.rule] = listed.get(verdict.finding.rule, 0) + 1
+    for name, count in sorted(result.summary.rules.items()):
+        if count > listed.get(name, 0):
+            yield RULES[name], count - listed.get(name, 0)
+
+
+def summary_text(summary: Summary) -> str:
+    """Return a summary as one line that begins with the verdict."""
+    counts = [
+        count_of(summary.files, "file"),
+        *([f"{summary.side_files:,} beside them"] if summary.side_files else []),
+        f"{summary.batches:,} batch{'' if summary.batches == 1 else 'es'}",
+        count_of(summary.records, "record"),
+        count_of(summary.errors, "error"),
+        count_of(summary.warnings, "warning"),
+        count_of(summary.infos, "info"),
+        f"{summary.lost_bytes:,} lost bytes",
+    ]
+    if summary.unread:
+        counts.append(f"{summary.unread:,} could not be read")
+    return f"{summary.verdict}: {', '.join(counts)}"
+
+
+def message_and_place(verdict: Verdict) -> str:
+    return "; ".join((printable(verdict.message), *places(verdict.finding)))
+
+
+def broker_line(verdict: Verdict) -> str:
+    """Return a line about what a broker does, with a line break before it; empty if the rule has none."""
+    return f"\nBroker: {verdict.broker}" if verdict.broker else ""
+
+
+def facts_of(summary: Summary) -> dict[str, Any]:
+    return {**{name: getattr(summary, name) for name in COUNTS}, "verdict": summary.verdict}
+
+
+def range_of(finding: Finding) -> dict[str, Any]:
+    return {
+        "position": finding.position,
+        "end": finding.end,
+        "offset": finding.offset,
+        "last_offset": finding.last_offset,
+        **finding.facts,
+    }

@@ -1,0 +1,192 @@
+"""Settings of a validation, its results, and the collector of findings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from kseg.findings import RULES, Finding, Policy, Severity, Verdict
+
+if TYPE_CHECKING:
+    from kseg.commands.validate.segment_facts import SegmentFacts
+
+
+#: Findings of one rule that are handed on for each file; all are counted.
+MAX_PER_RULE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What to check and how to weigh it. ``max_message_bytes`` None is Kafka's default limit, and then a warning."""
+
+    deep: bool = True
+    verify_crc: bool = True
+    max_message_bytes: int | None = None
+    compacted: bool = False
+    policy: Policy = field(default_factory=Policy)
+    max_per_rule: int = MAX_PER_RULE
+
+
+COUNTS = (
+    "files",
+    "side_files",
+    "unread",
+    "unchecked",
+    "shallow",
+    "batches",
+    "records",
+    "bytes",
+    "errors",
+    "warnings",
+    "infos",
+    "lost_bytes",
+)
+
+
+@dataclass(slots=True)
+class Summary:
+    """Counts over one file or many; ``rules`` are findings by rule.
+
+    ``files`` are segments, as are ``batches``, ``records`` and ``bytes`` theirs; ``side_files`` stand beside them.
+    ``unread`` files could not be read, of ``unchecked`` ones the CRCs were not computed, or bodies of frames were not
+    decoded, and of ``shallow`` ones no entry was opened, so that their records are not counted.
+    """
+
+    files: int = 0
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    errors: int = 0
+    warnings: int = 0
+    infos: int = 0
+    lost_bytes: int = 0
+    rules: Counter[str] = field(default_factory=Counter)
+    unread: int = 0
+    unchecked: int = 0
+    shallow: int = 0
+    side_files: int = 0
+
+    @property
+    def verdict(self) -> str:
+        """``damaged`` with an error; ``undetermined`` where something was unread, unchecked or lost; or ``sound``."""
+        return (
+            "damaged"
+            if self.errors
+            else "undetermined"
+            if self.unread or self.lost_bytes or self.unchecked or not (self.files or self.side_files)
+            else "sound"
+        )
+
+    def at_least(self, severity: Severity) -> bool:
+        """Whether there are findings of that severity or worse."""
+        counts = ((Severity.ERROR, self.errors), (Severity.WARNING, self.warnings), (Severity.INFO, self.infos))
+        return any(count for level, count in counts if level >= severity)
+
+    def count(self, rule: str, severity: Severity, count: int) -> None:
+        """Count ``count`` findings of a rule in."""
+        if severity >= Severity.ERROR:
+            self.errors += count
+        elif severity is Severity.WARNING:
+            self.warnings += count
+        else:
+            self.infos += count
+        self.rules[rule] += count
+
+    def retract(self, rule: str, severity: Severity, count: int) -> None:
+        """Count ``count`` findings of a rule out again: another finding says what they said."""
+        if count:
+            self.count(rule, severity, -count)
+            if not self.rules[rule]:
+                del self.rules[rule]
+
+    def add(self, other: Summary) -> None:
+        """Count another's files in."""
+        for name in COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.rules.update(other.rules)
+
+
+@dataclass(frozen=True, slots=True)
+class FileResult:
+    """What became of one file: its findings (the first few of each rule) and counts, or why it could not be read.
+
+    ``beside`` are the results of a segment's indexes where these were judged with it, ``facts`` what concerns its
+    neighbours. ``found`` are the rules of all findings, including those that the policy ignores: code that needs to know
+    whether something was found asks it, never the counts. ``vanished``: it is no more in the folder that it was found
+    in, and counts for nothing. ``framing`` is the file's, None for a log's.
+    """
+
+    file: str
+    verdicts: tuple[Verdict, ...]
+    summary: Summary
+    unread: str | None = None
+    indexes: tuple[FileResult, ...] = ()
+    facts: SegmentFacts | None = None
+    found: frozenset[str] = frozenset()
+    vanished: bool = False
+    framing: str | None = None
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether something is wrong, or unread, in it or beside it, whatever the policy says of it."""
+        return any(one.unread or any(map(_is_suspicious, one.found)) for one in (self, *self.indexes))
+
+
+def _is_suspicious(rule: str) -> bool:
+    return RULES[rule].severity >= Severity.WARNING or rule == "zero-tail"
+
+
+class FindingCollector:
+    """A report that weighs findings of one file, counts them and keeps the first few of each rule.
+
+    ``found`` has the rules of all findings, also of those that the policy ignores.
+    """
+
+    def __init__(
+        self, file: str, policy: Policy, limit: int, *, side: bool = False, framing: str | None = None
+    ) -> None:
+        self.summary = Summary(files=int(not side), side_files=int(side))
+        self.verdicts: list[Verdict] = []
+        self.found: set[str] = set()
+        self._file = file
+        self._policy = policy
+        self._limit = limit
+        self._framing = framing
+
+    def __call__(self, finding: Finding) -> None:
+        rule = RULES[finding.rule]
+        self.found.add(rule.name)
+        severity = self._policy.severity(rule)
+        if severity is Severity.IGNORE:
+            return
+        summary = self.summary
+        summary.count(rule.name, severity, 1)
+        if summary.rules[rule.name] <= self._limit:
+            self.verdicts.append(Verdict(self._file, severity, finding, self._framing is not None))
+
+    def merge(self, later: FileResult) -> None:
+        """Take in the result of the next part of the same file."""
+        for verdict in later.verdicts:
+            name = verdict.rule.name
+            if sum(kept.rule.name == name for kept in self.verdicts) < self._limit:
+                self.verdicts.append(verdict)
+        self.found |= later.found
+        self.summary.add(later.summary)
+        self.summary.files = 1
+        self.summary.unchecked = later.summary.unchecked
+        self.summary.shallow = later.summary.shallow
+
+    def extended(self, result: FileResult, found: Iterable[Finding]) -> FileResult:
+        """A file's result with what was found of it afterwards."""
+        self.summary, self.verdicts, self.found = result.summary, list(result.verdicts), set(result.found)
+        for finding in found:
+            self(finding)
+        return replace(result, verdicts=self.result().verdicts, found=frozenset(self.found))
+
+    def result(self, unread: str | None = None) -> FileResult:
+        """What has been gathered, in the order of the file."""
+        verdicts = sorted(self.verdicts, key=lambda verdict: (verdict.finding.position or 0, verdict.rule.code))
+        found = frozenset(self.found)
+        return FileResult(self._file, tuple(verdicts), self.summary, unread, found=found, framing=self._framing)

@@ -1,1 +1,0 @@
-"""Writing logs: conversion between record versions, and repair."""

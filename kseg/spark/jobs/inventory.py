@@ -1,0 +1,88 @@
+"""``kseg validate --inventory``: findings and segments as Parquet, one row each."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kseg import schema
+from kseg.commands.validate.folder_checks import check_folders
+from kseg.commands.validate.parallel import Pool
+from kseg.format.segment import rows
+from kseg.format.storage.atomic_write import whole_file
+from kseg.format.storage.source import SegmentFile, local_size
+from kseg.report.arrow_rows import BATCH_ROWS, arrow_schema, from_rows
+from kseg.results import FileResult, Settings
+from kseg.spark.source.segment_summary import result_and_row
+from kseg.spark.source.views import VIEWS
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+#: The views that are written, each to a file with its name.
+WRITTEN = ("findings", "segments")
+
+
+def validate_on_spark(
+    pool: Pool, files: Sequence[SegmentFile], settings: Settings, target: Path
+) -> Iterator[FileResult]:
+    """Yield the results of ``check_folders``, and write ``findings.parquet`` and ``segments.parquet`` at the end.
+
+    The files have the columns of the views of these names. Raises KsegError if they cannot be written.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        findings, segments = (_Table(stack, target, view) for view in WRITTEN)
+
+        def results() -> Iterator[FileResult]:
+            for of_segment, row in _results(pool, files, settings):
+                if of_segment.summary.files:
+                    segments.add(row)
+                yield of_segment
+                yield from of_segment.indexes
+
+        for result in check_folders(files, settings, results()):
+            for verdict in result.verdicts:
+                findings.add(rows.finding_row(verdict))
+            yield result
+        findings.close()
+        segments.close()
+
+
+def _results(pool: Pool, files: Sequence[SegmentFile], settings: Settings) -> Iterator[tuple[FileResult, schema.Row]]:
+    waiting: deque[Future[Any]] = deque()
+    for file in files:
+        waiting.append(pool.submit(result_and_row, file, local_size(file.path), settings))
+        if len(waiting) > pool.ahead:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+class _Table:
+    """Writes the rows of a view to a Parquet file."""
+
+    def __init__(self, stack: ExitStack, folder: Path, view: str) -> None:
+        from pyarrow.parquet import ParquetWriter
+
+        self._columns = VIEWS[view]
+        self._rows: list[schema.Row] = []
+        out = stack.enter_context(whole_file(folder / f"{view}.parquet"))
+        self._writer = stack.enter_context(ParquetWriter(out, arrow_schema(self._columns)))
+
+    def add(self, row: schema.Row) -> None:
+        self._rows.append(row)
+        if len(self._rows) == BATCH_ROWS:
+            self._flush()
+
+    def close(self) -> None:
+        self._flush()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._writer.write_batch(from_rows(self._columns, self._rows))
+            self._rows.clear()

@@ -1,0 +1,287 @@
+"""The options of ``spark.read``: parsing, checks, and narrowing by pushed filters.
+
+Spark passes options as text with case-insensitive names. Names are those of ``kseg dump`` where it has the option.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from kseg.errors import UsageError
+from kseg.format.internal_topics.decode import TOPICS
+from kseg.format.internal_topics.recognise import BY_FOLDER
+from kseg.format.wire.framings import FRAMINGS
+from kseg.schema import Column
+from kseg.spark.source.views import VIEWS, columns_of
+
+NO_DECODING = "none"
+MODES = ("permissive", "dropmalformed", "failfast")
+STARTS = ("earliest", "latest")
+ISOLATIONS = ("read_uncommitted", "read_committed")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class RowLimits:
+    """The requested rows. Ranges are half-open, timestamps in epoch milliseconds; None means unbounded."""
+
+    topics: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+    first_offset: int | None = None
+    end_offset: int | None = None
+    since: int | None = None
+    until: int | None = None
+
+    def accepts_file(self, topic: str | None, partition: int | None) -> bool:
+        """Return whether files of the partition can contain requested rows."""
+        return (self.topics is None or topic in self.topics) and (
+            self.partitions is None or partition in self.partitions
+        )
+
+    def both(self, other: RowLimits) -> RowLimits:
+        """Return the intersection with other limits."""
+        return RowLimits(
+            _common(self.topics, other.topics),
+            _common(self.partitions, other.partitions),
+            _larger(self.first_offset, other.first_offset),
+            _smaller(self.end_offset, other.end_offset),
+            _larger(self.since, other.since),
+            _smaller(self.until, other.until),
+        )
+
+
+def _common(a: frozenset[Any] | None, b: frozenset[Any] | None) -> frozenset[Any] | None:
+    return b if a is None else a if b is None else a & b
+
+
+def _larger(a: int | None, b: int | None) -> int | None:
+    return b if a is None else a if b is None else max(a, b)
+
+
+def _smaller(a: int | None, b: int | None) -> int | None:
+    return b if a is None else a if b is None else min(a, b)
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """Options of streams only, named as in Spark's Kafka source. At most one limit per trigger is set."""
+
+    starting: str = "earliest"
+    fail_on_data_loss: bool = True
+    max_offsets: int | None = None
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Checked options. ``columns`` are the requested columns of the view in order. ``split_bytes`` None adapts to the input.
+
+    ``pushdown`` is opt-in. Spark (seen up to 4.3) keeps the filtered reader of a source for later queries of the same
+    DataFrame, and lets all scans of one plan read with the filters of the last one: rows would be missing.
+    """
+
+    paths: tuple[str, ...]
+    view: str = "records"
+    columns: tuple[Column, ...] = ()
+    decode_as: str | None = None
+    framing: str | None = None
+    requests: str | None = None
+    mode: str = "permissive"
+    isolation: str = "read_uncommitted"
+    limits: RowLimits = field(default_factory=RowLimits)
+    verify_crc: bool = True
+    split_bytes: int | None = None
+    pushdown: bool = False
+    stream: Streaming = field(default_factory=Streaming)
+
+
+def parse(given: Mapping[str, str], schema: Iterable[tuple[str, str]] | None = None) -> Options:
+    """Parse the options of a reader. ``schema`` has the (name, type) pairs of a user's schema. Raises UsageError."""
+    options = {name.lower(): value for name, value in given.items()}
+    for name in options:
+        if name not in _KNOWN:
+            near = difflib.get_close_matches(name, _KNOWN, 1)
+            raise UsageError(f"option {name!r} is not known{f': did you mean {near[0]}?' if near else ''}")
+    paths = _paths(options)
+    if not paths:
+        raise UsageError("no path: load(PATH) takes segments, partition folders, log dirs and URLs")
+    view = _choice("view", options, tuple(VIEWS), "records")
+    first, end = _range(options.get("offsets"))
+    framing = _choice("as", options, tuple(FRAMINGS), "") if "as" in options else None
+    if framing:
+        _refuse_beside_a_framing(options, framing, view)
+    decode_as: str | None = _choice("decode", options, (NO_DECODING, BY_FOLDER, *TOPICS), NO_DECODING)
+    decode_as = None if decode_as == NO_DECODING else decode_as
+    return Options(
+        paths=tuple(paths),
+        view=view,
+        columns=columns_of(view, _list(options.get("columns")), schema, decoded=decode_as is not None, framed=framing),
+        decode_as=decode_as,
+        framing=framing,
+        requests=options.get("requests"),
+        mode=_choice("mode", options, MODES, "permissive"),
+        isolation=_choice("isolation", options, ISOLATIONS, "read_uncommitted"),
+        limits=RowLimits(
+            _set(_list(options.get("topics"))),
+            _set([_int("partitions", text) for text in _list(options.get("partitions"))]),
+            first,
+            end,
+            _time("since", options.get("since")),
+            _time("until", options.get("until")),
+        ),
+        verify_crc=_choice("verifycrc", options, ("true", "false"), "true") == "true",
+        split_bytes=_size("splitbytes", options),
+        pushdown=_choice("pushdown", options, ("true", "false"), "false") == "true",
+        stream=Streaming(
+            _choice("startingoffsets", options, STARTS, STARTS[0]),
+            _choice("failondataloss", options, ("true", "false"), "true") == "true",
+            _size("maxoffsetspertrigger", options),
+            _size("maxbytespertrigger", options),
+        ),
+    )
+
+
+def _paths(options: Mapping[str, str]) -> list[str]:
+    """Return the paths: Spark passes one as ``path``, several as JSON in ``paths``."""
+    if "paths" not in options:
+        return [options["path"]] if "path" in options else []
+    try:
+        paths: list[str] = json.loads(options["paths"])
+    except ValueError:
+        raise UsageError("option paths is Spark's own: give paths to load()") from None
+    return paths
+
+
+_OF_LOGS = ("decode", "isolation", "topics", "partitions", "offsets", "since", "until")
+
+
+def _refuse_beside_a_framing(options: Mapping[str, str], framing: str, view: str) -> None:
+    """Raise UsageError for options that apply to logs only."""
+    beside = next((name for name in _OF_LOGS if name in options), "view" if view == "segments" else None)
+    if beside:
+        raise UsageError(f"option as is for files that are no log: {beside} is not for these")
+    if "requests" in options and (framing != "responses" or "paths" in options):
+        raise UsageError("option requests is the file of what one file of responses answers")
+
+
+_KNOWN = (
+    "path", "paths", "view", "columns", "as", "requests", *_OF_LOGS, "mode", "verifycrc", "splitbytes", "pushdown",
+    "startingoffsets", "failondataloss", "maxoffsetspertrigger", "maxbytespertrigger",
+)  # fmt: skip
+
+
+def _choice(name: str, options: Mapping[str, str], choices: tuple[str, ...], default: str) -> str:
+    value = options.get(name, default).lower()
+    if value not in choices:
+        raise UsageError(f"option {name} is {value!r}: it takes {', '.join(choices)}")
+    return value
+
+
+def _list(text: str | None) -> list[str]:
+    return [item.strip() for item in (text or "").split(",") if item.strip()]
+
+
+def _set(values: list[Any]) -> frozenset[Any] | None:
+    return frozenset(values) or None
+
+
+def _int(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"option {name}: {text!r} is no number") from None
+
+
+def _size(name: str, options: Mapping[str, str]) -> int | None:
+    if name not in options:
+        return None
+    size = _int(name, options[name])
+    if size < 1:
+        raise UsageError(f"option {name} is {size}: it takes at least 1")
+    return size
+
+
+def _range(text: str | None) -> tuple[int | None, int | None]:
+    if text is None:
+        return None, None
+    first, colon, end = text.partition(":")
+    if not colon:
+        raise UsageError(f"option offsets is {text!r}: give A:B, A: or :B; B itself is not taken")
+    return (_int("offsets", first) if first else None), (_int("offsets", end) if end else None)
+
+
+def _time(name: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if text.lstrip("-").isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"option {name} is {text!r}: give ISO 8601 or epoch milliseconds") from None
+    return _milliseconds(moment)
+
+
+def _milliseconds(moment: datetime) -> int:
+    """Return epoch milliseconds, rounded down; a time without a zone is UTC."""
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
+
+
+def apply_filters(limits: RowLimits, filters: Iterable[Filter]) -> RowLimits:
+    """Narrow the limits by pushed filters. Rows that pass all filters also pass the result; other filters are ignored."""
+    for condition in filters:
+        name = ".".join(getattr(condition, "attribute", ()))
+        bounds = _BOUNDS.get(type(condition))
+        if name in _SETS and isinstance(condition, (EqualTo, EqualNullSafe, In)):
+            values = condition.value if isinstance(condition, In) else (condition.value,)
+            bound: dict[str, Any] = {_SETS[name]: frozenset(values)}
+            limits = limits.both(replace(RowLimits(), **bound))
+        elif name in _RANGES and bounds is not None:
+            values = condition.value if isinstance(condition, In) else (condition.value,)  # type: ignore[attr-defined]
+            numbers = [_milliseconds(value) if isinstance(value, datetime) else value for value in values]
+            # A time between two milliseconds is rounded down, so the bound is exclusive by one.
+            first, end = bounds([number for number in numbers if isinstance(number, int)], name == "timestamp")
+            low, high = _RANGES[name]
+            bound = {low: first, high: end}
+            limits = limits.both(replace(RowLimits(), **bound))
+    return limits
+
+
+_SETS = {"topic": "topics", "partition": "partitions"}
+_RANGES = {
+    "offset": ("first_offset", "end_offset"),
+    "timestamp": ("since", "until"),
+    "timestamp_ms": ("since", "until"),
+}
+_Bounds = Callable[[list[int], bool], tuple[int | None, int | None]]
+
+
+def _between(numbers: list[int], rounded: bool) -> tuple[int | None, int | None]:
+    return (min(numbers), max(numbers) + 1) if numbers else (None, None)
+
+
+_BOUNDS: Mapping[type[Filter], _Bounds] = {
+    EqualTo: _between,
+    EqualNullSafe: _between,
+    In: _between,
+    GreaterThan: lambda numbers, rounded: (min(numbers) + (not rounded), None) if numbers else (None, None),
+    GreaterThanOrEqual: lambda numbers, rounded: (min(numbers), None) if numbers else (None, None),
+    LessThan: lambda numbers, rounded: (None, max(numbers) + rounded) if numbers else (None, None),
+    LessThanOrEqual: lambda numbers, rounded: (None, max(numbers) + 1) if numbers else (None, None),
+}

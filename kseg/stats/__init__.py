@@ -1,1 +1,0 @@
-"""What segments hold, in numbers that add up."""

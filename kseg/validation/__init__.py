@@ -1,1 +1,0 @@
-"""Every check: within a segment, over its records, against its neighbours and the files beside it."""

@@ -1,0 +1,103 @@
+"""Each rule has a file that shows it: a real broker's file, damaged, and every finding on it told exactly."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg.findings import RULES, Finding
+from kseg.format.segment.reader import SegmentReader
+from kseg.format.storage.source import Source
+from tools import make_findings
+from tools.make_findings import CASES, FINDINGS, SEGMENTS, WITHOUT_FILE, settings_of
+
+FOLDERS = sorted(path.parent for path in FINDINGS.glob("*/expect.jsonl"))
+#: Facts that depend on the day: how far ahead of now a timestamp is.
+OF_TODAY = {"future-timestamp": "ahead"}
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    named = {str(path.relative_to(folder)): path.read_bytes() for path in files}
+    return {name: data for name, data in named.items() if make_findings.is_judged(Path(name))}
+
+
+def judged(folder: Path) -> Path:
+    """The one file, or the folder where it is the folder that shows the rule."""
+    files = files_in(folder)
+    return folder / next(iter(files)) if len(files) == 1 else folder
+
+
+def without_today(row: dict[str, Any]) -> dict[str, Any]:
+    fact = OF_TODAY.get(row.get("rule", ""))
+    if not fact:
+        return row
+    facts = {name: value for name, value in row["facts"].items() if name != fact}
+    return {**row, "message": row["message"].replace(row["facts"][fact], "…"), "facts": facts}
+
+
+def test_every_rule_has_a_folder_and_a_way_to_make_it() -> None:
+    assert {folder.name for folder in FOLDERS} | {WITHOUT_FILE} == set(RULES)
+    assert set(CASES) | {WITHOUT_FILE} == set(RULES)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_findings_are_exact(folder: Path) -> None:
+    """One cause gives one finding, with its place, and no echo of it behind."""
+    expected = [json.loads(line) for line in (folder / "expect.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert folder.name in {row.get("rule") for row in expected}
+    found = make_findings.findings(judged(folder), settings_of(folder))
+    # Through JSON, as a consumer of the rows gets them.
+    rows = [json.loads(json.dumps(row)) for row in found]
+    assert list(map(without_today, rows)) == list(map(without_today, expected))
+
+
+@pytest.mark.parametrize("rule", CASES)
+def test_folders_are_what_the_verbs_make(rule: str) -> None:
+    """A fixture that was edited by hand, or made from another segment, would say nothing about real ones."""
+    case = CASES[rule]
+    assert files_in(FINDINGS / rule) == make_findings.made(case)
+    assert settings_of(FINDINGS / rule) == case.settings
+
+
+def test_a_failing_read_in_the_middle_is_one_finding() -> None:
+    """No file's bytes can show a read error. The system does: a process's memory can't be read where nothing is mapped.
+
+    Readable memory is put before the hole by reading the segment from a file first, which leaves the source at a
+    place where the next read fails with EIO.
+    """
+    data = (SEGMENTS / "4.3.0-v2-none" / make_findings.FIRST).read_bytes()
+    cut = data[: len(data) - 4000]
+    found: list[Finding] = []
+    with open("/proc/self/mem", "rb", buffering=0) as memory:
+        source = Source("00000000000000000000.log", _FileThenHole(cut, memory), len(data))
+        with SegmentReader(source, report=found.append) as reader:
+            batches = sum(window.batches.count for window in reader.windows())
+    assert batches == 4
+    assert found == [Finding("read-error", position=len(cut), facts={"why": os.strerror(5)})]
+    assert reader.lost_bytes == len(cut) - 2940
+
+
+class _FileThenHole:
+    """A disk whose first sectors can be read, and whose next ones can't."""
+
+    def __init__(self, data: bytes, memory: Any) -> None:
+        self._data = data
+        self._memory = memory
+
+    def readinto(self, view: memoryview) -> int:
+        if not self._data:
+            self._memory.seek(1)
+            count: int = self._memory.readinto(view)
+            return count
+        count = min(len(view), len(self._data))
+        view[:count] = self._data[:count]
+        self._data = self._data[count:]
+        return count
+
+    def close(self) -> None:
+        self._memory.close()

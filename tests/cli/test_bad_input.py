@@ -1,0 +1,168 @@
+"""What a person gets who passes something that is no segment: one line that says what it is, exit 2, no traceback."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
+FIRST = "00000000000000000000.log"
+SEGMENT = SEGMENTS / "4.3.0-v2-none" / FIRST
+KSEG = Path(sys.executable).with_name("kseg")
+
+COMMANDS = ["validate", "dump"]
+
+
+def kseg(*arguments: str | Path, stdin: str | Path = os.devnull) -> subprocess.CompletedProcess[str]:
+    """The installed command, as a person runs it."""
+    with open(stdin, "rb") as source:
+        return subprocess.run(
+            [str(KSEG), *map(str, arguments)], stdin=source, capture_output=True, text=True, timeout=120, check=False
+        )
+
+
+def complaint(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line on stderr of a command that could not be done."""
+    assert "Traceback" not in done.stderr
+    assert "internal error" not in done.stderr
+    assert done.returncode == 2, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line != "no rows"]
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("kseg: ")
+    return lines[0]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("notes.txt", b"Kafka keeps its log in segments.\n" * 40, "looks like text"),
+        ("words.log", "Überraschung, kein Segment".encode(), "looks like text"),
+        ("picture.log", b"\xff\xd8\xff\xe0\0\x10JFIF\0" + bytes(range(256)) * 40, "JPEG"),
+        ("orders.index", bytes.fromhex("0000000c000001db0000001800000482"), "offset index"),
+        ("orders.timeindex", bytes.fromhex("0000018bcfe5682e0000000b"), "time index"),
+        ("segment.log.gz", gzip.compress(SEGMENT.read_bytes()), "gzip"),
+        ("letters.bin", b"\x07\x01\x02\x03\xfe" * 3, "07 01 02 03 fe"),
+    ],
+)
+def test_a_file_of_another_kind(tmp_path: Path, command: str, name: str, content: bytes, says: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    line = complaint(kseg(command, path))
+    assert str(path) in line
+    assert says in line
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_missing_file(tmp_path: Path, command: str) -> None:
+    assert "No such file" in complaint(kseg(command, tmp_path / "missing.log"))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_folder_without_segments(tmp_path: Path, command: str) -> None:
+    (tmp_path / "notes.txt").write_text("nothing here")
+    assert "no segment" in complaint(kseg(command, tmp_path))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_folder_that_is_named_like_a_segment(tmp_path: Path, command: str) -> None:
+    folder = tmp_path / "topic-0"
+    (folder / FIRST).mkdir(parents=True)
+    complaint(kseg(command, folder))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_file_without_permission(tmp_path: Path, command: str) -> None:
+    """Root may read anything: the command is run as nobody then."""
+    path = tmp_path / FIRST
+    path.write_bytes(SEGMENT.read_bytes())
+    path.chmod(0)
+    program = "import os, sys; from kseg.cli.main import main\n"
+    if os.geteuid() == 0:
+        # Nobody may not even read this Python: one run before loads all that the next one needs.
+        program += f"try: main(['{command}', '--format', 'jsonl', '-o', '{tmp_path / 'out'}', '{SEGMENT}'])\n"
+        program += "except SystemExit: os.setgid(65534); os.setuid(65534)\n"
+    program += f"main(['{command}', '--format', 'jsonl', '{path}'])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert "Permission denied" in complaint(done)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_url_without_fsspec(command: str) -> None:
+    program = "import sys; sys.modules['fsspec'] = None; from kseg.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, command, "s3://bucket/topic-0/00000000000000000000.log"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    line = complaint(done)
+    assert "fsspec" in line
+    assert "pip install" in line
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom"])
+def test_a_stream_without_an_end(command: str, device: str) -> None:
+    """It is given up after a while, in the memory that a segment takes."""
+    limit = ["--limit", "3"] if command == "dump" else []
+    assert "no Kafka log segment" in complaint(kseg(command, *limit, "-", stdin=device))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_empty_segment_is_sound(tmp_path: Path, command: str) -> None:
+    """A segment that was just rolled is an empty file."""
+    path = tmp_path / FIRST
+    path.touch()
+    done = kseg(command, path)
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+    assert done.stdout.strip() or done.stderr.strip(), "it says something"
+
+
+def test_an_empty_stream(tmp_path: Path) -> None:
+    assert kseg("validate", "-").returncode == 0
+
+
+def test_a_bad_file_does_not_hide_the_good_ones(tmp_path: Path) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("no segment")
+    done = kseg("validate", "--format", "jsonl", text, SEGMENT, tmp_path / "missing.log")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 2
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert (summary["files"], summary["records"], summary["verdict"]) == (3, 44, "undetermined")
+
+
+def test_what_comes_from_a_file_name_is_data(tmp_path: Path) -> None:
+    """Escape sequences in a name don't reach the terminal, and its markup is not obeyed."""
+    path = tmp_path / "\x1b[31m[bold]red.txt"
+    path.write_text("no segment")
+    line = complaint(kseg("validate", path))
+    assert "\x1b" not in line
+    assert "[bold]" in line
+
+
+def test_damage_is_findings_and_exit_1(tmp_path: Path) -> None:
+    path = tmp_path / FIRST
+    path.write_bytes(SEGMENT.read_bytes()[:-100])
+    for command in COMMANDS:
+        done = kseg(command, path)
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+    assert "truncated-tail" in kseg("validate", path).stdout
+
+
+def test_nothing_is_made_beside_the_input(tmp_path: Path) -> None:
+    path = tmp_path / FIRST
+    path.write_bytes(SEGMENT.read_bytes()[:-100])
+    before = path.stat()
+    for command in COMMANDS:
+        kseg(command, tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == [FIRST]
+    after = path.stat()
+    assert (after.st_mtime_ns, after.st_size, after.st_ino) == (before.st_mtime_ns, before.st_size, before.st_ino)

@@ -1,0 +1,228 @@
+"""The command line as a person or a script uses it: options, exit codes, and what goes to which stream."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg.format.storage.source import find_segments
+from tests.support.cli import DAMAGED, MIXED, PLAIN, ROOT, SEGMENTS, kseg
+
+TRANSACTIONS = SEGMENTS / "4.3.0-v2-none-transactions"
+
+
+def rows(*arguments: object) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in kseg("dump", "--format", "jsonl", *arguments).stdout.split("\n") if line]
+
+
+def test_links_are_followed_once(tmp_path: Path) -> None:
+    """A broker follows a linked partition, and so do all verbs; a loop of links ends."""
+    partition, log_dir = tmp_path / "disk" / "orders-0", tmp_path / "logs"
+    shutil.copytree(SEGMENTS / "4.3.0-v2-none", partition)
+    log_dir.mkdir()
+    (log_dir / "orders-0").symlink_to(partition)
+    (log_dir / "itself").symlink_to(log_dir)
+    (partition / "up").symlink_to("..")
+    assert [file.path for file in find_segments(str(log_dir))] == [str(log_dir / "orders-0" / f"{0:020}.log")]
+
+
+def test_a_sound_segment_is_0_and_a_damaged_one_1() -> None:
+    assert kseg("validate", PLAIN).returncode == 0
+    assert kseg("validate", DAMAGED).returncode == 1
+
+
+@pytest.mark.parametrize(("fail_on", "code"), [("error", 0), ("warning", 0), ("info", 1), ("never", 0)])
+def test_fail_on_draws_the_line(fail_on: str, code: int) -> None:
+    note = ROOT / "fixtures" / "findings" / "last-offset-mismatch"
+    assert kseg("validate", "--fail-on", fail_on, note).returncode == code
+
+
+def test_a_rule_can_be_weighed_otherwise() -> None:
+    assert kseg("validate", "--rule", "crc-mismatch=ignore", DAMAGED).returncode == 0
+    assert kseg("validate", "--rule", "K201=warning", DAMAGED).returncode == 0
+    assert kseg("validate", "--rule", "crc-missmatch=info", DAMAGED).stderr.count("did you mean crc-mismatch") == 1
+    assert kseg("validate", "--rule", "crc-missmatch=info", DAMAGED).returncode == 2
+
+
+def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path: Path) -> None:
+    (tmp_path / "kseg.toml").write_text('fail-on = "never"\n[rule]\nzero-tail = "ignore"\n')
+    assert kseg("validate", DAMAGED, cwd=tmp_path).returncode == 0
+    assert kseg("validate", "--fail-on", "error", DAMAGED, cwd=tmp_path).returncode == 1
+    (tmp_path / "kseg.toml").write_text('fail-onn = "never"\n')
+    assert kseg("validate", DAMAGED, cwd=tmp_path).returncode == 2
+
+
+def test_json_lines_end_with_a_summary() -> None:
+    lines = [json.loads(line) for line in kseg("validate", "--format", "jsonl", DAMAGED).stdout.splitlines()]
+    assert {line["kind"] for line in lines[:-1]} == {"finding"}
+    assert "crc-mismatch" in {line["rule"] for line in lines[:-1]}
+    assert set(lines[0]) == {
+        "kind", "rule", "code", "severity", "file", "position", "end", "offset", "last_offset", "message", "facts",
+    }  # fmt: skip
+    assert {"files", "batches", "records", "bytes", "errors", "warnings", "infos", "lost_bytes", "verdict"} <= set(
+        lines[-1]
+    )
+    assert lines[-1]["kind"] == "summary"
+    assert lines[-1]["verdict"] == "damaged"
+
+
+@pytest.mark.parametrize("name", ["table", "jsonl", "junit", "sarif", "github", "html"])
+def test_a_report_goes_whole_into_a_file(tmp_path: Path, name: str) -> None:
+    target = tmp_path / "report"
+    run = kseg("validate", "--format", name, "-o", target, DAMAGED)
+    assert (run.returncode, run.stdout) == (1, "")
+    assert "crc-mismatch" in target.read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["report"]
+
+
+def test_offsets_are_half_open() -> None:
+    assert [row["offset"] for row in rows("--deep", "--offsets", "3:6", PLAIN)] == [3, 4, 5]
+    assert [row["offset"] for row in rows("--deep", "--offsets", "42:", PLAIN)] == [42, 43]
+    assert [row["base_offset"] for row in rows("--offsets", ":13", PLAIN)] == [0, 12]
+
+
+def test_times_are_iso_or_milliseconds() -> None:
+    stamps = [row["timestamp"] for row in rows("--deep", PLAIN)]
+    middle = 1700000060000
+    assert 0 < sum(stamp >= middle for stamp in stamps) < len(stamps)
+    since = [row["timestamp"] for row in rows("--deep", "--since", "2023-11-14T22:14:20Z", PLAIN)]
+    assert since == [stamp for stamp in stamps if stamp >= middle]
+    until = [row["timestamp"] for row in rows("--deep", "--until", str(middle), PLAIN)]
+    assert until == [stamp for stamp in stamps if stamp < middle]
+
+
+def test_limit_counts_rows_over_all_files() -> None:
+    assert len(rows("--limit", "3", MIXED, PLAIN)) == 3
+    assert len(rows("--deep", "--limit", "7", MIXED, PLAIN)) == 7
+    assert rows("--limit", "0", PLAIN) == []
+
+
+def test_a_key_is_found_by_its_text() -> None:
+    assert {row["key"] for row in rows("--deep", "--key", "schlüssel-☃", PLAIN)} == {"schlüssel-☃"}
+    assert kseg("dump", "--key", "x", PLAIN).returncode == 2
+
+
+def test_control_records_can_be_asked_for_and_left_out() -> None:
+    every = rows("--deep", TRANSACTIONS)
+    control = rows("--deep", "--control", TRANSACTIONS)
+    data = rows("--deep", "--no-control", TRANSACTIONS)
+    assert control
+    assert all(row["control"]["type"] in ("COMMIT", "ABORT") for row in control)
+    assert len(control) + len(data) == len(every)
+    assert all(row["control"] is None for row in data)
+
+
+def test_bytes_that_are_no_text_say_how_they_are_written() -> None:
+    every = rows("--deep", PLAIN)
+    encoded = [row for row in every if "value_encoding" in row or "key_encoding" in row]
+    assert encoded
+    assert all(row.get("value_encoding", "base64") == "base64" for row in encoded)
+    as_hex = rows("--deep", "--bytes", "hex", PLAIN)
+    for plain, written in zip(every, as_hex, strict=True):
+        if plain["key"] is not None and "key_encoding" not in plain:
+            assert bytes.fromhex(written["key"]).decode() == plain["key"]
+
+
+def test_a_bad_crc_shows_when_shallow_and_hides_records_when_deep() -> None:
+    shallow = kseg("dump", "--format", "jsonl", DAMAGED)
+    assert shallow.returncode == 1
+    assert "crc-mismatch" in shallow.stderr
+    assert [json.loads(line)["crc_valid"] for line in shallow.stdout.splitlines()].count(False) == 1
+    checked = kseg("dump", "--deep", "--format", "jsonl", DAMAGED)
+    unchecked = kseg("dump", "--deep", "--no-crc", "--format", "jsonl", DAMAGED)
+    assert len(checked.stdout.splitlines()) < len(unchecked.stdout.splitlines())
+    assert unchecked.returncode == 0
+
+
+@pytest.mark.parametrize("name", ["table", "jsonl", "csv", "text", "hex"])
+@pytest.mark.parametrize("depth", ["--shallow", "--deep"])
+def test_every_format_shows_every_segment_kind(name: str, depth: str) -> None:
+    run = kseg("dump", depth, "--format", name, MIXED, TRANSACTIONS)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout
+
+
+def test_standard_input_reads_as_a_file_does() -> None:
+    piped = [
+        json.loads(line)
+        for line in kseg("dump", "--format", "jsonl", "-", stdin=MIXED.read_bytes()).stdout.splitlines()
+    ]
+    assert [{**row, "file": None} for row in piped] == [{**row, "file": None} for row in rows(MIXED)]
+    assert kseg("validate", "-", stdin=PLAIN.read_bytes()).returncode == 0
+
+
+def test_what_a_key_holds_can_not_steer_a_terminal(tmp_path: Path) -> None:
+    """A record's value with escape sequences, bidi marks and C1 controls comes out as text in every format."""
+    from kseg.format.writer.records_builder import PlainRecord, build_batch
+
+    evil = "\x1b]0;owned\x07 \x9b31m \u202e [red]x[/red]".encode()
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(build_batch([PlainRecord(offset=0, timestamp=1700000000000, key=evil, value=evil)], base_offset=0))
+    for name in ("table", "jsonl", "hex"):
+        shown = kseg("dump", "--deep", "--format", name, path).stdout
+        assert not set("\x1b\x07\x9b\u202e") & set(shown), name
+    assert "[red]x[/red]" in kseg("dump", "--deep", path).stdout
+
+
+def test_the_source_is_left_alone(tmp_path: Path) -> None:
+    copy = tmp_path / "00000000000000000000.log"
+    shutil.copy(PLAIN, copy)
+    copy.chmod(0o400)
+    before = (copy.stat().st_mtime_ns, copy.read_bytes())
+    kseg("validate", tmp_path)
+    kseg("dump", "--deep", tmp_path)
+    assert (copy.stat().st_mtime_ns, copy.read_bytes()) == before
+    assert [path.name for path in tmp_path.iterdir()] == [copy.name]
+
+
+def test_results_never_go_over_an_input(tmp_path: Path) -> None:
+    copy = tmp_path / "00000000000000000000.log"
+    shutil.copy(PLAIN, copy)
+    link = tmp_path / "link"
+    link.symlink_to(copy)
+    for arguments in (("dump", "-o", copy, copy), ("validate", "-o", link, tmp_path), ("dump", "-o", copy, tmp_path)):
+        assert kseg(*arguments).returncode == 2
+    assert copy.read_bytes() == PLAIN.read_bytes()
+
+
+def test_a_result_stays_when_there_is_no_new_one(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("mine")
+    assert kseg("dump", "--format", "csv", "-o", tmp_path / "rows.csv", tmp_path / "absent").returncode == 2
+    assert (tmp_path / "rows.csv").read_text() == "mine"
+
+
+def test_converting_by_force_leaves_what_is_not_a_partitions(tmp_path: Path) -> None:
+    (tmp_path / "precious.txt").write_text("mine")
+    assert kseg("convert", "--force", "any-to-v2", SEGMENTS / "2.8.2-v1-none", tmp_path).returncode == 2
+    assert (tmp_path / "precious.txt").read_text() == "mine"
+
+
+def test_csv_tells_null_from_empty() -> None:
+    lines = kseg("dump", "--deep", "--limit", "3", "--format", "csv", PLAIN).stdout.splitlines()
+    assert [line.split(",")[7] for line in lines[1:]] == ["", '""', "key-2"]
+
+
+def test_rules_are_listed_and_explained() -> None:
+    from kseg.findings import RULES
+
+    assert len(kseg("rules").stdout.splitlines()) == len(RULES)
+    assert kseg("rules", "K201").stdout == kseg("rules", "crc-mismatch").stdout
+    assert kseg("rules", "no-such").returncode == 2
+    # A format in a message's braces is not for people; the words around it are.
+    assert "the CRC says {stored}, the bytes say {computed}\n" in kseg("rules", "crc-mismatch").stdout
+    assert "the last entry is cut short: {why}" in kseg("rules", "truncated-tail").stdout
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    run = subprocess.run(
+        f"{sys.executable} -m kseg dump --deep --format jsonl {SEGMENTS} {TRANSACTIONS} | head -n 1",
+        shell=True, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "Traceback" not in run.stderr
+    assert "BrokenPipe" not in run.stderr

@@ -1,0 +1,139 @@
+"""Whatever is asked, by whatever name: no command writes over its inputs, or over what nobody asked it to replace."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kseg.cli.main import main
+from tests.support.cli import SEGMENTS
+from tests.support.repairing import FIRST, SOUND, digests
+
+STEM = FIRST.removesuffix(".log")
+TRANSACTIONS = SEGMENTS / "4.3.0-v2-none-transactions"
+ABORTED = "00000000000000000017"
+
+
+def run(*args: object) -> Result:
+    return CliRunner().invoke(main, list(map(str, args)))
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    """A log dir whose only partition is a link to a folder elsewhere, and a partition whose segment is one."""
+    real = tmp_path / "real" / "orders-0"
+    real.mkdir(parents=True)
+    shutil.copy(SOUND, real / FIRST)
+    (real / f"{STEM}.index").write_bytes(b"")
+    (tmp_path / "ld").mkdir()
+    (tmp_path / "ld" / "orders-0").symlink_to(real)
+    (tmp_path / "links-0").mkdir()
+    (tmp_path / "links-0" / FIRST).symlink_to(real / FIRST)
+    return tmp_path
+
+
+@pytest.mark.parametrize("verb", [["repair"], ["convert", "any-to-v2"]], ids=["repair", "convert"])
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("links-0", "real/orders-0"),
+        ("links-0", "real"),
+        ("ld", "real"),
+        ("ld", "real/orders-0"),
+        (f"real/orders-0/{FIRST}", f"real/orders-0/{STEM}"),
+        (f"links-0/{FIRST}", f"real/orders-0/{STEM}"),
+    ],
+)
+def test_a_source_that_links_lead_to_is_not_replaced(verb: list[str], source: str, target: str, log_dir: Path) -> None:
+    """--force is leave to replace DST, and never the only original."""
+    before = digests(log_dir)
+    done = run(*verb, log_dir / source, log_dir / target, "--force")
+    assert (done.exit_code, digests(log_dir)) == (2, before)
+    assert "source" in done.stderr
+
+
+_VERBS = ["dump", "stats", "diff", "transactions", "repair", "validate"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "source", "name"),
+    [
+        (verb, source, name)
+        for verb in _VERBS
+        for source in (FIRST, "")
+        for name in (f"{STEM}.index", f"{STEM}.txnindex")
+    ]
+    + [(verb, "", "notes.txt") for verb in (*_VERBS, "recovery")],
+)
+def test_no_report_lands_on_or_among_the_inputs(verb: str, source: str, name: str, tmp_path: Path) -> None:
+    """Also where nothing stands yet: an index that is none would be believed."""
+    folder = tmp_path / "orders-0"
+    shutil.copytree(TRANSACTIONS, folder)
+    before = digests(tmp_path)
+    second = [str(TRANSACTIONS)] if verb == "diff" else ["--dry-run"] if verb == "repair" else []
+    done = run(verb, folder / source, *second, "-o", folder / name)
+    assert (done.exit_code, digests(tmp_path)) == (2, before)
+    assert "inputs are never changed" in done.stderr
+
+
+def test_a_repair_s_report_is_none_of_its_results(tmp_path: Path) -> None:
+    for name in (FIRST, f"{STEM}.index"):
+        done = run("repair", SOUND, tmp_path / FIRST, "-o", tmp_path / name)
+        assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
+
+
+@pytest.mark.parametrize("name", [f"{FIRST}.orig", f"{STEM}-notes.txt", f"{STEM}.index.bak"])
+def test_what_only_begins_as_a_segment_s_name_is_not_removed(name: str, tmp_path: Path) -> None:
+    target = tmp_path / "dst-0"
+    target.mkdir()
+    (target / name).write_bytes(b"mine")
+    done = run("repair", SOUND.parent, target, "--force")
+    assert (done.exit_code, (target / name).read_bytes()) == (2, b"mine")
+    assert name in done.stderr
+
+
+def test_new_indexes_leave_that_of_aborted_transactions(tmp_path: Path) -> None:
+    """A lone segment's can't be known for sure: the one that is there belongs to the same log, and stays."""
+    copy = tmp_path / "copy-0"
+    shutil.copytree(TRANSACTIONS, copy)
+    own = copy / f"{ABORTED}.txnindex"
+    before = own.read_bytes()
+    assert before
+    assert (
+        run(
+            "repair", TRANSACTIONS / own.with_suffix(".log").name, own.with_suffix(".log"), "--indexes-only", "--force"
+        ).exit_code
+        == 0
+    )
+    assert own.read_bytes() == before
+
+
+def test_building_indexes_does_not_take_the_place_of_segments(tmp_path: Path) -> None:
+    target = tmp_path / "dst-0"
+    shutil.copytree(TRANSACTIONS, target)
+    (target / "ORIGIN").unlink(missing_ok=True)
+    for path in target.iterdir():
+        if not path.name.startswith(STEM):
+            path.unlink()
+    before = digests(tmp_path)
+    assert run("repair", TRANSACTIONS, target, "--indexes-only", "--force").exit_code == 2
+    assert digests(tmp_path) == before
+
+
+def test_a_lone_segment_takes_its_aborted_transactions_along(tmp_path: Path) -> None:
+    """Without them a consumer of read_committed would be given what was aborted."""
+    source, target, copy = (
+        TRANSACTIONS / f"{ABORTED}.log",
+        tmp_path / f"{ABORTED}.log",
+        tmp_path / f"{ABORTED}.txnindex",
+    )
+    copy.write_bytes(b"of another log")
+    assert run("convert", "any-to-v2", source, target).exit_code == 2
+    assert run("convert", "any-to-v2", source, target, "--force").exit_code == 0
+    assert copy.read_bytes() == source.with_suffix(".txnindex").read_bytes()
+    done = run("convert", "v2-to-v1", "--lossy", source, target, "--force")
+    assert not copy.exists()
+    assert f"not copied: {copy.name}" in done.stderr

@@ -1,0 +1,272 @@
+"""One process, many and splits say and write the same, with damage where ranges of a file meet, under any policy."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from kseg.cli.main import main
+from kseg.commands.convert import parallel as rewrite_jobs
+from kseg.commands.convert.convert import convert
+from kseg.commands.convert.plan import ConversionPlan
+from kseg.commands.convert.result import Conversion
+from kseg.commands.validate import parallel
+from kseg.commands.validate.folder_checks import check_folders
+from kseg.errors import KsegError
+from kseg.findings import Finding, Policy
+from kseg.format.checks.run_checks import policy_for
+from kseg.format.segment import split_points
+from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.reader import SegmentReader
+from kseg.format.sidefiles.registry import find_files
+from kseg.format.storage.progress import Progress
+from kseg.format.storage.source import SegmentFile, Source, open_source
+from kseg.results import MAX_PER_RULE, FileResult, Settings
+from tests.support.damaged_cases import Case, chunks, damaged, rules_setting, seeds, written
+
+pytestmark = pytest.mark.fuzz
+
+
+class HereAndNow:
+    """A pool that does what it is given at once, in this process."""
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs = jobs
+        self.ahead = 4 * jobs
+
+    def submit(self, work: Callable[..., Any], *args: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(work(*args))
+        except KsegError as error:
+            future.set_exception(error)
+        return future
+
+
+@pytest.fixture(autouse=True)
+def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real ranges are of megabytes; these let a small file have several."""
+    monkeypatch.setattr(split_points, "RANGE_SIZE", 3_000)
+    monkeypatch.setattr(split_points, "SEARCH_REACH", 16_000)
+
+
+def partition(folder: Path, seed: int) -> list[SegmentFile]:
+    """One to three damaged segments with their indexes."""
+    base = 0
+    for n in range(Random(seed).choice((1, 2, 3))):
+        case = damaged(seed * 10 + n, base)
+        written(folder, case)
+        base = end_of(case)
+    return list(find_files(str(folder), lambda name: None))
+
+
+def end_of(case: Case) -> int:
+    last = case.base
+    source = SegmentReader(_in_memory(case))
+    for window in source.windows():
+        last = window.batches.last_offset[window.batches.count - 1]
+    return last + 1
+
+
+def _in_memory(case: Case) -> Source:
+    return Source(case.name, io.BytesIO(case.sound), len(case.sound))
+
+
+def validated(files: list[SegmentFile], settings: Settings, jobs: int) -> list[FileResult]:
+    pool = HereAndNow(jobs) if jobs > 1 else None
+    return list(check_folders(files, settings, parallel.validate_files(files, settings, jobs, pool=pool)))
+
+
+@chunks
+def test_validate(chunk: int, tmp_path: Path) -> None:
+    """Findings, counts and facts of one process and of many, of files and of folders; more ranges than one are tried."""
+    split = []
+    for seed in seeds(chunk, 40):
+        random = Random(seed)
+        files = partition(tmp_path / f"orders-{seed}", seed)
+        if random.random() < 0.3:
+            files = [SegmentFile(file.path) for file in files if file.path.endswith(".log")]
+        settings = Settings(
+            deep=random.random() < 0.7,
+            compacted=random.random() < 0.2,
+            verify_crc=random.random() < 0.9,
+            policy=Policy.parse(f"{name}={level}" for name, level in rules_setting(random).items()),
+            max_per_rule=random.choice((1, 16, 10**6)),
+        )
+        one = validated(files, settings, 1)
+        for jobs in (2, 5):
+            assert validated(files, settings, jobs) == one, seed
+        split += [
+            any(
+                len(split_points.range_starts(file.path, os.path.getsize(file.path), 5)) > 1
+                for file in files
+                if file.path.endswith(".log")
+            )
+        ]
+    assert 2 * sum(split) > len(split)
+
+
+@chunks
+def test_policy_changes_what_is_shown_and_nothing_else(chunk: int, tmp_path: Path) -> None:
+    """Findings under a policy are those without one, weighed; everything that is no severity stays as it is."""
+    for seed in seeds(chunk, 40):
+        random = Random(seed)
+        files = partition(tmp_path / f"orders-{seed}", seed)
+        plain = Settings(max_per_rule=10**6)
+        weighed = replace(
+            plain, policy=Policy.parse(f"{name}={level}" for name, level in rules_setting(random).items())
+        )
+        by_path = {file.path: file for file in files}
+        found = validated(files, weighed, random.choice((1, 3)))
+        for before, after in zip(validated(files, plain, 1), found, strict=True):
+            policy = policy_for(by_path.get(before.file, SegmentFile(before.file)), weighed)
+            expected = [replace(verdict, severity=policy.severity(verdict.rule)) for verdict in before.verdicts]
+            assert list(after.verdicts) == [verdict for verdict in expected if verdict.severity], seed
+            assert (after.found, after.unread, after.summary.lost_bytes) == (
+                before.found,
+                before.unread,
+                before.summary.lost_bytes,
+            ), seed
+
+
+# --- convert ---
+
+
+class _Pool(HereAndNow):
+    """As ``rewrite_jobs._Pool``."""
+
+    def __init__(self, jobs: int, progress: Progress) -> None:
+        super().__init__(jobs)
+
+    def __enter__(self) -> _Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def result(self, future: Future[Any]) -> Any:
+        return future.result()
+
+
+Converted = tuple[list[tuple[str, bytes]], list[tuple[str, Finding]], list[Conversion] | str]
+
+
+def converted(source: Path, target: Path, plan: ConversionPlan, jobs: int) -> Converted:
+    """The files that were written, what was reported, and the summaries or why there are none."""
+    findings: list[tuple[str, Finding]] = []
+    reported: Counter[tuple[str, str]] = Counter()
+
+    def report(path: str, finding: Finding) -> None:
+        reported[path, finding.rule] += 1
+        if reported[path, finding.rule] <= MAX_PER_RULE:  # no more are shown
+            findings.append((path, finding))
+
+    summaries: list[Conversion] | str
+    try:
+        summaries = convert(str(source), str(target), plan, report, jobs=jobs).segments
+        for summary in summaries:
+            summary.target = ""
+    except KsegError as error:
+        summaries = str(error).replace(str(target), "DST")
+    folder = target if target.is_dir() else target.parent
+    return [(path.name, path.read_bytes()) for path in sorted(folder.iterdir())], findings, summaries
+
+
+@chunks
+def test_convert(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bytes, indexes, findings and counts, or the same line; and no record fewer than the source has."""
+    monkeypatch.setattr(rewrite_jobs, "_Pool", _Pool)
+    monkeypatch.setattr(rewrite_jobs, "_add_progress", lambda count: None)
+    done = 0
+    for seed in seeds(chunk, 40):
+        random = Random(seed)
+        folder = tmp_path / f"orders-{seed}"
+        if random.random() < 0.3:
+            partition(folder, seed)
+            source = folder
+        else:
+            source = written(folder, damaged(seed))
+        plan = ConversionPlan.of(
+            random.choice(("any-to-v2", "any-to-v2", "v2-to-v1", "v1-to-v2")),
+            compression=random.choice(("keep", "gzip", "none")),
+            skip_damaged=random.random() < 0.7,
+            lossy=True,
+        )
+        for jobs in (1, 2, 5):
+            (tmp_path / f"{seed}-{jobs}").mkdir()
+        one, two, five = (
+            converted(source, tmp_path / f"{seed}-{jobs}" / source.name, plan, jobs) for jobs in (1, 2, 5)
+        )
+        assert two == one, seed
+        assert five == one, seed
+        if isinstance(one[2], str):
+            assert one[0] == []
+            continue
+        done += 1
+        for summary in one[2] if plan.target == 2 else ():
+            name = Path(summary.source).name
+            target = tmp_path / f"{seed}-2" / (f"orders-{seed}/{name}" if source == folder else name)
+            assert records_in(target) == summary.records, seed
+            if not summary.skipped and not summary.lost_bytes:
+                assert records_in(Path(summary.source)) == summary.records, seed
+    assert done
+
+
+def records_in(path: Path) -> int:
+    """The records that a reader is given."""
+    count = 0
+    with SegmentReader(open_source(path)) as reader:
+        opener = DeepIterator()
+        for window in reader.windows():
+            count += sum(chunk.records.count for chunk in opener.chunks(window))
+    return count
+
+
+# --- commands ---
+
+
+@contextmanager
+def _pool_of(jobs: int) -> Iterator[Any]:
+    class Executor(HereAndNow):
+        map = staticmethod(map)
+
+    yield Executor(jobs)
+
+
+@chunks
+def test_commands(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """stdout, stderr and exit code of the commands that have --jobs, over a log dir."""
+    monkeypatch.setattr("kseg.commands.stats.levels.process_pool", _pool_of)
+    monkeypatch.setattr("kseg.commands.validate.parallel.process_pool", _pool_of)
+    monkeypatch.setattr("kseg.cli.recovery.process_pool", _pool_of)
+    monkeypatch.setattr("kseg.format.segment.split_points.RANGE_SIZE", 1000)
+    codes = set()
+    for seed in seeds(chunk, 16):
+        random = Random(seed)
+        log_dir = tmp_path / str(seed)
+        for number in range(2):
+            (log_dir / f"orders-{number}").mkdir(parents=True)
+            partition(log_dir / f"orders-{number}", 2 * seed + number)
+        rules = [f"--rule={name}={level}" for name, level in rules_setting(random).items()]
+        for arguments in (
+            ["validate", "--fail-on", random.choice(("error", "warning", "info")), *rules],
+            ["stats", random.choice(("--deep", "--shallow"))],
+            ["recovery"],
+        ):
+            command = [*arguments, "--format", "jsonl", str(log_dir)]
+            one, three = (CliRunner().invoke(main, [*command, "--jobs", jobs]) for jobs in ("1", "3"))
+            assert one.exit_code in (0, 1), (seed, one.output, one.exception)
+            assert (three.exit_code, three.stdout, three.stderr) == (one.exit_code, one.stdout, one.stderr), seed
+            codes.add(one.exit_code)
+    assert 1 in codes

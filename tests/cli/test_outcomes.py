@@ -1,0 +1,150 @@
+"""Exit codes and last lines stay true where a stream is closed or full, a URL fails, and nothing could be looked at."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli import DAMAGED, PLAIN, kseg
+from tests.support.interrupted import write_log
+from tests.support.repairing import FIRST
+
+BROKEN = DAMAGED / FIRST
+
+
+def shell(command: str) -> tuple[int, str]:
+    """Exit code and stderr of a line in which ``kseg`` is this one."""
+    line = f'set -o pipefail; kseg() {{ {sys.executable} -m kseg "$@"; }}; {command}'
+    done = subprocess.run(["bash", "-c", line], capture_output=True, check=False)
+    return done.returncode, done.stderr.decode()
+
+
+@pytest.mark.parametrize("name", ["jsonl", "text", "csv", "hex", "table"])
+def test_a_reader_that_has_enough_is_no_failure(name: str) -> None:
+    """head closes the pipe: neither Click's 1 nor rich's, which would mean findings."""
+    many = f"{PLAIN} " * 150
+    assert shell(f"kseg dump --deep --format {name} {many} | head -n 1 > /dev/null") == (0, "")
+
+
+@pytest.mark.parametrize(
+    "verb", ["validate", "validate --format jsonl", "validate --format sarif", "stats", "dump --deep"]
+)
+@pytest.mark.parametrize("reader", ["true", "head -c 1"])
+def test_a_reader_that_goes_changes_no_verdict(verb: str, reader: str) -> None:
+    """A script that shows the first line of a report must still learn that there is damage."""
+    line = f"kseg {verb} {BROKEN} | {reader} > /dev/null; test $? = 1"
+    assert shell(line)[0] == 0
+
+
+@pytest.mark.parametrize("stream", ["2>&-", "2>/dev/full", "<&-"])
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(f"stats {PLAIN}", 0), (f"stats {BROKEN}", 1), ("stats absent", 2), ("--x", 2)]
+)
+def test_what_can_not_be_said_changes_no_exit_code(arguments: str, code: int, stream: str) -> None:
+    """A daemon runs without streams; and the next file to be opened must not become one of them."""
+    assert shell(f"kseg {arguments} {stream}")[0] == code
+
+
+@pytest.mark.parametrize(("stream", "code"), [("> /dev/full", 2), ("| true", 1)])
+def test_a_repair_is_not_undone_by_its_report(stream: str, code: int, tmp_path: Path) -> None:
+    """It took hours, perhaps; and the disk that is full isn't DST's."""
+    found, reported = shell(f"kseg repair {BROKEN} {tmp_path / FIRST} {stream}")
+    assert (found, (tmp_path / FIRST).exists()) == (code, True)
+    assert "nothing was written" not in reported
+    assert str(tmp_path) not in reported
+
+
+def test_nothing_is_fine_where_nothing_was_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "a-0" / FIRST).mkdir(parents=True)
+    (tmp_path / "b-0").mkdir()
+    (tmp_path / "b-0" / FIRST).symlink_to("nowhere")
+    absent = kseg("recovery", tmp_path / "absent")
+    assert absent.stdout.splitlines()[-1] == "no partition was looked at; could not be read: 1"
+    folder = kseg("recovery", tmp_path / "a-0")
+    assert (folder.returncode, folder.stderr) == (1, "")
+    assert "a folder has the name of a file" in folder.stdout
+    link = kseg("recovery", tmp_path / "b-0")
+    assert (link.returncode, link.stderr) == (0, "")
+    assert "it is a link that leads to no file" in link.stdout
+    (tmp_path / "ld").mkdir()
+    (tmp_path / "a-0").rename(tmp_path / "ld" / "a-0")
+    (tmp_path / "ld" / "a-0" / FIRST).rmdir()
+    (tmp_path / "ld" / "a-0" / FIRST).symlink_to("nowhere")
+    (tmp_path / "ld" / "a-0" / "00000000000000000005.log").write_bytes(PLAIN.read_bytes())
+    repaired = kseg("repair", tmp_path / "ld", tmp_path / "out")
+    assert repaired.returncode == 2
+    assert "nothing is lost" not in repaired.stdout
+    assert "could not be read: 1" in repaired.stdout
+
+
+@pytest.mark.parametrize("time", ["--5", "²", "9" * 5000, "9" * 19, "0001-01-01T00:00:00+23:00x"])
+def test_a_time_that_is_none_is_wrong_usage(time: str) -> None:
+    done = kseg("dump", f"--since={time}", PLAIN)
+    assert done.returncode == 2
+    assert "Invalid value for '--since'" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["dump", "validate", "stats", "transactions"])
+def test_standard_input_is_read_once(verb: str) -> None:
+    done = kseg(verb, "-", "-", stdin=PLAIN.read_bytes())
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "can be read only once" in done.stderr
+
+
+def test_a_name_that_is_no_utf8_goes_into_parquet(tmp_path: Path) -> None:
+    """As JSON Lines have it."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    source = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.log")
+    shutil.copy(PLAIN, source)
+    for depth in ("--shallow", "--deep"):
+        target = tmp_path / depth
+        done = kseg("dump", depth, "--format", "parquet", source, "-o", target)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert parquet.read_table(target)["file"][0].as_py() == f"{tmp_path}/\\udcff.log"
+
+
+def test_a_url_that_fails_says_why() -> None:
+    pytest.importorskip("aiohttp")
+    done = kseg("dump", "http://localhost:1/x.log")
+    assert done.returncode == 2
+    assert "Cannot connect to host localhost:1" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["repair", "convert any-to-v2"])
+def test_messages_name_what_was_asked_for(verb: str, tmp_path: Path) -> None:
+    """And not the hidden folder that the result is made in, which is gone by then."""
+    # The limit would cut the interpreter's own cache, too.
+    code, reported = shell(
+        f"export PYTHONDONTWRITEBYTECODE=1; ulimit -f 4; kseg {verb} {PLAIN.parent} {tmp_path / 'out-0'}"
+    )
+    assert code == 2
+    assert reported == f"kseg: {tmp_path / 'out-0' / FIRST}: File too large; nothing was written there\n"
+
+
+def test_interrupted_processes_end_at_once(tmp_path: Path) -> None:
+    """They don't finish their segments first, and leave nothing."""
+    source, target = tmp_path / "in-0", tmp_path / "out" / "in-0"
+    source.mkdir()
+    target.parent.mkdir()
+    write_log(source / FIRST, 17, value_size=100)
+    shutil.copy(source / FIRST, source / "00000000000000000001.log")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kseg", "convert", "v0-to-v2", "--jobs", "2", source, target],
+        stderr=subprocess.PIPE, start_new_session=True, env={**os.environ, "KSEG_ENGINE": "python"},
+    )  # fmt: skip
+    deadline = time.monotonic() + 30
+    while not list(target.parent.rglob("*.log.*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    began = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+    _, reported = process.communicate(timeout=60)
+    assert time.monotonic() - began < 5
+    assert (process.returncode, list(target.parent.iterdir())) == (2, [])
+    assert b"interrupted" in reported

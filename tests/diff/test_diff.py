@@ -1,0 +1,391 @@
+"""`kseg diff` tells replicas that are the same from those that diverged, whatever their batches and segments are."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kseg.commands.convert.convert import convert
+from kseg.commands.convert.plan import ConversionPlan
+from kseg.commands.diff.diff import compare
+from kseg.commands.diff.differences import Difference
+from kseg.commands.diff.leader_epochs import LeaderEpochCache, truncation_offset
+from kseg.commands.diff.replica import Replica
+from kseg.findings import Finding
+from kseg.format.sidefiles.checkpoints import LeaderEpoch
+from kseg.format.writer.records_builder import PlainRecord, build_batch
+from tests.support import damage
+from tests.support.cli import PLAIN, SEGMENTS, kseg
+from tests.support.statistics import WITH_LOGS
+
+NOW = 1_700_000_000_000
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def record(offset: int, value: bytes | None = None) -> PlainRecord:
+    return PlainRecord(offset, b"key-%d" % offset, b"value-%d" % offset if value is None else value, NOW + offset)
+
+
+def batch(records: Sequence[PlainRecord], codec: str = "none", leader_epoch: int = 0, **fields: Any) -> bytes:
+    built = build_batch(records, base_offset=records[0].offset, compression=codec, **fields)
+    return damage.put(built, 0, partition_leader_epoch=leader_epoch)
+
+
+def log(
+    offsets: Sequence[int], size: int = 4, codec: str = "none", values: Mapping[int, bytes] | None = None
+) -> list[bytes]:
+    """Batches of ``size`` records each; ``values`` by offset where they aren't the usual."""
+    records = [record(offset, (values or {}).get(offset)) for offset in offsets]
+    return [batch(records[i : i + size], codec) for i in range(0, len(records), size)]
+
+
+def write(folder: Path, *segments: list[bytes]) -> Path:
+    """A partition folder; a segment is named by its first batch's offset."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for batches in segments:
+        base = damage.get(batches[0], 0, "base_offset") if batches else 0
+        (folder / f"{base:020}.log").write_bytes(b"".join(batches))
+    return folder
+
+
+def diff(a: Path, b: Path, *options: object) -> tuple[int, list[dict[str, Any]], dict[str, Any]]:
+    """Exit code, differences, outcome."""
+    run = kseg("diff", "--format", "jsonl", *options, a, b)
+    rows = [json.loads(line) for line in run.stdout.splitlines()]
+    assert [row["kind"] for row in rows] == ["difference"] * (len(rows) - 1) + ["diff"], run.stderr
+    return run.returncode, rows[:-1], rows[-1]
+
+
+def stretches(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return [(row["difference"], row["lacking"], row["first_offset"], row["last_offset"]) for row in rows]
+
+
+def ignored(file: str, finding: Finding) -> None:
+    """Replica's report of a finding."""
+
+
+BASE = log(range(40))
+
+
+def test_segments_may_be_rolled_elsewhere(tmp_path: Path) -> None:
+    a, b = write(tmp_path / "a", BASE[:3], BASE[3:]), write(tmp_path / "b", BASE[:7], BASE[7:8], BASE[8:])
+    code, rows, outcome = diff(a, b)
+    assert (code, rows, outcome["verdict"]) == (0, [], "identical")
+    assert (outcome["last_common_offset"], outcome["first_difference"]) == (39, None)
+    assert diff(a, b, "--shallow")[2]["verdict"] == "identical"
+
+
+@pytest.mark.parametrize(
+    ("batches", "detail"),
+    [
+        (log(range(40), codec="zstd"), "none and zstd"),
+        (log(range(40), size=7, codec="lz4"), "other bounds"),
+        ([batch([record(offset) for offset in range(40)], "gzip")], "other bounds"),
+        ([batch([record(i) for i in range(n, n + 4)], producer_id=5, producer_epoch=0, base_sequence=n)
+          for n in range(0, 40, 4)], "producer_id, producer_epoch, base_sequence"),
+    ],
+    ids=["recompressed", "rebatched", "one batch", "producers"],
+)  # fmt: skip
+def test_the_same_records_in_other_batches_are_the_same_content(
+    batches: list[bytes], detail: str, tmp_path: Path
+) -> None:
+    a, b = write(tmp_path / "a", BASE), write(tmp_path / "b", batches)
+    code, rows, outcome = diff(a, b)
+    assert (code, outcome["verdict"], outcome["last_common_offset"]) == (0, "same", 39)
+    assert {row["difference"] for row in rows} == {"batching"}
+    assert rows[0]["detail"].startswith(detail)
+    # Headers alone can't tell.
+    code, rows, outcome = diff(a, b, "--shallow")
+    assert (code, outcome["verdict"], {row["difference"] for row in rows}) == (1, "undetermined", {"unopened"})
+
+
+def test_leader_epochs_alone_are_the_same_content(tmp_path: Path) -> None:
+    other = [*BASE[:5], *(damage.put(entry, 0, partition_leader_epoch=3) for entry in BASE[5:])]
+    code, rows, outcome = diff(write(tmp_path / "a", BASE), write(tmp_path / "b", other))
+    assert (code, outcome["verdict"]) == (0, "same")
+    assert stretches(rows) == [("leader-epoch", None, 20, 39)]
+    assert (rows[0]["count"], rows[0]["detail"], rows[0]["b"]["leader_epoch"]) == (5, "0 and 3", 3)
+
+
+@pytest.mark.parametrize("folder", ["0.8.2.2-v0-lz4", "0.10.2.2-v1-gzip-segments", "2.8.2-v0v1v2-mixed"])
+def test_a_converted_replica_is_the_same_content(folder: str, tmp_path: Path) -> None:
+    """Wrappers, whose first offset no header tells, against batches; v0 has no timestamps to differ in."""
+    convert(str(SEGMENTS / folder), str(tmp_path / "b"), ConversionPlan.of("any-to-v2"))
+    code, rows, outcome = diff(SEGMENTS / folder, tmp_path / "b")
+    assert (code, outcome["verdict"]) == (0, "same")
+    assert {row["difference"] for row in rows} == {"batching"}
+
+
+def test_a_replica_that_ends_earlier_or_starts_later_did_not_diverge(tmp_path: Path) -> None:
+    a, b = write(tmp_path / "a", BASE), write(tmp_path / "b", BASE[3:8])
+    code, rows, outcome = diff(a, b)
+    assert (code, outcome["verdict"], outcome["last_common_offset"]) == (1, "consistent", 31)
+    assert stretches(rows) == [("starts-later", "b", 0, 11), ("ends-earlier", "b", 32, 39)]
+    assert outcome["truncation_offset"] == {"a": 32, "b": 32}
+    assert diff(a, b, "--allow", "starts-later")[0] == 1
+    assert diff(a, b, "--allow", "starts-later", "--allow", "ends-earlier")[0] == 0
+    assert stretches(diff(b, a)[1]) == [("starts-later", "a", 0, 11), ("ends-earlier", "a", 32, 39)]
+
+
+def test_replicas_without_a_common_offset_are_told_so(tmp_path: Path) -> None:
+    a, b = write(tmp_path / "a", BASE[:3]), write(tmp_path / "b", BASE[5:])
+    code, _, outcome = diff(a, b, "--allow", "starts-later", "--allow", "ends-earlier")
+    assert (code, outcome["verdict"], outcome["last_common_offset"]) == (1, "disjoint", None)
+
+
+def test_a_replica_without_a_batch_begins_and_ends_where_its_name_says(tmp_path: Path) -> None:
+    """All was deleted by retention, and the newest segment is empty: a follower of it starts at its name."""
+    a = write(tmp_path / "a", BASE)
+    b = tmp_path / "b"
+    b.mkdir()
+    (b / f"{24:020}.log").touch()
+    (b / "leader-epoch-checkpoint").write_text("0\n1\n0 24\n")
+    _, rows, outcome = diff(a, b)
+    assert stretches(rows) == [("starts-later", "b", 0, 23), ("ends-earlier", "b", 24, 39)]
+    assert (outcome["b"]["end_offset"], outcome["truncation_offset"]) == (24, {"a": 24, "b": 24})
+
+
+def test_what_compaction_took_from_the_front_is_missing_too(tmp_path: Path) -> None:
+    """The first segment still has the name that it was rolled with: retention would have taken that."""
+    a, b = write(tmp_path / "a", BASE), tmp_path / "b"
+    b.mkdir()
+    (b / f"{0:020}.log").write_bytes(b"".join(BASE[2:]))
+    assert stretches(diff(a, b)[1]) == [("missing", "b", 0, 7)]
+
+
+def test_what_compaction_took_from_one_is_missing_there(tmp_path: Path) -> None:
+    """Whole batches, and records out of the midst of one: neither makes the replicas diverge."""
+    gone = {9, 10, 16, 17, 18, 19}
+    b = write(tmp_path / "b", log([offset for offset in range(40) if offset not in gone]))
+    a = write(tmp_path / "a", BASE)
+    code, rows, outcome = diff(a, b)
+    assert (code, outcome["verdict"], outcome["last_common_offset"]) == (1, "consistent", 39)
+    missing = [row for row in rows if row["difference"] == "missing"]
+    assert stretches(missing) == [("missing", "b", 9, 10), ("missing", "b", 16, 19)]
+    assert diff(a, b, "--allow", "missing")[0] == 0
+
+
+@pytest.mark.parametrize("folder", WITH_LOGS, ids=lambda folder: folder.name)
+def test_a_copy_of_what_a_broker_wrote_is_identical(folder: Path) -> None:
+    """Wrappers, mixed versions, real holes, empty batches, preallocated tails."""
+    reported: list[Difference] = []
+    a, b = (Replica(str(folder), lambda file, finding: None) for _ in "ab")
+    outcome = compare(a, b, reported.append)
+    assert (reported, outcome.verdict) == ([], "identical")
+    assert outcome.last_common_offset == a.last_offset
+
+
+def test_divergence_is_found_to_the_offset(tmp_path: Path) -> None:
+    """As after an unclean election: from offset 22 on each wrote its own records, in its own epoch."""
+    mine = [*BASE[:5], batch([record(20), record(21)], leader_epoch=1),
+            batch([record(n, b"mine") for n in range(22, 30)], leader_epoch=1)]  # fmt: skip
+    theirs = [*BASE[:5], batch([record(20), record(21)], leader_epoch=1),
+              batch([record(n, b"theirs") for n in range(22, 26)], leader_epoch=2)]  # fmt: skip
+    a, b = write(tmp_path / "a", mine), write(tmp_path / "b", theirs)
+    code, rows, outcome = diff(a, b)
+    assert (code, outcome["verdict"]) == (1, "diverged")
+    assert stretches(rows) == [("content", None, 22, 25), ("ends-earlier", "b", 26, 29)]
+    assert (rows[0]["detail"], rows[0]["a"]["leader_epoch"], rows[0]["b"]["leader_epoch"]) == ("value", 1, 2)
+    assert (outcome["first_difference"], outcome["last_common_offset"]) == (22, 21)
+    assert outcome["truncation_offset"] == {"a": 22, "b": 22}
+
+
+def test_a_checkpoint_beside_the_log_is_believed_before_its_batches(tmp_path: Path) -> None:
+    a, b = write(tmp_path / "a", BASE), write(tmp_path / "b", BASE[:8])
+    (b / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 24\n")
+    assert diff(a, b)[2]["truncation_offset"] == {"a": 24, "b": 24}
+    (b / "leader-epoch-checkpoint").write_text("0\n1\n0 0\nnonsense\n")
+    assert diff(a, b)[2]["b"]["leader_epochs"] == [{"epoch": 0, "start_offset": 0}]
+
+
+def test_what_replication_would_not_mend_is_said(tmp_path: Path) -> None:
+    """Other bytes behind a valid CRC, in one and the same leader epoch: no broker would ever notice."""
+    b = write(tmp_path / "b", log(range(40), values={13: b"value-!!"}))
+    a = write(tmp_path / "a", BASE)
+    code, rows, outcome = diff(a, b)
+    assert (code, outcome["verdict"], outcome["first_difference"]) == (1, "diverged", 13)
+    assert stretches(rows) == [("content", None, 13, 13)]
+    assert "replication would not mend it" in kseg("diff", a, b).stdout
+
+
+@pytest.mark.parametrize(
+    ("hurt", "lost"),
+    [
+        (lambda data: damage.flip(data, damage.entries(data)[4].at + 80), (16, 19)),
+        (lambda data: damage.cut(data, damage.entries(data)[4].at + 5, damage.entries(data)[5].end), (16, 23)),
+        (lambda data: data[:-20], (36, 39)),
+    ],
+    ids=["crc", "cut", "torn"],
+)
+def test_damage_in_one_is_no_divergence(hurt: Callable[[bytes], bytes], lost: tuple[int, int], tmp_path: Path) -> None:
+    data = b"".join(BASE)
+    a, b = tmp_path / "a.log", tmp_path / "b.log"
+    a.write_bytes(data)
+    b.write_bytes(hurt(data))
+    code, rows, outcome = diff(a, b)
+    assert (code, outcome["verdict"], outcome["damaged_places"]["a"]) == (1, "damaged", 0)
+    assert stretches(rows) == [("damaged", "b", *lost)]
+    assert f"kseg: {b}: " in kseg("diff", a, b).stderr
+
+
+def _swapped(data: bytes) -> bytes:
+    one, other = damage.entries(data)[3:5]
+    return data[: one.at] + data[other.at : other.end] + data[one.at : one.end] + data[other.end :]
+
+
+@pytest.mark.parametrize("shallow", [False, True])
+@pytest.mark.parametrize(
+    "hurt",
+    [
+        _swapped,
+        lambda data: damage.flip(data, damage.entries(data)[4].at + 3),
+        lambda data: damage.flip(data, damage.entries(data)[4].at + 7, 0x40),
+        lambda data: damage.flip(data, damage.entries(data)[0].at + 7, 0x40),
+    ],
+    ids=["swapped", "offset far ahead", "offset ahead", "first offset"],
+)
+def test_offsets_that_contradict_their_neighbours_are_damage(
+    hurt: Callable[[bytes], bytes], shallow: bool, tmp_path: Path
+) -> None:
+    """No CRC covers a base offset: such a batch is not a record that the other replica lacks."""
+    data = b"".join(BASE)
+    a, b = write(tmp_path / "a", BASE), write(tmp_path / "b", BASE)
+    (b / f"{0:020}.log").write_bytes(hurt(data))
+    allowed = [f"--allow={kind}" for kind in ("starts-later", "ends-earlier", "missing")]
+    code, rows, outcome = diff(a, b, *allowed, *(["--shallow"] if shallow else []))
+    assert (code, outcome["verdict"], outcome["damaged_places"]) == (1, "damaged", {"a": 0, "b": 1})
+    # Of swapped batches the first is in order, and its predecessor's place is only seen to be wrong after it.
+    assert [row["difference"] for row in rows] == ["missing" if hurt is _swapped else "damaged"]
+
+
+def test_damage_in_both_is_not_called_identical(tmp_path: Path) -> None:
+    data = b"".join(BASE)
+    for name in ("a.log", "b.log"):
+        (tmp_path / name).write_bytes(damage.flip(data, damage.entries(data)[4].at + 80))
+    code, _, outcome = diff(tmp_path / "a.log", tmp_path / "b.log")
+    assert (code, outcome["verdict"]) == (1, "damaged")
+
+
+@pytest.mark.parametrize("shallow", [False, True])
+def test_every_damaged_fixture_can_be_compared(shallow: bool) -> None:
+    """With itself and with a sound log, on either side: an outcome, never an exception."""
+    logs = sorted((SEGMENTS.parent / "findings").glob("*/*.log"))
+    assert len(logs) > 30
+    for log in logs:
+        for pair in ((log, log), (log, PLAIN), (PLAIN, log)):
+            a, b = (Replica(str(path), lambda file, finding: None) for path in pair)
+            outcome = compare(a, b, lambda difference: None, shallow=shallow)
+            if pair == (log, log):
+                assert (outcome.verdict, outcome.counts) == ("damaged" if a.damage else "identical", {}), log
+
+
+def test_differences_shown_are_limited_and_all_are_counted(tmp_path: Path) -> None:
+    other = log(range(40), values=dict.fromkeys(range(0, 40, 2), b"x"))
+    _, rows, outcome = diff(write(tmp_path / "a", BASE), write(tmp_path / "b", other), "--limit", "3")
+    assert len(rows) == 3
+    assert (outcome["stretches"]["content"], outcome["counts"]["content"]) == (20, 20)
+
+
+def test_a_comparison_that_fails_leaves_no_file_open(tmp_path: Path) -> None:
+    """Protects against open files that only the garbage collector closes, some time later."""
+    other = log(range(40), values=dict.fromkeys(range(0, 40, 2), b"x"))
+    replicas = [Replica(str(write(tmp_path / name, batches)), ignored) for name, batches in (("a", BASE), ("b", other))]
+
+    def fail(difference: Difference) -> None:
+        raise KeyboardInterrupt
+
+    before = os.listdir("/dev/fd")
+    with pytest.raises(KeyboardInterrupt):
+        compare(replicas[0], replicas[1], fail)
+    assert not replicas[0].finished
+    assert os.listdir("/dev/fd") == before
+
+
+def test_what_can_not_be_compared_is_2(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", BASE)
+    assert kseg("diff", a, tmp_path / "absent").returncode == 2
+    assert kseg("diff", a, tmp_path).returncode == 2  # a log dir: which of its partitions?
+    assert kseg("diff", "-", "-").returncode == 2
+    assert kseg("diff", "-o", a / "00000000000000000000.log", a, a).returncode == 2
+    assert kseg("diff", a, "-", stdin=b"".join(BASE)).returncode == 0
+
+
+# A replica as a model: value by offset, cut into batches of random sizes and codecs.
+_model = st.dictionaries(st.integers(0, 30), st.sampled_from([b"x", b"y"]), min_size=1, max_size=25)
+_cuts = st.lists(st.tuples(st.integers(1, 6), st.sampled_from(["none", "none", "lz4"])), min_size=25, max_size=25)
+
+
+def _replica(path: Path, model: dict[int, bytes], cuts: list[tuple[int, str]]) -> Replica:
+    records = [PlainRecord(offset, b"k", value, NOW) for offset, value in sorted(model.items())]
+    batches = []
+    for size, codec in cuts:
+        if records:
+            batches.append(batch(records[:size], codec))
+            records = records[size:]
+    path.write_bytes(b"".join(batches))
+    found: list[Finding] = []
+    return Replica(str(path), lambda file, finding: found.append(finding))
+
+
+@given(left=_model, right=_model, left_cuts=_cuts, right_cuts=_cuts)
+def test_any_two_replicas_differ_as_their_records_do(
+    left: dict[int, bytes],
+    right: dict[int, bytes],
+    left_cuts: list[tuple[int, str]],
+    right_cuts: list[tuple[int, str]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Offset by offset, what the merge says is what comparing two dictionaries says, however batches overlap."""
+    folder = tmp_path_factory.getbasetemp()
+    a, b = _replica(folder / "a.log", left, left_cuts), _replica(folder / "b.log", right, right_cuts)
+    reported: list[Difference] = []
+    outcome = compare(a, b, reported.append)
+    both = left.keys() & right.keys()
+    contents = {offset for offset in both if left[offset] != right[offset]}
+    alone = {"b": left.keys() - right.keys(), "a": right.keys() - left.keys()}
+    assert outcome.counts.get("content", 0) == len(contents)
+    assert outcome.first_difference is None or outcome.first_difference.first_offset == min(contents)
+    assert sum(one.count for one in reported if one.lacking) == sum(map(len, alone.values()))
+    for one in reported:
+        span = range(one.first_offset, one.last_offset + 1)
+        if one.kind == "content":
+            assert contents & {*span}
+            assert not (both - contents) & {*span}
+        elif one.lacking:
+            assert len(alone[one.lacking] & {*span}) == one.count
+            other = right if one.lacking == "b" else left
+            first, last = min(other), max(other)
+            assert (one.kind == "starts-later") == (span[-1] < first)
+            assert (one.kind == "ends-earlier") == (span[0] > last)
+            assert not other.keys() & {*span} or one.kind == "missing"
+    agreed = [offset for offset in both - contents if not contents or offset < min(contents)]
+    assert outcome.last_common_offset == max(agreed, default=None)
+    assert (outcome.verdict in ("identical", "same")) == (left == right)
+
+
+@pytest.mark.parametrize(
+    ("follower", "leader", "offset"),
+    [
+        (([(0, 0)], 60), ([(0, 0)], 50), 50),  # the follower is ahead
+        (([(0, 0)], 50), ([(0, 0)], 60), 50),  # behind: it keeps all it has
+        (([(0, 0), (1, 40)], 55), ([(0, 0), (2, 40)], 60), 40),  # an unclean election at 40
+        (([(0, 0)], 55), ([(0, 0), (1, 40)], 60), 40),  # KIP-101: beyond what the new leader had
+        (([(1, 0), (3, 20)], 40), ([(0, 0), (2, 10)], 40), 10),  # KIP-279: it asks twice
+        (([], 40), ([(0, 0)], 40), None),  # no epochs: the high watermark
+        (([(0, 0)], 40), ([(1, 0)], 40), None),
+    ],
+)
+def test_a_follower_truncates_as_kip_101_and_279_say(
+    follower: tuple[list[tuple[int, int]], int], leader: tuple[list[tuple[int, int]], int], offset: int | None
+) -> None:
+    lineages = [
+        LeaderEpochCache([LeaderEpoch(*entry) for entry in entries], end) for entries, end in (follower, leader)
+    ]
+    assert truncation_offset(*lineages) == offset

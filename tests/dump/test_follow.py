@@ -1,0 +1,109 @@
+"""``kseg dump --follow``: what a broker appends is shown once, in order, when it is whole; Ctrl-C ends it with 0."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg.commands.dump.follow import Follower
+from tests.support.cli import kseg
+from tests.support.fixtures import SEGMENTS
+from tests.support.following import following, offsets
+from tests.support.writer import Writer
+
+
+def test_rows_come_as_they_are_written_and_ctrl_c_ends_it(tmp_path: Path) -> None:
+    """Over torn batches, new segments and one that is deleted once it was shown."""
+    writer = Writer(tmp_path / "orders-3", segment_batches=3)
+    writer.append(2)
+    with following("--deep", "--format", "jsonl", writer.folder) as (running, lines):
+        assert offsets(lines, 8) == list(range(8))
+        writer.append(1, torn=True)
+        time.sleep(0.5)
+        assert lines.empty()
+        writer.append(2, torn=True)
+        assert offsets(lines, 8) == list(range(8, 16))
+        (writer.folder / f"{0:020d}.log").unlink()
+        writer.append(4)
+        assert offsets(lines, 20) == list(range(16, 36))
+        running.send_signal(signal.SIGINT)
+        assert running.wait(30) == 0
+        assert running.stderr is not None
+        assert running.stderr.read() == b""
+        assert lines.empty()
+
+
+def test_a_limit_ends_it_and_columns_are_named_once(tmp_path: Path) -> None:
+    """As with tail -f and head: a script can wait for the next N."""
+    writer = Writer(tmp_path / "orders-3")
+    writer.append(1)
+    with following("--format", "csv", "--limit", 2, writer.path) as (running, lines):
+        assert lines.get(timeout=60).startswith(b"kind,")
+        assert b",0,3," in lines.get(timeout=60)
+        writer.append(1)
+        assert b",4,7," in lines.get(timeout=60)
+        assert running.wait(30) == 0
+        assert lines.empty()
+
+
+def test_damage_is_told_when_it_is_sure(tmp_path: Path) -> None:
+    """Not while it may be half a batch: behind a sound one. Then the exit code is that of any dump of it."""
+    path = tmp_path / "00000000000000000000.log"
+    data = (SEGMENTS.parent / "findings" / "crc-mismatch" / path.name).read_bytes()
+    path.write_bytes(data[:743])  # its second half of a batch whose CRC is wrong
+    with following("--deep", "--format", "jsonl", path) as (running, lines):
+        first = offsets(lines, 12)
+        time.sleep(0.5)
+        assert (first, lines.empty()) == (list(range(12)), True)
+        path.write_bytes(data)
+        assert offsets(lines, 1)[0] > 12
+        time.sleep(0.3)
+        running.send_signal(signal.SIGINT)
+        assert running.wait(30) == 1
+        assert running.stderr is not None
+        assert b"crc-mismatch at byte 475" in running.stderr.read()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["-o", "rows.jsonl"], "--follow writes segments to stdout"),
+        (["--format", "parquet"], "--follow writes segments to stdout"),
+    ],
+)
+def test_what_cant_be_followed_is_refused(arguments: list[str], line: str, tmp_path: Path) -> None:
+    """A file that appears whole can't grow; a pipe has no size to go by."""
+    done = kseg("dump", "--follow", *arguments, SEGMENTS / "4.3.0-v2-none", cwd=tmp_path)
+    assert (done.returncode, line in done.stderr) == (2, True)
+    piped = kseg("dump", "--follow", "-")
+    assert (piped.returncode, "--follow accepts local files only" in piped.stderr) == (2, True)
+    missing = kseg("dump", "--follow", tmp_path / "missing.log")
+    assert (missing.returncode, "missing.log: No such file" in missing.stderr) == (2, True)
+
+
+def test_a_log_that_is_cut_is_told_of(tmp_path: Path) -> None:
+    """A follower that truncates takes back what was shown: said once, and gone on from there."""
+    writer = Writer(tmp_path / "orders-3")
+    writer.append(3)
+    reported: list[str] = []
+    shown: list[tuple[Any, ...]] = []
+
+    def show(*place: Any) -> Iterator[Any]:
+        shown.append(place[1:])
+        yield from ()
+
+    rows = Follower([str(writer.folder)], show, reported.append).rows()
+    whole = writer.path.stat().st_size
+    assert next(rows) is None
+    os.truncate(writer.path, whole // 3)
+    assert next(rows) is next(rows) is None
+    writer.path.write_bytes(writer.path.read_bytes() * 2)
+    assert next(rows) is None
+    assert shown == [(0, whole), (whole // 3, whole // 3 * 2)]
+    assert reported == [f"{writer.path}: cut from {whole} to {whole // 3} bytes: what was shown behind them is gone"]

@@ -1,0 +1,85 @@
+"""A real broker writes, rolls and aborts; what is read of its files meanwhile is what its consumers get."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.following import following, offsets
+from tests.support.streaming import ALL, reader, rows
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]  # the stream is Spark's, read without a session
+VERSION = "4.3.0"
+TOPIC = "orders"
+ROUNDS = 12
+
+
+def test_a_brokers_log_is_followed_while_it_writes(tmp_path: Path) -> None:
+    """By a stream of committed reads, 200 offsets a trigger, and by ``dump --follow``; with the broker's own indexes."""
+    from confluent_kafka import Consumer, Producer, TopicPartition
+    from pyspark.sql.streaming.datasource import ReadMaxRows
+
+    from tools.lab.kraft import KraftBroker
+    from tools.lab.modern_fixtures import create_topic
+
+    chance = random.Random(3)
+    with KraftBroker(VERSION, tmp_path / "broker") as broker:
+        create_topic(broker, TOPIC, {"segment.bytes": str(1 << 20)})
+        servers = {"bootstrap.servers": broker.bootstrap, "log_level": 0}
+        producer = Producer({**servers, "transactional.id": "t", "compression.type": "lz4", "linger.ms": 1})
+        producer.init_transactions(60)
+        given: list[tuple[Any, Any]] = []
+        start: dict[str, int] = {}
+        folder = broker.partition(TOPIC)
+
+        def follow() -> None:
+            nonlocal start
+            while True:
+                stream = reader(folder, isolation="read_committed")
+                end = stream.latestOffset(start, ReadMaxRows(200))
+                for row in rows(stream, start, end):
+                    assert row["damage"] is None
+                    given.append((row["offset"], row["value"]))
+                if end == start:
+                    return
+                start = end
+
+        with following("--deep", "--format", "jsonl", folder) as (running, lines):
+            for number in range(ROUNDS):
+                producer.begin_transaction()
+                for i in range(300):
+                    producer.produce(TOPIC, chance.randbytes(800), str(i).encode())
+                    if i % 100 == 50:
+                        producer.flush()
+                        follow()
+                if number % 3 == 2:
+                    producer.abort_transaction(60)
+                else:
+                    producer.commit_transaction(60)
+                follow()
+            # A transaction is ended for its producer before its marker stands in the log.
+            until = time.monotonic() + 60
+            while reader(folder).latestOffset({}, ALL) != start and time.monotonic() < until:
+                time.sleep(0.1)
+                follow()
+            # Uncommitted, every offset has a row: records of all transactions, and their markers.
+            end = start[f"{TOPIC}-0"]
+            assert offsets(lines, end) == list(range(end))
+            running.send_signal(signal.SIGINT)
+            assert running.wait(30) == 0
+        until = time.monotonic() + 60
+        consumer = Consumer({**servers, "group.id": "g", "isolation.level": "read_committed"})
+        consumer.assign([TopicPartition(TOPIC, 0, 0)])
+        wanted: list[tuple[Any, Any]] = []
+        while len(wanted) < ROUNDS * 2 // 3 * 300 and time.monotonic() < until:
+            wanted += [(message.offset(), message.value()) for message in consumer.consume(500, 1)]
+        consumer.close()
+        assert given == wanted
+        assert start == reader(folder).latestOffset({}, ALL)
+        assert start[f"{TOPIC}-0"] > len(given)
+        assert len(list(folder.glob("*.log"))) > 1

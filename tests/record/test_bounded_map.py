@@ -1,0 +1,89 @@
+"""Tables of producers that do not grow without end: what is remembered, what is forgotten, and that nothing is made up."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kseg.errors import LimitError
+from kseg.format.record.bounded_map import LIMIT, BoundedMap
+from kseg.format.sidefiles import txn_index
+from kseg.format.sidefiles.txn_index import AbortedTransactions
+from kseg.format.writer.records_builder import PlainRecord, build_batch
+
+LOG = "00000000000000000000.log"
+
+
+def test_the_last_ones_are_known_and_no_more_than_twice_as_many_are_held() -> None:
+    """Of any sequence of notes the last LIMIT numbers are known with their last values, and memory is bounded."""
+    table, noted = BoundedMap(), dict[int, int]()
+    chosen = random.Random(13)
+    for i in range(4 * LIMIT):
+        number = chosen.randrange(2 * LIMIT)
+        table.put(number, i)
+        noted.pop(number, None)
+        noted[number] = i
+    assert table.forgot
+    assert len(table.young) + len(table.old) <= 2 * LIMIT
+    for number in list(noted)[-LIMIT:]:
+        assert table.get(number) == noted[number]
+    assert all(noted[number] == value for number, value in table.all().items())
+
+
+def test_nothing_is_forgotten_up_to_the_limit() -> None:
+    """As many numbers as the limit, in any order and as often as they come, are all known."""
+    table = BoundedMap()
+    for turn in range(3):
+        for number in range(LIMIT):
+            table.put(number, turn)
+    assert not table.forgot
+    assert not table.old
+    assert len(table.all()) == LIMIT
+
+
+def transactional(producer_id: int, offset: int) -> bytes:
+    return build_batch(
+        [PlainRecord(offset, b"k", b"v", 1)], base_offset=offset, producer_id=producer_id, producer_epoch=0,
+        base_sequence=0, transactional=True,
+    )  # fmt: skip
+
+
+def kseg(*arguments: object) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "kseg", *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_more_open_transactions_than_are_followed_are_said(tmp_path: Path) -> None:
+    """validate says what it does not compare, transactions that others are open, and both end with bounded tables."""
+    folder = tmp_path / "t-0"
+    folder.mkdir()
+    (folder / LOG).write_bytes(b"".join(transactional(i, i) for i in range(LIMIT + 2)))
+    (folder / LOG).with_suffix(".txnindex").touch()
+    code, out, _ = kseg("validate", "--format", "jsonl", folder)
+    assert code == 0
+    limits = [row for row in map(json.loads, out.splitlines()) if row.get("rule") == "limit-reached"]
+    assert {row["facts"]["what"] for row in limits} == {"open transactions", "producers"}
+    code, out, error = kseg("transactions", "--format", "jsonl", folder)
+    assert code == 2
+    assert "transactions are open at once" in error
+    assert '"last_stable_offset":0,' in out
+
+
+def test_an_index_is_not_built_of_half_of_the_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where not all open transactions can be followed, the last stable offset is not known, and that is an error."""
+    monkeypatch.setattr(txn_index, "MAX_OPEN", 3)
+    transactions = AbortedTransactions()
+    for producer in range(3):
+        transactions._begin(producer, 10 - producer)
+    with pytest.raises(LimitError):
+        transactions._begin(3, 20)
+    assert [entry.last_stable_offset for entry in transactions._end(2, 30, True)] == [9]
+    assert [entry.last_stable_offset for entry in transactions._end(0, 31, True)] == [9]
+    assert [entry.last_stable_offset for entry in transactions._end(1, 32, True)] == [33]

@@ -1,0 +1,50 @@
+"""The table's CRCs are the libraries', over every length that it is used for and every remainder of its steps."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zlib
+from array import array
+
+import pytest
+
+from kseg.format.record import crc
+
+DATA = bytes(i * i * 7 + i >> 3 & 255 for i in range(700))
+LENGTHS = (*range(40), 63, 64, 65, 511, 512, 513, 600)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_the_table_gives_what_the_libraries_give(length: int) -> None:
+    """Both roads, by table and by library: a wrong table would call sound entries damaged, or worse."""
+    view = memoryview(DATA)
+    crc32, crc32c = crc.table(crc.CRC32), crc.table(crc.CRC32C)
+    for at in (0, 1, 7):
+        piece = DATA[at : at + length]
+        end = at + length
+        assert crc.crc_by_table(view, at, end, crc32) == crc.crc32_of(view, at, end) == zlib.crc32(piece)
+        by_library = crc.crc32c(piece)
+        assert crc.crc_by_table(view, at, end, crc32c) == crc.crc32c_of(view, at, end) == by_library
+
+
+def test_crc32c_is_the_librarys_own_and_comes_without_its_package() -> None:
+    """The package's import is a fifth of a short command's time; that the module's place may change is provided for."""
+    check = "assert crc.crc32c(b'123456789') == 0xE3069283"
+    program = f"import sys; from kseg.format.record import crc; {check}; assert 'importlib.metadata' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    elsewhere = (
+        "import crc32c; from importlib.machinery import PathFinder; find = PathFinder.find_spec;"
+        "PathFinder.find_spec = lambda name, *rest: None if name == 'crc32c._crc32c' else find(name, *rest);"
+        f"from kseg.format.record import crc; {check}; assert crc.crc32c is crc32c.crc32c"
+    )
+    subprocess.run([sys.executable, "-c", elsewhere], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(("at", "end"), [(-1, 8), (0, 701), (690, 717)])
+def test_bytes_that_are_not_there_are_refused(at: int, end: int) -> None:
+    """The compiler checks no bounds in that loop: it checks them itself, or would read on behind the buffer."""
+    with pytest.raises(IndexError):
+        crc.crc_by_table(memoryview(DATA), at, end, crc.table(crc.CRC32))
+    with pytest.raises(IndexError):
+        crc.crc_by_table(memoryview(DATA), 0, 8, array("I", bytes(4 * 256)))

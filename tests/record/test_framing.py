@@ -1,0 +1,61 @@
+"""The kernel is compiled without bounds checks, and does its own: nothing is read or written outside what it is given."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from kseg.format.record import framing
+from kseg.format.record.layout import RECORD_BATCH_OVERHEAD
+
+READERS = {
+    "h": framing.read_int16,
+    "i": framing.read_int32,
+    "I": framing.read_uint32,
+    "q": framing.read_int64,
+}
+BYTES = bytes.fromhex("7fffffffffffffff8000000000000000ffffffffffffffff0102030405060708f1e2d3c4b5a69788")
+
+
+@pytest.mark.parametrize("code", READERS)
+def test_numbers_are_read_as_struct_reads_them(code: str) -> None:
+    """Every sign and every byte's place: a header is nothing but these."""
+    layout = struct.Struct(">" + code)
+    for at in range(len(BYTES) - layout.size + 1):
+        assert READERS[code](BYTES, at) == layout.unpack_from(BYTES, at)[0]
+
+
+@pytest.mark.parametrize("code", READERS)
+def test_a_number_that_is_not_wholly_there_is_refused(code: str) -> None:
+    size = struct.calcsize(">" + code)
+    for at in (-1, len(BYTES) - size + 1, len(BYTES), 1 << 40):
+        with pytest.raises(IndexError):
+            READERS[code](BYTES, at)
+
+
+def test_headers_and_rows_that_are_not_there_are_refused() -> None:
+    """Also where the buffer ends within a header, whatever the version."""
+    entry = bytearray(RECORD_BATCH_OVERHEAD)
+    batches = framing.BatchColumns(2)
+    for row in (-1, 2):
+        with pytest.raises(IndexError):
+            framing.read_header(entry, 0, 49, 2, batches, row)
+    for magic, size in ((0, 18), (1, 26), (2, RECORD_BATCH_OVERHEAD)):
+        framing.read_header(entry[:size], 0, 49, magic, batches, 1)
+        with pytest.raises(IndexError):
+            framing.read_header(entry[: size - 1], 0, 49, magic, batches, 1)
+    batches.count = 3
+    with pytest.raises(IndexError):
+        framing.check_crcs(memoryview(entry), batches)
+
+
+def test_a_window_outside_its_buffer_is_refused() -> None:
+    data = bytearray(100)
+    for at, end in ((-1, 100), (0, 101)):
+        with pytest.raises(IndexError):
+            framing.frame(data, at, end, 0, 1 << 20, framing.BatchColumns(8))
+        with pytest.raises(IndexError):
+            framing.plausible(data, at, end, 1 << 20)
+        with pytest.raises(IndexError):
+            framing.find_plausible(data, at, end, 1 << 20)

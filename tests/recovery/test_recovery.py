@@ -1,0 +1,385 @@
+"""``kseg recovery`` says beforehand what a real broker does at its start, and touches nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kseg.cli.main import main
+from kseg.format.log_loader.loader import BrokerStart, plan_partition
+from kseg.format.log_loader.plan import ACTIONS, FAILURES, PartitionPlan
+from kseg.format.segment import split_points
+from tests.support import damage
+from tests.support.fixtures import SEGMENTS
+from tools.lab.recovery_scenes import INDEX_INTERVAL, OFFLINE, REFUSED, SCENES, SOUND, TRANSACTIONS, Scene, log
+
+RECORDED = Path(__file__).parents[2] / "fixtures" / "recovery" / "4.3.0.jsonl"
+OUTCOMES: dict[tuple[str, bool], dict[str, Any]] = {
+    (outcome["scene"], outcome["clean"]): outcome
+    for outcome in map(json.loads, RECORDED.read_text(encoding="utf-8").splitlines())
+}
+METADATA = "partition.metadata"
+
+
+def name(scene: Scene) -> str:
+    return f"{scene.name}-{'clean' if scene.clean else 'unclean'}"
+
+
+def placed(scene: Scene, tmp_path: Path) -> Path:
+    """The scene as a partition's folder."""
+    folder = tmp_path / "topic-0"
+    folder.mkdir()
+    shutil.copyfile(SOUND / METADATA, folder / METADATA)
+    scene.put(folder)
+    return folder
+
+
+def run(*args: object) -> Result:
+    return CliRunner().invoke(main, ["recovery", *map(str, args)])
+
+
+def rows(*args: object) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run("--format", "jsonl", *args).stdout.splitlines()]
+
+
+def assert_foretold(plan: PartitionPlan, outcome: dict[str, Any]) -> None:
+    """The plan is what the broker did. The new leader's own epoch, at the log's end, was not to be foretold."""
+    if outcome["stray"]:
+        # An empty log took the place of the one that was put aside.
+        assert [step.action for step in plan.steps] == ["mark-stray"]
+        return
+    assert not plan.fails
+    assert plan.log_end is not None
+    assert (plan.log_start, plan.log_end) == (outcome["log_start"], outcome["log_end"])
+    assert [list(segment) for segment in plan.segments] == [list(segment) for segment in outcome["segments"]]
+    assert list(plan.snapshots) == list(outcome["snapshots"])
+    epochs = [list(epoch) for epoch in plan.epochs if epoch[1] < plan.log_end]
+    assert epochs == [list(epoch) for epoch in outcome["epochs"]]
+    indexes = {f"{base:020d}.{ending}" for base, _ in plan.segments for ending in ("index", "timeindex")}
+    left = {file for file in outcome["files"] if not file.endswith(".txnindex")}
+    assert left == indexes
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=name)
+def test_the_plan_is_what_a_broker_did(scene: Scene, tmp_path: Path) -> None:
+    """Against what was written down of a real broker, so that it is tested where there is none."""
+    plan = plan_partition(str(placed(scene, tmp_path)), scene.start())
+    assert_foretold(plan, OUTCOMES[scene.name, scene.clean])
+    assert (plan.lost.bytes > 0) is scene.loses
+    assert {step.action for step in plan.steps} <= set(ACTIONS)
+
+
+@pytest.mark.parametrize("scene", REFUSED, ids=name)
+def test_what_a_broker_dies_of_is_refused(scene: Scene, tmp_path: Path) -> None:
+    plan = plan_partition(str(placed(scene, tmp_path)), scene.start())
+    assert [step.action for step in plan.steps if step.action in FAILURES] == ["refuse"]
+
+
+def test_every_action_is_met(tmp_path: Path) -> None:
+    """What the table of actions promises, some scene shows."""
+    done: set[str] = set()
+    for scene in (*SCENES, *REFUSED):
+        folder = placed(scene, tmp_path)
+        plan = plan_partition(str(folder), scene.start())
+        shutil.rmtree(folder)
+        done |= {step.action for step in plan.steps}
+    assert set(ACTIONS) - done == {"offline", "delete-folder", "pass-over", "write-directory-id"}
+
+
+def test_a_damaged_segment_costs_all_behind_it(tmp_path: Path) -> None:
+    """Bytes, records and offsets of what is cut and of what is deleted, by what a search behind the damage finds."""
+    scene = next(scene for scene in SCENES if scene.name == "bad-crc-second")
+    plan = plan_partition(str(placed(scene, tmp_path)), scene.start())
+    cut = next(step for step in plan.steps if step.action == "truncate-segment")
+    assert (cut.file, cut.position, cut.offset) == (log(24), 357, 32)
+    # Of three batches of 8 the second is damaged, and only the third can still be read.
+    assert (cut.lost.bytes, cut.lost.records, cut.lost.first_offset, cut.lost.last_offset) == (714, 8, 40, 47)
+    deleted = [step for step in plan.steps if step.action == "delete-segment"]
+    assert [step.file for step in deleted] == [log(base) for base in (48, 72, 96, 120)]
+    assert (plan.lost.bytes, plan.lost.records) == (714 + 3 * 1071 + 96, 8 + 3 * 24 + 1)
+    assert (plan.lost.first_offset, plan.lost.last_offset) == (40, 120)
+
+
+def test_old_messages_are_recovered_too(tmp_path: Path) -> None:
+    """The log is truncated at the first damaged entry; of v0 and v1 wrappers the offsets that they span are lost."""
+    source = SEGMENTS / "2.8.2-v0v1v2-mixed"
+    data = (source / log(0)).read_bytes()
+    for folder, at in ((tmp_path / "a-0", 0), (tmp_path / "b-0", 3)):
+        folder.mkdir()
+        shutil.copyfile(SOUND / METADATA, folder / METADATA)
+        place = damage.entries(data)[at]
+        (folder / log(0)).write_bytes(damage.flip(data, place.end - 1))
+        plan = plan_partition(str(folder), BrokerStart(clean=False))
+        cut = next(step for step in plan.steps if step.action == "truncate-segment")
+        assert cut.position == place.at
+        assert cut.lost.bytes == len(data) - place.at
+
+
+@pytest.mark.parametrize("folder", sorted(folder.name for folder in SEGMENTS.iterdir() if (folder / log(0)).exists()))
+def test_nothing_is_lost_of_what_brokers_left(folder: str, tmp_path: Path) -> None:
+    """Every fixture after its broker's stop, clean or taken for a crash; live ones are after a crash."""
+    target = tmp_path / "topic-0"
+    shutil.copytree(SEGMENTS / folder, target)
+    shutil.copyfile(SOUND / METADATA, target / METADATA)
+    live = "live" in folder
+    for clean in (False,) if live else (False, True):
+        plan = plan_partition(str(target), BrokerStart(clean, index_interval=INDEX_INTERVAL))
+        assert not plan.lost.bytes, plan.steps
+        assert not plan.fails
+
+
+def test_the_metadata_log_is_recovered_at_every_start(tmp_path: Path) -> None:
+    """KRaft's own log is no partition of the log dir's checkpoints: it is read from its first byte each time."""
+    folder = tmp_path / "__cluster_metadata-0"
+    shutil.copytree(SEGMENTS / "4.3.0-v2-none-kraft-metadata", folder)
+    plan = plan_partition(str(folder), BrokerStart(clean=True, recovery_point=1 << 40))
+    assert [step.action for step in plan.steps][:1] == ["recover-segment"]
+    assert not plan.lost.bytes
+
+
+def make_log_dir(tmp_path: Path, *, clean: bool) -> Path:
+    log_dir = tmp_path / "logs"
+    shutil.copytree(SEGMENTS / "4.3.0-v2-none-log-dir", log_dir)
+    for file in ("ORIGIN", "expect.jsonl"):
+        (log_dir / file).unlink()
+    for number, source in enumerate((SOUND, TRANSACTIONS, SOUND)):
+        shutil.copytree(source, log_dir / f"orders-{number}")
+    (log_dir / "recovery-point-offset-checkpoint").write_text("0\n2\norders 0 100\norders 1 88\n")
+    if clean:
+        (log_dir / ".kafka_cleanshutdown").touch()
+    else:
+        (log_dir / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    return log_dir
+
+
+def test_a_log_dir_goes_by_its_checkpoints(tmp_path: Path) -> None:
+    log_dir = make_log_dir(tmp_path, clean=False)
+    recovered = [row for row in rows("--index-interval", 512, log_dir) if row.get("action") == "recover-segment"]
+    first = {row["partition"]: row["file"] for row in reversed(recovered)}
+    # The third is in no checkpoint: all of it counts as not flushed.
+    assert first == {0: log(96), 1: log(77), 2: log(0)}
+    (log_dir / ".kafka_cleanshutdown").touch()
+    clean = rows("--index-interval", 512, log_dir)
+    assert {row.get("action") for row in clean} & {"recover-segment"} == set()
+    assert [row["clean"] for row in clean if row["kind"] == "log_dir"] == [True]
+    overridden = rows("--unclean", "--index-interval", 512, log_dir)
+    assert sum(row.get("action") == "recover-segment" for row in overridden) == 2 + 1 + 6
+
+
+def test_a_partition_goes_by_the_log_dir_around_it(tmp_path: Path) -> None:
+    log_dir = make_log_dir(tmp_path, clean=False)
+    alone = rows("--index-interval", 512, log_dir / "orders-0")
+    assert [row["file"] for row in alone if row.get("action") == "recover-segment"] == [log(96), log(120)]
+
+
+def test_exit_codes(tmp_path: Path) -> None:
+    log_dir = make_log_dir(tmp_path, clean=True)
+    assert run(log_dir).exit_code == 0
+    last = log_dir / "orders-0" / log(120)
+    last.write_bytes(damage.flip(last.read_bytes(), 40))
+    assert run(log_dir).exit_code == 0
+    result = run("--unclean", log_dir)
+    assert result.exit_code == 1
+    assert "96 bytes, 0 records" in result.stdout
+    assert run(tmp_path / "nowhere").exit_code == 2
+    assert run(last).exit_code == 2
+    (log_dir / "lost+found").mkdir()
+    assert run(log_dir).exit_code == 1
+
+
+@pytest.mark.parametrize("what", OFFLINE)
+def test_what_takes_a_log_dir_offline(what: str, tmp_path: Path) -> None:
+    log_dir = make_log_dir(tmp_path, clean=True)
+    OFFLINE[what](log_dir)
+    actions = [row["action"] for row in rows(log_dir) if row["kind"] == "step"]
+    assert actions.count("offline") == 1
+    assert run(log_dir).exit_code == 1
+
+
+def steps_of(*log_dirs: Path) -> set[tuple[str, str]]:
+    """(action, file) of each step that keeps something from being read or served."""
+    found = {(row["action"], row["file"]) for row in rows(*log_dirs) if row["kind"] == "step"}
+    return {step for step in found if step[0] in (*FAILURES, "pass-over", "write-directory-id")}
+
+
+@pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint"])
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("0\n1\norders 0 x\n", "pass-over"),
+        ("0\n-1\n", "pass-over"),
+        ("0\nx\n", "offline"),
+        ("0\n9\norders 0 0\n", "offline"),
+    ],
+)
+def test_what_is_wrong_with_a_checkpoint_decides(name: str, text: str, action: str, tmp_path: Path) -> None:
+    """A NumberFormatException counts as an empty checkpoint, an IOException takes the log dir offline."""
+    log_dir = make_log_dir(tmp_path, clean=True)
+    (log_dir / name).write_text(text)
+    assert steps_of(log_dir) == {(action, name)}
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("", "refuse"),
+        ("version=1\nnode.id=1\n", "offline"),
+        ("version=0\ncluster.id=x\n", "refuse"),
+        ("version=7\n", "offline"),
+        ("version=1\ncluster.id=x\nnode.id=1\n", "write-directory-id"),
+    ],
+)
+def test_a_log_dir_names_its_cluster_and_node(text: str, action: str, tmp_path: Path) -> None:
+    """What can't be read is the log dir's failure, what can be read and names nothing is the broker's."""
+    log_dir = make_log_dir(tmp_path, clean=True)
+    (log_dir / "meta.properties").write_text(text)
+    assert steps_of(log_dir) == {(action, "meta.properties")}
+    (log_dir / "meta.properties").unlink()
+    assert steps_of(log_dir) == {("refuse", "meta.properties")}
+
+
+def test_log_dirs_of_one_broker_share_nothing(tmp_path: Path) -> None:
+    """A partition in two of them, a copied directory.id, another cluster: the broker does not start."""
+    one = make_log_dir(tmp_path, clean=True)
+    other = tmp_path / "more"
+    shutil.copytree(one, other)
+    assert steps_of(one) == steps_of(other) == set()
+    assert steps_of(one, other) == {
+        ("refuse", "meta.properties"),
+        *(("refuse", f"orders-{number}") for number in range(3)),
+    }
+    for number in range(3):
+        shutil.rmtree(other / f"orders-{number}")
+    assert steps_of(one, other) == {("refuse", "meta.properties")}
+
+
+def test_a_log_dir_of_nobody_is_not_loaded(tmp_path: Path) -> None:
+    """What is in its partitions ends no broker, nor is it lost."""
+    log_dir = make_log_dir(tmp_path, clean=False)
+    (log_dir / "orders-0" / "notes.log").touch()
+    assert steps_of(log_dir) == {("refuse", "notes.log")}
+    (log_dir / "meta.properties").write_text("version=7\n")
+    assert [row["kind"] for row in rows(log_dir)] == ["step", "log_dir", "summary"]
+
+
+def test_folders_that_are_on_their_way_out(tmp_path: Path) -> None:
+    """Kafka's names for them, of which only that to be deleted loses its files."""
+    log_dir = make_log_dir(tmp_path, clean=True)
+    for state in ("delete", "stray", "future"):
+        (log_dir / "orders-2").rename(log_dir / f"orders-2.{'ab' * 16}-{state}")
+        shutil.copytree(log_dir / "orders-0", log_dir / "orders-2")
+    found = {
+        row["folder"].rpartition("-")[2]: row["action"]
+        for row in rows(log_dir)
+        if row.get("partition") == 2 and row["kind"] == "step"
+    }
+    assert found == {"2": "nothing", "delete": "delete-folder", "stray": "nothing", "future": "nothing"}
+
+
+def test_processes_make_the_same_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partitions side by side, told in their order."""
+    monkeypatch.setattr(split_points, "RANGE_SIZE", 1)
+    for number, scene in enumerate(SCENES[:12]):
+        folder = tmp_path / f"topic-{number}"
+        folder.mkdir()
+        shutil.copyfile(SOUND / METADATA, folder / METADATA)
+        scene.put(folder)
+    one, two = (run("--unclean", "--jobs", jobs, "--format", "jsonl", tmp_path) for jobs in (1, 2))
+    assert (one.stdout, one.exit_code) == (two.stdout, two.exit_code)
+    assert len(one.stdout.splitlines()) > 12
+
+
+def test_a_url_is_refused_in_one_line() -> None:
+    done = run("s3://bucket/kafka-logs")
+    assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
+    assert "local disks" in done.stderr
+
+
+def test_nothing_is_changed(tmp_path: Path) -> None:
+    log_dir = make_log_dir(tmp_path, clean=False)
+    (log_dir / "orders-0" / f"{24:020d}.index").unlink()
+    (log_dir / "orders-0" / f"{48:020d}.log.deleted").touch()
+
+    def seen() -> list[tuple[str, int, bytes]]:
+        files = sorted(path for path in log_dir.rglob("*") if path.is_file())
+        return [(str(file), os.stat(file).st_mtime_ns, file.read_bytes()) for file in files]
+
+    before = seen()
+    run(log_dir)
+    run("--clean", log_dir)
+    assert seen() == before
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_no_byte_is_trusted(clean: bool, tmp_path: Path) -> None:
+    """Every byte of a log, its indexes and what stands beside them flipped: a plan each time, never an exception."""
+    folder = tmp_path / "topic-0"
+    shutil.copytree(TRANSACTIONS, folder)
+    for base in (0, 17, 48, 52):
+        for file in folder.glob(f"{base:020d}.*"):
+            file.unlink()
+    (folder / "ORIGIN").unlink()
+    (folder / "expect.jsonl").unlink()
+    for file in sorted(folder.iterdir()):
+        data = file.read_bytes()
+        for at in range(clean, len(data), 2 if file.suffix == ".log" else 1):
+            file.write_bytes(damage.flip(data, at))
+            plan = plan_partition(str(folder), BrokerStart(clean, index_interval=128))
+            assert plan.steps
+            assert plan.fails or plan.log_end is not None
+        for size in range(0, len(data), 7):
+            file.write_bytes(data[:size])
+            assert plan_partition(str(folder), BrokerStart(clean, index_interval=128)).steps
+        file.write_bytes(data)
+
+
+@pytest.mark.kafka
+def test_a_broker_does_what_the_plan_says() -> None:
+    """Sixty damaged partitions under a real broker, planned before its start and looked at behind it."""
+    from dataclasses import asdict
+
+    from tools.lab.recovery_broker import observe
+
+    plans: dict[tuple[str, bool], PartitionPlan] = {}
+
+    def see(scene: Scene, folder: Path) -> None:
+        plans[scene.name, scene.clean] = plan_partition(str(folder), scene.start())
+
+    outcomes = observe(see=see)
+    assert len(outcomes) == len(SCENES)
+    for outcome in outcomes:
+        now = json.loads(json.dumps(asdict(outcome)))
+        assert_foretold(plans[outcome.scene, outcome.clean], now)
+        assert now == OUTCOMES[outcome.scene, outcome.clean]
+
+
+@pytest.mark.kafka
+def test_a_broker_dies_where_the_plan_says() -> None:
+    from tools.lab.recovery_broker import refused
+
+    failing: list[str] = []
+
+    def see(scene: Scene, folder: Path) -> None:
+        if plan_partition(str(folder), scene.start()).fails:
+            failing.append(scene.name)
+
+    assert refused(REFUSED, see) == failing == [scene.name for scene in REFUSED]
+
+
+@pytest.mark.kafka
+def test_a_broker_leaves_the_log_dirs_that_the_plan_says() -> None:
+    from tools.lab.recovery_broker import offline
+
+    failing: list[str] = []
+
+    def see(name: str, log_dir: Path) -> None:
+        if any(row.get("action") == "offline" for row in rows(log_dir)):
+            failing.append(name)
+
+    assert offline(OFFLINE, see) == failing == list(OFFLINE)

@@ -1,0 +1,57 @@
+"""``kseg recovery`` against Kafka's own loader, and against real brokers, over damages without end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kseg.format.log_loader.loader import plan_partition
+from tests.support.fuzzing import cases
+from tools.lab import load_cases
+from tools.lab.load_oracle import prediction
+from tools.lab.load_scenes import Case
+
+CASES = dict(load_cases.cases())
+CHUNKS = 4
+#: A start of a broker takes as long as the loading of so many partitions.
+STARTS = 200
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_way_in_which_loading_ends_is_predicted(name: str, tmp_path: Path) -> None:
+    """What Kafka's loader made of it was written down, so that this is tested without Kafka."""
+    outcome = load_cases.recorded()[name]
+    made: Case = CASES[name]
+    folder = tmp_path / "topic-0"
+    made.put(folder)
+    predicted = json.loads(json.dumps(prediction(plan_partition(str(folder), made.start))))
+    assert {key: outcome.get(key) for key in predicted} == predicted
+
+
+@pytest.mark.kafka
+def test_what_is_written_down_is_what_kafka_does() -> None:
+    """The recorded outcomes are Kafka's, not kseg's."""
+    assert {row.pop("case"): row for row in load_cases.load()} == load_cases.recorded()
+
+
+@pytest.mark.kafka
+@pytest.mark.fuzz
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_kafkas_loader_does_what_is_predicted(chunk: int) -> None:
+    """Log start and end, files and their sizes, leader epochs, and what ends the process: of each seed's partition."""
+    from tools.lab.load_oracle import disagreements
+
+    found = [(made.seed, text) for made, text in disagreements(range(chunk, cases(1000), CHUNKS))]
+    assert not found
+
+
+@pytest.mark.kafka
+@pytest.mark.fuzz
+def test_a_broker_with_two_log_dirs_does_what_is_predicted() -> None:
+    """Whether it starts, which partitions it serves, and where their logs end: a start for each seed."""
+    from tools.lab.log_dir_oracle import disagreements
+
+    found = [(seed, done) for seed, done, *_ in disagreements(range(max(1, cases(1000) // STARTS)))]
+    assert not found

@@ -1,0 +1,1115 @@
+"""A repaired log holds what is sound in its source, to the byte, says what is lost, and leaves the source alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kseg.cli.main import main
+from kseg.commands.convert import plan as conversion_plan
+from kseg.commands.convert.convert import convert
+from kseg.commands.repair.repair import repair
+from kseg.commands.repair.report import CorrectedBatch, LostRange
+from kseg.commands.repair.segment import RepairPlan
+from kseg.commands.validate.validate import validate_segment
+from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError
+from kseg.findings import RULES, Finding, Policy, Severity
+from kseg.format.compress.codecs import codec_name
+from kseg.format.record.layout import CODEC_MASK, LOG_OVERHEAD
+from kseg.format.segment.deep_reader import CHUNK_ROWS
+from kseg.format.segment.objects import Header
+from kseg.format.segment.reader import WINDOW_SIZE
+from kseg.format.sidefiles.indexes import read_offset_index
+from kseg.format.sidefiles.txn_index import ABORTED_TXN, AbortedTransactions, AbortedTxn, read_txn_index
+from kseg.format.storage.source import SegmentFile
+from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message
+from kseg.format.writer.targets import DamagedError, index_paths
+from kseg.results import Settings
+from tests.support import damage
+from tests.support.damage import entries, get, put
+from tests.support.fixtures import FOLDERS, SEGMENTS, dumped, expected
+from tests.support.records import NOW
+from tests.support.repairing import FIRST, SOUND, digests
+from tools.make_findings import CASES
+
+FINDINGS = SEGMENTS.parent / "findings"
+# What the lab's brokers were set to.
+INDEX_INTERVAL = 512
+# Rules of the log itself; where files beside it are wrong (K5, K6) it is sound.
+OF_THE_LOG = [FINDINGS / rule.name for rule in RULES.values() if rule.code < "K5"]
+DAMAGED = sorted(
+    folder
+    for folder in OF_THE_LOG
+    if any(folder.glob("*.log")) and '"severity": "error"' in (folder / "expect.jsonl").read_text("utf-8")
+)
+# What is read as something else is no segment that could be repaired.
+FRAMED = {path.parent for path in FINDINGS.glob("*/settings.json") if '"framing"' in path.read_text("utf-8")}
+SEGMENTS_OF_ONE = {folder for folder in FINDINGS.iterdir() if len(list(folder.glob("*.log"))) == 1}
+HARMLESS = sorted(SEGMENTS_OF_ONE - set(DAMAGED) - FRAMED)
+# These need a setting that their expectation was made with.
+BY_OPTION = {"null-key", "oversize-entry"}
+MENDED = {
+    "invalid-size", "unknown-magic", "max-timestamp-mismatch", "leader-epoch-regression", "wrapper-offset-mismatch",
+    "negative-leader-epoch",
+}  # fmt: skip
+TRANSACTIONAL = [folder for folder in FOLDERS if any(folder.glob("*.txnindex"))]
+
+
+def log_of(folder: Path) -> Path:
+    (log,) = folder.glob("*.log")
+    return log
+
+
+def errors_in(path: Path, policy: Policy | None = None) -> list[Any]:
+    result = validate_segment(SegmentFile(str(path)), Settings(policy=policy or Policy(), max_per_rule=10**6))
+    assert result.unread is None
+    return [verdict.finding for verdict in result.verdicts if verdict.severity >= Severity.ERROR]
+
+
+def run(*args: object) -> Result:
+    return CliRunner().invoke(main, ["repair", *map(str, args)])
+
+
+def mend(data: bytes, folder: Path, name: str = FIRST) -> tuple[bytes, list[LostRange]]:
+    """The repaired bytes of a segment, checked as every repair is to be, and what was told of it."""
+    source, target = folder / "in" / name, folder / "out" / name
+    source.parent.mkdir(exist_ok=True)
+    shutil.rmtree(target.parent, ignore_errors=True)
+    target.parent.mkdir()
+    source.write_bytes(data)
+    reported: list[LostRange] = []
+    result = repair(str(source), str(target), RepairPlan(), reported.append)
+    assert source.read_bytes() == data
+    out = target.read_bytes()
+    assert errors_in(target) == []
+    (segment,) = result.segments
+    lost = [what for what in reported if not isinstance(what, CorrectedBatch)]
+    assert result.lost == bool(lost)
+    # Every byte is kept, lost, or of a zero tail.
+    assert len(data) == len(out) + segment.lost_bytes + segment.zeros
+    assert segment.lost_bytes == sum(what.end - what.position for what in lost)
+    assert (segment.mended, segment.kept) == (len(reported) - len(lost), len(entries(out)))
+    return out, reported
+
+
+# --- single segments ---
+
+
+def test_there_are_damaged_fixtures() -> None:
+    """An empty list of cases would let everything below pass."""
+    assert len(REAL) == 13
+    assert len(DAMAGED) > 20
+    assert {folder.name for folder in DAMAGED} >= MENDED
+    assert len(TRANSACTIONAL) >= 4
+
+
+@pytest.mark.parametrize("folder", DAMAGED, ids=lambda folder: folder.name)
+def test_damaged_fixtures(folder: Path, tmp_path: Path) -> None:
+    """Each error costs its own bytes and no others, unless it is one that can be mended."""
+    source, target = log_of(folder), tmp_path / log_of(folder).name
+    before = digests(folder)
+    done = run(source, target, "--format", "jsonl")
+    data, out = source.read_bytes(), target.read_bytes()
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    reported = [(row["position"], row["end"], row["rule"]) for row in rows if row["kind"] == "lost"]
+    assert digests(folder) == before
+    assert errors_in(target) == []
+    if folder.name in MENDED | BY_OPTION:
+        assert (done.exit_code, reported, len(out)) == (0, [], len(data))
+        rule = {"wrapper-offset-mismatch": "non-monotonic-offset"}.get(folder.name, folder.name)
+        assert [row["rule"] for row in rows if row["kind"] == "mended"] == [rule] * (folder.name in MENDED)
+        return
+    findings = [json.loads(line) for line in (folder / "expect.jsonl").read_text("utf-8").splitlines()]
+    places = {(row["position"], row["end"]) for row in findings if row.get("severity") == "error"}
+    for begin, end in sorted(places, reverse=True):
+        data = damage.cut(data, begin, end)
+    assert done.exit_code == 1
+    assert out == data
+    assert len(reported) == len(places)
+    if folder.name != "non-monotonic-offset":  # of two equal batches either may go
+        assert {(begin, end) for begin, end, _ in reported} == places
+        assert {rule for _, _, rule in reported} <= {folder.name, "nested-compression"}
+
+
+@pytest.mark.parametrize("folder", HARMLESS, ids=lambda folder: folder.name)
+def test_what_is_no_error_stays(folder: Path, tmp_path: Path) -> None:
+    """Warnings are for people to judge; only a tail of zeros goes."""
+    source, target = log_of(folder), tmp_path / log_of(folder).name
+    assert run(source, target).exit_code == 0
+    data = source.read_bytes()
+    assert target.read_bytes() == (data[:-2048] if folder.name == "zero-tail" else data)
+    assert errors_in(target) == []
+
+
+@pytest.mark.parametrize("name", ["invalid-size", "unknown-magic", "max-timestamp-mismatch"])
+def test_mended_fixtures_are_what_they_were(name: str, tmp_path: Path) -> None:
+    """The damage was done to a broker's segment; mended, it is that segment again."""
+    repair(str(log_of(FINDINGS / name)), str(tmp_path / FIRST), RepairPlan())
+    assert (tmp_path / FIRST).read_bytes() == SOUND.read_bytes()
+
+
+def test_a_wrapper_gets_its_largest_timestamp_back(tmp_path: Path) -> None:
+    """Of v1 it is the wrapper's own timestamp, behind a CRC-32."""
+    data = (SEGMENTS / "2.8.2-v1-gzip" / FIRST).read_bytes()
+    place = entries(data)[1]
+    out, reported = mend(damage.alter(data, place.at, timestamp=NOW * 2), tmp_path)
+    assert out == data
+    assert [what.rule for what in reported] == ["max-timestamp-mismatch"]
+
+
+@pytest.mark.parametrize(
+    ("odd", "epoch"), [(0, 2_000_000_000), (2, 2_000_000_000), (2, 1), (4, 1), (0, -1), (2, -1), (4, -9)]
+)
+def test_a_wrong_leader_epoch_costs_nothing(odd: int, epoch: int, tmp_path: Path) -> None:
+    """It is outside the CRC: the wrong one becomes its neighbours', and those after a high one are left alone."""
+    data = SOUND.read_bytes()
+    places = entries(data)
+    for place in places:
+        data = put(data, place.at, partition_leader_epoch=5)
+    damaged = put(data, places[odd].at, partition_leader_epoch=epoch)
+    out, reported = mend(damaged, tmp_path)
+    assert out == data
+    assert [(what.position, what.end) for what in reported] == [(places[odd].at, places[odd].end)]
+
+
+def test_the_offsets_that_are_lost(tmp_path: Path) -> None:
+    data = SOUND.read_bytes()
+    places = entries(data)
+    second = places[1]
+    last = get(data, second.at, "base_offset") + get(data, second.at, "last_offset_delta")
+    _, reported = mend(damage.zero(data, second.at, second.end), tmp_path)
+    assert [(what.rule, what.offset, what.last_offset) for what in reported] == [
+        ("lost-bytes", get(data, second.at, "base_offset"), last)
+    ]
+    # A duplicate loses bytes, and no offset.
+    _, reported = mend(damage.insert(data, second.end, data[second.at : second.end]), tmp_path)
+    assert [(what.rule, what.offset, what.last_offset) for what in reported] == [("non-monotonic-offset", None, None)]
+    # A base offset that lies does not say what was lost.
+    _, reported = mend(put(data, second.at, base_offset=1 << 40), tmp_path)
+    assert [(what.offset, what.last_offset) for what in reported] == [(get(data, second.at, "base_offset"), last)]
+
+
+def test_damage_of_several_kinds(tmp_path: Path) -> None:
+    data = SOUND.read_bytes()
+    first, second, third, *_, last = entries(data)
+    damaged = data[: last.end - 10]
+    damaged = put(damaged, third.at, size=third.size - LOG_OVERHEAD - 50)
+    damaged = damage.flip(damaged, first.end - 3)
+    damaged = damage.insert(damaged, second.at, damage.noise(40))
+    out, reported = mend(damaged, tmp_path)
+    assert out == data[second.at : last.at]
+    assert [what.rule for what in reported] == ["lost-bytes", "invalid-size", "truncated-tail"]
+    assert sum(isinstance(what, CorrectedBatch) for what in reported) == 1
+
+
+def test_an_entry_past_the_end_of_the_segment(tmp_path: Path) -> None:
+    """The last entry has no neighbour behind it to prove its base offset wrong; no index could hold it."""
+    data = SOUND.read_bytes()
+    last = entries(data)[-1]
+    out, reported = mend(put(data, last.at, base_offset=1 << 50), tmp_path)
+    assert out == data[: last.at]
+    assert [(what.rule, what.offset, what.last_offset) for what in reported] == [("invalid-offset-range", None, None)]
+
+
+def test_a_first_entry_that_lies_does_not_cost_the_rest(tmp_path: Path) -> None:
+    """Against an offset as high as that all others would seem to go back; the one behind it is no help here."""
+    data = SOUND.read_bytes()
+    first, second, third, *_ = entries(data)
+    damaged = damage.flip(put(data, first.at, base_offset=3 << 50), second.end - 1)
+    out, reported = mend(damaged, tmp_path)
+    assert out == data[third.at :]
+    assert [what.rule for what in reported] == ["invalid-offset-range", "crc-mismatch"]
+
+
+def _with_high_offsets(batches: list[bytes], high: set[int]) -> tuple[bytes, bytes]:
+    """The log with some base offsets far too high, within what a segment can hold, and the log without those.
+
+    One that stands alone is proved wrong by its neighbours, and put right.
+    """
+    proved = {n for n in high if high.isdisjoint({n - 1, n + 1})}
+    damaged = [
+        put(batch, 0, base_offset=get(batch, 0, "base_offset") ^ 1 << 20 + n % 2) if n in high else batch
+        for n, batch in enumerate(batches)
+    ]
+    return b"".join(damaged), b"".join(batch for n, batch in enumerate(batches) if n not in high - proved)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 5, 256, 10**6, 2**61])
+@pytest.mark.parametrize("name", ["4.3.0-v2-none", "2.8.2-v1-none", "0.9.0.1-v0-none"])
+def test_a_base_offset_that_its_neighbours_prove_wrong(name: str, bits: int, tmp_path: Path) -> None:
+    """Repair, convert and validate blame the batch that is wrong, not those after it; repair corrects a flipped bit."""
+    source, good = tmp_path / FIRST, tmp_path / "good" / FIRST
+    good.parent.mkdir()
+    (tmp_path / "converted").mkdir()
+    data = (SEGMENTS / name / FIRST).read_bytes()
+    places = entries(data)
+    place = places[len(places) // 2]
+    source.write_bytes(put(data, place.at, base_offset=get(data, place.at, "base_offset") ^ bits))
+    assert [finding.position for finding in errors_in(source)] == [place.at]
+    reported: list[LostRange] = []
+    one = bits.bit_count() == 1
+    assert repair(str(source), str(good), RepairPlan(), reported.append).lost != one
+    assert [(type(each), each.position) for each in reported] == [(CorrectedBatch if one else LostRange, place.at)]
+    assert good.read_bytes() == (data if one else damage.cut(data, place.at, place.end))
+    found: list[Finding] = []
+    plan = conversion_plan.ConversionPlan.of("any-to-v2", skip_damaged=True)
+    convert(str(source), str(tmp_path / "converted" / FIRST), plan, lambda _, finding: found.append(finding))
+    assert {finding.position for finding in found} == {place.at}
+
+
+@pytest.mark.parametrize("by", [-1, 1, 2])
+def test_validate_finds_the_disorder_for_which_repair_drops_a_wrapper(by: int, tmp_path: Path) -> None:
+    """A wrapper's header does not say where it begins: two that overlap are found when they are opened.
+
+    validate, which reads once, names the later of two that overlap. repair keeps the one that its neighbours agree with.
+    """
+    source = tmp_path / FIRST
+    data = (SEGMENTS / "2.8.2-v1-gzip" / FIRST).read_bytes()
+    place = entries(data)[2]
+    source.write_bytes(put(data, place.at, base_offset=get(data, place.at, "base_offset") + by))
+    reported: list[LostRange] = []
+    repair(str(source), None, RepairPlan(dry_run=True), reported.append)
+    found = errors_in(source)
+    assert [finding.rule for finding in found] == [what.rule for what in reported] == ["non-monotonic-offset"]
+    assert [what.position for what in reported] == [place.at]
+
+
+@pytest.mark.parametrize("rebatch", [None, 4096])
+@pytest.mark.parametrize("name", ["4.3.0-v2-none", "2.8.2-v1-none", "2.8.2-v1-gzip"])
+def test_a_last_entry_past_the_reach_of_the_indexes(name: str, rebatch: int | None, tmp_path: Path) -> None:
+    """No index of the segment can hold its offset: an error for validate, damage that convert can skip."""
+    source, good, bare = (tmp_path / folder / FIRST for folder in ("source", "good", "bare"))
+    for path in (source, good, bare):
+        path.parent.mkdir()
+    data = (SEGMENTS / name / FIRST).read_bytes()
+    last = entries(data)[-1]
+    source.write_bytes(put(data, last.at, base_offset=get(data, last.at, "base_offset") + (0x20 << 56)))
+    assert [(finding.rule, finding.position) for finding in errors_in(source)] == [("invalid-offset-range", last.at)]
+    # The one before proves what the offset was, unless the header does not say where the entry begins.
+    bare.write_bytes(data[: last.at] if "gzip" in name else data)
+    plan = conversion_plan.ConversionPlan.of("any-to-v2", skip_damaged=True, rebatch=rebatch, force=True)
+    convert(str(source), str(good), plan)
+    convert(str(bare), str(tmp_path / FIRST), plan)
+    assert good.read_bytes() == (tmp_path / FIRST).read_bytes()
+
+
+@pytest.mark.parametrize("high", [{n, n + 1, n + 2} for n in range(65, 71)] + [{69}, {70}, {0, 1}, {98}, {95, 97}])
+def test_a_high_offset_where_windows_meet(high: set[int], tmp_path: Path) -> None:
+    """Base offsets are outside the CRC: a few that are too high cost only themselves, wherever reading takes a breath."""
+    value = damage.noise(200) * 300
+    batches = [build_batch([PlainRecord(n, b"k", value)]) for n in range(100)]
+    assert 69 <= WINDOW_SIZE // len(batches[0]) <= 70
+    damaged, wanted = _with_high_offsets(batches, high)
+    out, reported = mend(damaged, tmp_path)
+    assert out == wanted
+    assert [what.rule for what in reported] == ["non-monotonic-offset"] * len(high)
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_high_offset_where_chunks_meet(compression: str, tmp_path: Path) -> None:
+    """Chunks end after so many records, and inside a window."""
+    batches = [
+        build_batch([PlainRecord(1000 * n + i, b"k", b"v") for i in range(1000)], compression=compression)
+        for n in range(100)
+    ]
+    borders = {n for border in range(0, 100_000, CHUNK_ROWS) for n in (border // 1000 - 1, border // 1000) if n > 0}
+    assert len(borders) == 6
+    damaged, wanted = _with_high_offsets(batches, borders)
+    assert mend(damaged, tmp_path)[0] == wanted
+
+
+def test_wrong_offsets_are_outvoted(tmp_path: Path) -> None:
+    """Of a compacted log, where every offset may leave a gap: those that most others would go back from are wrong."""
+    batches = [build_batch([PlainRecord(5 * n, b"k", b"v")]) for n in range(40)]
+    low, high, far = 20, 10, 30
+    damaged = list(batches)
+    damaged[high] = put(batches[high], 0, base_offset=5 * high + 1024)
+    damaged[low] = put(batches[low], 0, base_offset=5 * low - 8)
+    damaged[far] = damage.alter(batches[far], 0, last_offset_delta=5000)
+    out, reported = mend(b"".join(damaged), tmp_path)
+    assert out == b"".join(batch for n, batch in enumerate(batches) if n not in (low, high, far))
+    assert len(reported) == 3
+
+
+def test_every_entry_damaged_leaves_an_empty_log(tmp_path: Path) -> None:
+    data = SOUND.read_bytes()
+    for place in entries(data):
+        data = damage.flip(data, place.end - 1)
+    out, reported = mend(data, tmp_path)
+    assert (out, len(reported)) == (b"", 5)
+    assert [path.stat().st_size for path in index_paths(tmp_path / "out" / FIRST)] == [0, 0]
+
+
+def _one_of_each() -> dict[str, Path]:
+    """A real segment of each version and codec, with enough entries for one of them to go, and no holes in its offsets."""
+    found: dict[str, Path] = {}
+    for folder in (folder for folder in FOLDERS if "compacted" not in folder.name):
+        data = (folder / FIRST).read_bytes() if (folder / FIRST).exists() and "live" not in folder.name else b""
+        places = entries(data)
+        if len(places) > 3:
+            second = places[1]
+            codec = get(data, second.at, "attributes") & CODEC_MASK
+            found.setdefault(f"v{second.magic}-{codec_name(codec)}", folder / FIRST)
+    return found
+
+
+REAL = _one_of_each()
+# A message's value is what it is.
+NO_FAULT_IN_A_MESSAGE = "noise for records"
+# What each verb does to a segment's second entry, and whether that costs the entry: else the segment comes out sound.
+TOO_HIGH = "a far too high offset"
+VERBS: dict[str, tuple[bool, Callable[[bytes, damage.Place], bytes]]] = {
+    "a byte of its CRC flipped": (True, lambda data, place: damage.flip(data, place.end - (place.size - 12) + 6)),
+    "its last byte flipped": (True, lambda data, place: damage.flip(data, place.end - 1)),
+    "zeros all over it": (True, lambda data, place: damage.zero(data, place.at, place.end)),
+    "zeros from its middle on": (True, lambda data, place: damage.zero(data, place.at + place.size // 2, place.end)),
+    "some bytes of it gone": (True, lambda data, place: damage.cut(data, place.end - 9, place.end - 4)),
+    "noise in its middle": (True, lambda data, place: damage.insert(data, place.end - 9, damage.noise(50))),
+    "noise before it": (False, lambda data, place: damage.insert(data, place.at, damage.noise(50))),
+    "zeros before it": (False, lambda data, place: damage.insert(data, place.at, bytes(100))),
+    "once more": (False, lambda data, place: damage.insert(data, place.end, data[place.at : place.end])),
+    "zeros at the end": (False, lambda data, place: data + bytes(5000)),
+    "half an entry at the end": (False, lambda data, place: data + data[place.at : place.end - 5]),
+    "another size": (False, lambda data, place: put(data, place.at, size=place.size - LOG_OVERHEAD + 40)),
+    "a size of 2 GiB": (False, lambda data, place: put(data, place.at, size=(1 << 31) - 1)),
+    "another magic": (False, lambda data, place: damage.flip(data, place.at + 16)),
+    TOO_HIGH: (True, lambda data, place: damage.flip(data, place.at + 4, 1 << 6)),
+    "a codec that there is not": (True, lambda data, place: damage.alter(data, place.at, attributes=7)),
+    NO_FAULT_IN_A_MESSAGE: (True, lambda data, place: damage.with_payload(data, place, damage.noise(99))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", REAL)
+def test_every_verb_on_every_version_and_codec(kind: str, tmp_path: Path) -> None:
+    data = REAL[kind].read_bytes()
+    place = entries(data)[1]
+    for name, (costly, verb) in VERBS.items():
+        if name == NO_FAULT_IN_A_MESSAGE and kind in ("v0-none", "v1-none"):
+            continue
+        out, reported = mend(verb(data, place), tmp_path)
+        assert out == (damage.cut(data, place.at, place.end) if costly and name != TOO_HIGH else data), name
+        assert reported or name == "zeros at the end"
+
+
+@pytest.mark.parametrize("delta", [-100, 5, 1000, 10**8])
+@pytest.mark.parametrize("kind", REAL)
+def test_wrong_sizes_side_by_side(kind: str, delta: int, tmp_path: Path) -> None:
+    """Each is proved by the CRC, where the next real header stands."""
+    data = damaged = REAL[kind].read_bytes()
+    for place in entries(data)[1:3]:
+        damaged = put(damaged, place.at, size=place.size - LOG_OVERHEAD + delta)
+    out, reported = mend(damaged, tmp_path)
+    assert out == data
+    assert [what.rule for what in reported] == ["invalid-size"] * 2
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_damage(seed: int, tmp_path: Path) -> None:
+    """Whatever happened to a segment, its copy is clean, holds nothing but its entries, and accounts for each byte."""
+    dice = random.Random(seed)
+    segments = [folder / FIRST for folder in FOLDERS if (folder / FIRST).exists() and "live" not in folder.name]
+    data = sound = dice.choice(segments).read_bytes()
+    for _ in range(dice.randint(1, 4)):
+        begin = dice.randrange(len(data) - 1)
+        end = min(len(data), begin + dice.choice([1, 1, 1, 8, 100, 700]))
+        piece = dice.choice([b"", bytes(end - begin), damage.noise(end - begin, seed)])
+        data = damage.splice(data, begin, end, piece)
+    try:
+        out, reported = mend(data, tmp_path)
+    except NotASegmentError:
+        return
+    whole = {sound[place.at : place.end] for place in entries(sound)}
+    changed = [place for place in entries(out) if out[place.at : place.end] not in whole]
+    # A base offset that still fits, or a leader epoch: nothing in a lone segment tells.
+    for place in changed:
+        assert any(out[place.at + 16 : place.end] == entry[16:] for entry in whole)
+    if len(data) != len(sound):
+        assert reported or len(out) < len(sound)
+
+
+def test_policy_keeps_what_it_calls_a_warning(tmp_path: Path) -> None:
+    source, target = log_of(FINDINGS / "invalid-timestamp"), tmp_path / FIRST
+    done = run(source, target, "--rule", "invalid-timestamp=warning")
+    assert (done.exit_code, target.read_bytes()) == (0, source.read_bytes())
+
+
+def test_many_duplicates_drop_only_themselves(tmp_path: Path) -> None:
+    """A dropped batch must not count against those behind it."""
+    sent = [build_batch([PlainRecord(n, b"k", b"v")], producer_id=7, producer_epoch=1, base_sequence=n)
+            for n in range(40)]  # fmt: skip
+    again = [put(sent[n - 1], 0, base_offset=n) if n % 4 == 2 else sent[n] for n in range(40)]
+    out, reported = mend(b"".join(again), tmp_path)
+    assert out == b"".join(batch for n, batch in enumerate(sent) if n % 4 != 2)
+    assert [what.rule for what in reported] == ["duplicate-sequence"] * 10
+
+
+@pytest.mark.parametrize("segment", [folder / name for folder in FOLDERS for name in expected(folder)
+                                     if name.endswith(".log")],
+                         ids=lambda path: f"{path.parent.name}/{path.stem.lstrip('0') or 0}")  # fmt: skip
+def test_sound_segments_come_out_as_they_are(segment: Path, tmp_path: Path) -> None:
+    done = run(segment, tmp_path / segment.name, "--index-interval", INDEX_INTERVAL)
+    data = segment.read_bytes()
+    out = (tmp_path / segment.name).read_bytes()
+    assert done.exit_code == 0
+    assert out == (data if "preallocated-live" not in segment.parent.name and "live-pre" not in segment.parent.name
+                   else data[: len(out)])  # fmt: skip
+    assert data[len(out) :].strip(b"\0") == b""
+    assert "mended " not in done.stdout
+
+
+# Those of Kafka 4.3 that got one batch an append: then writing and recovery place index entries alike.
+SAME_INDEXES = [
+    folder for folder in FOLDERS
+    if folder.name.startswith("4.3.0")
+    and not any(word in folder.name for word in ("live", "kraft", "cluster-metadata", "log-dir"))
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("folder", SAME_INDEXES, ids=lambda folder: folder.name)
+def test_indexes_are_the_brokers(folder: Path, tmp_path: Path) -> None:
+    repair(str(folder), str(tmp_path / "p-0"), RepairPlan(index_interval=INDEX_INTERVAL))
+    checked = 0
+    for pattern in ("*.index", "*.timeindex", "*.log"):
+        for path in folder.glob(pattern):
+            assert (tmp_path / "p-0" / path.name).read_bytes() == path.read_bytes(), path.name
+            checked += path.stat().st_size > 0
+    assert checked >= 2
+
+
+# --- folders ---
+
+
+@pytest.mark.parametrize("folder", TRANSACTIONAL, ids=lambda folder: folder.name)
+def test_the_transaction_index_is_the_brokers(folder: Path, tmp_path: Path) -> None:
+    repair(str(folder), str(tmp_path / "p-0"), RepairPlan())
+    wanted = {path.name: path.read_bytes() for path in folder.glob("*.txnindex") if path.stat().st_size}
+    assert wanted
+    assert {path.name: path.read_bytes() for path in (tmp_path / "p-0").glob("*.txnindex")} == wanted
+
+
+def test_a_transaction_begun_in_an_older_segment(tmp_path: Path) -> None:
+    """The segment is gone by retention; the snapshot tells where the transaction began, as it tells the broker."""
+    folder = SEGMENTS / "4.3.0-v2-none-transactions"
+    kept = tmp_path / "in-0"
+    kept.mkdir()
+    for path in folder.glob("0*"):
+        if int(path.name[:20]) >= 52:
+            shutil.copy(path, kept)
+    repair(str(kept), str(tmp_path / "out-0"), RepairPlan())
+    name = "00000000000000000052.txnindex"
+    assert (tmp_path / "out-0" / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_overlapping_transactions() -> None:
+    """The entry's last stable offset is where the earliest other open transaction began (ProducerStateManager)."""
+    txns = AbortedTransactions()
+    for producer, first in ((1, 10), (2, 14), (3, 20)):
+        txns._begin(producer, first)
+    assert list(txns._end(2, 30, True)) == [AbortedTxn(2, 14, 30, 10)]
+    assert list(txns._end(1, 31, False)) == []
+    assert list(txns._end(3, 32, True)) == [AbortedTxn(3, 20, 32, 33)]
+    assert list(txns._end(3, 33, True)) == []
+    entry = AbortedTxn(3, 20, 32, 33)
+    assert list(read_txn_index(entry.pack() + b"\0" * 9)) == [entry]
+    assert len(entry.pack()) == ABORTED_TXN.size == 34
+
+
+def test_a_snapshot_that_does_not_hold_is_not_believed() -> None:
+    snapshot = (SEGMENTS / "4.3.0-v2-none-transactions" / "00000000000000000088.snapshot").read_bytes()
+    txns = AbortedTransactions()
+    txns.add_open(snapshot)
+    assert len(txns.open) == 1
+    for bad in (damage.flip(snapshot, 20), snapshot[:-1], b"", b"\0" * 10):
+        txns = AbortedTransactions()
+        txns.add_open(bad)
+        assert txns.open == {}
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Path:
+    folder = tmp_path / "in-0"
+    shutil.copytree(SEGMENTS / "4.3.0-v2-none-transactions", folder)
+    return folder
+
+
+def test_a_folder(partition: Path, tmp_path: Path) -> None:
+    before = digests(partition)
+    done = run(partition, tmp_path / "out-0")
+    assert done.exit_code == 0
+    assert digests(partition) == before
+    names = {path.name for path in partition.iterdir()} - {"ORIGIN", "expect.jsonl"}
+    assert {path.name for path in (tmp_path / "out-0").iterdir()} == names
+    assert "not copied: ORIGIN" in done.stderr
+    assert "has no end in this log" in done.stderr
+
+
+def test_a_damaged_folder(partition: Path, tmp_path: Path) -> None:
+    """Only the damaged segment changes; snapshots that tell of what is lost stay behind; a lost marker is pointed out."""
+    log = partition / "00000000000000000052.log"
+    data = log.read_bytes()
+    place = entries(data)[3]
+    first = get(data, place.at, "base_offset")
+    log.write_bytes(damage.flip(data, place.end - 1))
+    (partition / "00000000000000000073.log").write_bytes(damage.noise(200))
+    done = run(partition, tmp_path / "out-0", "--format", "jsonl")
+    assert done.exit_code == 1
+    out = tmp_path / "out-0"
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(row["rule"], row["offset"], Path(row["file"]).name) for row in rows if row["kind"] == "lost"] == [
+        ("crc-mismatch", first, log.name), ("lost-bytes", 73, "00000000000000000073.log")]  # fmt: skip
+    assert (out / log.name).read_bytes() == data[: place.at] + data[place.end :]
+    assert not (out / "00000000000000000073.log").exists()
+    for path in partition.glob("*.snapshot"):
+        assert (out / path.name).exists() == (int(path.stem) <= first)
+    for path in partition.glob("*.log"):
+        if path.name not in (log.name, "00000000000000000073.log"):
+            assert (out / path.name).read_bytes() == path.read_bytes()
+    assert rows[-1]["kind"] == "summary"
+    assert (rows[-1]["lost_ranges"], rows[-1]["files"]) == (2, 6)
+    assert rows[-1]["lost_bytes"] == place.size + 200
+
+
+@pytest.fixture
+def segments(tmp_path: Path) -> Path:
+    """A partition of several segments that go on from each other."""
+    return Path(shutil.copytree(SEGMENTS / "4.3.0-v2-none-segments", tmp_path / "orders-0"))
+
+
+def test_zeros_in_front_of_a_later_segment_are_a_loss(segments: Path) -> None:
+    """Nothing tells a page that was lost from one that was never written, but the offsets that the next segment lacks."""
+    log = segments / FIRST
+    data = log.read_bytes()
+    log.write_bytes(damage.zero(data, entries(data)[1].at, len(data)))
+    reported: list[LostRange] = []
+    assert repair(str(segments), None, RepairPlan(dry_run=True), reported.append).lost
+    assert [(what.kind, what.rule, what.position, what.offset, what.last_offset) for what in reported] == [
+        ("lost", "zero-tail", 357, 8, 23)]  # fmt: skip
+    seen = CliRunner().invoke(main, ["validate", "--fail-on", "warning", "--format", "jsonl", str(segments)])
+    assert seen.exit_code == 1
+    (gap,) = [row for row in map(json.loads, seen.stdout.splitlines()) if row.get("rule") == "segment-gap"]
+    assert (gap["offset"], gap["last_offset"]) == (8, 23)
+    assert "zeros" in gap["message"]
+
+
+def test_a_missing_segment_is_told_and_is_no_damage(segments: Path) -> None:
+    """Retention or compaction may explain it; but that nothing is lost can't be said of the partition."""
+    (segments / f"{24:020}.log").rename(segments / f"{24:020}.log.deleted")
+    reported = run(segments, "--dry-run", "--format", "jsonl")
+    assert reported.exit_code == 0
+    first, *_, summary = map(json.loads, reported.stdout.splitlines())
+    assert (first["kind"], first["offset"], first["last_offset"]) == ("missing", 24, 47)
+    assert summary["missing"] == 1
+    assert "nothing is lost of the segments that are there" in run(segments, "--dry-run").stdout
+
+
+def test_a_spared_fault_is_told_where_the_entry_goes_all_the_same() -> None:
+    """That no entry begins there would be a lie."""
+    reported: list[LostRange] = []
+    policy = Policy.parse(["crc-mismatch=ignore"])
+    repair(str(FINDINGS / "crc-mismatch" / FIRST), None, RepairPlan(dry_run=True, policy=policy), reported.append)
+    assert [what.rule for what in reported] == ["crc-mismatch"]
+
+
+def test_side_files_are_no_logs_whatever_their_bytes(tmp_path: Path) -> None:
+    index = SEGMENTS / "2.8.2-v1-none" / f"{0:020}.index"
+    for verb in (["repair"], ["convert", "any-to-v2"]):
+        result = CliRunner().invoke(main, [*verb, str(index), str(tmp_path / "x.log")])
+        assert result.exit_code == 2
+        assert "offset index" in result.stderr
+
+
+def test_an_entry_in_the_next_segments_range_goes(tmp_path: Path) -> None:
+    """The wrong one is that, and not all of the next segment."""
+    source = tmp_path / "in-0"
+    source.mkdir()
+    low = b"".join(build_message(PlainRecord(n, b"k", b"v", -1), magic=0) for n in range(5))
+    wrong = build_message(PlainRecord(70, b"k", b"v", -1), magic=0)
+    high = b"".join(build_message(PlainRecord(n, b"k", b"v", -1), magic=0) for n in range(50, 60))
+    (source / FIRST).write_bytes(low + wrong)
+    (source / "00000000000000000050.log").write_bytes(high)
+    assert run(source, tmp_path / "out-0").exit_code == 1
+    assert (tmp_path / "out-0" / FIRST).read_bytes() == low
+    assert (tmp_path / "out-0" / "00000000000000000050.log").read_bytes() == high
+
+
+# --- records before a fault ---
+
+# Fixtures with records before a fault, and what of the damaged entry's offsets is kept and lost.
+READABLE = {
+    "malformed-record": ((13, 16), (17, 24)),
+    "record-count-mismatch": ((13, 23), (24, 24)),
+    "truncated-wrapper": ((1, 11), (12, 12)),
+}
+
+
+@pytest.mark.parametrize("rule", READABLE)
+def test_records_before_a_fault(rule: str, tmp_path: Path) -> None:
+    """Asked for, they are packed anew, in an entry that says the same of itself; all else is as without the option."""
+    source, target = log_of(FINDINGS / rule), tmp_path / FIRST
+    done = run("--salvage-records", source, target, "--format", "jsonl")
+    (row,) = [row for row in map(json.loads, done.stdout.splitlines()) if row["kind"] not in ("segment", "summary")]
+    data, out = source.read_bytes(), target.read_bytes()
+    place = next(place for place in entries(data) if place.at == row["position"])
+    fresh = next(place for place in entries(out) if place.at == row["position"])
+    assert (done.exit_code, row["kind"], row["rule"], row["end"]) == (1, "salvaged", rule, place.end)
+    assert ((row["kept_offset"], row["last_kept_offset"]), (row["offset"], row["last_offset"])) == READABLE[rule]
+    assert damage.cut(out, fresh.at, fresh.end) == damage.cut(data, place.at, place.end)
+    assert errors_in(target) == []
+    folder, _, name = CASES[rule].segment.partition("/")
+    lost = range(row["offset"], row["last_offset"] + 1)
+    wanted = [one for one in _records(expected(SEGMENTS / folder)[name]) if one["offset"] not in lost]
+    assert _records(dumped(target, deep=True)) == wanted
+    if place.magic == 2:
+        same = (
+            "base_offset",
+            "last_offset_delta",
+            "attributes",
+            "producer_id",
+            "base_timestamp",
+            "partition_leader_epoch",
+        )
+        assert [get(out, fresh.at, field) for field in same] == [get(data, place.at, field) for field in same]
+
+
+@pytest.mark.parametrize("rule", ["inner-crc-mismatch", "nested-compression", "undecodable-payload", "unknown-codec",
+                                  "malformed-control-record", "record-offset-mismatch", "crc-mismatch"])  # fmt: skip
+def test_what_can_not_be_salvaged_is_lost(rule: str, tmp_path: Path) -> None:
+    """A fault that says nothing of what stands before it, or that no CRC vouches for."""
+    source = log_of(FINDINGS / rule)
+    plain, salvaged = tmp_path / "plain" / FIRST, tmp_path / "salvaged" / FIRST
+    for target in (plain, salvaged):
+        target.parent.mkdir()
+        repair(str(source), str(target), RepairPlan(salvage_records=target is salvaged))
+    assert plain.read_bytes() == salvaged.read_bytes()
+
+
+def _torn(batch: bytes, keep: int) -> bytes:
+    """The v2 batch with its records from ``keep`` on made unreadable, CRC made right."""
+    (place,) = entries(batch)
+    records = damage.records(damage.inflated(batch, place))
+    return damage.with_inflated(batch, place, b"".join(records[:keep]) + b"\x7e" * len(b"".join(records[keep:])))
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_salvaged_batches_keep_their_place(compression: str, tmp_path: Path) -> None:
+    """Offsets and sequences go on behind them; a wrong offset that is proved is put right, too."""
+
+    def build(n: int) -> bytes:
+        records = [PlainRecord(10 * n + i, b"k%d" % i, None, NOW - i, (Header("h", b"v"),)) for i in range(10)]
+        return build_batch(records, compression=compression, producer_id=5, producer_epoch=0, base_sequence=10 * n)
+
+    batches = [build(n) for n in range(12)]
+    torn, torn_and_moved, all_torn = 3, 5, 8
+    broken = list(batches)
+    broken[torn] = _torn(batches[torn], 6)
+    broken[torn_and_moved] = put(_torn(batches[torn_and_moved], 6), 0, base_offset=7000)
+    broken[all_torn] = _torn(batches[all_torn], 0)
+    source, target = tmp_path / "in.log", tmp_path / FIRST
+    source.write_bytes(b"".join(broken))
+    reported: list[LostRange] = []
+    (segment,) = repair(str(source), str(target), RepairPlan(salvage_records=True), reported.append).segments
+    assert [(what.kind, what.offset, what.last_offset) for what in reported] == [
+        ("salvaged", 36, 39), ("mended", 50, 59), ("salvaged", 56, 59), ("lost", 80, 89)]  # fmt: skip
+    assert (segment.salvaged, segment.dropped, segment.records) == (2, 1, 9 * 10 + 2 * 6)
+    offsets = [row["offset"] for row in dumped(target, deep=True)]
+    assert offsets == [n for n in range(120) if n not in (*range(36, 40), *range(56, 60)) and n // 10 != 8]
+
+
+def test_salvaging_and_indexing_only_contradict_each_other(tmp_path: Path) -> None:
+    assert run("--salvage-records", "--indexes-only", SOUND, tmp_path / FIRST).exit_code == 2
+
+
+# --- log dirs, and what lies about in folders ---
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    """Two partitions, the second damaged, among a broker's own files, an empty partition and something foreign."""
+    root = tmp_path / "logs"
+    shutil.copytree(SEGMENTS / "4.3.0-v2-none-log-dir", root)
+    shutil.copytree(SEGMENTS / "4.3.0-v2-none-transactions", root / "pay-0")
+    shutil.copytree(SEGMENTS / "4.3.0-v2-lz4", root / "orders-1")
+    data = (root / "orders-1" / FIRST).read_bytes()
+    (root / "orders-1" / FIRST).write_bytes(damage.flip(data, entries(data)[1].end - 1))
+    (root / "empty-3").mkdir()
+    (root / "notes").mkdir()
+    (root / "notes" / "of-a-night.txt").write_text("?", encoding="utf-8")
+    return root
+
+
+def test_a_log_dir(log_dir: Path, tmp_path: Path) -> None:
+    """Each partition gets its folder, as if it had been repaired by itself; what is left out is named with its place."""
+    before, out = digests(log_dir), tmp_path / "out"
+    done = run(log_dir, out, "--format", "jsonl")
+    assert done.exit_code == 1
+    assert digests(log_dir) == before
+    assert {path.name for path in out.iterdir()} == {"pay-0", "orders-1"}
+    for name in ("pay-0", "orders-1"):
+        repair(str(log_dir / name), str(tmp_path / name), RepairPlan())
+        alone, together = digests(tmp_path / name), digests(out / name)
+        assert {path.name: digest for path, digest in alone.items()} == {
+            path.name: digest for path, digest in together.items()
+        }
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["kind"] for row in rows] == ["lost", *["segment"] * 7, "summary"]
+    assert "orders-1/00000000000000000044.snapshot, " in done.stderr
+    assert "pay-0: the transaction of producer" in done.stderr
+    assert run(log_dir, out).exit_code == 2
+    assert run(log_dir, out, "--force").exit_code == 1
+    assert run(log_dir, "--dry-run", "--format", "jsonl").stdout.splitlines()[-1] == done.stdout.splitlines()[-1]
+    for inside in (log_dir, log_dir / "new", log_dir / "pay-0", log_dir / "pay-0" / "new", tmp_path):
+        assert run(log_dir, inside, "--force").exit_code == 2
+    assert digests(log_dir) == before
+
+
+def test_a_partition_that_can_not_be_done_does_not_stop_the_others(log_dir: Path, tmp_path: Path) -> None:
+    done = run("--indexes-only", log_dir, tmp_path / "out")
+    assert done.exit_code == 2
+    assert "crc-mismatch at byte" in done.stderr
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["pay-0"]
+    shutil.rmtree(log_dir / "pay-0")
+    assert run("--indexes-only", log_dir, tmp_path / "none").exit_code == 2
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("name", ["00000000000000000052.log.deleted", "00000000000000000052.log.cleaned",
+                                  "00000000000000000052.index.swap", "core.1234"])  # fmt: skip
+def test_what_a_broker_would_not_read_stays_behind(name: str, partition: Path, tmp_path: Path) -> None:
+    """Segments on their way out, a cleaner's unfinished work, the index of a segment that is in place, and strangers."""
+    repair(str(partition), str(tmp_path / "without-0"), RepairPlan())
+    (partition / name).write_bytes((partition / "00000000000000000052.log").read_bytes())
+    (partition / "nested").mkdir()
+    shutil.copy(SOUND, partition / "nested" / FIRST)
+    done = run(partition, tmp_path / "out-0")
+    assert done.exit_code == 0
+    assert name in done.stderr
+    assert "nested" in done.stderr
+    assert [path.read_bytes() for path in sorted((tmp_path / "out-0").iterdir())] == [
+        path.read_bytes() for path in sorted((tmp_path / "without-0").iterdir())
+    ]
+
+
+def test_a_waiting_swap_is_refused(log_dir: Path, tmp_path: Path) -> None:
+    """It replaces segments that may be gone by half: offsets would be there twice, or not at all."""
+    (log_dir / "pay-0" / "00000000000000000017.log.swap").touch()
+    done = run(log_dir / "pay-0", tmp_path / "out")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "start a broker on a copy" in done.stderr
+    assert not (tmp_path / "out").exists()
+    done = run(log_dir, tmp_path / "out")
+    assert done.exit_code == 2
+    assert "start a broker on a copy" in done.stderr
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["orders-1"]
+
+
+# --- ways to call it ---
+
+
+def test_a_dry_run_writes_nothing(partition: Path, tmp_path: Path) -> None:
+    log = partition / "00000000000000000052.log"
+    log.write_bytes(log.read_bytes()[:-5])
+    before = digests(tmp_path)
+    for args in ((partition,), (partition, tmp_path / "out-0"), (log,), (log, tmp_path / log.name)):
+        done = run("--dry-run", *args)
+        assert done.exit_code == 1
+        assert "truncated-tail" in done.stdout
+    assert digests(tmp_path) == before
+    assert run("--dry-run", SOUND).exit_code == 0
+    assert json.loads(run("--dry-run", SOUND, "--format", "jsonl").stdout.splitlines()[0])["target"] is None
+    assert run("--dry-run", "--indexes-only", SOUND).exit_code == 0
+    wet = run(partition, tmp_path / "out-0", "--format", "jsonl").stdout.splitlines()
+    dry = run("--dry-run", partition, "--format", "jsonl").stdout.splitlines()
+    kept = ("lost", "mended", "summary")
+    assert [line for line in dry if json.loads(line)["kind"] in kept] == [
+        line for line in wet if json.loads(line)["kind"] in kept
+    ]
+
+
+def test_only_the_indexes(partition: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out-0"
+    assert run("--indexes-only", "--index-interval", INDEX_INTERVAL, partition, out).exit_code == 0
+    names = {path.name for path in partition.iterdir() if path.suffix in (".index", ".timeindex", ".txnindex")}
+    assert {path.name for path in out.iterdir()} == names
+    for name in names:
+        assert (out / name).read_bytes() == (partition / name).read_bytes()
+    target = tmp_path / FIRST
+    assert run("--indexes-only", SOUND, target).exit_code == 0
+    assert not target.exists()
+    assert all(path.exists() for path in index_paths(target))
+
+
+def test_indexes_of_a_damaged_log_are_refused(tmp_path: Path) -> None:
+    """They would point where no reader gets to."""
+    for name in ("crc-mismatch", "invalid-size"):
+        with pytest.raises(DamagedError, match=f"{name} at byte"):
+            repair(str(log_of(FINDINGS / name)), str(tmp_path / FIRST), RepairPlan(indexes_only=True))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_there_is_kept_without_force(tmp_path: Path) -> None:
+    target = tmp_path / FIRST
+    assert "is a folder: DST is the segment to write" in run("--force", SOUND, tmp_path).stderr
+    assert "is a folder: DST is the segment to write" in run(SOUND, f"{tmp_path}/new/").stderr
+    assert list(tmp_path.iterdir()) == []
+    stale = target.with_suffix(".txnindex")
+    for taken in (target, *index_paths(target)):
+        taken.write_bytes(b"mine")
+        assert run(SOUND, target).exit_code == 2
+        assert taken.read_bytes() == b"mine"
+        taken.unlink()
+    target.write_bytes(b"mine")
+    stale.write_bytes(b"of another log")
+    assert run(SOUND, target, "--force").exit_code == 0
+    assert target.read_bytes() == SOUND.read_bytes()
+    assert not stale.exists()
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".index", ".log", ".timeindex"]
+
+
+def test_never_in_place(partition: Path, tmp_path: Path) -> None:
+    log = partition / "00000000000000000052.log"
+    before = digests(tmp_path)
+    calls: list[tuple[object, ...]] = [
+        (log, log), (partition, partition), (partition, partition / "in"), (partition, tmp_path), (log,), ("-", log),
+        (log, partition), (SOUND, tmp_path / FIRST, "-o", SOUND), (partition, tmp_path / "x", "-o", partition / "x"),
+        (SOUND, tmp_path / FIRST, "-o", tmp_path / FIRST),
+    ]  # fmt: skip
+    for call in calls:
+        done = run("--force", *call)
+        assert (done.exit_code, done.stdout) == (2, ""), call
+    assert digests(tmp_path) == before
+
+
+def test_what_can_not_be_done(tmp_path: Path) -> None:
+    (tmp_path / "noise.log").write_bytes(damage.noise(5000))
+    (tmp_path / "empty-0").mkdir()
+    with pytest.raises(NotASegmentError):
+        repair(str(tmp_path / "noise.log"), str(tmp_path / FIRST), RepairPlan())
+    with pytest.raises(UnreadableError):
+        repair(str(tmp_path / "empty-0"), str(tmp_path / "out-0"), RepairPlan())
+    with pytest.raises(UnreadableError):
+        repair(str(tmp_path / "missing"), str(tmp_path / FIRST), RepairPlan())
+    with pytest.raises(UsageError):
+        repair(str(SOUND), None, RepairPlan())
+    with pytest.raises(KsegError, match="no place in a segment of that name"):
+        repair(str(SOUND), str(tmp_path / "00000000000000000100.log"), RepairPlan())
+    far = tmp_path / "far.log"
+    far.write_bytes(put(build_batch([PlainRecord(0)]), 0, base_offset=1 << 40))
+    with pytest.raises(KsegError, match="do not fit a segment of that name"):
+        repair(str(far), str(tmp_path / FIRST), RepairPlan())
+    far.unlink()
+    assert {path.name for path in tmp_path.iterdir()} == {"noise.log", "empty-0"}
+
+
+def test_a_lone_segment_says_what_it_lacks(partition: Path, tmp_path: Path) -> None:
+    """Where transactions began, other segments tell."""
+    name = "00000000000000000052.log"
+    done = run(partition / name, tmp_path / name)
+    assert done.exit_code == 0
+    assert "not copied: 00000000000000000052.txnindex" in done.stderr
+
+
+def test_a_long_run_of_damage_is_told_as_it_is_met(tmp_path: Path) -> None:
+    """Findings must not pile up until the next sound entry; each of the entries is told once all the same."""
+    batches = [build_batch([PlainRecord(n, b"k", b"v" * 2000)]) for n in range(8000)]
+    # All of them again, and one to go on with.
+    data = b"".join([*batches, *batches, build_batch([PlainRecord(8000)])])
+    out, reported = mend(data, tmp_path)
+    assert len(entries(out)) == 8001
+    assert len(reported) == 8000
+    assert all(before.end == after.position for before, after in pairwise(reported))
+
+
+def test_an_empty_log(tmp_path: Path) -> None:
+    """The newest segment of a partition that nobody wrote to since it was rolled."""
+    assert mend(b"", tmp_path) == (b"", [])
+
+
+def test_the_report_goes_to_a_file(tmp_path: Path) -> None:
+    report = tmp_path / "report.jsonl"
+    done = run(log_of(FINDINGS / "crc-mismatch"), tmp_path / FIRST, "--format", "jsonl", "-o", report)
+    assert (done.exit_code, done.stdout) == (1, "")
+    rows = [json.loads(line) for line in report.read_text("utf-8").splitlines()]
+    assert [row["kind"] for row in rows] == ["lost", "segment", "summary"]
+    lost = {name: rows[0][name] for name in ("position", "end", "offset", "last_offset", "rule")}
+    assert lost == {"position": 475, "end": 742, "offset": 12, "last_offset": 12, "rule": "crc-mismatch"}
+
+
+def test_the_modification_time_is_kept(tmp_path: Path) -> None:
+    """Retention goes by it where records have no timestamps."""
+    source, target = tmp_path / "in.log", tmp_path / FIRST
+    source.write_bytes(SOUND.read_bytes())
+    os.utime(source, ns=(10**18, 10**18))
+    repair(str(source), str(target), RepairPlan())
+    assert {path.stat().st_mtime_ns for path in (target, *index_paths(target))} == {10**18}
+
+
+def test_a_window_is_no_seam(tmp_path: Path) -> None:
+    """Damage and leader epochs on either side of where reading takes its next bite."""
+    value = damage.noise(200) * 300
+    batches = [build_batch([PlainRecord(n, b"k", value)]) for n in range(200)]
+    data = b"".join(batches)
+    size = len(batches[0])
+    assert len(data) > 10 * 1024 * 1024
+    for n in (60, 69, 70, 139, 140):
+        data = damage.flip(data, n * size + size - 1)
+    damaged = b"".join(
+        put(data[n * size : (n + 1) * size], 0, partition_leader_epoch=9 if n == 100 else 3) for n in range(200)
+    )
+    out, reported = mend(damaged, tmp_path)
+    assert [what.rule for what in reported] == ["crc-mismatch"] * 3 + ["leader-epoch-regression"] + ["crc-mismatch"] * 2
+    assert len(out) == 195 * size
+    index = (tmp_path / "out" / FIRST).with_suffix(".index").read_bytes()
+    assert len(list(read_offset_index(index, 0))) == 194
+
+
+@pytest.mark.kafka
+def test_kafka_reads_what_was_repaired(tmp_path: Path) -> None:
+    """Kafka's reader takes every repaired fixture to its end, and finds the records that were not damaged."""
+    from tools.lab import oracle
+
+    targets = {}
+    for folder in DAMAGED:
+        for salvage_records in (False, True):
+            target = tmp_path / folder.name / str(salvage_records) / log_of(folder).name
+            target.parent.mkdir(parents=True)
+            result = repair(str(log_of(folder)), str(target), RepairPlan(salvage_records=salvage_records))
+            targets[target] = result.segments[0]
+    judged = oracle.rows_of(list(targets))
+    for target, segment in targets.items():
+        rows = judged[target]
+        assert [row for row in rows if row["kind"] == "error"] == [], target
+        assert sum(row["kind"] == "batch" for row in rows) == segment.kept
+        assert sum(row["kind"] == "record" for row in rows) == segment.records
+
+
+@pytest.mark.kafka
+def test_kafka_reads_the_records_that_were_not_damaged(tmp_path: Path) -> None:
+    """After every verb, on every version and codec: the repaired file's records are the sound one's, but for the lost."""
+    from tools.lab import oracle
+
+    wanted: dict[Path, list[dict[str, Any]]] = {}
+    for kind, segment in REAL.items():
+        data = segment.read_bytes()
+        first, place, *_ = entries(data)
+        records = _records(expected(segment.parent)[FIRST])
+        for number, (name, (costly, verb)) in enumerate(VERBS.items()):
+            if name == NO_FAULT_IN_A_MESSAGE and kind in ("v0-none", "v1-none"):
+                continue
+            target = tmp_path / kind / str(number) / FIRST
+            target.parent.mkdir(parents=True)
+            (target.parent / "in.log").write_bytes(verb(data, place))
+            repair(str(target.parent / "in.log"), str(target), RepairPlan())
+            lost = costly and name != TOO_HIGH
+            gone = range(_last_offset(data, first) + 1, _last_offset(data, place) + 1) if lost else range(0)
+            wanted[target] = [row for row in records if row["offset"] not in gone]
+    for target, rows in oracle.rows_of(list(wanted)).items():
+        assert [row for row in rows if row["kind"] == "error"] == [], target
+        assert _records(rows) == wanted[target], target
+
+
+def _records(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Records without their place in the file, which moves with what is lost before it."""
+    return [{**row, "position": None} for row in rows if row["kind"] == "record"]
+
+
+def _last_offset(data: bytes, place: damage.Place) -> int:
+    delta = get(data, place.at, "last_offset_delta") if place.magic == 2 else 0
+    return get(data, place.at, "base_offset") + delta
+
+
+@pytest.mark.kafka
+def test_a_broker_trusts_what_was_repaired(tmp_path: Path) -> None:
+    """After a clean stop it takes log and indexes as they are, and serves every record that was kept."""
+    from tools.lab.serve import serve_and_consume
+
+    source, target, kept = tmp_path / "in-0", tmp_path / "out-0", tmp_path / "kept"
+    source.mkdir()
+    batches = [build_batch([PlainRecord(3 * n + i, b"%d" % i, b"%d" % n * 60, NOW + (n ^ 5) * 1000 + i)
+                            for i in range(3)]) for n in range(90)]  # fmt: skip
+    size = [len(batch) for batch in batches]
+    data = b"".join(batches)
+    data = damage.flip(data, sum(size[:21]) - 1)
+    data = put(data, sum(size[:40]), size=77)
+    (source / FIRST).write_bytes(data[:-20])
+    done = run(source, target, "--index-interval", INDEX_INTERVAL)
+    assert done.exit_code == 1
+    consumed = serve_and_consume(target, "repaired", trusted=True, keep=kept)
+    assert [row["offset"] for row in consumed] == [n for n in range(267) if n not in (60, 61, 62)]
+    for suffix in (".log", ".index", ".timeindex"):
+        mine = (target / FIRST).with_suffix(suffix).read_bytes()
+        assert len(mine) > 100
+        assert (kept / FIRST).with_suffix(suffix).read_bytes() == mine
+
+
+@pytest.mark.kafka
+def test_a_broker_alone_would_lose_far_more(tmp_path: Path) -> None:
+    """Recovery truncates at the first bad batch and deletes all later segments; of a repaired copy it deletes nothing.
+
+    Both copies of one damaged partition stand in one broker that has crashed.
+    """
+    from tools.lab.serve import serve_several
+
+    sound, damaged, repaired = tmp_path / "sound-0", tmp_path / "damaged-0", tmp_path / "repaired-0"
+    sound.mkdir()
+    for base in (0, 200, 400):
+        batches = [build_batch([PlainRecord(n + i, b"k", b"%d" % n * 40, NOW + n) for i in range(4)])
+                   for n in range(base, base + 200, 4)]  # fmt: skip
+        (sound / f"{base:020}.log").write_bytes(b"".join(batches))
+    # With its indexes: segments without are recovered one by one, which deletes nothing.
+    assert run(sound, damaged, "--index-interval", INDEX_INTERVAL).exit_code == 0
+    log = damaged / f"{200:020}.log"
+    data = log.read_bytes()
+    log.write_bytes(damage.flip(data, entries(data)[10].end - 1))
+    assert run(damaged, repaired, "--index-interval", INDEX_INTERVAL).exit_code == 1
+    kept = {"damaged": tmp_path / "left-of-damaged", "repaired": tmp_path / "left-of-repaired"}
+    rows = serve_several({"damaged": damaged, "repaired": repaired}, crashed=True, keep=kept)
+    assert [row["offset"] for row in rows["damaged"]] == list(range(240))
+    assert [row["offset"] for row in rows["repaired"]] == [*range(240), *range(244, 600)]
+    assert not (kept["damaged"] / f"{400:020}.log").exists()
+    for path in repaired.iterdir():
+        assert (kept["repaired"] / path.name).read_bytes() == path.read_bytes(), path.name
+    assert sum(path.stat().st_size for path in repaired.glob("*index")) > 300
+
+
+@pytest.mark.parametrize("rule", ["reserved-attribute-bits", "magic-downgrade", "file-name-mismatch", "offset-gap"])
+def test_any_rule_may_be_an_error(rule: str, tmp_path: Path) -> None:
+    """Every check of validate costs a batch its place if the policy calls it an error; a gap has no batch to leave out."""
+    source = log_of(FINDINGS / rule)
+    policy = Policy({rule: Severity.ERROR})
+    wrong = errors_in(source, policy)
+    assert {finding.rule for finding in wrong} == {rule}
+    target = tmp_path / source.name
+    reported: list[LostRange] = []
+    repair(str(source), str(target), RepairPlan(policy=policy), reported.append)
+    if rule == "offset-gap":
+        assert (reported, target.read_bytes()) == ([], source.read_bytes())
+        return
+    assert {what.rule for what in reported} == {rule}
+    assert errors_in(target, policy) == []
+
+
+def test_salvaged_records_with_another_largest_timestamp(tmp_path: Path) -> None:
+    """The record with the largest timestamp is not among those before the fault."""
+    like = SOUND.read_bytes()
+    good = [damage.record(timestamp_delta=i, offset_delta=i) for i in range(3)]
+    data = damage.batch(
+        like, b"".join(good) + b"\x10\xff\xff", 4, base_offset=0, base_timestamp=1000, max_timestamp=5000
+    )
+    source, target = tmp_path / "in" / FIRST, tmp_path / "out" / FIRST
+    for path in (source, target):
+        path.parent.mkdir()
+    source.write_bytes(data)
+    reported: list[LostRange] = []
+    repair(str(source), str(target), RepairPlan(salvage_records=True), reported.append)
+    assert [what.kind for what in reported] == ["salvaged"]
+    assert errors_in(target) == []
+    assert len(entries(target.read_bytes())) == 1

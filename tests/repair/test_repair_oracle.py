@@ -1,0 +1,179 @@
+"""Whatever damage a log has, its repaired copy keeps every batch that is whole and in its place, and invents nothing."""
+
+from __future__ import annotations
+
+import io
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kseg.commands.convert import plan
+from kseg.commands.convert.convert import convert
+from kseg.commands.repair.repair import repair
+from kseg.commands.repair.report import CorrectedBatch, LostRange
+from kseg.commands.repair.segment import RepairPlan
+from kseg.commands.validate.validate import validate_segment
+from kseg.errors import KsegError
+from kseg.findings import Severity
+from kseg.format.record.framing import CRC_GOOD
+from kseg.format.record.layout import PARTITION_LEADER_EPOCH_AT
+from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.reader import SegmentReader
+from kseg.format.storage.source import SegmentFile, Source, open_source
+from kseg.format.writer.records_builder import PlainRecord, build_batch
+from kseg.results import Settings
+from tests.support.damage import entries
+from tests.support.damaged_logs import DamagedLog, do_damage, random_log
+from tests.support.fuzzing import cases
+
+CHUNKS = 8
+
+
+def without_epoch(batch: bytes) -> bytes:
+    """A batch without its leader epoch, which no CRC covers."""
+    if batch[16] < 2:
+        return batch
+    return batch[:PARTITION_LEADER_EPOCH_AT] + batch[PARTITION_LEADER_EPOCH_AT + 4 :]
+
+
+def read_batches(path: Path) -> set[bytes]:
+    """The batches that any reader of kseg gets from a segment."""
+    found = set()
+    with SegmentReader(open_source(path)) as reader:
+        for window in reader.windows():
+            batches = window.batches
+            for row in range(batches.count):
+                if batches.crc_state[row] == CRC_GOOD:
+                    at = batches.at[row]
+                    found.add(without_epoch(bytes(window.view[at : at + batches.size[row]])))
+    return found
+
+
+def problems(log: DamagedLog, folder: Path) -> list[str]:
+    """Repair a damaged log, and return what is wrong with the result."""
+    source, target = folder / "in" / log.name, folder / "out" / log.name
+    for path in (source, target):
+        shutil.rmtree(path.parent, ignore_errors=True)
+        path.parent.mkdir(parents=True)
+    source.write_bytes(log.data)
+    reported: list[LostRange] = []
+    originals = {without_epoch(batch): index for index, batch in enumerate(log.batches)}
+    certain = log.certain()
+    try:
+        read = read_batches(source)
+        result = repair(str(source), str(target), RepairPlan(), reported.append)
+    except KsegError as error:
+        return [f"not repaired: {error}"] if certain else []
+    wrong = []
+    if missing := sorted(index for index in certain if without_epoch(log.batches[index]) not in read):
+        wrong.append(f"not read: batches {missing}")
+    if not target.exists():  # nothing of it can be kept
+        return [f"nothing kept: batches {sorted(certain)}"] if certain else []
+    out = target.read_bytes()
+    kept: set[int] = set()
+    for place in entries(out):
+        index = originals.get(without_epoch(out[place.at : place.end]))
+        batch = out[place.at : place.end]
+        if index is None and not _unnoticed(batch, log) and not records(batch) <= records(log.original):
+            wrong.append(f"invented: the batch at byte {place.at} of the result")
+        elif index is not None:
+            kept.add(index)
+    if missing := sorted(certain - kept - _contradicting(log, kept)):
+        wrong.append(f"not kept: batches {missing}")
+    if len(kept) < log.most():
+        wrong.append(f"{len(kept)} batches kept, and {log.most()} could be")
+    wrong += _wrong_losses(log, result.segments[0], reported, out)
+    checked = validate_segment(SegmentFile(str(target)), Settings())
+    wrong += [f"{one.rule.name} in the result" for one in checked.verdicts if one.severity >= Severity.ERROR]
+    return wrong
+
+
+def records(data: bytes) -> set[tuple[int, bytes | None, bytes | None, int]]:
+    """The records of a segment, by offset."""
+    found = set()
+    with SegmentReader(Source("some.log", io.BytesIO(data), len(data))) as reader:
+        opener = DeepIterator()
+        for window in reader.windows():
+            for chunk in opener.chunks(window):
+                for i in range(chunk.records.count):
+                    found.add((chunk.records.offset[i], chunk.key(i), chunk.value(i), chunk.records.timestamp[i]))
+    return found
+
+
+def _unnoticed(batch: bytes, log: DamagedLog) -> bool:
+    """Whether damage to a base offset, which no CRC covers, left a batch with nothing against its offset.
+
+    That can't be if the two batches that belong next to it are, unless its offset lies between theirs.
+    """
+    bodies = {without_epoch(original)[8:]: index for index, original in enumerate(log.batches)}
+    index = bodies.get(without_epoch(batch)[8:])
+    data, body = log.data, batch[12:]  # the size before it may be another, if the CRC proves this one
+    places = [at for at in range(len(data)) if data.startswith(body, at + 12) and data.startswith(batch[:8], at)]
+    return any(_is_alone(log, index, batch, at) for at in places if index is not None)
+
+
+def _is_alone(log: DamagedLog, index: int, batch: bytes, at: int) -> bool:
+    neighbours = {one.index for one in log.wholes if one.end == at or one.begin == at + len(batch)}
+    if not {index - 1, index + 1} <= neighbours:
+        return True
+    low, offset, high = (int.from_bytes(one[:8]) for one in (log.batches[index - 1], batch, log.batches[index + 1]))
+    return low < offset < high
+
+
+def _contradicting(log: DamagedLog, kept: set[int]) -> set[int]:
+    """The batches that contradict one that was damaged, and kept because its CRC proves what it was."""
+    proved = {index: log.data.find(log.batches[index][17:]) for index in kept - {whole.index for whole in log.wholes}}
+    return {
+        whole.index
+        for whole in log.wholes
+        for index, at in proved.items()
+        if at >= 0 and (index < whole.index) != (at < whole.begin)
+    }
+
+
+def _wrong_losses(log: DamagedLog, segment: object, reported: list[LostRange], out: bytes) -> list[str]:
+    wrong = []
+    lost = [what for what in reported if not isinstance(what, CorrectedBatch)]
+    size = sum(what.end - what.position for what in lost)
+    if len(log.data) != len(out) + size + segment.zeros or segment.lost_bytes != size:  # type: ignore[attr-defined]
+        wrong.append(f"{len(log.data)} bytes became {len(out)}, and {size} are said to be lost")
+    return wrong
+
+
+def run(seed: int, folder: Path) -> list[str]:
+    """One case."""
+    dice = random.Random(seed)
+    log = random_log(dice)
+    do_damage(log, dice)
+    return [f"seed {seed} ({', '.join(log.history)}): {what}" for what in problems(log, folder)]
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_repair_of_random_damage(chunk: int, tmp_path: Path) -> None:
+    """No batch that is whole and in its place is lost, none is invented, and the losses are those that are told."""
+    count = cases(160) // CHUNKS
+    wrong = [what for seed in range(chunk * count, (chunk + 1) * count) for what in run(seed, tmp_path)]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("seed", [344, 30375, 34534, 40306, 40968, 41895, 42087])
+def test_damage_that_once_went_wrong(seed: int, tmp_path: Path) -> None:
+    """A declared end within zeros, a base offset beside an overwritten size, and a batch that is itself the highest."""
+    assert run(seed, tmp_path) == []
+
+
+def test_conversion_keeps_what_repair_keeps(tmp_path: Path) -> None:
+    """Originals around a stale block of more than eight batches stay, whichever of the two commands copies them."""
+    batches = [build_batch([PlainRecord(n, b"k", b"v", 1_700_000_000_000)]) for n in range(60)]
+    source = tmp_path / "in" / f"{0:020}.log"
+    repaired, converted = (tmp_path / name / source.name for name in ("repaired", "converted"))
+    for path in (source, repaired, converted):
+        path.parent.mkdir()
+    source.write_bytes(b"".join(batches[:20] + batches[40:52] + batches[20:]))
+    repair(str(source), str(repaired), RepairPlan())
+    convert(str(source), str(converted), plan.ConversionPlan.of("any-to-v2", skip_damaged=True))
+    assert repaired.read_bytes() == b"".join(batches)
+    assert read_batches(converted) == read_batches(repaired)

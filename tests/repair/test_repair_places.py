@@ -1,0 +1,196 @@
+"""A segment of a partition goes where its batches belong, whatever its own name and its neighbours' names say."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kseg.commands.repair.repair import RepairResult, repair
+from kseg.commands.repair.report import CorrectedBatch, LostRange, MissingOffsets
+from kseg.commands.repair.segment import RepairPlan
+from kseg.commands.validate.parallel import validate_files
+from kseg.errors import UnreadableError
+from kseg.findings import Severity
+from kseg.format.storage.source import find_segments
+from kseg.results import Settings
+from tests.support.damage import entries
+
+SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
+#: Segments 0, 24, 48, 72, 96 and 120, of three batches each but the last, which has one.
+SOUND = SEGMENTS / "4.3.0-v2-none-segments"
+
+
+def log(offset: int) -> str:
+    return f"{offset:020}.log"
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Path:
+    """A copy of a sound partition, to be damaged."""
+    folder = tmp_path / "t-0"
+    shutil.copytree(SOUND, folder, ignore=shutil.ignore_patterns("ORIGIN", "expect.jsonl"))
+    return folder
+
+
+def repaired(folder: Path, reported: list[LostRange] | None = None) -> tuple[RepairResult, dict[str, bytes]]:
+    """Repair a partition; returns the result and the segments that were written."""
+    target = folder.with_name("out-0")
+    result = repair(str(folder), str(target), RepairPlan(), (reported if reported is not None else []).append)
+    return result, {path.name: path.read_bytes() for path in sorted(target.glob("*.log"))}
+
+
+def originals() -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(SOUND.glob("*.log"))}
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 1000, b"\x5a" * 500], ids=["empty", "zeros", "garbage"])
+@pytest.mark.parametrize("offset", [10, 23, 100])
+def test_a_stray_file_costs_no_other_segment_a_batch(partition: Path, content: bytes, offset: int) -> None:
+    """Its name lies within the offsets of a segment, which has all of its batches after the repair, too."""
+    (partition / log(offset)).write_bytes(content)
+    reported: list[LostRange] = []
+    result, written = repaired(partition, reported)
+    assert written == originals()
+    assert [Path(one.file).name for one in reported] == ([log(offset)] if content else [])
+    assert result.lost == bool(content)
+    assert not any(verdict.severity >= Severity.ERROR for verdict in findings(partition.with_name("out-0")))
+
+
+def findings(folder: Path) -> list:  # type: ignore[type-arg]
+    files = list(find_segments(str(folder)))
+    return [verdict for result in validate_files(files, Settings(), 1) for verdict in result.verdicts]
+
+
+@pytest.mark.parametrize("of", [0, 48, 96])
+@pytest.mark.parametrize("offset", [10, 60, 110, 5000])
+def test_a_copy_of_a_segment_is_left_out(partition: Path, of: int, offset: int) -> None:
+    """All of its batches are in the segment with the right name."""
+    shutil.copy(partition / log(of), partition / log(offset))
+    reported: list[LostRange] = []
+    result, written = repaired(partition, reported)
+    assert written == originals()
+    assert reported == []
+    assert result.left_out == [f"{log(offset)} (a copy of batches in {log(of)})"]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [{48: 50}, {48: 30}, {24: 10}, {0: 5}, {0: 40}, {120: 100}, {120: 130}, {48: 72, 72: 48}, {0: 120, 120: 0}],
+    ids=str,
+)
+def test_a_renamed_segment_gets_the_name_of_its_offsets(partition: Path, names: dict[int, int]) -> None:
+    """Nothing of it is lost or reported as missing, and the report names the file."""
+    for old in names:
+        (partition / log(old)).rename(partition / f"{old}.tmp")
+    for old, new in names.items():
+        (partition / f"{old}.tmp").rename(partition / log(new))
+    reported: list[LostRange] = []
+    result, written = repaired(partition, reported)
+    assert written == originals()
+    assert not result.lost
+    assert not result.missing
+    assert {(Path(one.file).name, one.rule) for one in reported} == {
+        (log(new), "file-name-mismatch") for new in names.values()
+    }
+
+
+def test_an_empty_segment_after_the_last_one_stays(partition: Path) -> None:
+    """A broker has begun it: its name is the end of the log."""
+    (partition / log(121)).write_bytes(b"")
+    _, written = repaired(partition)
+    assert written == {**originals(), log(121): b""}
+
+
+@pytest.mark.parametrize("base", [0, 24, 48, 72, 96, 120])
+def test_one_flipped_bit_in_a_base_offset_is_corrected(partition: Path, base: int) -> None:
+    """The segments before and after prove the offsets of a segment's first and last batch."""
+    data = (partition / log(base)).read_bytes()
+    for place in (entries(data)[0], entries(data)[-1]):
+        for bit in (0, 3, 4, 7, 13, 30, 33, 63):
+            damaged = bytearray(data)
+            damaged[place.at + 7 - bit // 8] ^= 1 << bit % 8
+            (partition / log(base)).write_bytes(damaged)
+            reported: list[LostRange] = []
+            result, written = repaired(partition, reported)
+            assert written == originals(), (base, place.at, bit)
+            assert [type(one) for one in reported] == [CorrectedBatch]
+            assert not result.lost
+            shutil.rmtree(partition.with_name("out-0"))
+
+
+def test_an_overwritten_segment_is_reported_as_missing_offsets(partition: Path) -> None:
+    """A copy of another segment under its name does not hide that its offsets are gone."""
+    shutil.copy(partition / log(0), partition / log(24))
+    reported: list[LostRange] = []
+    _, written = repaired(partition, reported)
+    assert written == {name: data for name, data in originals().items() if name != log(24)}
+    assert [(type(one), one.offset, one.last_offset) for one in reported] == [(MissingOffsets, 24, 47)]
+
+
+def test_a_folder_named_like_a_segment_is_left_out(partition: Path) -> None:
+    """It is listed as not copied, and the segments are repaired."""
+    (partition / log(200)).mkdir()
+    result, written = repaired(partition)
+    assert written == originals()
+    assert result.left_out == [log(200)]
+
+
+def test_damaged_side_files_are_not_copied(partition: Path) -> None:
+    """A broker would stop at them; the report names each with its error."""
+    (partition / "partition.metadata").write_text("garbage")
+    (partition / f"{48:020}.snapshot").write_bytes(b"junk")
+    result, _ = repaired(partition)
+    assert [line.partition(" (")[::2][0] for line in result.left_out] == [f"{48:020}.snapshot", "partition.metadata"]
+    assert all("(snapshot-size" in line or "(metadata-malformed" in line for line in result.left_out)
+    assert not (partition.with_name("out-0") / "partition.metadata").exists()
+
+
+@pytest.mark.parametrize("to", ["nowhere", log(24)])
+def test_a_link_without_a_file_is_named(partition: Path, to: str) -> None:
+    """It is not a segment that a broker deleted: the repair of this partition fails, and says why."""
+    (partition / log(24)).unlink()
+    (partition / log(24)).symlink_to(to)
+    with pytest.raises(UnreadableError, match="a symbolic link"):
+        repaired(partition)
+
+
+def test_adjacent_losses_are_listed_with_their_offsets(partition: Path) -> None:
+    """Batches that are left out one after another have the offsets between the batches that are kept."""
+    data = (partition / log(24)).read_bytes()
+    first, second, _ = entries(data)
+    damaged = bytearray(data)
+    damaged[first.at : first.at + 30] = bytes(30)
+    damaged[second.at : second.at + 30] = b"\x5a" * 30
+    (partition / log(24)).write_bytes(damaged)
+    reported: list[LostRange] = []
+    result, _ = repaired(partition, reported)
+    assert {(one.offset, one.last_offset) for one in reported} == {(24, 39)}
+    assert not result.missing
+
+
+def test_a_single_segment_without_batches_is_a_loss(tmp_path: Path) -> None:
+    """As in a folder: it is reported as lost, and nothing is written."""
+    (tmp_path / log(7)).write_bytes(b"\x5a" * 500)
+    target = tmp_path / "out" / log(7)
+    target.parent.mkdir()
+    result = repair(str(tmp_path / log(7)), str(target), RepairPlan())
+    assert result.lost
+    assert list(target.parent.iterdir()) == []
+
+
+def test_every_partition_of_a_log_dir_is_repaired(tmp_path: Path) -> None:
+    """A partition that can't be repaired, a misplaced segment and a stray file in others stop none of them."""
+    source, target = tmp_path / "data", tmp_path / "out"
+    for name in ("a-0", "b-0", "c-0", "d-0", "e-0"):
+        shutil.copytree(SOUND, source / name, ignore=shutil.ignore_patterns("ORIGIN", "expect.jsonl"))
+    (source / "a-0" / log(48)).rename(source / "a-0" / log(1 << 40))
+    (source / "b-0" / f"{0:020}.log.swap").write_bytes(b"")
+    (source / "c-0" / log(10)).write_bytes(b"stray")
+    shutil.copy(SOUND / log(0), source / "d-0" / log(200))
+    result = repair(str(source), str(target), RepairPlan())
+    assert [line.partition(": ")[0] for line in result.failed] == [str(source / "b-0")]
+    for name in ("a-0", "c-0", "d-0", "e-0"):
+        assert {path.name: path.read_bytes() for path in (target / name).glob("*.log")} == originals(), name
+    assert not (target / "b-0").exists()

@@ -1,0 +1,181 @@
+"""Killed, out of space, unreadable while repairing: the source stays, nothing half done gets a name; and memory is flat."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pty
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kseg.commands.repair.repair import repair
+from kseg.commands.repair.segment import RepairPlan
+from kseg.errors import UnreadableError
+from kseg.format.writer.records_builder import PlainRecord, build_batch
+from tests.conftest import small_disk
+from tests.support import damage
+from tests.support.interrupted import failing_disk
+from tests.support.repairing import FIRST, digests
+
+__all__ = ["small_disk"]
+
+REPAIR = [sys.executable, "-m", "kseg", "repair"]
+SECOND = "00000000000000002000.log"
+VALUE = damage.noise(200) * 10
+MAX_RSS = """
+import resource, sys
+from kseg.commands.repair.repair import repair
+from kseg.commands.repair.segment import RepairPlan
+repair(sys.argv[1], sys.argv[2], RepairPlan())
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def log_from(first: int, count: int, value: bytes = VALUE) -> bytes:
+    """A log of ``count`` batches, one of them with a damaged record."""
+    data = b"".join(build_batch([PlainRecord(n, b"k", value)]) for n in range(first, first + count))
+    return damage.flip(data, len(data) // 2 + 100)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A partition of two segments, each damaged."""
+    folder = tmp_path / "in-0"
+    folder.mkdir()
+    (folder / FIRST).write_bytes(log_from(0, 2000))
+    (folder / SECOND).write_bytes(log_from(2000, 1000))
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "forced folder"])
+def test_killed_at_any_moment(kind: str, source: Path, tmp_path: Path) -> None:
+    """Either there is no target (with --force the old one), or it is whole; later runs are not in each other's way."""
+    out = tmp_path / "out"
+    out.mkdir()
+    path, target = (source, out / "p-0") if "folder" in kind else (source / FIRST, out / FIRST)
+    args = [*REPAIR, *(["--force"] if "forced" in kind else []), str(path), str(target)]
+    before = digests(source)
+    begun = time.monotonic()
+    assert subprocess.run(args, capture_output=True, check=False).returncode == 1
+    whole_time, whole = time.monotonic() - begun, digests(target)
+    assert len(whole) == (6 if "folder" in kind else 1)
+    dice = random.Random(3)
+    killed = 0
+    for _ in range(8):
+        shutil.rmtree(out)
+        out.mkdir()
+        if "forced" in kind:
+            target.mkdir()
+            (target / FIRST).write_bytes(b"old")
+        process = subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            process.communicate(timeout=dice.uniform(whole_time / 8, whole_time * 3 / 4))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+        killed += process.returncode == -signal.SIGKILL
+        if target.exists():
+            assert digests(target) == whole or (target / FIRST).read_bytes() == b"old"
+        else:
+            # Between setting the old folder aside and naming the new one; both are there, whole.
+            assert "forced" not in kind or any(left.name.endswith(".old") for left in out.iterdir())
+        for left in out.iterdir():
+            # What else is there no broker takes for its own.
+            assert left.name.startswith(".") or left == target or target.exists()
+    assert killed >= 2
+    assert digests(source) == before
+
+
+@pytest.mark.parametrize("room", ["half", "log"])
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_out_of_space(kind: str, room: str, small_disk: Callable[[int], Path], source: Path, tmp_path: Path) -> None:
+    """Room for half of the log, or for it to the page and not for its indexes."""
+    before = digests(source)
+    path = source if kind == "folder" else source / FIRST
+    size = sum(log.stat().st_size for log in source.glob("*.log")) if kind == "folder" else path.stat().st_size
+    disk = small_disk(-(-size // mmap.PAGESIZE) * mmap.PAGESIZE if room == "log" else size // 2)
+    target = disk / ("p-0" if kind == "folder" else FIRST)
+    done = subprocess.run([*REPAIR, str(path), str(target)], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "No space left on device; nothing was written there" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(disk.iterdir()) == []
+    assert digests(source) == before
+
+
+@pytest.mark.parametrize("fails_at", [0, 100_000])
+def test_a_failing_disk(fails_at: int, source: Path, tmp_path: Path) -> None:
+    """Bytes that can't be read today may be read another day: they are not damage to be left out."""
+    failing_disk(fails_at, good_openings=0)
+    before = digests(tmp_path)
+    with pytest.raises(UnreadableError, match="Input/output error"):
+        repair(f"failing://{source / FIRST}", str(tmp_path / FIRST), RepairPlan())
+    assert digests(tmp_path) == before
+
+
+def test_a_segment_that_can_not_be_read(source: Path, tmp_path: Path) -> None:
+    """In place of the second segment a link to itself: it can't be read, and the first one's result is removed, too."""
+    (source / SECOND).unlink()
+    (source / SECOND).symlink_to(SECOND)
+    before = digests(tmp_path)
+    done = subprocess.run([*REPAIR, str(source), str(tmp_path / "p-0")], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "a symbolic link that leads back to itself" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert digests(tmp_path) == before
+    assert not (tmp_path / "p-0").exists()
+
+
+def test_memory_does_not_grow_with_the_segment(tmp_path: Path) -> None:
+    """Nor with the damage: one batch in a hundred is broken."""
+    peaks = []
+    for count in (8, 56):
+        log = tmp_path / f"{count}.log"
+        with log.open("wb") as out:
+            for n in range(count * 10):
+                out.write(log_from(n * 100, 100, VALUE[:1000]))
+        done = subprocess.run(
+            [sys.executable, "-c", MAX_RSS, log, tmp_path / f"out-{count}.log"],
+            capture_output=True, check=True, text=True,
+        )  # fmt: skip
+        peaks.append(int(done.stdout) / 1024)
+    assert peaks[1] - peaks[0] < 8
+
+
+def test_progress_is_shown_on_a_terminal(tmp_path: Path) -> None:
+    """For work that lasts, on stderr, and nothing of it is on stdout."""
+    log = tmp_path / "in.log"
+    log.write_bytes(b"".join(log_from(n * 100, 100) for n in range(200)))
+    primary, secondary = pty.openpty()
+    # How long a second's work is depends on the machine: here all work lasts.
+    at_once = (
+        "import sys, kseg.cli.progress; kseg.cli.progress.DELAY = 0; from kseg.cli.main import main; main(sys.argv[1:])"
+    )
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", at_once, "repair", log, tmp_path / FIRST],
+        stdout=subprocess.PIPE, stderr=secondary, env=environment,
+    )  # fmt: skip
+    os.close(secondary)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(primary, 65536)
+        except OSError:
+            break
+        if not piece:
+            break
+        shown += piece
+    out, _ = process.communicate()
+    os.close(primary)
+    assert process.returncode == 1
+    assert b"stretches lost: 200" in out
+    assert b"MiB" in shown

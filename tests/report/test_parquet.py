@@ -1,0 +1,136 @@
+"""Parquet dumps hold the rows of JSON Lines: the same values in columns, of every fixture."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg import schema
+from kseg.commands.dump.rows import RowFilter, dump_segment
+from kseg.format.record.layout import LAST_MILLISECOND
+from kseg.format.segment.objects import Header
+from kseg.format.writer.records_builder import PlainRecord, build_batch
+from kseg.reading import open_segment
+from kseg.report import arrow_rows
+from kseg.report.formats import View
+from tests.support.cli import kseg
+from tests.support.fixtures import FOLDERS, SEGMENTS, dumped, expected
+from tests.support.parquet import _text, as_json
+
+parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+
+HEADERS = SEGMENTS / "4.3.0-v2-none-headers" / "00000000000000000000.log"
+#: What only columnar tables have.
+EXTRA = {column.name for column in schema.RECORD_TABLE} - {column.name for column in schema.RECORD_COLUMNS}
+
+
+def written(path: Path, deep: bool, keep: RowFilter | None = None) -> Any:
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw)
+    from kseg.report.parquet import write_parquet
+
+    write_parquet(dump_segment(str(path), deep=deep, keep=keep), out, View(deep, "auto", terminal=False))
+    out.detach()
+    return parquet.read_table(io.BytesIO(raw.getvalue()))
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_parquet_rows_equal_json_rows(folder: Path) -> None:
+    for name in expected(folder):
+        assert list(as_json(written(folder / name, deep=True), "record")) == dumped(folder / name, deep=True)
+        assert list(as_json(written(folder / name, deep=False), "batch")) == dumped(folder / name, deep=False)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_what_only_columns_have_is_the_batchs(folder: Path) -> None:
+    """Producer and transaction of a record are those of the entry it stands in; v0 and v1 have none."""
+    for name in expected(folder):
+        by_position = {row["position"]: row for row in dumped(folder / name, deep=False)}
+        for row in written(folder / name, deep=True).to_pylist():
+            entry = by_position[row["position"]]
+            assert {key: row[key] for key in EXTRA - {"topic", "partition"}} == {
+                key: entry[key] for key in EXTRA - {"topic", "partition"}
+            }
+
+
+def test_a_filter_that_leaves_holes_takes_the_right_rows() -> None:
+    """Rows kept of an entry need not be neighbours: their bytes are gathered stretch by stretch."""
+    keep = RowFilter(key=b"k1")
+    wanted = [row for row in dumped(HEADERS, deep=True) if row["key"] == _text(b"k1")]
+    assert wanted
+    assert list(as_json(written(HEADERS, deep=True, keep=keep), "record")) == wanted
+
+
+def test_batches_end_by_rows_and_by_bytes() -> None:
+    """Spark wants batches that are not large; no row is lost where one ends, and a column left out costs nothing."""
+    path = SEGMENTS / "4.3.0-v2-lz4-large" / "00000000000000000000.log"
+    whole = written(path, deep=True).to_pylist()
+    columns = arrow_rows.widened(schema.RECORD_TABLE)
+    for bounds in ((1, 1 << 20), (7, 1 << 20), (1000, 1), (1000, 5000)):
+        gathered = arrow_rows.RecordRows(columns, *bounds)
+        found: list[Any] = []
+        with open_segment(path) as segment:
+            for chunk in segment.chunks():
+                for data, first, stop in arrow_rows.payload_runs(chunk):
+                    found += gathered.add(arrow_rows.Place.of(str(path)), chunk, data, first, stop)
+        found += gathered.finish()
+        assert [row for batch in found for row in batch.to_pylist()] == whole
+        assert max(batch.num_rows for batch in found) <= bounds[0]
+        assert len(found) > 1
+
+
+def test_times_and_texts_that_other_readers_would_choke_on(tmp_path: Path) -> None:
+    """Null are timestamps outside the years 1 to 9999 (the stored number stays), replaced is what is no UTF-8."""
+    records = [
+        PlainRecord(offset=0, timestamp=-1, key=None, value=b""),
+        PlainRecord(offset=1, timestamp=LAST_MILLISECOND, key=b"", value=None),
+        PlainRecord(offset=2, timestamp=LAST_MILLISECOND + 1, key=b"k", value=b"v", headers=(Header("\udcff", None),)),
+        PlainRecord(offset=3, timestamp=-62_135_596_800_000, key=b"\xff", value=b"\0", headers=(Header("a", b""),)),
+    ]
+    path = tmp_path / "orders-7" / "00000000000000000000.log"
+    path.parent.mkdir()
+    path.write_bytes(build_batch(records, base_offset=0))
+    found = written(path, deep=True).to_pylist()
+    assert [row["timestamp"] and row["timestamp"].year for row in found] == [None, 9999, None, 1]
+    assert [row["timestamp_ms"] for row in found] == [
+        None, LAST_MILLISECOND, LAST_MILLISECOND + 1, -62_135_596_800_000,
+    ]  # fmt: skip
+    assert [(row["key"], row["value"]) for row in found] == [(None, b""), (b"", None), (b"k", b"v"), (b"\xff", b"\0")]
+    assert [row["headers"] for row in found[2:]] == [
+        [{"key": "�", "value": None}],
+        [{"key": "a", "value": b""}],
+    ]
+    assert {(row["topic"], row["partition"]) for row in found} == {("orders", 7)}
+
+
+def test_a_terminal_is_refused_and_a_pipe_is_not(tmp_path: Path) -> None:
+    """Binary data on a terminal is of no use to anybody; nothing is left where a dump fails."""
+    piped = subprocess.run(
+        [sys.executable, "-m", "kseg", "dump", "--deep", "--format", "parquet", str(HEADERS)],
+        capture_output=True, check=True,
+    ).stdout  # fmt: skip
+    assert parquet.read_table(io.BytesIO(piped)).num_rows == len(dumped(HEADERS, deep=True))
+    terminal = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)"
+    command = [
+        sys.executable,
+        "-c",
+        terminal,
+        sys.executable,
+        "-m",
+        "kseg",
+        "dump",
+        "--format",
+        "parquet",
+        str(HEADERS),
+    ]
+    refused = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)
+    assert refused.returncode == 2
+    assert refused.stdout.strip() == b"kseg: parquet is no text: give -o FILE, or send stdout to a file or a pipe"
+    target = tmp_path / "missing.parquet"
+    assert kseg("dump", "--format", "parquet", "-o", target, tmp_path / "missing.log").returncode == 2
+    assert list(tmp_path.iterdir()) == []

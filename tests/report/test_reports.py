@@ -1,0 +1,460 @@
+"""Protects what other programs are told: reports must parse, count right, and hold nothing hostile from a file."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import string
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from html.parser import HTMLParser
+from typing import Any, TextIO
+from urllib.parse import unquote_to_bytes
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kseg.findings import RULES, Finding, Policy, Rule, Severity, Verdict
+from kseg.report import github, html, junit, sarif, wording
+from kseg.report.tables import print_note, print_table
+from kseg.results import MAX_PER_RULE, FileResult, FindingCollector, Summary
+
+Writer = Callable[[Iterable[FileResult], Summary, TextIO], None]
+
+WRITERS: dict[str, Writer] = {
+    "junit": junit.write_junit,
+    "sarif": sarif.write_sarif,
+    "github": github.write_github,
+    "html": html.write_html,
+}
+TEXT_FACTS = {"why", "note", "where", "unit", "ahead", "codec", "wrapper"}
+HOSTILE = (
+    "a\x00b\x1b[31mred\x07\x85\x9b",
+    "</script><script>alert(1)</script><!-- ]]> --> & \"quoted\" 'too'",
+    "line\r\n::error file=x::forged\n##[error]forged",
+    "[click](https://example.org) {0} {{why}} %s %0A $x ${x}",
+    "\udcff\ud800\ufffe\uffff\u2028\u202egnp.exe\u2066",
+    "été 日本 \U0001f600, 100%: done",
+)
+WORST = "/".join(HOSTILE)
+
+
+def facts_for(rule: Rule, text: str = "because") -> dict[str, Any]:
+    names = [name for _, name, _, _ in string.Formatter().parse(rule.message) if name is not None]
+    return {name: text if name in TEXT_FACTS else 7 for name in names}
+
+
+def finding_for(rule: Rule, text: str = "because", at: int = 0) -> Finding:
+    return Finding(rule.name, position=at, end=at + 61, offset=at, last_offset=at + 4, facts=facts_for(rule, text))
+
+
+def result_of(file: str, findings: Iterable[Finding], size: int = 4096, **more: Any) -> FileResult:
+    """A result as the validator makes it, weighed and counted by its own Tally."""
+    tally = FindingCollector(file, more.get("policy", Policy()), more.get("limit", MAX_PER_RULE))
+    for finding in findings:
+        tally(finding)
+    tally.summary.bytes = size
+    tally.summary.batches = 3
+    tally.summary.unread = int(more.get("unread") is not None)
+    return FileResult(file, tuple(tally.verdicts), tally.summary, more.get("unread"))
+
+
+def every_rule(file: str = "t-0/00000000000000000000.log", text: str = "because") -> FileResult:
+    return result_of(file, [finding_for(rule, text, 61 * i) for i, rule in enumerate(RULES.values())])
+
+
+def written(writer: Writer, *results: FileResult) -> str:
+    """The report of results that come one by one and are counted as they come, as the command line does."""
+    total = Summary()
+
+    def counting() -> Iterator[FileResult]:
+        for result in results:
+            total.add(result.summary)
+            yield result
+
+    out = io.StringIO()
+    writer(counting(), total, out)
+    return out.getvalue()
+
+
+SOUND = result_of("t-0/00000000000000000100.log", [])
+UNREAD = result_of("t-0/00000000000000000200.log", [], size=0, unread="no permission")
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.name)
+def test_every_rule_can_be_told(rule: Rule) -> None:
+    """A template that its facts can't fill would be a traceback at the very moment of damage."""
+    verdict = Verdict("f", rule.severity, finding_for(rule))
+    assert "{" not in verdict.message
+    for writer in WRITERS.values():
+        assert rule.code in written(writer, result_of("f", [finding_for(rule)]))
+
+
+@pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS)
+@pytest.mark.parametrize("hostile", [*HOSTILE, WORST])
+def test_no_report_holds_a_control_character(writer: Writer, hostile: str) -> None:
+    """Files and their names are data: nothing in them may reach a terminal, forge a line or break an encoder."""
+    unread = result_of(hostile, [], size=0, unread=hostile)
+    text = written(writer, every_rule(hostile, hostile), unread)
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]", text)
+    assert text.encode("utf-8")
+    if writer is not github.write_github:
+        assert text.isascii(), "or the declared encoding would be wrong on an odd terminal"
+
+
+@given(st.text(st.characters(codec=None)))
+def test_legible_text_is_fit_for_xml(text: str) -> None:
+    """XML 1.0 can't write most control characters at all, and one of them loses a CI server the whole report."""
+    root = ElementTree.fromstring(f"<a>{wording.printable(text).replace('&', '').replace('<', '')}</a>")
+    assert wording.printable(root.text or "") == (root.text or "")
+
+
+def test_a_byte_of_a_name_that_is_no_utf8_is_shown_as_that_byte() -> None:
+    assert wording.printable("caf\udce9\n\x1b\u202e") == r"caf\xe9\n\x1b\u202e"
+
+
+# -- JUnit
+
+
+def suites(*results: FileResult) -> list[ElementTree.Element]:
+    root = ElementTree.fromstring(written(junit.write_junit, *results))
+    assert root.tag == "testsuites"
+    return list(root)
+
+
+def test_junit_has_a_suite_for_each_file_and_a_passing_test_for_a_sound_one() -> None:
+    sound, unread = suites(SOUND, UNREAD)
+    assert (sound.get("name"), sound.get("tests"), sound.get("failures"), sound.get("errors")) == (
+        SOUND.file, "1", "0", "0",
+    )  # fmt: skip
+    (case,) = sound.findall("testcase")
+    assert len(case) == 0
+    assert (unread.get("tests"), unread.get("failures"), unread.get("errors")) == ("1", "0", "1")
+    error = unread.find("testcase/error")
+    assert error is not None
+    assert error.get("message") == "no permission"
+
+
+def test_junit_fails_a_test_for_each_error_and_only_tells_the_rest() -> None:
+    result = every_rule()
+    (suite,) = suites(result)
+    failing = {case.get("classname") for case in suite.findall("testcase") if case.find("failure") is not None}
+    assert failing == {rule.name for rule in RULES.values() if rule.severity >= Severity.ERROR}
+    assert suite.get("tests") == suite.get("failures") == str(len(failing)) == str(len(suite.findall("testcase")))
+    output = suite.findtext("system-out") or ""
+    for rule in RULES.values():
+        assert (f"{rule.severity.label}: {rule.code} " in output) == (rule.severity < Severity.ERROR)
+
+
+def test_junit_never_passes_a_damaged_file() -> None:
+    """With --max-per-rule 0 there is a count of errors and not one finding."""
+    (suite,) = suites(result_of("f", [finding_for(RULES["crc-mismatch"])], limit=0))
+    assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
+    assert suite.find("testcase/failure") is not None
+
+
+def test_junit_weighs_as_the_policy_does() -> None:
+    finding = finding_for(RULES["crc-mismatch"])
+    (suite,) = suites(result_of("f", [finding], policy=Policy({"crc-mismatch": Severity.WARNING})))
+    assert suite.get("failures") == "0"
+    assert "warning: K201" in (suite.findtext("system-out") or "")
+
+
+def test_junit_says_what_it_leaves_out() -> None:
+    (suite,) = suites(result_of("f", [finding_for(RULES["zero-tail"])] * (MAX_PER_RULE + 1234)))
+    assert "1,234 more of K102 zero-tail" in (suite.findtext("system-out") or "")
+
+
+# -- SARIF
+
+
+def sarif_run(*results: FileResult) -> dict[str, Any]:
+    def no_constant(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    log = json.loads(written(sarif.write_sarif, *results), parse_constant=no_constant)
+    assert log["version"] == "2.1.0"
+    (run,) = log["runs"]
+    assert isinstance(run, dict)
+    return run
+
+
+def test_sarif_holds_the_rule_table() -> None:
+    rules = sarif_run()["tool"]["driver"]["rules"]
+    assert [(rule["id"], rule["name"]) for rule in rules] == [(rule.code, rule.name) for rule in RULES.values()]
+    for rule, row in zip(rules, RULES.values(), strict=True):
+        assert rule["help"]["text"] == row.broker
+        assert rule["defaultConfiguration"]["level"] in ("note", "warning", "error")
+        assert not set("{}") & set(rule["shortDescription"]["text"])
+        assert "](" not in rule["shortDescription"]["text"], "that would be a link"
+
+
+def test_sarif_locates_each_finding_by_its_bytes() -> None:
+    result = every_rule()
+    run = sarif_run(result, SOUND)
+    assert len(run["results"]) == len(RULES)
+    for found, verdict in zip(run["results"], result.verdicts, strict=True):
+        rule = run["tool"]["driver"]["rules"][found["ruleIndex"]]
+        assert rule["id"] == found["ruleId"] == verdict.rule.code
+        assert found["level"] == {"info": "note"}.get(verdict.severity.label, verdict.severity.label)
+        assert found["message"]["text"] == verdict.message
+        place = found["locations"][0]["physicalLocation"]
+        assert place["artifactLocation"]["uri"] == result.file
+        assert place["region"] == {"byteOffset": verdict.finding.position, "byteLength": 61}
+        assert found["properties"]["offset"] == verdict.finding.offset
+        assert found["properties"]["facts"] == verdict.finding.facts
+    assert run["invocations"] == [{"executionSuccessful": True, "toolExecutionNotifications": []}]
+
+
+def test_sarif_tells_findings_of_one_file_apart_and_knows_them_again() -> None:
+    """GitHub closes and opens alerts by the fingerprint."""
+    prints = [found["partialFingerprints"]["primaryLocationLineHash"] for found in sarif_run(every_rule())["results"]]
+    assert len(set(prints)) == len(RULES)
+    assert prints == [
+        found["partialFingerprints"]["primaryLocationLineHash"] for found in sarif_run(SOUND, every_rule())["results"]
+    ]
+
+
+def test_sarif_tells_two_findings_of_one_rule_apart() -> None:
+    rule = RULES["crc-mismatch"]
+    same_place = Finding(rule.name, position=0, end=61, offset=0, last_offset=4, facts={**facts_for(rule), "stored": 8})
+    findings = [finding_for(rule), finding_for(rule, at=61), same_place]
+    results = sarif_run(result_of("a", findings), result_of("b", findings))["results"]
+    assert len({found["partialFingerprints"]["primaryLocationLineHash"] for found in results}) == 6
+
+
+def test_sarif_leaves_out_the_region_of_a_finding_without_a_position() -> None:
+    bare = Finding("read-error", facts={"why": "gone"})
+    (found,) = sarif_run(result_of("f", [bare]))["results"]
+    assert "region" not in found["locations"][0]["physicalLocation"]
+    assert found["level"] == "error"
+
+
+def test_sarif_reports_what_could_not_be_read_as_a_failure_of_the_run() -> None:
+    run = sarif_run(UNREAD, SOUND)
+    (invocation,) = run["invocations"]
+    assert invocation["executionSuccessful"] is False
+    (notification,) = invocation["toolExecutionNotifications"]
+    assert notification["message"]["text"] == "no permission"
+    assert notification["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == UNREAD.file
+    assert run["properties"]["verdict"] == "undetermined"
+    assert run["properties"]["files"] == 2
+
+
+def test_sarif_messages_hold_neither_links_nor_placeholders() -> None:
+    (found,) = sarif_run(result_of("f", [finding_for(RULES["lost-bytes"], HOSTILE[3])]))["results"]
+    assert "](" not in found["message"]["text"]
+    assert "{{0}}" in found["message"]["text"]
+
+
+@pytest.mark.parametrize(
+    ("path", "uri"),
+    [
+        ("t-0/00000000000000000000.log", "t-0/00000000000000000000.log"),
+        ("./a b/c:d#e?f%.log", "a%20b/c%3Ad%23e%3Ff%25.log"),
+        ("/var/lib/é.log", "file:///var/lib/%C3%A9.log"),
+        ("caf\udce9.log", "caf%E9.log"),
+        ("s3://bucket/a b%20c#1", "s3://bucket/a%20b%2520c%231"),
+        ("https://host/a%20b?x=1&y=2", "https://host/a%20b?x=1&y=2"),
+        ("-", "-"),
+    ],
+)
+def test_file_uris(path: str, uri: str) -> None:
+    assert sarif.file_uri(path) == uri
+
+
+@given(st.text(st.characters(codec=None)))
+def test_a_file_uri_is_one_of_any_name(name: str) -> None:
+    """No name may end the report with an encoding error, or smuggle in a query or a fragment."""
+    assert re.fullmatch(r"(?:[A-Za-z0-9_.~/-]|%[0-9A-F]{2})*", sarif.file_uri("d/" + name))
+
+
+# -- GitHub
+
+
+def unescape_property(text: str) -> str:
+    """As actions/runner reads a property."""
+    for escaped, char in (("%0D", "\r"), ("%0A", "\n"), ("%3A", ":"), ("%2C", ","), ("%25", "%")):
+        text = text.replace(escaped, char)
+    return text
+
+
+def github_parts(*results: FileResult) -> list[tuple[str, dict[str, str], str]]:
+    *lines, last = written(github.write_github, *results).splitlines()
+    assert not last.startswith("::")
+    commands = []
+    for line in lines:
+        match = re.fullmatch(r"::(error|warning|notice) ((?:(?!::).)*)::(.*)", line)
+        assert match, line
+        pairs = (pair.split("=", 1) for pair in match[2].split(","))
+        commands.append((match[1], {name: unescape_property(value) for name, value in pairs}, match[3]))
+    return commands
+
+
+def test_github_gets_a_command_for_each_finding() -> None:
+    commands = github_parts(every_rule(), SOUND)
+    assert len(commands) == len(RULES)
+    for (command, properties, message), rule in zip(commands, RULES.values(), strict=True):
+        assert command == {"info": "notice"}.get(rule.severity.label, rule.severity.label)
+        assert properties == {"file": "t-0/00000000000000000000.log", "title": f"{rule.code} {rule.name}"}
+        assert message.endswith(rule.broker.replace("%", "%25"))
+
+
+def test_github_can_be_given_no_command_by_a_file() -> None:
+    """A message with a line feed would begin a new command; a comma or a colon in a name would end the property."""
+    hostile = result_of(WORST, [finding_for(RULES["lost-bytes"], WORST)], unread=WORST)
+    (lost, unread) = github_parts(hostile)
+    assert lost[1]["file"] == unread[1]["file"] == wording.printable(WORST)
+    assert "100%25: done" in lost[2]
+
+
+def test_github_counts_what_it_leaves_out_and_sums_up() -> None:
+    result = result_of("f", [finding_for(RULES["crc-mismatch"])] * (MAX_PER_RULE + 5))
+    assert ("notice", {"file": "f", "title": "K201 crc-mismatch"}, "5 more, not listed") in github_parts(result)
+    assert written(github.write_github, result, UNREAD).splitlines()[-1] == (
+        "kseg: damaged: 2 files, 6 batches, 0 records, 21 errors, 0 warnings, 0 infos, 0 lost bytes, "
+        "1 could not be read"
+    )
+
+
+# -- HTML
+
+
+class Page(HTMLParser):
+    """Checks that the elements nest, and keeps the tags, the attributes and the text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.stack: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self.stack, self.stack
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "br"):
+            self.stack.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.tags)
+
+
+def test_html_shows_each_finding_with_what_a_broker_does() -> None:
+    result = every_rule()
+    page = Page(written(html.write_html, result, SOUND, UNREAD))
+    text = " ".join(" ".join(page.text).split())
+    for verdict in result.verdicts:
+        assert verdict.message in text
+        assert f"Broker: {verdict.rule.broker}" in text
+        assert all(part in text for part in wording.places(verdict.finding))
+    assert SOUND.file in text
+    assert "Could not be read: no permission" in text
+    assert page.count("rect") == len(RULES)
+
+
+def test_html_stands_alone() -> None:
+    """It is opened from a mail or a CI artifact: no script, no request, and nothing of a file becomes markup."""
+    plain = Page(written(html.write_html, every_rule("x", "y"), result_of("x", [], unread="y")))
+    hostile = Page(written(html.write_html, every_rule(WORST, WORST), result_of(WORST, [], unread=WORST)))
+    assert [tag for tag, _ in plain.tags] == [tag for tag, _ in hostile.tags]
+    names = {name for _, attributes in hostile.tags for name in attributes}
+    assert not names & {"src", "href", "srcset", "style"}
+    assert not {tag for tag, _ in hostile.tags} & {"script", "link", "img", "iframe", "object", "base", "form"}
+    assert wording.printable(HOSTILE[1]) in "".join(hostile.text)
+
+
+def test_html_puts_the_summary_above_what_it_sums_up() -> None:
+    text = written(html.write_html, UNREAD, every_rule())
+    assert text.index("damaged</strong>") < text.index("Findings by rule") < text.index(UNREAD.file)
+
+
+@pytest.mark.parametrize(
+    ("size", "position", "end"), [(1 << 30, 0, 61), (1 << 30, (1 << 30) - 61, 1 << 30), (0, 100, 161), (61, 0, None)]
+)
+def test_byte_map_marks_can_be_seen_and_stay_inside(size: int, position: int, end: int | None) -> None:
+    """One batch of a GiB is a tenth of a thousandth of a pixel; a finding may lie past what was counted as read."""
+    facts = {"bytes": 61, "why": "x"}
+    drawn = html.byte_map(result_of("f", [Finding("lost-bytes", position=position, end=end, facts=facts)], size))
+    rect = dict(Page(drawn).tags)["rect"]
+    x, width = float(rect["x"] or "nan"), float(rect["width"] or "nan")
+    assert width >= 3
+    assert 0 <= x <= x + width <= 1000
+
+
+def test_byte_map_is_left_out_where_nothing_has_a_place() -> None:
+    assert html.byte_map(SOUND) == ""
+    assert html.byte_map(result_of("f", [Finding("read-error", facts={"why": "x"})])) == ""
+
+
+# -- all
+
+
+@pytest.mark.parametrize("writer", [junit.write_junit, sarif.write_sarif, github.write_github])
+def test_writers_write_as_they_go(writer: Writer) -> None:
+    """The memory for a report must not grow with the number of files."""
+    out = io.StringIO()
+    lengths = []
+
+    def watching() -> Iterator[FileResult]:
+        for _ in range(4):
+            yield every_rule()
+            lengths.append(out.tell())
+
+    writer(watching(), Summary(), out)
+    assert lengths == sorted(set(lengths)), "each result is out before the next is asked for"
+
+
+@pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS)
+def test_no_results_are_a_report_too(writer: Writer) -> None:
+    text = written(writer)
+    assert text.endswith("\n")
+    if writer is junit.write_junit:
+        assert len(ElementTree.fromstring(text)) == 0
+    if writer is sarif.write_sarif:
+        assert json.loads(text)["runs"][0]["results"] == []
+
+
+def test_reports_are_imported_only_when_asked_for() -> None:
+    """XML, HTML and hashing cost start-up time that a dump doesn't owe."""
+    code = "import sys, kseg.commands.validate.validate; print([m for m in sys.modules if m.startswith('kseg.report')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_uri_keeps_the_bytes_of_the_name() -> None:
+    assert unquote_to_bytes(sarif.file_uri("d/caf\udce9 %41")) == b"d/caf\xe9 %41"
+
+
+def test_a_pipe_gets_the_table_that_a_terminal_gets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Laid out by two: rich for a terminal, and for pipes, which thousands of tables must not keep waiting."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    rows = [(("error", "K201 crc-mismatch", "0..61", "it is wrong"), "red"), (("", "K999", "-", "[red]x[/red]"), "")]
+    names = ("severity", "rule", "bytes", "message")
+    seen = [Terminal(), io.StringIO()]
+    for out in seen:
+        print_table(out, "some/file", names, rows, ("message",))
+        print_note(out, "  and so on")
+    terminal, pipe = (out.getvalue() for out in seen)
+    assert "\x1b[31m" in terminal
+    assert "\x1b" not in pipe
+    plain = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", terminal).splitlines()]
+    assert [line.replace("─", "") for line in plain] == [line.replace("─", "") for line in pipe.splitlines()]

@@ -1,0 +1,97 @@
+"""Index layouts: real ones are read as their broker wrote them, built ones follow LogSegment.recover."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from kseg.errors import KsegError
+from kseg.format.record.framing import BatchColumns
+from kseg.format.sidefiles.indexes import IndexBuilder, read_offset_index, read_time_index
+from kseg.format.storage.source import base_offset_of
+from tests.support.fixtures import FOLDERS
+from tests.support.records import read
+
+
+def real(pattern: str) -> list[Path]:
+    """Those of closed segments: active ones are preallocated."""
+    folders = [folder for folder in FOLDERS if "live" not in folder.name]
+    return sorted(path for folder in folders for path in folder.glob(pattern) if path.stat().st_size)
+
+
+INDEXES = real("*.index")
+TIME_INDEXES = real("*.timeindex")
+
+
+def label(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem.lstrip('0') or 0}"
+
+
+def test_there_are_real_indexes() -> None:
+    assert len(INDEXES) >= 5
+    assert len(TIME_INDEXES) >= 5
+
+
+@pytest.mark.parametrize("path", INDEXES, ids=label)
+def test_real_entries_point_at_batches(path: Path) -> None:
+    """A position is a batch's first byte, and all before it ends before the entry's offset: what a look-up needs.
+
+    Which of the batch's offsets stands there has changed from version to version.
+    """
+    base = base_offset_of(path.with_suffix(".log").name)
+    assert base is not None
+    batches = {batch.position: batch for batch in read(path.with_suffix(".log").read_bytes())[0]}
+    offsets = list(read_offset_index(path.read_bytes(), base))
+    for entry in offsets:
+        assert entry.log_position in batches
+        assert all(batch.last_offset < entry.offset for at, batch in batches.items() if at < entry.log_position)
+    assert offsets == sorted(set(offsets))
+
+
+@pytest.mark.parametrize("path", TIME_INDEXES, ids=label)
+def test_real_time_entries_are_of_batches(path: Path) -> None:
+    base = base_offset_of(path.with_suffix(".log").name)
+    assert base is not None
+    batches = read(path.with_suffix(".log").read_bytes())[0]
+    times = list(read_time_index(path.read_bytes(), base))
+    assert {entry.timestamp for entry in times} <= {batch.max_timestamp for batch in batches}
+    assert [entry.timestamp for entry in times] == sorted({entry.timestamp for entry in times})
+    assert all(base <= entry.offset <= batches[-1].last_offset for entry in times)
+
+
+def built(batches: list[tuple[int, int, int]], base_offset: int = 100, interval: int = 10) -> tuple[bytes, bytes]:
+    offsets, times = io.BytesIO(), io.BytesIO()
+    builder = IndexBuilder(base_offset, offsets, times, interval)
+    columns = BatchColumns(max(len(batches), 1))
+    for row, (position, last_offset, timestamp) in enumerate(batches):
+        columns.position[row], columns.last_offset[row], columns.max_timestamp[row] = position, last_offset, timestamp
+    builder.add(columns, 0, len(batches))
+    builder.finish()
+    return offsets.getvalue(), times.getvalue()
+
+
+def test_entries_come_when_more_than_the_interval_has_passed() -> None:
+    offsets, times = built([(0, 100, 7), (10, 101, 9), (11, 105, 8), (21, 106, -1), (22, 109, 9), (40, 110, 12)])
+    assert list(read_offset_index(offsets, 100)) == [(105, 11), (109, 22), (110, 40)]
+    # Only a larger timestamp gets an entry, with the batch that has it.
+    assert list(read_time_index(times, 100)) == [(9, 101), (12, 110)]
+
+
+def test_the_largest_timestamp_is_there_at_the_end() -> None:
+    assert built([(0, 100, 7), (5, 101, 9)])[1] == (9).to_bytes(8, "big") + (1).to_bytes(4, "big")
+    assert built([]) == (b"", b"")
+    assert built([(0, 100, -1), (99, 101, -1)])[1] == b""
+
+
+@pytest.mark.parametrize("batch", [(11, 100 + 2**31, -1), (11, 99, -1), (2**31, 100, -1)])
+def test_what_does_not_fit_32_bits_is_refused(batch: tuple[int, int, int]) -> None:
+    """The broker splits such a segment (LogSegmentOffsetOverflowException)."""
+    with pytest.raises(KsegError, match="does not fit"):
+        built([batch])
+
+
+def test_a_torn_index_is_read_as_far_as_it_goes() -> None:
+    assert list(read_offset_index(b"\0" * 12, 5)) == [(5, 0)]
+    assert list(read_time_index(b"\0" * 13, 5)) == [(0, 5)]

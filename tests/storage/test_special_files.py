@@ -1,0 +1,252 @@
+"""FIFOs, sockets and devices under the names of Kafka's files, workers whose parent was killed: nothing waits for ever."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kseg.errors import VanishedError
+from kseg.format.storage.source import open_source
+from kseg.format.storage.special_files import SpecialFileError
+from kseg.format.writer.records_builder import PlainRecord, build_batch
+from tests.support.fuzzing import cases
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")
+
+ROOT = Path(__file__).parents[2]
+SEGMENTS = ROOT / "fixtures" / "segments"
+PLAIN = SEGMENTS / "4.3.0-v2-none"
+LOG = "00000000000000000000.log"
+# A test that hangs fails after so many seconds, on a machine that is busy, too.
+PATIENCE = 120
+#: Of the kinds of special files, how many each name is tried as: all of them with KSEG_FUZZ_CASES=6.
+CASES = cases(1)
+
+#: Every kind of file that a broker has in a partition folder or a log dir.
+NAMES = [
+    *(f"00000000000000000000.{suffix}" for suffix in ("log", "index", "timeindex", "txnindex", "snapshot")),
+    *(f"00000000000000000100.{suffix}" for suffix in ("log", "index", "timeindex", "txnindex", "snapshot")),
+    "00000000000000000200.log.deleted", "00000000000000000200.log.cleaned", "00000000000000000300.log.swap",
+    "00000000000000000000-0000000001.checkpoint", "leader-epoch-checkpoint", "partition.metadata", "quorum-state",
+    "recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint",
+    "cleaner-offset-checkpoint", "meta.properties", "bootstrap.checkpoint", ".kafka_cleanshutdown", ".lock",
+]  # fmt: skip
+KINDS = ["fifo", "socket", "device", "link to a fifo", "dangling link", "folder"]
+COMMANDS = {
+    "validate": ["validate"],
+    "validate shallow": ["validate", "--shallow"],
+    "dump": ["dump"],
+    "dump deep": ["dump", "--deep", "--format", "jsonl"],
+    "stats": ["stats", "--format", "jsonl"],
+    "transactions": ["transactions"],
+    "recovery": ["recovery"],
+    "diff": ["diff", "{path}"],
+    "convert": ["convert", "any-to-v2", "{path}", "{out}"],
+    "repair": ["repair", "{path}", "{out}"],
+    "repair dry": ["repair", "--dry-run"],
+}
+
+
+def kseg(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kseg", *map(str, arguments)]
+    done = subprocess.run(command, input=stdin, capture_output=True, timeout=PATIENCE, check=False)
+    return subprocess.CompletedProcess(command, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def run(command: str, path: Path, out: Path) -> subprocess.CompletedProcess[str]:
+    words = COMMANDS[command]
+    arguments = [word.format(path=path, out=out) for word in words]
+    return kseg(*arguments, *([] if "{out}" in words else [path]))
+
+
+@pytest.fixture
+def short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temporary folder as the working folder: the path of a socket has at most 107 bytes."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def make(path: Path, kind: str) -> None:
+    """Put a special file in the place of whatever is there."""
+    if path.exists():
+        path.unlink()
+    match kind:
+        case "fifo":
+            os.mkfifo(path)
+        case "socket":
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(os.path.relpath(path))
+        case "device":
+            try:
+                os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # zeros without an end
+            except PermissionError:
+                path.symlink_to("/dev/zero")
+        case "link to a fifo":
+            target = path.with_name(f"fifo-of-{path.name}")
+            os.mkfifo(target)
+            path.symlink_to(target)
+        case "dangling link":
+            path.symlink_to("not-there")
+        case "folder":
+            path.mkdir()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.fuzz
+@pytest.mark.parametrize("turn", range(min(CASES, len(KINDS))))
+def test_a_folder_of_nothing_else(short: Path, turn: int, command: str) -> None:
+    """Every name that a broker writes is a special file: each command ends, and says why in plain lines."""
+    folder = short / "log-dir" / "topic-0"
+    folder.mkdir(parents=True)
+    for i, name in enumerate(NAMES):
+        make(folder / name, KINDS[(i + turn) % len(KINDS)])
+        make(folder.parent / name, KINDS[(i + turn + 1) % len(KINDS)])
+    for path in (folder, folder.parent):
+        done = run(command, path, short / "out")
+        assert done.returncode in (0, 1, 2)
+        assert "Traceback" not in done.stderr
+        assert "internal error" not in done.stderr
+        assert "special file" in done.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.fuzz
+@pytest.mark.parametrize("kind", ["fifo", "socket", "device"][:CASES])
+def test_among_sound_files(short: Path, kind: str, command: str) -> None:
+    """What is sound in the folder is read as without the special files, which are counted in one warning."""
+    folder, alike = short / "it" / "topic-0", short / "alike" / "topic-0"
+    for each in (folder, alike):
+        each.parent.mkdir()
+        shutil.copytree(PLAIN, each)
+        for path in each.iterdir():
+            if path.suffix != ".log":
+                path.unlink()
+    for name in ("00000000000000000000.index", "00000000000000000999.log", "leader-epoch-checkpoint"):
+        make(folder / name, kind)
+    done, expected = run(command, folder, short / "out"), run(command, alike, short / "out-alike")
+    assert done.returncode == expected.returncode
+    if command not in ("recovery", "diff"):
+        shown = done.stdout.replace(str(short / "out"), "").replace(str(folder.parent), "")
+        assert (
+            shown.split()
+            == expected.stdout.replace(str(short / "out-alike"), "").replace(str(alike.parent), "").split()
+        )
+    if command != "recovery":
+        assert done.stderr.count("skipped 3 special files") == 1
+
+
+def test_swapped_after_the_folder_was_listed(short: Path) -> None:
+    """A path that was listed as a file is opened without waiting, whatever is there by now."""
+    for kind in ("fifo", "socket", "device"):
+        path = short / f"{kind}.log"
+        make(path, kind)
+        with pytest.raises(SpecialFileError, match="not a file"):
+            open_source(path, listed=True)
+    with pytest.raises(VanishedError):
+        open_source(short / "nothing", listed=True)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["validate"], ["dump", "--deep", "--format", "csv"], ["stats", "--format", "jsonl"], ["transactions"]]
+)
+def test_a_fifo_that_is_named_is_read(short: Path, arguments: list[str]) -> None:
+    """A pipe has an end: it is read like the file that went into it."""
+    path = short / LOG
+    os.mkfifo(path)
+    writer = threading.Thread(target=lambda: path.write_bytes((PLAIN / LOG).read_bytes()), daemon=True)
+    writer.start()
+    done = kseg(*arguments, path)
+    writer.join(PATIENCE)
+    expected = kseg(*arguments, PLAIN / LOG)
+    assert done.returncode == expected.returncode == 0
+    assert done.stdout.replace(str(short), "") == expected.stdout.replace(str(PLAIN), "")
+
+
+def test_standard_input_by_its_path() -> None:
+    """/dev/stdin is the pipe that a shell made, or the file."""
+    done = kseg("dump", "--deep", "--format", "csv", "/dev/stdin", stdin=(PLAIN / LOG).read_bytes())
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) > 1
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("kind", ["socket", "device"])
+def test_without_an_end_and_named(short: Path, kind: str, command: str) -> None:
+    """A socket can't be opened and zeros never end: one clear line, exit code 2."""
+    make(short / LOG, kind)
+    done = run(command, short / LOG, short / "out.log")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    lines = [line for line in done.stderr.splitlines() if line]
+    assert lines
+    assert len(lines) <= 2
+
+
+@pytest.mark.parametrize("command", ["convert", "repair"])
+def test_what_is_read_twice_can_be_no_pipe(short: Path, command: str) -> None:
+    """The proof of a conversion reads the source again: a pipe is refused before its first byte is taken."""
+    os.mkfifo(short / LOG)
+    done = run(command, short / LOG, short / "out.log")
+    assert done.returncode == 2
+    assert "a FIFO, which can't be read twice" in done.stderr
+
+
+def test_a_state_file_that_is_a_fifo(short: Path) -> None:
+    """The state of a sweep is a file that is read and replaced: nothing waits for a FIFO in its place."""
+    os.mkfifo(short / "state")
+    done = kseg("validate", "--state", short / "state", PLAIN)
+    assert done.returncode == 2
+    assert "is a FIFO, not a file" in done.stderr
+    assert stat.S_ISFIFO((short / "state").stat().st_mode)
+
+
+def children_of(parent: int) -> Iterator[int]:
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == parent and fields[0] != "Z":
+            yield int(path.parent.name)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are listed in /proc")
+@pytest.mark.parametrize("command", [["validate"], ["stats"], ["convert", "v2-to-v1", "--lossy"]])
+def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path, command: list[str]) -> None:
+    """After kill -9 of the parent no process of its pool stays."""
+    source = tmp_path / "topic-0"
+    source.mkdir()
+    record = PlainRecord(0, key=b"k", value=os.urandom(60_000), timestamp=1_700_000_000_000)
+    one = build_batch([record], base_offset=0, compression="lz4")
+    for base in (0, 1000):
+        log = b"".join(offset.to_bytes(8, "big") + one[8:] for offset in range(base, base + 1000))
+        (source / f"{base:020}.log").write_bytes(log)
+    target = [str(tmp_path / "out")] if command[0] == "convert" else []
+    pace = [] if command[0] == "convert" else ["--max-rate", "2M"]
+    arguments = [sys.executable, "-m", "kseg", *command, "--jobs", "2", *pace, str(source), *target]
+    parent = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    workers: set[int] = set()
+    until = time.monotonic() + PATIENCE
+    while len(workers) < 2 and parent.poll() is None and time.monotonic() < until:
+        workers |= set(children_of(parent.pid))
+        time.sleep(0.005)
+    assert len(workers) == 2, "the pool did not start"
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    while time.monotonic() < until and any(Path(f"/proc/{worker}").exists() for worker in workers):
+        time.sleep(0.05)
+    left = [worker for worker in workers if Path(f"/proc/{worker}").exists()]
+    for worker in left:
+        os.kill(worker, signal.SIGKILL)
+    assert not left

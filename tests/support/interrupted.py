@@ -1,0 +1,70 @@
+"""Conversions and repairs that are killed, interrupted or out of disk space."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg.format.writer.records_builder import PlainRecord, build_message
+
+PROGRAM = """
+import sys
+from kseg.cli.main import main
+from kseg.cli.convert import convert
+main.add_command(convert)
+main(["convert", *sys.argv[1:]])
+"""
+
+
+def write_log(path: Path, megabytes: float, value_size: int = 4000, offset: int = 0) -> None:
+    random_bytes = random.Random(1).randbytes(value_size)
+    with path.open("wb") as out:
+        while out.tell() < megabytes * 1024 * 1024:
+            out.write(build_message(PlainRecord(offset, b"%d" % offset, random_bytes), magic=0))
+            offset += 1
+
+
+def digest(path: Path) -> bytes:
+    return hashlib.sha256(path.read_bytes()).digest()
+
+
+class FailingFile:
+    """A local file whose reads fail from byte ``fails_at`` on."""
+
+    def __init__(self, raw: Any, fails_at: int) -> None:
+        self.raw = raw
+        self.fails_at = fails_at
+
+    def readinto(self, view: memoryview) -> int:
+        room = self.fails_at - self.raw.tell()
+        if room <= 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        count: int = self.raw.readinto(view[:room])
+        return count
+
+    def close(self) -> None:
+        self.raw.close()
+
+
+def failing_disk(fails_at: int, good_openings: int) -> None:
+    """Have local files behind failing:// URLs, which fail after so many openings that are good."""
+    fsspec = pytest.importorskip("fsspec")
+    left = good_openings
+
+    class FailingDisk(fsspec.get_filesystem_class("file")):  # type: ignore[misc]
+        protocol = "failing"
+        cachable = False
+
+        def _open(self, path: str, mode: str = "rb", block_size: int | None = None, **options: Any) -> Any:
+            nonlocal left
+            left -= 1
+            raw = open(path, "rb", buffering=0)  # noqa: SIM115
+            return raw if left >= 0 else FailingFile(raw, fails_at)
+
+    fsspec.register_implementation("failing", FailingDisk, clobber=True)

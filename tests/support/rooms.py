@@ -1,0 +1,20 @@
+"""The rooms of the package in their order."""
+
+from __future__ import annotations
+
+#: The rooms from the ground up; the modules directly in ``kseg`` are the ground.
+ROOMS = [
+    "",
+    *(f"format.{room}" for room in (
+        "messages", "record", "compress", "storage", "segment", "internal_topics", "sidefiles", "wire", "checks",
+        "log_loader", "writer",
+    )),
+    *(f"commands.{room}" for room in (
+        "validate", "dump", "stats", "diff", "transactions", "recovery", "convert", "repair",
+    )),
+    "report",
+    "spark.source",
+    "spark.jobs",
+    "spark",
+    "cli",
+]  # fmt: skip

@@ -1,0 +1,8 @@
+"""Fixture folders with logs."""
+
+from __future__ import annotations
+
+from tests.support.fixtures import FOLDERS
+
+# A fixture of a log dir's own files holds no log.
+WITH_LOGS = [folder for folder in FOLDERS if [*folder.glob("*.log")]]

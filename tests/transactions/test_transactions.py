@@ -1,0 +1,136 @@
+"""What became of each transaction, against what brokers themselves kept of them: indexes and snapshots."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg.format.sidefiles.producer_snapshot import read_snapshot
+from kseg.format.sidefiles.txn_index import read_txn_index
+from tests.support import damage
+
+SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
+TRANSACTIONS = SEGMENTS / "4.3.0-v2-none-transactions"
+FOLDERS = sorted(path for path in SEGMENTS.iterdir() if "transaction" in path.name or "idempotent" in path.name)
+
+
+def kseg(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kseg", "transactions", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def rows(*arguments: object) -> list[dict[str, Any]]:
+    done = kseg("--format", "jsonl", *arguments)
+    assert done.stderr == ""
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def of(found: list[dict[str, Any]], *states: str) -> list[dict[str, Any]]:
+    return [row for row in found if row["kind"] == "transaction" and row["state"] in states]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_they_are_what_the_broker_kept_of_them(folder: Path) -> None:
+    """The aborted are those of its transaction indexes, the open those of its last producer snapshot."""
+    found = rows(folder)
+    indexes = b"".join(path.read_bytes() for path in sorted(folder.glob("*.txnindex")))
+    kept = [(txn.producer_id, txn.first_offset, txn.last_offset) for txn in read_txn_index(indexes)]
+    aborted = [(row["producer_id"], row["first_offset"], row["last_offset"]) for row in of(found, "aborted")]
+    # Kafka deletes the empty index of a cleaned segment, and with it what was aborted but can no more be read.
+    assert aborted == kept or "compacted" in folder.name
+    snapshots = sorted(folder.glob("*.snapshot"))
+    if snapshots:
+        producers = read_snapshot(snapshots[-1].read_bytes()) or []
+        first = {producer.producer_id: producer.current_txn_first_offset for producer in producers}
+        wanted = {producer_id: offset for producer_id, offset in first.items() if offset is not None}
+        assert {row["producer_id"]: row["first_offset"] for row in of(found, "open", "hanging")} == wanted
+        assert found[-2]["last_stable_offset"] == min(wanted.values(), default=found[-2]["log_end"])
+
+
+def test_one_that_hangs_is_told_with_its_remedy(tmp_path: Path) -> None:
+    folder = tmp_path / "orders-3"
+    shutil.copytree(TRANSACTIONS, folder)
+    done = kseg(folder)
+    assert done.returncode == 1
+    assert "abort --topic orders --partition 3 --start-offset 78\n" in done.stdout
+    assert "the last stable offset is 78, held by producer 4" in done.stdout
+    assert "\ncommitted " not in done.stdout
+    (hanging,) = of(rows(folder), "hanging")
+    assert hanging["records"] == 4
+    assert hanging["age_ms"] > 0
+    done = kseg("--max-age", 10**10, folder)
+    assert (done.returncode, "hanging" in done.stdout.splitlines()[1]) == (0, False)
+    assert len(of(rows("--state", "committed", folder), "committed")) == 6
+
+
+def test_what_began_before_the_first_segment_is_known_by_its_snapshot(tmp_path: Path) -> None:
+    """Retention has deleted where a transaction began: its marker still ends it."""
+    folder = tmp_path / "orders-3"
+    shutil.copytree(TRANSACTIONS, folder)
+    for path in folder.glob(f"{0:020}.*"):
+        path.unlink()
+    first, *others = of(rows(folder), "aborted")
+    kept = ("producer_id", "first_offset", "last_offset", "records", "start_timestamp")
+    assert [first[name] for name in kept] == [3, 11, 22, 4, None]
+    wanted = of(rows(TRANSACTIONS), "aborted")[1:]
+    assert others == [{**row, "folder": str(folder), "topic": "orders", "partition": 3} for row in wanted]
+
+
+def test_damage_is_passed_over_and_told(tmp_path: Path) -> None:
+    log = tmp_path / f"{17:020}.log"
+    data = (TRANSACTIONS / log.name).read_bytes()
+    log.write_bytes(damage.flip(data, damage.entries(data)[2].end - 1))  # the first abort's marker
+    done = kseg("--format", "jsonl", log)
+    assert done.returncode == 1
+    assert "crc-mismatch" in done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    # Without its marker the next transaction of the producer seems the same one.
+    assert [row["first_offset"] for row in of(found, "aborted")] == [18]
+    for unreadable in (tmp_path / "missing", TRANSACTIONS / f"{17:020}.index"):
+        done = kseg(unreadable)
+        assert (done.returncode, done.stdout) == (2, "0 partitions: 0 hanging, 0 open, 0 aborted, 0 committed\n")
+        assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.kafka
+def test_kafka_finds_the_same_ones_hanging_and_aborts_them_by_our_line(tmp_path: Path) -> None:
+    """A broker with a transaction that its coordinator knows nothing of: the same producers, and a remedy that works."""
+    from tools.lab.kraft import KraftBroker
+    from tools.lab.modern_fixtures import create_topic
+    from tools.lab.oracle import VERSION, run_java
+    from tools.lab.serve import put
+
+    tool = "org.apache.kafka.tools.TransactionsCommand"
+    broker = KraftBroker(VERSION, tmp_path / "broker", {})
+    with broker:
+        create_topic(broker, "orders", {})
+        broker.stop()
+        put(TRANSACTIONS, broker.partition("orders"), side_files=True)
+        broker.start()
+        server = ["--bootstrap-server", broker.bootstrap]
+        found = run_java(VERSION, tool, [*server, "find-hanging", "--broker-id", "1"]).splitlines()
+        names, *lines = (line.split() for line in found)
+        (theirs,) = (dict(zip(names, line, strict=True)) for line in lines)
+        (ours,) = of(rows(broker.partition("orders")), "hanging")
+        assert {
+            "Topic": ours["topic"],
+            "Partition": str(ours["partition"]),
+            "ProducerId": str(ours["producer_id"]),
+            "ProducerEpoch": str(ours["producer_epoch"]),
+            "StartOffset": str(ours["first_offset"]),
+            "LastTimestamp": str(ours["last_timestamp"]),
+        }.items() <= theirs.items(), (theirs, ours)
+        script, _, host, *rest = shlex.split(ours["abort"])
+        assert (script, host) == ("kafka-transactions.sh", "HOST:9092")
+        run_java(VERSION, tool, [*server, *rest])
+        broker.stop()
+        after = rows(broker.partition("orders"))
+    assert of(after, "open", "hanging") == []
+    assert (78, 4) in [(row["first_offset"], row["producer_id"]) for row in of(after, "aborted")]

@@ -1,0 +1,283 @@
+"""A folder is judged as a whole: indexes against their logs, and no real broker's folder gives cause for alarm."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+
+from kseg.commands.validate import parallel
+from kseg.findings import Severity
+from kseg.format.segment import split_points
+from kseg.format.sidefiles.indexes import TIME_ENTRY
+from kseg.format.sidefiles.txn_index import ABORTED_TXN
+from kseg.format.writer.records_builder import PlainRecord, build_batch
+from tests.support import damage
+from tests.support.folders import SEGMENTS, judged
+
+FOLDERS = sorted(path.parent for path in SEGMENTS.glob("*/ORIGIN"))
+TRANSACTIONS = SEGMENTS / "4.3.0-v2-none-transactions"
+
+
+def rules(path: Path) -> dict[str, list[str]]:
+    """The rules that speak at warning or above, by file."""
+    loud = {
+        Path(result.file).name: [verdict.rule.name for verdict in result.verdicts if verdict.severity > Severity.INFO]
+        for result in judged(path)
+    }
+    return {name: found for name, found in loud.items() if found}
+
+
+def copied(name: str, target: Path) -> Path:
+    folder = target / "orders-0"
+    shutil.copytree(SEGMENTS / name, folder, ignore=shutil.ignore_patterns("ORIGIN", "expect.jsonl"))
+    return folder
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_what_brokers_wrote_holds_together(folder: Path) -> None:
+    """Of every generation, sealed, compacted, live and preallocated: a false alarm costs more than a missed fault."""
+    assert rules(folder) == {}
+
+
+def test_a_whole_log_dir_holds_together(tmp_path: Path) -> None:
+    """The checkpoints of a real log dir, and beside them the partitions that they tell of."""
+    shutil.copytree(SEGMENTS / "4.3.0-v2-none-log-dir", tmp_path, dirs_exist_ok=True)
+    reported = (tmp_path / "recovery-point-offset-checkpoint").read_text().splitlines()[2:]
+    for topic in (line.split()[0] for line in reported):
+        for name in (f"4.3.0-v2-{topic}", {"__consumer_offsets": "4.3.0-v2-none-consumer-offsets"}.get(topic, "")):
+            if name and (SEGMENTS / name).exists():
+                shutil.copytree(SEGMENTS / name, tmp_path / f"{topic}-0")
+    assert len(list(tmp_path.glob("*-0"))) > 15
+    assert rules(tmp_path) == {}
+    # Each of their lines is held against its partition.
+    text = (tmp_path / "replication-offset-checkpoint").read_text()
+    (tmp_path / "replication-offset-checkpoint").write_text(re.sub(r"(?m)^(\S+ 0) (\d+)$", r"\1 9\2", text))
+    (found,) = rules(tmp_path).values()
+    assert found == ["checkpoint-behind-log"] * 16
+
+
+def test_files_are_counted_once_and_stand_behind_their_segment() -> None:
+    results = judged(TRANSACTIONS)
+    names = [Path(result.file).name for result in results]
+    assert (
+        len(names) == len(set(names)) == len([path for path in TRANSACTIONS.iterdir() if path.suffix != ".jsonl"]) - 1
+    )
+    at = names.index(f"{17:020}.log")
+    assert names[at + 1 : at + 4] == [f"{17:020}{suffix}" for suffix in (".index", ".timeindex", ".txnindex")]
+    assert sum(result.summary.side_files for result in results) == len(names) - 6
+
+
+@pytest.mark.parametrize(
+    ("suffix", "entry", "field", "value", "expected"),
+    [
+        (".index", 1, 0, 45 - 17, "index-mismatch"),  # the batch before reaches 45: a fetch of 45 would begin behind it
+        (".index", 1, 0, 48 - 17, "index-mismatch"),  # the end of the log is looked for behind its last batch
+        (".index", 1, 4, 1024, None),  # an earlier batch than needed: look-ups read on from there
+        (".index", 1, 4, 1298, "index-mismatch"),
+        (".timeindex", 2, 8, 48 - 17, "time-index-mismatch"),
+        (".timeindex", 0, 8, 30 - 17, None),  # later than need be, and yet no earlier record is as late
+        (".timeindex", 0, 8, 21 - 17, "time-index-mismatch"),
+    ],
+)
+def test_an_entry_is_judged_by_what_a_look_up_needs(
+    tmp_path: Path, suffix: str, entry: int, field: int, value: int, expected: str | None
+) -> None:
+    folder = copied(TRANSACTIONS.name, tmp_path)
+    path = folder / f"{17:020}{suffix}"
+    size = 8 if suffix == ".index" else 12
+    at = entry * size + field
+    path.write_bytes(damage.splice(path.read_bytes(), at, at + 4, struct.pack(">i", value)))
+    assert rules(folder) == ({path.name: [expected]} if expected else {})
+
+
+@pytest.mark.parametrize(
+    ("fixture", "base", "field", "by"),
+    [
+        (TRANSACTIONS.name, 17, "timestamp", 1),
+        ("0.10.2.2-v1-none-segments", 0, "timestamp", 1),
+        ("4.3.0-v2-none", 0, "timestamp", 1),  # the newest, after a clean shutdown
+    ],
+)  # fmt: skip
+def test_the_last_time_index_entry_has_the_segments_largest_timestamp(
+    tmp_path: Path, fixture: str, base: int, field: str, by: int
+) -> None:
+    """Kafka appends that entry when a segment is rolled or closed; retention and time look-ups use it."""
+    folder = copied(fixture, tmp_path)
+    path = folder / f"{base:020}.timeindex"
+    data = path.read_bytes()
+    timestamp, relative = TIME_ENTRY.unpack(data[-TIME_ENTRY.size :])
+    changed = (timestamp + by, relative) if field == "timestamp" else (timestamp, relative + by)
+    path.write_bytes(data[: -TIME_ENTRY.size] + TIME_ENTRY.pack(*changed))
+    assert rules(folder) == {path.name: ["time-index-mismatch"]}
+    if len(data) > TIME_ENTRY.size:
+        path.write_bytes(data[: -TIME_ENTRY.size])
+        assert rules(folder) == {path.name: ["time-index-mismatch"]}
+
+
+def test_an_aborted_transaction_begins_where_an_earlier_segment_has_its_first_records(tmp_path: Path) -> None:
+    """A first offset that is too low makes consumers that read committed skip records that were committed."""
+    folder = copied("3.9.1-v2-none-transactions", tmp_path)
+    index = folder / f"{21:020}.txnindex"
+    data = index.read_bytes()
+    entries = [ABORTED_TXN.unpack_from(data, at) for at in range(0, len(data), ABORTED_TXN.size)]
+    row = next(n for n, (_, _, first, _, _) in enumerate(entries) if first < 21)
+    version, producer_id, first, last, stable = entries[row]
+    for wrong in (first - 1, 0, first + 1):
+        entries[row] = version, producer_id, wrong, last, stable
+        index.write_bytes(b"".join(ABORTED_TXN.pack(*entry) for entry in entries))
+        assert rules(folder) == {index.name: ["txn-index-mismatch"]}, wrong
+
+
+def test_a_name_of_more_than_64_bits_is_a_wrong_name(tmp_path: Path) -> None:
+    """Twenty nines: Kafka's offsets end at 9223372036854775807, and a sum past that must not end the run."""
+    folder = copied(TRANSACTIONS.name, tmp_path)
+    for path in sorted(folder.iterdir()):
+        if path.stem != f"{17:020}":
+            path.unlink()
+        else:
+            path.rename(path.with_stem("9" * 20))
+    found = rules(folder)
+    assert found["9" * 20 + ".log"] == ["file-name-mismatch"]
+    assert {Path(name).suffix for name in found} == {".log", ".index", ".timeindex", ".txnindex", ".snapshot"}
+
+
+def test_an_abort_that_no_index_tells_of_is_said_of_the_log(tmp_path: Path) -> None:
+    """The broker deletes empty indexes: without one it takes it that nothing was aborted."""
+    folder = copied(TRANSACTIONS.name, tmp_path)
+    (folder / f"{17:020}.txnindex").unlink()
+    assert rules(folder) == {f"{17:020}.log": ["txn-index-mismatch"] * 2}
+
+
+def test_an_abort_of_what_stands_in_earlier_segments_is_missed_too(tmp_path: Path) -> None:
+    """The index with the marker's segment has it, wherever its records are; a marker without any needs no entry."""
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+
+    def abort(offset: int, producer_id: int) -> bytes:
+        record = PlainRecord(offset, b"\0\0\0\0", b"\0\0\0\0\0\0", 1_700_000_000_000)
+        return build_batch([record], producer_id=producer_id, producer_epoch=0, transactional=True, control=True)
+
+    data = [PlainRecord(n, b"k", b"v", 1_700_000_000_000) for n in range(3)]
+    (folder / f"{0:020}.log").write_bytes(
+        build_batch(data, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    )
+    (folder / f"{3:020}.log").write_bytes(abort(3, 7) + abort(4, 8))
+    assert rules(folder) == {}, "logs alone, copied without any index"
+    for base in (0, 3):
+        (folder / f"{base:020}.index").touch()
+    assert rules(folder) == {f"{3:020}.log": ["txn-index-mismatch"]}
+    index = folder / f"{3:020}.txnindex"
+    index.write_bytes(ABORTED_TXN.pack(0, 7, 0, 3, 4))
+    assert rules(folder) == {}
+    index.write_bytes(b"")
+    assert rules(folder) == {index.name: ["txn-index-mismatch"]}
+
+
+def test_a_damaged_log_is_not_told_again_of_what_stands_beside_it(tmp_path: Path) -> None:
+    """One cause gives one finding: where a log is broken, neither indexes nor checkpoints nor neighbours are wrong."""
+    folder = copied(TRANSACTIONS.name, tmp_path)
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\norders 0 88\n")
+    for log in sorted(folder.glob("*.log")):
+        data = log.read_bytes()
+        for place in damage.entries(data):
+            log.write_bytes(damage.flip(data, place.end - 3))
+            assert rules(tmp_path) == {log.name: ["crc-mismatch"]}, place
+        log.write_bytes(damage.shrink(data, len(data) - 10))
+        assert rules(tmp_path).pop(log.name) == ["truncated-tail"]
+        log.write_bytes(data)
+
+
+def test_ranges_of_a_file_say_the_same_of_its_indexes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split_points, "RANGE_SIZE", 2 * 1024)
+    monkeypatch.setattr(parallel, "PLAIN_SHARE", 1)
+    folder = copied("4.3.0-v2-none", tmp_path)
+    index = folder / f"{0:020}.index"
+    index.write_bytes(damage.flip(index.read_bytes(), index.stat().st_size - 1))
+    one, two = judged(folder), judged(folder, 2)
+    assert [result.summary.rules for result in one] == [result.summary.rules for result in two]
+    assert [result.verdicts for result in one] == [result.verdicts for result in two]
+    assert any(result.summary.rules["index-mismatch"] for result in two)
+
+
+def test_logs_alone_are_judged_without_what_is_not_there(tmp_path: Path) -> None:
+    """A backup of the .log files is no fault of theirs."""
+    for path in TRANSACTIONS.glob("*.log"):
+        shutil.copy(path, tmp_path)
+    assert rules(tmp_path) == {}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_goes_on_across_segments(tmp_path: Path, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Epochs and sequences are followed from one segment to the next, on however many cores these are read."""
+    monkeypatch.setattr(split_points, "RANGE_SIZE", 256)
+    monkeypatch.setattr(parallel, "PLAIN_SHARE", 1)
+    data = (SEGMENTS / "4.3.0-v2-none-idempotent" / f"{0:020}.log").read_bytes()
+    places = damage.entries(data)
+    third = places[3]  # producer 0's second batch
+    begin = damage.get(data, third.at, "base_offset")
+    (tmp_path / f"{0:020}.log").write_bytes(damage.put(data[: third.at], places[2].at, partition_leader_epoch=3))
+    later = damage.alter(data, third.at, base_sequence=damage.get(data, third.at, "base_sequence") + 5)
+    (tmp_path / f"{begin:020}.log").write_bytes(later[third.at : third.end])
+    first, second = judged(tmp_path, jobs)
+    assert [verdict.rule.name for verdict in first.verdicts] == ["no-indexes"]
+    assert [verdict.rule.name for verdict in second.verdicts] == ["leader-epoch-regression", "sequence-gap"]
+
+
+def test_a_hole_between_segments_is_compaction_where_there_are_signs_of_it(tmp_path: Path) -> None:
+    folder = copied("4.3.0-v2-none-segments", tmp_path)
+    (folder / f"{24:020}.log").unlink()
+    assert rules(folder)[f"{48:020}.log"] == ["segment-gap"]
+    (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 96\n")
+    assert f"{48:020}.log" not in rules(folder)
+    (reported,) = (
+        verdict for result in judged(folder) for verdict in result.verdicts if verdict.rule.name == "offset-gap"
+    )
+    assert (reported.finding.offset, reported.finding.last_offset) == (24, 47)
+    assert reported.message.endswith("the cleaner has been up to offset 96")
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "offset", "expected"),
+    [
+        (None, 0, "probably lost: there are records without a key, which a compacted topic rejects"),
+        ("cleaner-offset-checkpoint", 40, "probably compacted away: the cleaner has been up to offset 40"),
+        ("cleaner-offset-checkpoint", 20, "lost, or compacted by another broker: the cleaner has been no further than"),
+        ("log-start-offset-checkpoint", 40, "no matter, since the log starts at offset 40"),
+    ],
+)  # fmt: skip
+def test_a_gap_is_explained_by_what_is_known(
+    tmp_path: Path, checkpoint: str | None, offset: int, expected: str
+) -> None:
+    folder = copied("4.3.0-v2-none", tmp_path)
+    log = folder / f"{0:020}.log"
+    data = log.read_bytes()
+    third = damage.entries(data)[2]
+    log.write_bytes(damage.cut(data, third.at, third.end))
+    for path in folder.glob("*index"):
+        path.unlink()
+    if checkpoint:
+        (tmp_path / checkpoint).write_text(f"0\n1\norders 0 {offset}\n")
+    rule = "missing-batches" if expected.startswith("probably lost") else "offset-gap"
+    reported = [
+        verdict for result in judged(folder) for verdict in result.verdicts if verdict.rule.name != "no-indexes"
+    ]
+    ((found, why),) = ((verdict.rule.name, verdict.finding.facts["why"]) for verdict in reported)
+    assert found == rule
+    assert why.startswith(expected)
+
+
+def test_real_gaps_of_compaction_are_told_as_such() -> None:
+    """Logs that real cleaners have been at, without the log dir that says so."""
+    reported = [
+        verdict.finding.facts["why"]
+        for folder in SEGMENTS.glob("4.3.0-*-compacted")
+        for result in judged(folder)
+        for verdict in result.verdicts
+        if verdict.rule.name == "offset-gap"
+    ]
+    assert reported
+    assert set(reported) == {"probably compacted away: there are batches with fewer records than offsets"}

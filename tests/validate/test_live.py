@@ -1,0 +1,64 @@
+"""Beside a broker that writes, rolls, compacts and deletes: no false finding, no crash, and the exit code is 0."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kseg.cli.main import main
+from kseg.format.segment import split_points
+
+pytestmark = pytest.mark.kafka
+
+SECONDS = 12.0
+# Sequences have holes where the cleaner was, and no file says that it was.
+COMMANDS = (
+    ("validate", "--format", "jsonl", "--rule", "sequence-gap=info"),
+    ("validate", "--format", "jsonl", "--rule", "sequence-gap=info", "--shallow"),
+    ("stats", "--format", "jsonl", "--deep"),
+    ("dump", "--format", "jsonl", "--deep"),
+)
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, float]]:
+    """A log dir that a broker is busy with, and until when."""
+    from tools.lab.kraft import KraftBroker
+    from tools.lab.traffic import BROKER
+
+    with KraftBroker("4.3.0", tmp_path_factory.mktemp("live"), BROKER) as broker:
+        traffic = subprocess.Popen([sys.executable, "-m", "tools.lab.traffic", broker.bootstrap, str(SECONDS)])
+        try:
+            while not list(broker.log_dir.glob("transactions-0/*.log")):
+                assert traffic.poll() is None
+                time.sleep(0.1)
+            yield broker.log_dir, time.monotonic() + SECONDS
+        finally:
+            traffic.kill()
+            traffic.wait()
+
+
+def test_a_live_log_dir_has_no_false_findings(live: tuple[Path, float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments grow, roll, are swapped and vanish under each command, over and over; in ranges and processes, too."""
+    folder, until = live
+    whole = split_points.RANGE_SIZE
+    seen: set[str] = set()
+    runs = 0
+    while time.monotonic() < until or runs < len(COMMANDS):
+        command = COMMANDS[runs % len(COMMANDS)]
+        monkeypatch.setattr(split_points, "RANGE_SIZE", 64 * 1024 if runs // len(COMMANDS) % 2 else whole)
+        done = CliRunner().invoke(main, [*command, str(folder)])
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        reported = [row for row in rows if row["kind"] == "finding" and row["severity"] != "info"]
+        assert (done.exit_code, reported[:2]) == (0, []), f"{command}: {reported[:2]} {done.stderr}"
+        assert rows, command
+        seen |= {path.name for path in folder.glob("*/*.log*")}
+        runs += 1
+    assert any(name.endswith(".deleted") for name in seen), "nothing vanished: the test proved little"

@@ -1,0 +1,191 @@
+"""Sweeps that go on from a state say what whole sweeps say, and read again whatever may have changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kseg.cli.main import main
+from kseg.commands.validate.parallel import validate_files
+from kseg.commands.validate.state_file import ResultStore
+from kseg.findings import Policy, Severity
+from kseg.format.segment import split_points
+from kseg.format.sidefiles.registry import find_files
+from kseg.format.storage import rate_limit
+from kseg.format.writer.records_builder import PlainRecord, build_batch
+from kseg.results import Settings
+from tools.make_findings import settings_of
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+LONG_AGO = 1_700_000_000
+
+
+def age(folder: Path) -> None:
+    """What was written this moment may be written to again within a clock's tick, and is not kept."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            os.utime(path, (LONG_AGO, LONG_AGO))
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """Every damaged and many sound files, among them segments with open transactions beside their indexes."""
+    folder = tmp_path / "logs"
+    for source in (path.parent for path in sorted((FIXTURES / "findings").glob("*/ORIGIN"))):
+        if "framing" not in settings_of(source):  # what is no log is no part of a sweep
+            shutil.copytree(source, folder / "findings" / source.name)
+    for source in sorted((FIXTURES / "segments").glob("4.3.0-*")):
+        shutil.copytree(source, folder / "segments" / source.name)
+    age(folder)
+    return folder
+
+
+def sweep(logs: Path, *options: str) -> Result:
+    return CliRunner().invoke(main, ["validate", "--format", "jsonl", *options, str(logs)])
+
+
+def test_a_sweep_from_the_state_says_what_a_whole_one_says(logs: Path, tmp_path: Path) -> None:
+    """Findings, counts and the exit code; and all but the newest segments, and what changes by itself, is taken."""
+    state = str(tmp_path / "state")
+    whole, first, second = sweep(logs), sweep(logs, "--state", state), sweep(logs, "--state", state)
+    assert (first.stdout, first.exit_code) == (whole.stdout, 1)
+    assert (second.stdout, second.exit_code) == (whole.stdout, 1)
+    assert "kseg: 0 of " in first.stderr
+    assert "kseg: 0 of " not in second.stderr
+    assert "taken from" in second.stderr
+
+
+def test_results_are_the_same_objects_again(logs: Path, tmp_path: Path) -> None:
+    """Also what concerns neighbours: checks across files go by it."""
+    settings = Settings()
+    files = [replace(file, active=False) for file in find_files(str(logs), lambda name: None)]
+    runs = []
+    for _ in range(2):
+        state = ResultStore(tmp_path / "state", settings)
+        runs.append(list(validate_files(files, settings, state=state)))
+        state.save()
+    assert runs[0] == runs[1]
+    assert sum(bool(result.facts and result.facts.producers) for result in runs[1])
+    assert len(files) - 5 < state.taken < len(files)  # a timestamp of the future is none tomorrow
+
+
+def partition(folder: Path, segments: int = 3) -> list[Path]:
+    folder.mkdir()
+    paths = []
+    for number in range(segments):
+        paths.append(folder / f"{number:020}.log")
+        record = PlainRecord(offset=number, timestamp=LONG_AGO * 1000, key=b"k", value=b"v" * 2000)
+        paths[-1].write_bytes(build_batch([record], base_offset=number))
+    age(folder)
+    return paths
+
+
+def taken(logs: Path, state: Path, *options: str) -> int:
+    (line,) = [line for line in sweep(logs, "--state", str(state), *options).stderr.splitlines() if "taken" in line]
+    return int(line.split()[1])
+
+
+def test_what_has_changed_is_read_again(tmp_path: Path) -> None:
+    """A time, a size, an inode, an index that came to it, other settings; and the newest segment always."""
+    logs, state = tmp_path / "t-0", tmp_path / "state"
+    first, *_ = partition(logs)
+    assert [taken(logs, state) for _ in range(2)] == [0, 2]
+    os.utime(first, (LONG_AGO, LONG_AGO + 1))
+    assert [taken(logs, state) for _ in range(2)] == [1, 2]
+    copy = first.with_suffix(".swap")
+    shutil.copy2(first, copy)
+    copy.replace(first)
+    assert [taken(logs, state) for _ in range(2)] == [1, 2]
+    first.with_suffix(".txnindex").touch()
+    os.utime(first.with_suffix(".txnindex"), (LONG_AGO, LONG_AGO))
+    assert [taken(logs, state) for _ in range(2)] == [1, 2]
+    assert [taken(logs, state, "--shallow") for _ in range(2)] == [0, 2]
+    assert Settings(policy=Policy({"offset-gap": Severity.ERROR})) != Settings()
+    assert [taken(logs, state, "--rule", "offset-gap=error") for _ in range(2)] == [0, 2]
+
+
+def test_what_was_written_this_moment_is_not_kept(tmp_path: Path) -> None:
+    """The next write may leave the same time."""
+    logs, state = tmp_path / "t-0", tmp_path / "state"
+    first, *_ = partition(logs)
+    os.utime(first, (time.time() + 60, time.time() + 60))
+    assert [taken(logs, state) for _ in range(2)] == [0, 1]
+
+
+def test_a_file_that_is_no_state_is_refused(tmp_path: Path) -> None:
+    """Every cut and every flipped byte, another version, something else: one line, 2, and the file stays as it is."""
+    logs, state = tmp_path / "t-0", tmp_path / "state"
+    partition(logs)
+    sweep(logs, "--state", str(state))
+    good = state.read_bytes()
+    bad = [good[:size] for size in range(0, len(good), 7)]
+    bad += [good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :] for at in range(0, len(good) - 1, 7)]
+    bad += [good + b"x", b"{}\n", b"[1]\n", good.replace(b'"kseg_state":3', b'"kseg_state":1'), good * 2]
+    for data in bad:
+        state.write_bytes(data)
+        done = sweep(logs, "--state", str(state))
+        assert done.exit_code == 2, data
+        (line,) = [line for line in done.stderr.splitlines() if str(state) in line]
+        assert "remove it to begin anew" in line
+        assert state.read_bytes() == data
+
+
+def test_no_state_within_what_is_swept(tmp_path: Path) -> None:
+    """A broker does not start with a foreign file in a partition's folder."""
+    logs = tmp_path / "t-0"
+    partition(logs)
+    assert sweep(logs, "--state", str(logs / "state")).exit_code == 2
+    assert len(list(logs.iterdir())) == 3
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_sweep_goes_on(tmp_path: Path, by: signal.Signals) -> None:
+    """What was read before Ctrl-C, or before a service manager ended it, is not read again."""
+    logs, state = tmp_path / "t-0", tmp_path / "state"
+    partition(logs, 60)
+    command = [sys.executable, "-m", "kseg", "validate", "--state", str(state), "--max-rate", "20K", str(logs)]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert running.stdout
+    deadline = time.monotonic() + 60
+    while not state.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(1.5)  # of the six seconds that the rate asks for
+    running.send_signal(by)
+    _, stderr = running.communicate(timeout=60)
+    assert running.returncode == 2, stderr
+    assert "Traceback" not in stderr
+    assert 0 < taken(logs, state) < 59
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_the_rate_holds_for_all_processes_together(tmp_path: Path, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kseg.commands.validate import parallel
+
+    monkeypatch.setattr(split_points, "RANGE_SIZE", 1000)
+    monkeypatch.setattr(parallel, "PLAIN_SHARE", 1)
+    monkeypatch.setattr(parallel, "_begins_compressed", lambda path: True)
+    logs = tmp_path / "t-0"
+    size = sum(path.stat().st_size for path in partition(logs, 40))
+    began = time.monotonic()
+    assert sweep(logs, "--max-rate", "80K", "--jobs", str(jobs)).exit_code == 0
+    assert time.monotonic() - began > 0.8 * size / (80 * 1024)
+
+
+def test_rates_are_read_as_people_write_them() -> None:
+    """Powers of 1024, as sizes in Kafka's configuration."""
+    assert [rate_limit.parse_rate(text) for text in ("50M", "1.5 GiB/s", "800000", "64kB")] == [
+        50 << 20, 1.5 * (1 << 30), 800000, 65536,
+    ]  # fmt: skip
+    for text in ("", "fast", "-1", "0", "5X", "M"):
+        with pytest.raises(ValueError, match="bytes per second"):
+            rate_limit.parse_rate(text)

@@ -1,0 +1,132 @@
+"""Zeros in a log: preallocated, written or a hole on disk; harmless at the log's end, a consumer's end before."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from kseg.findings import Severity
+from kseg.format.storage.source import open_source
+from kseg.results import FileResult
+from tests.support.folders import SEGMENTS, judged
+from tools.lab import maven
+
+SOURCE = SEGMENTS / "4.3.0-v2-none-segments"
+SEALED = f"{24:020}.log"
+NEWEST = f"{120:020}.log"
+
+
+def folder_with(tmp_path: Path, name: str, added: int, *, hole: bool) -> Path:
+    """A partition of six segments, one of which ends in zeros."""
+    folder = tmp_path / "orders-0"
+    shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("ORIGIN", "expect.jsonl"))
+    path = folder / name
+    if hole:
+        os.truncate(path, path.stat().st_size + added)
+    else:
+        path.write_bytes(path.read_bytes() + bytes(added))
+    return folder
+
+
+def reported(results: list[FileResult]) -> list[tuple[str, str, Severity]]:
+    return [
+        (Path(result.file).name, verdict.rule.name, verdict.severity)
+        for result in results
+        for verdict in result.verdicts
+    ]
+
+
+def knows_holes(folder: Path) -> bool:
+    path = folder / "hole"
+    path.touch()
+    os.truncate(path, 1 << 20)
+    with open_source(path) as source:
+        return source.holes(0, 1 << 20) == 1 << 20
+
+
+@pytest.mark.parametrize("added", [100, 70_000])
+def test_zeros_are_harmless_at_the_end_of_the_log_only(tmp_path: Path, added: int) -> None:
+    """A broker cuts preallocated space off when it rolls: before a later segment zeros stand for something lost."""
+    assert reported(judged(folder_with(tmp_path / "1", NEWEST, added, hole=True))) == [
+        (NEWEST, "zero-tail", Severity.INFO)
+    ]
+    sealed = folder_with(tmp_path / "2", SEALED, added, hole=True)
+    for jobs in (1, 2):
+        assert reported(judged(sealed, jobs)) == [(SEALED, "zero-tail", Severity.ERROR)]
+
+
+def test_a_hole_on_disk_is_told_from_written_zeros(tmp_path: Path) -> None:
+    """Never written and written as zeros read the same: only the file system tells, and only of whole blocks."""
+    if not knows_holes(tmp_path):
+        pytest.skip("this file system has no holes")
+    kinds = {"holes": (70_000, True), "written": (70_000, False), "few": (5000, True)}
+    messages = {
+        kind: verdict.message
+        for kind, (added, hole) in kinds.items()
+        for result in judged(folder_with(tmp_path / kind, NEWEST, added, hole=hole))
+        for verdict in result.verdicts
+    }
+    assert "a hole on disk, where nothing was ever written" in messages["holes"]
+    assert "which the disk holds as they are" in messages["written"]
+    assert messages["few"].endswith("as preallocation leaves them")
+
+
+def test_a_hole_in_mid_file_is_told_and_reading_goes_on(tmp_path: Path) -> None:
+    """A page that was never written: 64 KiB between two batches, punched by seeking over them."""
+    if not knows_holes(tmp_path):
+        pytest.skip("this file system has no holes")
+    data = (SOURCE / SEALED).read_bytes()
+    path = tmp_path / "orders-0" / SEALED
+    path.parent.mkdir()
+    with path.open("wb") as out:
+        out.write(data)
+        out.seek(len(data) + 65536)
+        out.write(data)
+    (result,) = judged(path.parent)
+    messages = [verdict.message for verdict in result.verdicts if verdict.rule.name == "lost-bytes"]
+    assert len(messages) == 1
+    assert "a hole on disk" in messages[0]
+    with open_source(path) as source:
+        before = source.position
+        assert source.holes(len(data), len(data) + 65536)
+        buffer = bytearray(61)
+        source.readinto(memoryview(buffer))
+        assert (before, bytes(buffer)) == (0, data[:61]), "asking does not move what is read next"
+
+
+def messages_of(bootstrap: str, topic: str) -> list[str]:
+    """What Kafka's own consumer gets of partition 0 before it fails or has waited long enough."""
+    command = ["java", *maven.JVM, "-cp", f"{maven.libs('4.3.0')}/*", "org.apache.kafka.tools.consumer.ConsoleConsumer"]
+    command += ["--bootstrap-server", bootstrap, "--topic", topic, "--partition", "0", "--offset", "0"]
+    command += ["--timeout-ms", "8000", "--formatter-property", "print.offset=true"]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False, timeout=120)
+    return [line.split("\t")[0] for line in done.stdout.splitlines()]
+
+
+@pytest.mark.kafka
+def test_a_consumer_does_not_get_past_zeros_in_a_sealed_segment() -> None:
+    """Why it is an error: the broker serves them. (librdkafka 2.x even aborts its process on them.)"""
+    from tools.lab.kraft import KraftBroker
+    from tools.lab.modern_fixtures import create_topic
+    from tools.lab.serve import put
+
+    with tempfile.TemporaryDirectory(prefix="kseg-lab-") as work:
+        limits: Mapping[str, str] = {}
+        broker = KraftBroker("4.3.0", Path(work), limits)
+        sound, zeros = Path(work) / "sound", folder_with(Path(work) / "z", SEALED, 100, hole=False)
+        shutil.copytree(SOURCE, sound)
+        with broker:
+            for topic in ("sound", "zeros"):
+                create_topic(broker, topic, limits)
+            broker.stop()
+            for topic, files in (("sound", sound), ("zeros", zeros)):
+                put(files, broker.partition(topic), side_files=True)
+            broker.start()
+            assert messages_of(broker.bootstrap, "sound")[-1] == "Offset:120"
+            assert messages_of(broker.bootstrap, "zeros")[-1] == "Offset:47"

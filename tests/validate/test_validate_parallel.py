@@ -1,0 +1,146 @@
+"""Several processes say what one says, of sound files and of damaged ones, whatever the ranges are."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from kseg.commands.validate import parallel
+from kseg.findings import Finding, Policy
+from kseg.format.segment import split_points
+from kseg.format.segment.reader import SegmentReader
+from kseg.format.storage.source import SegmentFile, open_range, open_split
+from kseg.format.writer.records_builder import PlainRecord, build_batch
+from kseg.results import FileResult, Settings
+
+BATCHES = 400
+
+
+def batch(number: int, sequence: int | None = None) -> bytes:
+    records = [
+        PlainRecord(offset=number * 4 + i, timestamp=1700000000000 + number, key=b"k", value=bytes([number % 251]) * 90)
+        for i in range(4)
+    ]
+    return build_batch(
+        records, base_offset=number * 4, producer_id=7, producer_epoch=0, base_sequence=sequence or number * 4
+    )
+
+
+@pytest.fixture(autouse=True)
+def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real ranges are of megabytes; these let a small file have several."""
+    monkeypatch.setattr(split_points, "RANGE_SIZE", 10_000)
+    monkeypatch.setattr(split_points, "SEARCH_REACH", 8_000)
+
+
+def both(path: Path, *rules: str) -> tuple[FileResult, FileResult]:
+    file, settings = SegmentFile(str(path)), Settings(policy=Policy.parse(rules))
+    (one,) = parallel.validate_files([file], settings, 1)
+    (two,) = parallel.validate_files([file], settings, 2)
+    return one, two
+
+
+def write(folder: Path, batches: list[bytes]) -> Path:
+    path = folder / "00000000000000000000.log"
+    path.write_bytes(b"".join(batches))
+    return path
+
+
+def test_a_file_is_split_where_entries_begin(tmp_path: Path) -> None:
+    batches = [batch(number) for number in range(BATCHES)]
+    path = write(tmp_path, batches)
+    starts = split_points.range_starts(str(path), path.stat().st_size, 2)
+    boundaries = {sum(map(len, islice(batches, count))) for count in range(BATCHES)}
+    assert len(starts) > 3
+    assert set(starts) <= boundaries
+
+
+@pytest.mark.parametrize(
+    "fault", ["none", "gap", "flip", "cut", "sequence", "epoch", "disorder", "insert", "gaps", "everywhere"]
+)
+def test_the_same_findings_and_counts(tmp_path: Path, fault: str) -> None:
+    batches = [batch(number) for number in range(BATCHES)]
+    if fault == "gap":
+        del batches[200]
+    elif fault == "gaps":
+        del batches[::3]
+    elif fault == "flip":
+        batches[210] = batches[210][:100] + b"\0" + batches[210][101:]
+    elif fault == "everywhere":
+        batches = [entry[:100] + b"\0" + entry[101:] for entry in batches]
+    elif fault == "cut":
+        batches[-1] = batches[-1][:-5]
+    elif fault == "sequence":
+        batches[150:] = [batch(number, number * 4 + 3) for number in range(150, BATCHES)]
+    elif fault == "epoch":
+        batches[100:] = [entry[:12] + b"\0\0\0\5" + entry[16:] for entry in batches[100:]]
+        batches[300:] = [entry[:12] + b"\0\0\0\4" + entry[16:] for entry in batches[300:]]
+    elif fault == "disorder":
+        batches[150], batches[320] = batches[320], batches[150]
+    elif fault == "insert":
+        batches.insert(180, b"garbage " * 50)
+    one, two = both(write(tmp_path, batches))
+    assert (one.verdicts == ()) is (fault == "none")
+    assert two == one
+
+
+def zeros_before_a_split(folder: Path) -> tuple[Path, int, int]:
+    """A segment with zeros where the batches before a split point were, and where they begin and end."""
+    batches = [batch(number) for number in range(BATCHES)]
+    path = write(folder, batches)
+    seam = split_points.range_starts(str(path), path.stat().st_size, 2)[2]
+    begin = sum(map(len, batches[: next(n for n in range(BATCHES) if sum(map(len, batches[:n])) == seam) - 5]))
+    data = bytearray(path.read_bytes())
+    data[begin:seam] = bytes(seam - begin)
+    path.write_bytes(data)
+    assert seam in split_points.range_starts(str(path), path.stat().st_size, 2)
+    return path, begin, seam
+
+
+@pytest.mark.parametrize(
+    "rules", [(), ("zero-tail=ignore",), ("lost-bytes=ignore",), ("zero-tail=ignore", "lost-bytes=info")]
+)
+def test_the_end_of_a_range_is_not_the_end_of_the_file(tmp_path: Path, rules: tuple[str, ...]) -> None:
+    """Zeros before a split point lie in the middle of the file, whatever a policy makes of zeros at its end."""
+    path, begin, seam = zeros_before_a_split(tmp_path)
+    one, two = both(path, *rules)
+    assert two == one
+    assert one.summary.lost_bytes == seam - begin
+    assert one.found == {"lost-bytes"}
+
+
+def test_what_a_split_says_of_its_end_is_what_the_file_says(tmp_path: Path) -> None:
+    """A reader of a split looks behind its end before it says what is there, and yields nothing from behind it."""
+    path, begin, seam = zeros_before_a_split(tmp_path)
+    found: list[Finding] = []
+    with SegmentReader(open_split(str(path), 0, seam), report=found.append) as reader:
+        ends = [window.batches.position[window.batches.count - 1] for window in reader.windows()]
+    assert max(ends) < begin
+    assert [(finding.rule, finding.position, finding.end) for finding in found] == [("lost-bytes", begin, seam)]
+    assert (reader.position, reader.damaged, reader.lost_bytes) == (seam, True, seam - begin)
+    with SegmentReader(open_split(str(path), seam, path.stat().st_size), report=found.append) as reader:
+        assert sum(window.batches.count for window in reader.windows())
+    assert (reader.position, reader.damaged) == (path.stat().st_size, False)
+
+
+@pytest.mark.parametrize(("codec", "worth"), [("none", False), ("lz4", True)])
+def test_processes_only_where_they_save_time(tmp_path: Path, codec: str, worth: bool) -> None:
+    """A pool costs 0.05 s: by default all cores are used, and that must not be slower than one of them."""
+    record = PlainRecord(offset=0, timestamp=1700000000000, key=None, value=bytes(range(256)) * 100)
+    entry = build_batch([record], base_offset=0, compression=codec)
+    path = write(tmp_path, [entry] * (4 * split_points.RANGE_SIZE // len(entry) + 1))
+    size = path.stat().st_size
+    assert parallel._worth_processes([SegmentFile(str(path))], [size], Settings()) is worth
+    assert not parallel._worth_processes([SegmentFile(str(path))], [size], Settings(deep=False))
+
+
+def test_a_range_ends_where_it_ends_whatever_the_file_holds_behind(tmp_path: Path) -> None:
+    """A torn tail makes a reader look whether its file has grown: of a range, it would go on into the next."""
+    path = write(tmp_path, [batch(number) for number in range(8)])
+    end = len(batch(0)) * 3 + 7
+    source = open_range(str(path), 0, end)
+    with SegmentReader(source) as reader:
+        assert sum(window.batches.count for window in reader.windows()) == 3
+        assert (reader.position, source.size) == (end, end)

@@ -1,0 +1,299 @@
+"""Files that are no log, read as what they are said to be: every row, and every finding with its place."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kseg.cli.main import main
+from kseg.commands.validate.validate import validate_segment
+from kseg.format.storage.source import SegmentFile
+from kseg.results import Settings
+from tests.support import framed_files as framed
+from tests.support.framed_files import ARTICLE, BARE_SECOND, EXAMPLE, FRAMED, PLAIN, SECOND, THIRD
+from tests.support.fuzzing import cases
+from tools import make_findings
+
+FOLDER = make_findings.FRAMES
+SEGMENT = make_findings.SEGMENTS / "4.3.0-v2-none" / make_findings.FIRST
+
+
+def kseg(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def rows(*arguments: str | Path) -> list[dict[str, Any]]:
+    done = kseg(*arguments, "--format", "jsonl")
+    assert done.exit_code in (0, 1), done.output
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_the_example_is_the_tutorials() -> None:
+    """48 bytes, of which 18 are the header, and the CRC that the tutorial prints."""
+    assert len(EXAMPLE) == 48
+    assert len(EXAMPLE) - len(b"first" + b"this is the first message") == 18
+    assert int.from_bytes(EXAMPLE[:8], "big") == 4252115574
+
+
+@pytest.mark.parametrize("name", FRAMED)
+def test_findings_are_exact(name: str) -> None:
+    """The fixtures are what the table makes, and each is judged as it was looked at by hand."""
+    framing, data = FRAMED[name]
+    path = FOLDER / name / "data"
+    assert path.read_bytes() == data
+    expected = [json.loads(line) for line in (path.parent / "expect.jsonl").read_text(encoding="utf-8").splitlines()]
+    found = make_findings.findings(path, {"framing": framing})
+    assert [json.loads(json.dumps(row)) for row in found] == expected
+
+
+def test_messages_are_rows_with_all_that_they_have() -> None:
+    (row,) = rows("dump", "--as", "wide-crc", FOLDER / "example" / "data")
+    wanted = {
+        "kind": "record", "position": 0, "size": 48, "key": "first", "value": "this is the first message", "magic": 0,
+        "compression": "gzip", "crc": 4252115574, "crc_valid": True, "offset": None, "headers": [],
+    }  # fmt: skip
+    assert {name: row[name] for name in wanted} == wanted
+    (entry,) = rows("dump", "--as", "wide-crc", "--shallow", FOLDER / "example" / "data")
+    assert (entry["kind"], entry["size"], entry["crc"]) == ("batch", 48, 4252115574)
+    several = rows("dump", "--as", "wide-crc", FOLDER / "several" / "data")
+    assert [(row["key"], row["value"]) for row in several] == [
+        ("first", "this is the first message"), (None, "the second has no key"), ("third", None),
+    ]  # fmt: skip
+    assert rows("dump", "--as", "wide-crc", FOLDER / "gzip" / "data")[0]["value"] == "this is compressed"
+
+
+def test_reading_goes_on_behind_damage() -> None:
+    """A length that lies costs its message, and not those behind it."""
+    for name, keys in (("key-length", [None, "third"]), ("value-length", ["first", None]), ("magic", ["first", None])):
+        done = kseg("dump", "--as", "wide-crc", "--format", "jsonl", FOLDER / name / "data")
+        assert done.exit_code == 1
+        assert [json.loads(line)["key"] for line in done.stdout.splitlines()] == keys
+
+
+@pytest.mark.parametrize("format_name", ["table", "csv", "text", "parquet"])
+def test_every_format_has_the_message(format_name: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = kseg("dump", "--as", "wide-crc", "--format", format_name, "-o", out, FOLDER / "example" / "data")
+    assert done.exit_code == 0, done.output
+    if format_name == "parquet":
+        import pyarrow.parquet as pq
+
+        (row,) = pq.read_table(out).to_pylist()
+        assert (row["key"], row["value"], row["crc"]) == (b"first", b"this is the first message", 4252115574)
+    else:
+        text = out.read_text(encoding="utf-8")
+        assert "this is the first message" in text
+        assert "4252115574" in text
+
+
+def test_null_and_empty_differ_for_people_too(tmp_path: Path) -> None:
+    """As in the table and the text of a segment: - and a size of -1 are null; a column of nulls alone is there, too."""
+    path = tmp_path / "data"
+    path.write_bytes(framed.message(None, b"no key") + framed.message(b"", b"empty key") + framed.message(b"k", None))
+    text = kseg("dump", "--as", "wide-crc", "--format", "text", path).stdout.splitlines()
+    for line, said in zip(
+        text,
+        (
+            "keySize: -1 valueSize: 6 value: no key",
+            "keySize: 0 key:  valueSize: 9 value: empty key",
+            "keySize: 1 key: k valueSize: -1 size",
+        ),
+        strict=True,
+    ):
+        assert said in line
+    cells = [line.split() for line in kseg("dump", "--as", "wide-crc", "--format", "table", path).stdout.splitlines()]
+    assert [cell[:4] for cell in cells if cell and cell[0].isdigit()] == [
+        ["0", "-", "no", "key"], ["24", "empty", "key", "27"], ["51", "k", "-", "19"],
+    ]  # fmt: skip
+    path.write_bytes(framed.message(None, b"no key"))
+    assert "key" in kseg("dump", "--as", "wide-crc", "--format", "table", path).stdout.splitlines()[2].split()
+    # A request has no key at all.
+    shown = kseg("dump", "--as", "requests", "--format", "table", make_findings.STREAMS / make_findings.PRODUCED).stdout
+    assert all(line.rstrip().endswith("…") for line in shown.splitlines() if "Produce" in line)
+
+
+def test_a_file_that_fails_as_a_segment_is_recognised(tmp_path: Path) -> None:
+    """By the CRC of a message near its beginning, under whatever name it goes and whatever else is wrong there."""
+    path = tmp_path / make_findings.FIRST
+    tutorials = [data for framing, data in FRAMED.values() if framing == "wide-crc"]
+    for data in (*tutorials, SECOND + PLAIN, framed.message(b"long", b"x" * 9_000)):
+        path.write_bytes(data)
+        for verb in ("dump", "validate"):
+            done = kseg(verb, path)
+            assert done.exit_code == 2, done.output
+            assert "--as wide-crc" in done.stderr
+    path.write_bytes(bytes(100))
+    assert "wide-crc" not in kseg("validate", path).output
+
+
+def test_a_message_without_offset_and_size_has_the_row_of_its_log(tmp_path: Path) -> None:
+    """The articles' 22 bytes: plain content, what the attributes claim, no offset; a finding that exits 0."""
+    assert len(ARTICLE) == 22
+    path = FOLDER / "message-article" / "data"
+    wanted = {
+        "kind": "record", "position": 0, "size": 22, "key": "key", "value": "value", "magic": 0, "offset": None,
+        "compression": "lz4", "crc_valid": True, "timestamp": None,
+    }  # fmt: skip
+    (row,) = rows("dump", "--as", "message", "--deep", path)
+    assert {name: row[name] for name in wanted} == wanted
+    (entry,) = rows("dump", "--as", "message", "--shallow", path)
+    assert (entry["kind"], entry["size"], entry["base_offset"], "offset" in entry) == ("batch", 22, None, False)
+    assert "claimed-codec" in kseg("dump", "--as", "message", path).stderr
+    for name in ("table", "csv", "text", "parquet"):
+        out = tmp_path / f"out.{name}"
+        done = kseg("dump", "--as", "message", "--format", name, "-o", out, path)
+        assert (done.exit_code, b"value" in out.read_bytes()) == (0, True), done.output
+    several = rows("dump", "--as", "message", FOLDER / "message-several" / "data")
+    assert [(row["key"], row["timestamp"]) for row in several] == [
+        ("key", None),
+        (None, 1_700_000_000_000),
+        ("third", None),
+    ]
+    inside = rows("dump", "--as", "message", FOLDER / "message-gzip" / "data")
+    assert [(row["key"], row["value"], row["compression"]) for row in inside] == [("in", "side", "gzip")]
+    wrong = rows("dump", "--as", "message", FOLDER / "message-wrong-crc" / "data")
+    assert [(row["key"], row["crc_valid"]) for row in wrong] == [("key", False), (None, True)]
+
+
+@pytest.mark.parametrize("fixture", ["0.8.2.2-v0-none", "2.8.2-v1-gzip", "0.10.2.2-v1-none"])
+def test_messages_of_brokers_are_read_without_their_offsets(fixture: str, tmp_path: Path) -> None:
+    """Each entry of a real segment without its first twelve bytes: the same records, but for offset and place."""
+    log = (make_findings.SEGMENTS / fixture / make_findings.FIRST).read_bytes()
+    path, at, bare = tmp_path / "bare", 0, b""
+    while at < len(log):
+        end = at + 12 + int.from_bytes(log[at + 8 : at + 12], "big")
+        at, bare = end, bare + log[at + 12 : end]
+    path.write_bytes(bare)
+    names = ("key", "value", "timestamp", "timestamp_type")
+    given = rows("dump", "--deep", make_findings.SEGMENTS / fixture / make_findings.FIRST)
+    found = rows("dump", "--as", "message", "--deep", path)
+    assert [[row[name] for name in names] for row in found] == [[row[name] for name in names] for row in given]
+    done = kseg("validate", "--as", "message", path)
+    assert (done.exit_code, "sound" in done.stdout) == (0, True), done.output
+
+
+def test_a_message_without_offset_and_size_is_recognised(tmp_path: Path) -> None:
+    """By its lengths or its CRC. A log whose first size field is damaged stays a damaged log."""
+    path = tmp_path / "any"
+    for data in (ARTICLE, BARE_SECOND, FRAMED["message-several"][1], framed.bare(b"key", b"value", crc=1)):
+        path.write_bytes(data)
+        for arguments in (("dump",), ("validate",), ("dump", "--as", "message-set")):
+            done = kseg(*arguments, path)
+            assert (done.exit_code, "--as message`" in done.stderr) == (2, True), (arguments, done.output)
+    log = bytearray((make_findings.SEGMENTS / "0.8.2.2-v0-none" / make_findings.FIRST).read_bytes())
+    log = log[: 12 + int.from_bytes(log[8:12], "big")]
+    log[11] ^= 0x40
+    path.write_bytes(log)
+    assert kseg("validate", path).exit_code == 1
+
+
+def test_what_begins_as_another_file_is_no_torn_log(tmp_path: Path) -> None:
+    """A program's header reads as a batch's without a size; a real batch, alone and torn or damaged, stays damaged."""
+    path = tmp_path / "file"
+    path.write_bytes(
+        b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\x00\x3e\x00\x01\x00\x00\x00" + bytes(8) + b"\x40" + bytes(200)
+    )
+    done = kseg("validate", path)
+    assert (done.exit_code, "no Kafka log segment: a program" in done.stderr) == (2, True)
+    log = SEGMENT.read_bytes()
+    batch = log[: 12 + int.from_bytes(log[8:12], "big")]
+    for damaged in (batch[:-9], batch[:8] + bytes(4) + batch[12:-1] + b"?", b"\x7fELF" + log[4:]):
+        path.write_bytes(damaged)
+        assert kseg("validate", path).exit_code == 1
+
+
+def test_of_what_is_no_log_no_recovery_is_told() -> None:
+    """No broker truncates a log at a tutorial's message; of a frame it is told who ends the connection."""
+    lies = FOLDER / "key-length" / "data"
+    for name in ("table", "github", "junit", "html"):
+        done = kseg("validate", "--as", "wide-crc", "--format", name, lies)
+        assert "invalid-size" in done.stdout
+        assert "Recovery" not in done.stdout, name
+    cut = make_findings.FINDINGS / "frame-cut" / "03.requests"
+    for name in ("table", "github", "junit", "html"):
+        assert "until the connection ends" in kseg("validate", "--as", "requests", "--format", name, cut).stdout, name
+
+
+def test_a_wrong_crc_loses_its_message() -> None:
+    """As it does in a segment, and as a summary's lost_bytes says."""
+    *_, summary = rows("validate", "--as", "wide-crc", FOLDER / "wrong-crc" / "data")
+    assert (summary["lost_bytes"], summary["batches"]) == (len(EXAMPLE), 2)
+
+
+def test_empty_files_have_none_of_their_own() -> None:
+    for framing, nothing in (
+        ("wide-crc", "no message"),
+        ("message", "no message"),
+        ("requests", "no frame"),
+        ("responses", "no frame"),
+    ):
+        done = kseg("validate", "--as", framing, "/dev/null")
+        assert (done.exit_code, done.stdout.splitlines()[0]) == (0, f"/dev/null: sound (empty: {nothing})")
+
+
+def test_a_message_set_is_read_as_a_segment_is(tmp_path: Path) -> None:
+    """The same rows; a last entry in part is told, and is no damage; the name says nothing about offsets."""
+    path = tmp_path / f"{7:020}.log"
+    data = SEGMENT.read_bytes()
+    path.write_bytes(data)
+    for depth in ("--shallow", "--deep"):
+        plain = rows("dump", depth, SEGMENT)
+        assert [{**row, "file": str(SEGMENT)} for row in rows("dump", "--as", "message-set", depth, path)] == plain
+    path.write_bytes(data[:-100])
+    done = kseg("validate", "--as", "message-set", "--format", "jsonl", path)
+    finding, summary = map(json.loads, done.stdout.splitlines())
+    assert (finding["rule"], finding["severity"]) == ("partial-entry", "info")
+    assert (done.exit_code, summary["verdict"], summary["lost_bytes"]) == (0, "sound", 0)
+    shown = kseg("dump", "--as", "message-set", path)
+    assert shown.exit_code == 0
+    assert "partial-entry" in shown.stderr
+    assert kseg("validate", path).exit_code == 1
+
+
+def test_what_cannot_be_is_said_in_a_line(tmp_path: Path) -> None:
+    example = FOLDER / "example" / "data"
+    for arguments, said in (
+        (("dump", "--as", "wide-crc", tmp_path), "is a folder"),
+        (("dump", "--as", "wide-crc", "--as", "wide-crc", example), "once for each"),
+        (("dump", "--as", "wide-crc", "--as", "message-set", example, example), "dump them separately"),
+        (("dump", "--as", "wide-crc", "--format", "hex", example), "--format hex"),
+        (("dump", "--as", "wide-crc", "--key", "first", example), "--offsets"),
+        (("dump", "--as", "wide-crc", "--follow", example), "--follow"),
+        (("dump", "--as", "message-set", "--key", "first", example), "--deep"),
+        (("validate", "--as", "wide-crc", "--state", tmp_path / "s", example), "--state"),
+        (("validate", "--as", "wide-crc", tmp_path / "nothing"), "No such file"),
+        (("dump", "--as", "message-set", example), "wide-crc"),
+    ):
+        done = kseg(*arguments)
+        assert (done.exit_code, said in done.stderr) == (2, True), (arguments, done.output)
+
+
+def test_standard_input_is_read_too() -> None:
+    command = [sys.executable, "-m", "kseg", "dump", "--as", "wide-crc", "--format", "jsonl", "-"]
+    done = subprocess.run(command, input=PLAIN + THIRD, capture_output=True, check=True)
+    assert [json.loads(line)["key"] for line in done.stdout.splitlines()] == ["first", "third"]
+
+
+@settings(max_examples=cases(60))
+@given(st.data())
+def test_any_bytes_end_in_findings(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Flips, cuts and noise: never an exception, and what is lost and what is read make up the file."""
+    framing, sound = FRAMED[data.draw(st.sampled_from(sorted(FRAMED)))]
+    raw = bytearray(sound * 2)
+    for at in data.draw(st.lists(st.integers(0, len(raw) - 1), max_size=3)):
+        raw[at] ^= 0xFF
+    raw[data.draw(st.integers(0, len(raw))) :] = data.draw(st.binary(max_size=40))
+    path = tmp_path_factory.getbasetemp() / "fuzzed"
+    path.write_bytes(raw)
+    result = validate_segment(SegmentFile(str(path), framing=framing), Settings())
+    assert result.unread is None
+    assert result.summary.bytes == len(raw)
+    assert result.summary.lost_bytes <= len(raw)

@@ -1,0 +1,185 @@
+"""What the builder writes is what kseg, and Kafka's own reader, read back: values, headers, and every header field."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from kseg.errors import UsageError
+from kseg.format.compress.libraries import CodecError
+from kseg.format.record import layout
+from kseg.format.segment import rows
+from kseg.format.segment.objects import Header, Record
+from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
+from tests.support import fuzzing
+from tests.support.records import CODECS, LEGACY_CODECS, NOW, plain, read, record_lists
+
+
+@given(record_lists(), st.sampled_from(CODECS))
+def test_batch_reads_back(records: list[PlainRecord], codec: str) -> None:
+    (batch,), found = read(build_batch(records, compression=codec))
+    assert [plain(record) for record in found] == records
+    assert (batch.base_offset, batch.last_offset) == (records[0].offset, records[-1].offset)
+    largest = max(record.timestamp for record in records)
+    assert batch.max_timestamp == (None if largest == -1 else largest)
+    assert (batch.compression, batch.record_count, batch.crc_valid) == (codec, len(records), True)
+
+
+@given(record_lists(), st.sampled_from(CODECS), st.integers(0, NOW))
+def test_batch_with_append_time(records: list[PlainRecord], codec: str, moment: int) -> None:
+    data = build_batch(records, compression=codec, timestamp_type="LogAppendTime", max_timestamp=moment)
+    (batch,), found = read(data)
+    assert {record.timestamp for record in found} == {moment} == {batch.max_timestamp}
+    assert [record.value for record in found] == [record.value for record in records]
+
+
+def test_batch_header_fields_stand_where_kafka_has_them() -> None:
+    data = build_batch(
+        [PlainRecord(7, b"k", b"v", NOW)],
+        base_offset=5,
+        last_offset=9,
+        producer_id=1 << 40,
+        producer_epoch=3,
+        base_sequence=2147483646,
+        partition_leader_epoch=11,
+        transactional=True,
+        delete_horizon=NOW + 5,
+    )
+    fields = layout.BATCH_HEADER.unpack_from(data)
+    crc = fields[4]
+    assert fields == (
+        5, len(data) - 12, 11, 2, crc, 0x50, 4, NOW + 5, NOW, 1 << 40, 3, 2147483646, 1,
+    )  # fmt: skip
+    (batch,), (record,) = read(data)
+    assert (batch.delete_horizon, batch.transactional, batch.control) == (NOW + 5, True, False)
+    assert (record.timestamp, record.offset, record.sequence) == (NOW, 7, 0)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_empty_batch_is_a_header_alone(codec: str) -> None:
+    """Compaction keeps the last batch of a producer without its records."""
+    data = build_batch([], base_offset=3, last_offset=8, compression=codec, producer_id=1, producer_epoch=0)
+    (batch,), found = read(data)
+    assert (len(data), batch.last_offset, found) == (61, 8, [])
+
+
+@given(st.sampled_from([0, 1]).flatmap(lambda magic: st.tuples(st.just(magic), record_lists(magic))))
+def test_messages_read_back(case: tuple[int, list[PlainRecord]]) -> None:
+    magic, records = case
+    batches, found = read(b"".join(build_message(record, magic=magic) for record in records))
+    assert [plain(record) for record in found] == records
+    assert {batch.magic for batch in batches} == {magic}
+
+
+@given(
+    st.sampled_from([0, 1]).flatmap(lambda magic: st.tuples(st.just(magic), record_lists(magic))),
+    st.sampled_from(LEGACY_CODECS),
+)
+def test_wrappers_read_back(case: tuple[int, list[PlainRecord]], codec: str) -> None:
+    magic, records = case
+    (batch,), found = read(build_wrapper(records, magic=magic, compression=codec))
+    assert [plain(record) for record in found] == records
+    assert (batch.magic, batch.last_offset, batch.compression) == (magic, records[-1].offset, codec)
+
+
+@given(record_lists(1), st.sampled_from(LEGACY_CODECS), st.integers(0, NOW))
+def test_append_time_of_a_wrapper_replaces_the_inner_ones(records: list[PlainRecord], codec: str, moment: int) -> None:
+    data = build_wrapper(records, magic=1, compression=codec, timestamp_type="LogAppendTime", append_time=moment)
+    _, found = read(data)
+    assert {(record.timestamp, record.timestamp_type) for record in found} == {(moment, "LogAppendTime")}
+
+
+def test_inner_offsets_are_relative_in_v1_and_absolute_in_v0() -> None:
+    """KIP-31: brokers before 0.10 would take relative ones for absolute."""
+    records = [PlainRecord(offset, None, b"x") for offset in (100, 101, 105)]
+    stored = {}
+    for magic in (0, 1):
+        data = build_wrapper(records, magic=magic, compression="gzip")
+        value = zlib.decompress(data[layout.V0_KEY_AT + 8 * magic + 8 :], 31)
+        size = len(value) // 3
+        stored[magic] = [int.from_bytes(value[at : at + 8], "big") for at in range(0, len(value), size)]
+    assert stored == {0: [100, 101, 105], 1: [0, 1, 5]}
+
+
+def test_v0_lz4_has_the_checksum_that_old_brokers_want() -> None:
+    """KAFKA-3160: over the frame's magic too; brokers before 0.10 refuse the right one."""
+    record = [PlainRecord(0, None, b"x" * 100)]
+    v0, v1 = (build_wrapper(record, magic=magic, compression="lz4") for magic in (0, 1))
+    assert b"\x04\x22\x4d\x18\x60\x40\x1a" in v0
+    assert b"\x04\x22\x4d\x18\x60\x40\x82" in v1
+
+
+def test_what_an_entry_cannot_hold_is_refused() -> None:
+    record = PlainRecord(5)
+    wrong: list[Any] = [
+        lambda: build_batch([]),
+        lambda: build_batch([record, record]),
+        lambda: build_batch([record], last_offset=4),
+        lambda: build_batch([record], last_offset=5 + 2**31),
+        lambda: build_batch([record], compression="zip"),
+        lambda: build_batch([record], timestamp_type="createtime"),
+        lambda: build_message(PlainRecord(5, timestamp=1), magic=0),
+        lambda: build_message(PlainRecord(5, headers=(Header("k", None),)), magic=1),
+        lambda: build_message(record, magic=2),
+        lambda: build_message(record, magic=0, timestamp_type="LogAppendTime"),
+        lambda: build_wrapper([], magic=1, compression="gzip"),
+        lambda: build_wrapper([record], magic=1, compression="none"),
+    ]
+    for attempt in wrong:
+        with pytest.raises(UsageError):
+            attempt()
+    with pytest.raises(CodecError, match="zstd"):
+        build_wrapper([record], magic=1, compression="zstd")
+
+
+def _row(record: Record, name: str) -> dict[str, Any]:
+    row = rows.record_row(name, record, rows.ENCODERS["base64"])
+    for header in row["headers"]:
+        header.pop("value_encoding", None)
+    return {key: value for key, value in row.items() if not key.endswith("_encoding")}
+
+
+@pytest.mark.kafka
+@settings(
+    max_examples=max(1, fuzzing.cases(180) // 60), phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just(2), st.sampled_from(CODECS), record_lists(2), st.booleans()),
+            st.tuples(st.just(1), st.sampled_from(CODECS[:4]), record_lists(1), st.booleans()),
+            st.tuples(st.just(0), st.sampled_from(CODECS[:4]), record_lists(0), st.just(False)),
+        ),
+        min_size=40,
+        max_size=80,
+    )
+)
+def test_kafka_reads_the_same(tmp_path_factory: pytest.TempPathFactory, cases: list[Any]) -> None:
+    """One JVM for many entries, each in a file of its own: three versions, every codec, both timestamp types."""
+    from tools.lab import oracle
+
+    folder = tmp_path_factory.mktemp("built")
+    files = []
+    for number, case in enumerate(cases):
+        files.append(folder / f"{number:020}.log")
+        files[-1].write_bytes(_built(*case))
+    judged = oracle.rows_of(files)
+    for file in files:
+        batches, records = read(file.read_bytes())
+        mine = [rows.batch_row(file.name, batch) for batch in batches]
+        assert mine + [_row(record, file.name) for record in records] == judged[file]
+
+
+def _built(magic: int, codec: str, records: list[PlainRecord], append: bool) -> bytes:
+    kind = "LogAppendTime" if append else "CreateTime"
+    if magic == 2:
+        return build_batch(records, compression=codec, timestamp_type=kind, max_timestamp=NOW if append else None)
+    if codec == "none":
+        return b"".join(build_message(record, magic=magic, timestamp_type=kind) for record in records)
+    return build_wrapper(
+        records, magic=magic, compression=codec, timestamp_type=kind, append_time=NOW if append else None
+    )

@@ -1,0 +1,1 @@
+"""Generators of documentation, fixtures and definitions, and the real Kafka that tests run against."""

@@ -1,0 +1,105 @@
+"""Compare ``kseg recovery`` with Kafka's own log loader over damaged partitions: ``python -m tools.lab.load_oracle N``."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from kseg.format.log_loader.loader import plan_partition
+from kseg.format.log_loader.plan import PartitionPlan
+from tools.lab.load_log import LoadLog
+from tools.lab.load_scenes import Case, case
+
+#: Files whose sizes are compared; of others the name is, since Kafka writes more to them than decides anything.
+_SIZED = (".log", ".index", ".timeindex", ".txnindex")
+
+
+#: A folder that is about to go is loaded, too, before it goes.
+DELETED = f"topic-0.{'ab' * 16}-delete"
+
+
+def disagreements(seeds: Iterable[int]) -> Iterator[tuple[Case, str]]:
+    """Load the partition of each seed; yield those of which kseg predicts something else, with the difference."""
+    memory = Path("/dev/shm")
+    with LoadLog() as kafka, tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as work:
+        for seed in seeds:
+            made = case(seed)
+            folder = Path(work) / f"{seed}" / (DELETED if seed % 20 == 0 else "topic-0")
+            made.put(folder)
+            predicted = prediction(plan_partition(str(folder), made.start))
+            loaded = outcome(kafka.load(folder, made.start))
+            shutil.rmtree(folder.parent)
+            if any(loaded.get(key) != value for key, value in predicted.items()):
+                yield made, difference(predicted, loaded)
+
+
+def prediction(plan: PartitionPlan) -> dict[str, Any]:
+    """Return what a plan says, in the words of ``outcome``."""
+    failures = [step.action for step in plan.steps if step.action in ("refuse", "offline")]
+    if failures:
+        return {"failure": failures[0]}
+    if [step.action for step in plan.steps] == ["delete-folder"]:
+        return {"failure": None}
+    stray = any(step.action == "mark-stray" for step in plan.steps)
+    return {
+        "stray": stray,
+        "epochs": [list(epoch) for epoch in plan.epochs],
+        "files": _files(plan.files),
+        **({} if stray else {"log_start": plan.log_start, "log_end": plan.log_end}),
+    }
+
+
+def outcome(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return what LoadLog.java said, without what is not predicted."""
+    if "failure" in answer:
+        return answer
+    return {**answer, "files": _files(answer["files"].items())}
+
+
+def _files(files: Iterable[tuple[str, int]]) -> dict[str, int]:
+    return {name: size if name.endswith(_SIZED) else 0 for name, size in files if not name.endswith(".deleted")}
+
+
+def difference(predicted: dict[str, Any], loaded: dict[str, Any]) -> str:
+    """Return where the two differ, for a person."""
+    if "failure" in predicted or "failure" in loaded:
+        was = [str(loaded[key]) for key in ("failure", "error", "at") if key in loaded]
+        return f"predicted {predicted.get('failure')}, was {' '.join(was) or 'no failure'}"
+    parts = [
+        f"{key}: predicted {predicted[key]}, was {loaded[key]}"
+        for key in predicted
+        if key != "files" and predicted[key] != loaded[key]
+    ]
+    one, other = predicted["files"], loaded["files"]
+    parts += [
+        f"{name}: predicted {one.get(name)}, was {other.get(name)}"
+        for name in sorted({*one, *other})
+        if one.get(name) != other.get(name)
+    ]
+    return "; ".join(parts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("count", type=int)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seeds", type=int, nargs="*", help="these instead")
+    parser.add_argument("--most", type=int, default=20, help="stop after so many disagreements")
+    requested = parser.parse_args()
+    began = time.monotonic()
+    found = 0
+    for made, text in disagreements(requested.seeds or range(requested.first, requested.first + requested.count)):
+        found += 1
+        print(f"{made.seed} {', '.join(made.done)} {made.start}\n    {text}", flush=True)
+        if found == requested.most:
+            break
+    print(f"{requested.count} partitions, {found} disagreements, {time.monotonic() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""`python -m tools.lab.make_definitions`: writes the tables of `kseg/format/messages/` anew, from the jars of real Kafka.
+
+A broker's jars hold Kafka's message definitions as JSON with comments. What is drawn from them are facts: the names of
+messages and fields, their types, tags and versions. Needs Maven.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from kseg.format.messages.definitions import APIS, RECORDS, Versions
+from tools.lab import maven
+
+#: What goes into a table: from which releases, newest first (of an older one only the versions that newer ones have
+#: dropped; of records none), and which of Kafka's kinds of messages.
+CONTENTS = {
+    RECORDS: (("4.3.0",), ("coordinator-key", "coordinator-value", "metadata", "data")),
+    APIS: (("4.3.0", "3.9.1"), ("request", "response", "header")),
+}
+#: The topics whose records a jar defines.
+TOPICS = {
+    "kafka-group-coordinator": "__consumer_offsets",
+    "kafka-transaction-coordinator": "__transaction_state",
+    "kafka-metadata": "__cluster_metadata",
+    "kafka-share-coordinator": "__share_group_state",
+    "kafka-storage": "__remote_log_metadata",
+}
+TARGET = maven.ROOT / "kseg" / "format" / "messages"
+# These have readers of their own (no bytes of messages, or with a checksum), or say nothing.
+_LEFT_OUT = {"QuorumStateData", "ProducerSnapshot", "ControlRecordTypeSchema"}
+_COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
+# In Kafka's files, and in the tables where it is another word.
+_WORDS = {"nullableVersions": "nullable", "taggedVersions": "tagged", "tag": "tag", "flexibleVersions": "flexible"}
+
+
+def main() -> int:
+    """Writes both tables."""
+    if (why := maven.missing()) is not None:
+        print(why, file=sys.stderr)
+        return 2
+    for file, text in tables().items():
+        (TARGET / file).write_text(text, encoding="utf-8")
+    return 0
+
+
+def tables() -> dict[str, str]:
+    """The text of each table by its name."""
+    texts = {}
+    for file, (releases, kinds) in CONTENTS.items():
+        rows = sorted(_rows(releases, kinds), key=lambda row: (row.get("topic", ""), row["name"], -_first(row)))
+        origin = {"origin": f"the message definitions of Apache Kafka {' and '.join(releases)}"}
+        texts[file] = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in (origin, *rows))
+    return texts
+
+
+def _rows(releases: Sequence[str], kinds: Iterable[str]) -> Iterator[dict[str, Any]]:
+    oldest: dict[str, int] = {}
+    for release in releases:
+        for name, found in sorted(_definitions(release).items()):
+            if found["type"] not in kinds or found["validVersions"] == "none" or name in _LEFT_OUT:
+                continue
+            versions = Versions.parse(found["validVersions"])
+            last = min(versions.high, oldest.get(name, versions.high + 1) - 1)
+            if last < versions.low:
+                continue
+            oldest[name] = versions.low
+            row = _row(found, f"{versions.low}-{last}" if last > versions.low else str(last))
+            yield row if release == releases[0] else {**row, "release": release}
+
+
+def _row(found: Mapping[str, Any], versions: str) -> dict[str, Any]:
+    common = {structure["name"]: structure for structure in found.get("commonStructs", ())}
+    row = {"name": found["name"], "kind": found["type"]}
+    if "apiKey" in found:
+        row["key"] = found["apiKey"]
+    if "topic" in found:
+        row["topic"] = found["topic"]
+    row["versions"] = versions
+    if found.get("flexibleVersions", "none") != "none":
+        row["flexible"] = found["flexibleVersions"]
+    row["fields"] = [_field(field, common) for field in found["fields"]]
+    return row
+
+
+def _field(found: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, Any]:
+    name = found["name"]
+    row = {"name": name[0].lower() + name[1:], "type": found["type"]}
+    versions = found.get("versions") or found["taggedVersions"]
+    if versions != "0+":
+        row["versions"] = versions
+    row.update({word: found[theirs] for theirs, word in _WORDS.items() if theirs in found})
+    fields = found.get("fields") or common.get(found["type"].removeprefix("[]"), {}).get("fields")
+    if fields:
+        row["fields"] = [_field(field, common) for field in fields]
+    return row
+
+
+def _definitions(release: str) -> dict[str, dict[str, Any]]:
+    found = {}
+    for jar in sorted(maven.libs(release).glob("kafka*.jar")):
+        with zipfile.ZipFile(jar) as archive:
+            for entry in archive.namelist():
+                if entry.endswith(".json"):
+                    definition = json.loads(_COMMENT.sub("", archive.read(entry).decode()))
+                    topic = TOPICS.get(jar.name.removesuffix(f"-{release}.jar"))
+                    found[definition["name"]] = {**definition, **({"topic": topic} if topic else {})}
+    return found
+
+
+def _first(row: Mapping[str, Any]) -> int:
+    return Versions.parse(row["versions"]).low
+
+
+if __name__ == "__main__":
+    sys.exit(main())
