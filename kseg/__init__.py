@@ -1,48 +1,78 @@
-"""kseg: read, check and convert Kafka log segments.
+"""Inspect, validate, convert and repair Apache Kafka log segments.
 
     import kseg
 
-    with kseg.open_segment("00000000000000000000.log") as segment:
-        for batch in segment.batches():
-            print(batch.base_offset, batch.compression, batch.crc_valid)
+    result = kseg.validate("/var/kafka-logs")
+    for finding in result.findings:
+        print(finding.file, finding.position, finding.message)
 
-    with kseg.open_segment("00000000000000000000.log") as segment:
-        for record in segment.records():
-            print(record.offset, record.key, record.value)
+    for record in kseg.open_partition("/var/kafka-logs/orders-0").records(first_offset=1000, end_offset=2000):
+        print(record.offset, record.key, record.value)
 
-Importing it loads none of rich, pyarrow and pyspark.
+The functions are imported when they are first used. Importing kseg loads none of rich, pyarrow and pyspark, and changes no
+state of the interpreter outside of kseg.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kseg.engine import choose, engine
+from kseg.engine import choose
+from kseg.engine import engine as engine
+
+if TYPE_CHECKING:
+    from kseg.commands.validate.validate import validate_segment as validate_segment
+    from kseg.errors import KsegError as KsegError
+    from kseg.errors import LimitError as LimitError
+    from kseg.errors import NotASegmentError as NotASegmentError
+    from kseg.errors import UnreadableError as UnreadableError
+    from kseg.errors import UsageError as UsageError
+    from kseg.errors import VanishedError as VanishedError
+    from kseg.findings import RULES as RULES
+    from kseg.findings import Finding as Finding
+    from kseg.findings import Policy as Policy
+    from kseg.findings import Rule as Rule
+    from kseg.findings import Severity as Severity
+    from kseg.findings import Verdict as Verdict
+    from kseg.format.record.control_records import ControlRecord as ControlRecord
+    from kseg.format.segment.objects import Header as Header
+    from kseg.format.segment.objects import Record as Record
+    from kseg.format.segment.objects import RecordBatch as RecordBatch
+    from kseg.format.storage.source import SegmentFile as SegmentFile
+    from kseg.other_files import framed_rows as framed_rows
+    from kseg.other_files import side_entries as side_entries
+    from kseg.reading import Log as Log
+    from kseg.reading import LogDir as LogDir
+    from kseg.reading import PartitionLog as PartitionLog
+    from kseg.reading import Segment as Segment
+    from kseg.reading import open_log_dir as open_log_dir
+    from kseg.reading import open_partition as open_partition
+    from kseg.reading import open_segment as open_segment
+    from kseg.results import FileResult as FileResult
+    from kseg.results import Settings as Settings
+    from kseg.results import Summary as Summary
+    from kseg.validation import Validation as Validation
+    from kseg.validation import validate as validate
 
 __version__ = "0.1.0"
 
 choose()
 
-# name -> module, imported when first asked for: `kseg --version` should not pay for codecs.
+# Name -> module. `kseg --version` and a command should import few modules. Type checkers read the imports above;
+# a test compares the two lists.
 _EXPORTS = {
-    "open_segment": "kseg.reading",
-    "Segment": "kseg.reading",
-    "side_entries": "kseg.reading",
-    "framed_rows": "kseg.reading",
-    "Record": "kseg.format.segment.objects",
-    "RecordBatch": "kseg.format.segment.objects",
-    "Header": "kseg.format.segment.objects",
+    **dict.fromkeys(("Log", "LogDir", "PartitionLog", "Segment"), "kseg.reading"),
+    **dict.fromkeys(("open_log_dir", "open_partition", "open_segment"), "kseg.reading"),
+    **dict.fromkeys(("framed_rows", "side_entries"), "kseg.other_files"),
+    **dict.fromkeys(("Validation", "validate"), "kseg.validation"),
+    **dict.fromkeys(("Header", "Record", "RecordBatch"), "kseg.format.segment.objects"),
     "ControlRecord": "kseg.format.record.control_records",
-    "Finding": "kseg.findings",
-    "Policy": "kseg.findings",
-    "RULES": "kseg.findings",
-    "Severity": "kseg.findings",
-    "Settings": "kseg.commands.validate.validate",
-    "Summary": "kseg.commands.validate.validate",
+    "SegmentFile": "kseg.format.storage.source",
     "validate_segment": "kseg.commands.validate.validate",
-    "KsegError": "kseg.errors",
-    "UnreadableError": "kseg.errors",
-    "NotASegmentError": "kseg.errors",
+    **dict.fromkeys(("Finding", "Policy", "RULES", "Rule", "Severity", "Verdict"), "kseg.findings"),
+    **dict.fromkeys(("FileResult", "Settings", "Summary"), "kseg.results"),
+    **dict.fromkeys(("KsegError", "LimitError", "NotASegmentError"), "kseg.errors"),
+    **dict.fromkeys(("UnreadableError", "UsageError", "VanishedError"), "kseg.errors"),
 }
 
 __all__ = sorted([*_EXPORTS, "engine", "version_line"])
@@ -52,14 +82,16 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
+if not TYPE_CHECKING:  # with it, a type checker would accept every name
 
-    if name not in _EXPORTS:
-        raise AttributeError(f"module 'kseg' has no attribute {name!r}")
-    return getattr(import_module(_EXPORTS[name]), name)
+    def __getattr__(name: str) -> Any:
+        from importlib import import_module
+
+        if name not in _EXPORTS:
+            raise AttributeError(f"module 'kseg' has no attribute {name!r}")
+        return getattr(import_module(_EXPORTS[name]), name)
 
 
 def version_line() -> str:
-    """The version, and the engine that is loaded."""
+    """Return the version and the engine that is loaded."""
     return f"{__version__} (engine: {engine()})"

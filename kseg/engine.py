@@ -1,19 +1,16 @@
-"""Which engine runs the loops: the compiled modules, or the same sources as plain Python.
+"""The choice of the engine that runs the loops: compiled modules, or the same sources as plain Python.
 
-``KSEG_ENGINE=python`` in the environment chooses the latter, for tests and for comparison.
+``KSEG_ENGINE=python`` in the environment chooses plain Python, for tests and for comparison.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec, spec_from_file_location
-from pathlib import Path
-from types import ModuleType
+from importlib.machinery import SOURCE_SUFFIXES, FileFinder, SourceFileLoader
+from importlib.util import find_spec
 
-#: Plain Python modules that setup.py compiles, each with a .pxd of C types beside it where types help.
+#: Plain Python modules that setup.py compiles. A .pxd file next to a module has its C types, where types help.
 COMPILED_MODULES = (
     "kseg.format.record.crc",
     "kseg.format.record.framing",
@@ -32,7 +29,7 @@ COMPILED_MODULES = (
     "kseg.commands.dump.line_writer",
 )
 
-#: Cython's own types, which the compiled modules share; setup.py makes it, there is no source.
+#: Cython's own types, which the compiled modules share. setup.py generates this module; there is not a source file for it.
 SHARED_MODULE = "kseg._cython_shared"
 
 HOW_TO_COMPILE = (
@@ -41,30 +38,27 @@ HOW_TO_COMPILE = (
 )
 
 
-class _PlainSources:
-    """Finds the sources of modules that are there compiled, too; Python by itself prefers those."""
-
-    @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name not in COMPILED_MODULES:
-            return None
-        module = Path(__file__).parent.joinpath(*name.split(".")[1:])
-        return spec_from_file_location(name, module.with_suffix(".py"))
-
-
 def choose() -> None:
-    """Follow the environment; called once, before any of the modules is imported."""
-    if os.environ.get("KSEG_ENGINE") == "python":
-        sys.meta_path.insert(0, _PlainSources)
+    """Follow ``KSEG_ENGINE``. Called once, before any of the modules is imported.
+
+    Python prefers a compiled module to its source. The folders with compiled modules get a finder that knows sources only,
+    in the cache where Python keeps one finder per folder: ``sys.meta_path``, which all imports pass, stays as it is.
+    """
+    if os.environ.get("KSEG_ENGINE") != "python":
+        return
+    package = os.path.dirname(__file__)
+    for room in {tuple(name.split(".")[1:-1]) for name in COMPILED_MODULES}:
+        folder = os.path.join(package, *room)
+        sys.path_importer_cache[folder] = FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES))
 
 
 def engine() -> str:
-    """``compiled`` or ``python``, without importing the modules; ``compiled`` only if all of them are."""
+    """Return ``compiled`` if all modules are compiled, else ``python``; imports none of them."""
     specs = [find_spec(name) for name in COMPILED_MODULES]
     compiled = all(spec is not None and spec.origin and not spec.origin.endswith(".py") for spec in specs)
     return "compiled" if compiled else "python"
 
 
 def how_to_compile() -> str:
-    """Return how to get the compiled engine; empty where it is installed, or where KSEG_ENGINE=python hides it."""
+    """Return how to get the compiled engine; empty if it is installed, or hidden by KSEG_ENGINE=python."""
     return "" if engine() == "compiled" or os.environ.get("KSEG_ENGINE") == "python" else HOW_TO_COMPILE

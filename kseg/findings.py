@@ -272,6 +272,11 @@ class Finding:
     last_offset: int | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def message(self) -> str:
+        """The rule's message with the facts in it: one line of text."""
+        return RULES[self.rule].message.format_map(self.facts)
+
 
 #: What readers and checks are handed: call it and go on.
 Report = Callable[[Finding], None]
@@ -299,7 +304,18 @@ class Verdict:
 
     @property
     def message(self) -> str:
-        return self.rule.message.format_map(self.finding.facts)
+        """The message of the finding."""
+        return self.finding.message
+
+    @property
+    def position(self) -> int | None:
+        """The first byte of the file that the finding is about; None if it is not about bytes."""
+        return self.finding.position
+
+    @property
+    def offset(self) -> int | None:
+        """The first record offset that the finding is about; None if it is not about records."""
+        return self.finding.offset
 
     @property
     def broker(self) -> str | None:

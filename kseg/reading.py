@@ -1,70 +1,249 @@
-"""The library's front door: open a segment, iterate over its batches or its records, or over what is in other files."""
+"""Open a segment, a partition or a log directory, and iterate over its batches and records."""
 
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, BinaryIO
+from weakref import WeakSet
 
-from kseg.commands.dump import framed
-from kseg.errors import UnreadableError, UsageError
+from kseg.commands.dump.rows import BatchItem, RecordsItem, RowFilter, SegmentItem, dump_reader
+from kseg.errors import UnreadableError, UsageError, VanishedError
 from kseg.findings import Report, ignore_finding
 from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT, DeepIterator
-from kseg.format.segment.objects import Record, RecordBatch, record_batch
+from kseg.format.segment.objects import Record, RecordBatch
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.sidefiles.registry import recognise
-from kseg.format.storage.source import SegmentFile, open_source
-from kseg.format.wire.framings import FRAMINGS
+from kseg.format.sidefiles import index_lookup
+from kseg.format.storage.source import (
+    Source,
+    base_offset_of,
+    find_segments,
+    is_snapshot,
+    local_size,
+    open_range,
+    open_source,
+    topic_partition,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
-class Segment:
-    """An open segment, read once from front to back by one of its iterators. A context manager.
+@dataclass(frozen=True, slots=True)
+class _ReadOptions:
+    """The options of ``open_segment``, ``open_partition`` and ``open_log_dir``."""
 
-    What is wrong goes to ``report`` as it is met; reading goes on behind it. Iterators raise NotASegmentError when
-    the file holds no entry at all, and UnreadableError when the first read fails.
+    report: Report
+    verify_crc: bool
+    decompression_limit: int
+
+
+class Log(ABC):
+    """Batches and records of one or more segments: the base of ``Segment``, ``PartitionLog`` and ``LogDir``.
+
+    Ranges are half-open, and None leaves a side open: ``first_offset <= offset < end_offset`` in record offsets,
+    ``since <= timestamp < until`` in epoch milliseconds. Batches and records without a timestamp are outside of every
+    time range. Of local files, only the bytes are read that can hold the range according to the indexes next to the
+    segment; an index entry is used only where the log confirms it.
     """
 
-    def __init__(self, reader: SegmentReader, report: Report, decompression_limit: int) -> None:
-        self.name = reader.name
-        self._reader = reader
-        self._report = report
-        self._limit = decompression_limit
-        self._used = False
+    def batches(
+        self,
+        *,
+        first_offset: int | None = None,
+        end_offset: int | None = None,
+        since: int | None = None,
+        until: int | None = None,
+    ) -> Iterator[RecordBatch]:
+        """Iterate over the batches that can hold records of the range; no batch is decompressed.
 
-    def batches(self) -> Iterator[RecordBatch]:
-        """Shallow iteration: each entry, also those whose CRC is bad (``crc_valid`` False)."""
-        for window in self.windows():
-            for row in range(window.batches.count):
-                yield record_batch(window.batches, row)
+        Batches with a wrong CRC are included (``crc_valid`` is False). Raises UnreadableError if reading fails, and
+        NotASegmentError if a file contains no batch.
+        """
+        for item in self._items(RowFilter(first_offset, end_offset, since, until), deep=False):
+            if isinstance(item, BatchItem):
+                yield item.batch
 
-    def records(self) -> Iterator[Record]:
-        """Deep iteration: each record of each entry that can be opened."""
-        for chunk in self.chunks():
-            for i in range(chunk.records.count):
-                yield chunk.record(i)
+    def records(
+        self,
+        *,
+        first_offset: int | None = None,
+        end_offset: int | None = None,
+        since: int | None = None,
+        until: int | None = None,
+        key: bytes | None = None,
+    ) -> Iterator[Record]:
+        """Iterate over the records of the range, or over those with this ``key``.
+
+        Records of batches with a wrong CRC are left out, unless the log was opened with ``verify_crc=False``. Raises
+        UnreadableError if reading fails, and NotASegmentError if a file contains no batch.
+        """
+        for item in self._items(RowFilter(first_offset, end_offset, since, until, key), deep=True):
+            if isinstance(item, RecordsItem):
+                yield from item.records()
+
+    def to_arrow(
+        self,
+        *,
+        deep: bool = True,
+        first_offset: int | None = None,
+        end_offset: int | None = None,
+        since: int | None = None,
+        until: int | None = None,
+        key: bytes | None = None,
+    ) -> pa.RecordBatchReader:
+        """Return the records as a ``pyarrow.RecordBatchReader``, or with ``deep=False`` the batches.
+
+        The columns are those of ``kseg dump --format parquet``. The reader holds one Arrow batch at a time;
+        ``read_all()`` makes a table. Raises UsageError if pyarrow is not installed.
+        """
+        from kseg.report.parquet import arrow_reader
+
+        return arrow_reader(self._items(RowFilter(first_offset, end_offset, since, until, key), deep=deep), deep=deep)
+
+    @abstractmethod
+    def _items(self, wanted: RowFilter, *, deep: bool) -> Iterator[SegmentItem]:
+        """Yield the items of a dump that the filter accepts."""
+
+
+class Segment(Log):
+    """An open segment. A context manager.
+
+    Findings go to ``report`` when they are found; reading continues after damage. A regular local file can be iterated
+    any number of times. A pipe, a URL or a file object can be read once.
+    """
+
+    def __init__(self, path: str | BinaryIO, options: _ReadOptions, *, listed: bool = False) -> None:
+        self._path = path
+        self._options = options
+        self._unread: Source | None = open_source(path, listed=listed)
+        self._open = WeakSet([self._unread])
+        self.name = self._unread.name
 
     def windows(self) -> Iterator[Window]:
-        """Entries in columns; a window is valid until the next is asked for. Raises UsageError the second time."""
-        if self._used:
-            raise UsageError(f"{self.name}: a segment is read once; open it again")
-        self._used = True
-        return self._reader.windows()
+        """Iterate over the batches in columns. A window is valid until the next one is requested.
+
+        Raises UsageError if the source was read before and cannot be read again, UnreadableError and NotASegmentError.
+        """
+        with self._reader(RowFilter()) as reader:
+            yield from reader.windows()
 
     def chunks(self) -> Iterator[Chunk]:
-        """Records in columns; a chunk is valid until the next is asked for."""
-        opener = DeepIterator(self._report, limit=self._limit)
+        """Iterate over the records in columns. A chunk is valid until the next one is requested. Raises as ``windows``."""
+        opener = DeepIterator(self._options.report, limit=self._options.decompression_limit)
         for window in self.windows():
             yield from opener.chunks(window)
 
     def close(self) -> None:
-        self._reader.close()
+        """Close the file; iterations that were not finished end with an error."""
+        for source in self._open:
+            source.close()
 
     def __enter__(self) -> Segment:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _items(self, wanted: RowFilter, *, deep: bool) -> Iterator[BatchItem | RecordsItem]:
+        options = self._options
+        with self._reader(wanted) as reader:
+            yield from dump_reader(
+                self.name,
+                reader,
+                options.report,
+                wanted,
+                deep=deep,
+                headings=False,
+                decompression_limit=options.decompression_limit,
+            )
+
+    def _reader(self, wanted: RowFilter) -> SegmentReader:
+        """Return a reader of the bytes that can hold the wanted rows."""
+        source, self._unread = self._unread, None
+        size = local_size(self._path) if isinstance(self._path, str) else None
+        part = None if size is None else _byte_range(self.name, size, wanted)
+        if size is not None and part != (0, size) and part is not None:
+            if source is not None:
+                source.close()
+            source = open_range(self.name, *part)
+        elif source is None and size is not None:
+            source = open_source(self.name)
+        if source is None:
+            raise UsageError(f"{self.name}: this source can be read once only; open it again")
+        self._open.add(source)
+        return SegmentReader(source, report=self._options.report, verify_crc=self._options.verify_crc)
+
+
+def _byte_range(path: str, size: int, wanted: RowFilter) -> tuple[int, int]:
+    """Return the bytes of a local segment that can hold the wanted rows, half-open."""
+    first = wanted.first_offset
+    if wanted.since is not None:
+        since = index_lookup.first_offset_since(path, wanted.since)
+        first = max((offset for offset in (first, since) if offset is not None), default=None)
+    if first is None and wanted.end_offset is None:
+        return 0, size
+    return index_lookup.byte_range(path, size, first, wanted.end_offset)
+
+
+class PartitionLog(Log):
+    """The log of one partition: the segments of its folder, by offset.
+
+    ``topic`` and ``partition`` are from the folder's name, None if it is not ``TOPIC-NUMBER``. ``files`` are the paths of
+    the segments. Segments that the offsets in the file names exclude are not opened.
+    """
+
+    def __init__(self, folder: str, files: tuple[str, ...], options: _ReadOptions) -> None:
+        self.name = folder
+        self.files = files
+        self.topic, self.partition = topic_partition(files[0])
+        self._options = options
+
+    def segments(self) -> Iterator[Segment]:
+        """Iterate over the open segments; each is closed when the next one is requested.
+
+        Segments that a broker has deleted since are left out. Raises UnreadableError.
+        """
+        return self._segments(RowFilter())
+
+    def _segments(self, wanted: RowFilter) -> Iterator[Segment]:
+        for path, following in pairwise((*self.files, None)):
+            assert path is not None
+            begin, end = base_offset_of(path), base_offset_of(following or "")
+            if wanted.end_offset is not None and begin is not None and begin >= wanted.end_offset:
+                return
+            if wanted.first_offset is not None and end is not None and end <= wanted.first_offset:
+                continue
+            with suppress(VanishedError), Segment(path, self._options, listed=True) as segment:
+                yield segment
+
+    def _items(self, wanted: RowFilter, *, deep: bool) -> Iterator[SegmentItem]:
+        for segment in self._segments(wanted):
+            yield from segment._items(wanted, deep=deep)
+
+
+class LogDir(Log):
+    """All partitions of a log directory, or of any folder that has partition folders in it, by path."""
+
+    def __init__(self, path: str, partitions: tuple[PartitionLog, ...]) -> None:
+        self.name = path
+        self.partitions = partitions
+
+    def partition(self, topic: str, partition: int) -> PartitionLog:
+        """Return the log of a partition. Raises UnreadableError if the log directory does not have it."""
+        for log in self.partitions:
+            if (log.topic, log.partition) == (topic, partition):
+                return log
+        raise UnreadableError(f"{self.name}: no partition {topic}-{partition} in it")
+
+    def _items(self, wanted: RowFilter, *, deep: bool) -> Iterator[SegmentItem]:
+        for log in self.partitions:
+            yield from log._items(wanted, deep=deep)
 
 
 def open_segment(
@@ -76,41 +255,50 @@ def open_segment(
 ) -> Segment:
     """Open a segment: a local path, ``-`` for standard input, an fsspec URL, or a binary file object.
 
-    ``verify_crc=False`` reads as a consumer with check.crcs=false does; ``decompression_limit`` is what one entry may
-    inflate to, in bytes. Raises UnreadableError when it can't be opened.
+    ``report`` is called with each Finding. ``verify_crc=False`` computes no CRCs, like a consumer with
+    ``check.crcs=false``. ``decompression_limit`` is the maximum size of one decompressed batch in bytes. Raises
+    UnreadableError if the path cannot be opened.
     """
-    reader = SegmentReader(open_source(path), report=report, verify_crc=verify_crc)
-    return Segment(reader, report, decompression_limit)
+    name = os.fspath(path) if isinstance(path, os.PathLike) else path
+    return Segment(name, _ReadOptions(report, verify_crc, decompression_limit))
 
 
-def framed_rows(
+def open_partition(
     path: str | os.PathLike[str],
-    framing: str,
     *,
-    requests: str | os.PathLike[str] | None = None,
     report: Report = ignore_finding,
     verify_crc: bool = True,
-) -> Iterator[dict[str, Any]]:
-    """The rows of ``kseg dump --as FRAMING --deep``, their bytes as they are; ``requests`` is what responses answer.
+    decompression_limit: int = DECOMPRESSION_LIMIT,
+) -> PartitionLog:
+    """Open the log of a partition: a local folder or an fsspec URL with segments in it.
 
-    Raises UsageError for an unknown framing, UnreadableError and NotASegmentError.
+    The other parameters are those of ``open_segment``. Raises UnreadableError if the folder cannot be listed or has no
+    segment, and UsageError if it has partition folders in it: ``open_log_dir`` opens those.
     """
-    if framing not in FRAMINGS:
-        raise UsageError(f"{framing!r} is no framing: {', '.join(FRAMINGS)}")
-    requested = None if requests is None else os.fspath(requests)
-    file = SegmentFile(os.fspath(path), framing=framing, requests=requested)
-    return framed.framed_rows(file, report, deep=True, verify_crc=verify_crc)
+    found = open_log_dir(path, report=report, verify_crc=verify_crc, decompression_limit=decompression_limit)
+    if len(found.partitions) > 1:
+        raise UsageError(f"{found.name}: it has {len(found.partitions)} folders with segments: use open_log_dir")
+    return found.partitions[0]
 
 
-def side_entries(path: str | os.PathLike[str], report: Report = ignore_finding) -> Iterator[Any]:
-    """The entries of a file beside the log, known by its name: ``OffsetEntry``, ``ProducerState``, ``LeaderEpoch``, …
+def open_log_dir(
+    path: str | os.PathLike[str],
+    *,
+    report: Report = ignore_finding,
+    verify_crc: bool = True,
+    decompression_limit: int = DECOMPRESSION_LIMIT,
+) -> LogDir:
+    """Open all partitions below a folder: a local folder or an fsspec URL.
 
-    Raises UnreadableError.
+    Snapshots of KRaft are not part of a log and are left out. The other parameters are those of ``open_segment``. Raises
+    UnreadableError if a folder cannot be listed or if no segment is found.
     """
+    options = _ReadOptions(report, verify_crc, decompression_limit)
     name = os.fspath(path)
-    known = recognise(name)
-    if known is None:
-        raise UnreadableError(f"{name}: by its name no file that stands beside a log")
-    with open_source(name) as source:
-        for _, entry in known.side.walk(source, known.base_offset, report):
-            yield entry
+    folders: dict[str, list[str]] = {}
+    for file in find_segments(name):
+        if not is_snapshot(file.path):
+            folders.setdefault(os.path.dirname(file.path), []).append(file.path)
+    if not folders:
+        raise UnreadableError(f"{name}: no segment in it or below it (a .log named by 20 digits)")
+    return LogDir(name, tuple(PartitionLog(folder, tuple(files), options) for folder, files in folders.items()))

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TextIO
 
 from kseg import schema
-from kseg.commands.dump.rows import BatchItem, FileStart, RecordsItem
+from kseg.commands.dump.rows import BatchItem, RecordsItem, SegmentItem
 from kseg.errors import UsageError
 from kseg.format.segment import rows
 from kseg.format.writer.batch_runs import payload_of
@@ -28,15 +28,25 @@ FEW_VALUES = ("topic", "partition", "file", "timestamp_type", "compression", "pr
 WITHOUT_STATISTICS = ("key", "value", "headers")
 
 
-def write_parquet(
-    dumped: Iterable[FileStart | BatchItem | RecordsItem], out: TextIO, view: View, without: Collection[str] = ()
-) -> None:
+def write_parquet(dumped: Iterable[SegmentItem], out: TextIO, view: View, without: Collection[str] = ()) -> None:
     """Write all columns except those in ``without``. Raises UsageError as write_batches does."""
     table = schema.RECORD_TABLE if view.deep else schema.BATCH_TABLE
     columns = arrow_rows.widened((*table, schema.DECODED) if view.deep and view.decoded else table)
     columns = tuple(column for column in columns if column.name not in without)
-    batches = _record_batches(dumped, columns) if view.deep else _entry_batches(dumped, columns)
-    write_batches(batches, columns, out, view)
+    write_batches(_segment_batches(dumped, columns, deep=view.deep), columns, out, view)
+
+
+def arrow_reader(dumped: Iterable[SegmentItem], *, deep: bool) -> pa.RecordBatchReader:
+    """Return the rows as Arrow batches, made when they are requested. Raises UsageError if pyarrow is not installed."""
+    columns = arrow_rows.widened(schema.RECORD_TABLE if deep else schema.BATCH_TABLE)
+    batches = _segment_batches(dumped, columns, deep=deep)
+    return arrow_rows.arrow().RecordBatchReader.from_batches(arrow_rows.arrow_schema(columns), batches)
+
+
+def _segment_batches(
+    dumped: Iterable[SegmentItem], columns: Sequence[schema.Column], *, deep: bool
+) -> Iterator[pa.RecordBatch]:
+    return _record_batches(dumped, columns) if deep else _entry_batches(dumped, columns)
 
 
 def write_rows(found: Iterable[schema.Row], columns: Sequence[schema.Column], out: TextIO, view: View) -> None:
@@ -61,9 +71,7 @@ def write_batches(batches: Iterable[pa.RecordBatch], columns: Sequence[schema.Co
     raw.flush()
 
 
-def _record_batches(
-    dumped: Iterable[FileStart | BatchItem | RecordsItem], columns: Sequence[schema.Column]
-) -> Iterator[pa.RecordBatch]:
+def _record_batches(dumped: Iterable[SegmentItem], columns: Sequence[schema.Column]) -> Iterator[pa.RecordBatch]:
     gathered = arrow_rows.RecordRows(columns, GROUP_ROWS, GROUP_BYTES)
     place = arrow_rows.Place("", None, None)
     for item in dumped:
@@ -91,9 +99,7 @@ def _runs(kept: Sequence[int]) -> Iterator[tuple[int, int]]:
     yield first, stop
 
 
-def _entry_batches(
-    dumped: Iterable[FileStart | BatchItem | RecordsItem], columns: Sequence[schema.Column]
-) -> Iterator[pa.RecordBatch]:
+def _entry_batches(dumped: Iterable[SegmentItem], columns: Sequence[schema.Column]) -> Iterator[pa.RecordBatch]:
     return _row_batches(
         (rows.batch_row(item.file, item.batch) for item in dumped if isinstance(item, BatchItem)), columns
     )

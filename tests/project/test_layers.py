@@ -16,7 +16,7 @@ from tests.support.rooms import ROOMS
 PACKAGE = Path(__file__).parents[2] / "kseg"
 
 #: The modules above all rooms, although they are in ``kseg`` itself: what a user imports or runs.
-ENTRIES = {"__init__", "__main__", "reading"}
+ENTRIES = {"__init__", "__main__", "reading", "validation", "other_files"}
 #: The rooms in which each third-party library may be imported.
 LIBRARIES = {
     "click": {"cli"},

@@ -24,7 +24,7 @@ from kseg.format.sidefiles.metadata_files import properties
 from kseg.format.sidefiles.producer_snapshot import ENTRY, HEADER, read_snapshot
 from kseg.format.sidefiles.registry import SIDE_FILES, SideFile, recognise, side_row
 from kseg.format.storage.source import Source
-from kseg.reading import side_entries
+from kseg.other_files import side_entries
 from tests.support import damage
 from tests.support.cli import kseg
 from tests.support.fixtures import FOLDERS

@@ -18,7 +18,7 @@ from kseg.format.internal_topics.recognise import decoded_record, internal_topic
 from kseg.format.record import framing
 from kseg.format.record.framing import BatchColumns
 from kseg.format.record.layout import CODEC_MASK, CONTROL, LOG_APPEND_TIME
-from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT, DeepIterator
 from kseg.format.segment.objects import Record, RecordBatch, record_batch
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
@@ -219,9 +219,13 @@ def dump_reader(
     topic: str | None = None,
     check: bool = False,
     record_set: RecordSetChecks | None = None,
+    decompression_limit: int = DECOMPRESSION_LIMIT,
 ) -> Iterator[BatchItem | RecordsItem]:
-    """What ``dump_segment`` has behind the Beginning. Raises UnreadableError and NotASegmentError."""
-    opener = DeepIterator(report)
+    """What ``dump_segment`` has behind the Beginning. Raises UnreadableError and NotASegmentError.
+
+    ``decompression_limit`` is the maximum size of one decompressed batch in bytes.
+    """
+    opener = DeepIterator(report, limit=decompression_limit)
     limits = check_settings(reader.name, Settings(deep=deep))
     checks = SegmentChecks(reader.name, limits, report, internal_topic(path), record_set) if check else None
     for window in reader.windows():
@@ -278,6 +282,9 @@ def _deep(
             yield RecordsItem(path, chunk, row, kept, topic)
 
 
+#: The items of a segment.
+SegmentItem = FileStart | BatchItem | RecordsItem
+#: The items of any file.
 Item = FileStart | BatchItem | RecordsItem | SideFileItem | EmptyFile | WireRow
 
 

@@ -28,12 +28,20 @@ LOOKS_AGAIN = 3
 
 
 def validate_segment(
-    file: SegmentFile, settings: Settings, progress: Progress = no_progress, watch: AfterChunk = ignore_chunk
+    file: SegmentFile | str,
+    settings: Settings | None = None,
+    progress: Progress = no_progress,
+    watch: AfterChunk = ignore_chunk,
 ) -> FileResult:
-    """Validate a segment, or a file beside one. What can't be read is a result too, never an exception.
+    """Validate one segment or one side file.
 
-    Where a broker changed something meanwhile, what was found may be of no one moment: then it is looked at again.
+    ``file`` can be a path. ``settings`` None are the default settings. ``progress`` is called with the number of bytes
+    read since the last call. Returns a result also for a file that cannot be read (``unread``); raises nothing.
+
+    A file that changed while it was read is read again if something was found: the findings could be of no one moment.
     """
+    settings = settings or Settings()
+    file = SegmentFile(file) if isinstance(file, str) else file
     before = stamps_of(file)
     result = _validate_once(file, settings, progress, watch)
     for _ in range(LOOKS_AGAIN):
