@@ -135,9 +135,7 @@ def test_the_library_has_the_rows_with_their_bytes() -> None:
     assert [row["value"] for row in found if row["kind"] == "record"][:2] == [b"this is the first message", b"no key"]
     answers = list(kseg_library.framed_rows(PRODUCED.with_suffix(".responses"), "responses", requests=PRODUCED))
     assert [row["api_name"] for row in answers] == ["ApiVersions", "InitProducerId", "Produce", "Produce"]
-    with pytest.raises(
-        UsageError, match="the framings are message-set, message, wide-crc, requests, responses"
-    ):
+    with pytest.raises(UsageError, match="the framings are message-set, message, wide-crc, requests, responses"):
         kseg_library.framed_rows(PRODUCED, "frames")
 
 
