@@ -230,7 +230,7 @@ _TABLE = (
     Rule("K617", "no-indexes", _I, "of {segments} segments, not one has {what}: these are logs without their indexes",
          "Rebuilds missing .index files with their segments at its next start; after a clean shutdown missing .timeindex "
          "files stay empty."),
-    Rule("K621", "missing-batches", _E, "no batch has the offsets {first} to {last}: {why}",
+    Rule("K621", "missing-batches", _W, "no batch has the offsets {first} to {last}: {why}",
          "Nothing: consumers continue after the gap without an error."),
     # K8: what is on the wire
     Rule("K801", "frame-size", _E, "the frame's size says {size}: {why}",
