@@ -13,6 +13,7 @@ from importlib.util import find_spec
 #: Plain Python modules that setup.py compiles. A .pxd file next to a module has its C types, where types help.
 COMPILED_MODULES = (
     "kseg.format.record.crc",
+    "kseg.format.record.columns",
     "kseg.format.record.framing",
     "kseg.format.record.offset_evidence",
     "kseg.format.record.default_records",

@@ -2,7 +2,7 @@
 
 cimport cython
 
-from kseg.format.record.framing cimport BatchColumns, RecordColumns
+from kseg.format.record.columns cimport BatchColumns, RecordColumns
 from kseg.format.record.default_records cimport header_field
 
 cdef long long LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, INT32_MAX, NO_TIMESTAMP, MOST_HEADERS, HEADER_BYTES

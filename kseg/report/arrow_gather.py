@@ -11,8 +11,8 @@ from array import array
 from typing import Any
 
 from kseg.format.record import layout
+from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.record.default_records import MAX_HEADERS, header_field
-from kseg.format.record.framing import BatchColumns, RecordColumns
 
 LOG_APPEND_TIME = layout.LOG_APPEND_TIME
 TRANSACTIONAL = layout.TRANSACTIONAL

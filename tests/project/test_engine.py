@@ -73,6 +73,6 @@ def test_both_engines_make_the_same_of_damage(chunk: int, tmp_path: Path) -> Non
 @pytest.mark.skipif(engine() != "compiled", reason="the loops run as plain Python")
 def test_buffers_are_passed_in_small_structs() -> None:
     """The engine is built for buffers of two dimensions: with Cython's eight, a deep dump takes half as long again."""
-    from kseg.format.record.framing import BatchColumns
+    from kseg.format.record.columns import BatchColumns
 
     assert BatchColumns.__basicsize__ < 3000  # 26 buffers of 64 bytes, or of 208

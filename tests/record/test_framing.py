@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from kseg.format.record import framing
+from kseg.format.record import columns, framing
 from kseg.format.record.layout import RECORD_BATCH_OVERHEAD
 
 READERS = {
@@ -37,7 +37,7 @@ def test_a_number_that_is_not_wholly_there_is_refused(code: str) -> None:
 def test_headers_and_rows_that_are_not_there_are_refused() -> None:
     """Also where the buffer ends within a header, whatever the version."""
     entry = bytearray(RECORD_BATCH_OVERHEAD)
-    batches = framing.BatchColumns(2)
+    batches = columns.BatchColumns(2)
     for row in (-1, 2):
         with pytest.raises(IndexError):
             framing.read_header(entry, 0, 49, 2, batches, row)
@@ -54,7 +54,7 @@ def test_a_window_outside_its_buffer_is_refused() -> None:
     data = bytearray(100)
     for at, end in ((-1, 100), (0, 101)):
         with pytest.raises(IndexError):
-            framing.frame(data, at, end, 0, 1 << 20, framing.BatchColumns(8))
+            framing.frame(data, at, end, 0, 1 << 20, columns.BatchColumns(8))
         with pytest.raises(IndexError):
             framing.plausible(data, at, end, 1 << 20)
         with pytest.raises(IndexError):

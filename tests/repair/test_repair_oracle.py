@@ -17,7 +17,7 @@ from kseg.commands.repair.segment import RepairPlan
 from kseg.commands.validate.validate import validate_segment
 from kseg.errors import KsegError
 from kseg.findings import Severity
-from kseg.format.record.framing import CRC_GOOD
+from kseg.format.record.columns import CRC_GOOD
 from kseg.format.record.layout import PARTITION_LEADER_EPOCH_AT
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kseg.errors import KsegError
-from kseg.format.record.framing import BatchColumns
+from kseg.format.record.columns import BatchColumns
 from kseg.format.sidefiles.indexes import IndexBuilder, read_offset_index, read_time_index
 from kseg.format.storage.source import base_offset_of
 from tests.support.fixtures import FOLDERS

@@ -19,7 +19,7 @@ from kseg.errors import KsegError, UnreadableError
 from kseg.findings import RULES, Finding, Severity, Verdict
 from kseg.format.checks.batch_checks import CheckState
 from kseg.format.record import survey
-from kseg.format.record.framing import CRC_BAD, BatchColumns
+from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import INT32_MAX
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader

@@ -16,7 +16,8 @@ from kseg.commands.convert.result import COUNTED_BY_RECORD, Conversion
 from kseg.errors import KsegError, UsageError
 from kseg.format.compress.codecs import CODECS, codec_name, compress
 from kseg.format.record import encoder, layout, survey
-from kseg.format.record.framing import CRC_BAD, BatchColumns, batch_crc
+from kseg.format.record.columns import CRC_BAD, BatchColumns
+from kseg.format.record.framing import batch_crc
 from kseg.format.record.layout import CODEC_MASK, LOG_APPEND_TIME
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.writer.batch_packer import BatchPacker, OutputBuffer

@@ -16,7 +16,7 @@ from kseg.commands.diff.leader_epochs import truncation_offset
 from kseg.commands.diff.replica import Replica
 from kseg.format.compress.codecs import codec_name
 from kseg.format.record import memory, survey
-from kseg.format.record.framing import BatchColumns
+from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CODEC_MASK
 from kseg.format.storage.progress import Progress, no_progress
 

@@ -11,8 +11,8 @@ from kseg.commands.diff.leader_epochs import LeaderEpochCache, read_checkpoint
 from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding, Report, Severity
 from kseg.format.checks.batch_checks import CheckSettings, CheckState, check_offsets
-from kseg.format.record import framing
-from kseg.format.record.framing import BatchColumns, RecordColumns
+from kseg.format.record import columns, framing
+from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.record.layout import CODEC_MASK, LOG_OVERHEAD
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader, Window
@@ -89,7 +89,7 @@ class Replica:
             while self.row < self.batches.count:
                 if self._disordered and self.batches.position[self.row] in self._disordered:
                     self.torn = True
-                elif self.batches.crc_state[self.row] != framing.CRC_BAD:
+                elif self.batches.crc_state[self.row] != columns.CRC_BAD:
                     return True
                 self.row += 1
             window = next(self._windows, None)
@@ -215,7 +215,7 @@ class Replica:
             return
         for row in range(batches.count):
             epoch = batches.partition_leader_epoch[row]
-            if epoch > latest and batches.crc_state[row] != framing.CRC_BAD:
+            if epoch > latest and batches.crc_state[row] != columns.CRC_BAD:
                 self._from_batches.append(LeaderEpoch(epoch, batches.base_offset[row]))
                 latest = epoch
 

@@ -15,8 +15,8 @@ from kseg.format.checks.record_set_checks import RecordSetChecks
 from kseg.format.checks.run_checks import check_settings
 from kseg.format.checks.segment_checks import SegmentChecks
 from kseg.format.internal_topics.recognise import decoded_record, internal_topic
-from kseg.format.record import framing
-from kseg.format.record.framing import BatchColumns
+from kseg.format.record import columns
+from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CODEC_MASK, CONTROL, LOG_APPEND_TIME
 from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT, DeepIterator
 from kseg.format.segment.objects import Record, RecordBatch, record_batch
@@ -47,7 +47,7 @@ class RowFilter:
     def accepts_batch(self, batches: BatchColumns, row: int) -> bool:
         """Whether the entry can hold a row that passes: what the header shows decides, a wrapper's base is unknown."""
         first = self.first_offset
-        if first is not None and batches.last_offset[row] < first and batches.crc_state[row] != framing.CRC_BAD:
+        if first is not None and batches.last_offset[row] < first and batches.crc_state[row] != columns.CRC_BAD:
             return False
         wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
         if self.end_offset is not None and not wrapper and batches.base_offset[row] >= self.end_offset:

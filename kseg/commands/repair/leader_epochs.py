@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from kseg.commands.repair.report import CorrectedBatch, ReportLine, SegmentRepair
-from kseg.format.record.framing import BatchColumns
+from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT32_MAX, NO_PARTITION_LEADER_EPOCH, PARTITION_LEADER_EPOCH_AT
 from kseg.format.sidefiles.checkpoints import LeaderEpoch
 

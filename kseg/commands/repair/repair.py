@@ -20,7 +20,7 @@ from kseg.commands.repair.segment import RepairPlan, repair_segment
 from kseg.commands.repair.segment_places import SegmentPlace, find_places
 from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError, VanishedError
 from kseg.findings import Finding
-from kseg.format.record.framing import CRC_GOOD
+from kseg.format.record.columns import CRC_GOOD
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.sidefiles.registry import check_not_side_file
 from kseg.format.sidefiles.txn_index import AbortedTransactions

@@ -32,7 +32,7 @@ from kseg.findings import RULES, Finding, Policy, Severity
 from kseg.format.checks.batch_checks import BATCH_CHECKS, CheckSettings, CheckState, check_leader_epochs
 from kseg.format.checks.record_checks import RECORD_CHECKS
 from kseg.format.record import framing
-from kseg.format.record.framing import CRC_BAD, BatchColumns
+from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import (
     CODEC_MASK,
     CRC_AT,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kseg.format.compress.codecs import codec_name
-from kseg.format.record.framing import BatchColumns
+from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import (
     CODEC_MASK,
     CONTROL,

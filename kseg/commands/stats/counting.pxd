@@ -2,7 +2,7 @@
 
 cimport cython
 
-from kseg.format.record.framing cimport BatchColumns, RecordColumns
+from kseg.format.record.columns cimport BatchColumns, RecordColumns
 
 cdef long long BAD, CODEC_MASK, TRANSACTIONAL, CONTROL, NO_TIMESTAMP, SECONDS_END, MICROSECONDS_BEGIN
 cdef long long V0_OVERHEAD, V1_OVERHEAD, V2_OVERHEAD

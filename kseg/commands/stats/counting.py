@@ -9,7 +9,7 @@ from array import array
 
 from kseg.format.checks.batch_checks import MICROSECONDS, SECONDS, unit_of
 from kseg.format.record import layout
-from kseg.format.record.framing import CRC_BAD, BatchColumns, RecordColumns
+from kseg.format.record.columns import CRC_BAD, BatchColumns, RecordColumns
 
 # C globals when compiled (see the .pxd).
 BAD = CRC_BAD

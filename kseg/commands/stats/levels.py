@@ -19,7 +19,7 @@ from kseg.commands.stats.totals import GROUP_SUMS, SCALAR_SUMS, OffsetRange, Ret
 from kseg.errors import KsegError, VanishedError
 from kseg.format.checks.run_checks import new_collector
 from kseg.format.compress.codecs import codec_name
-from kseg.format.record.framing import RecordColumns
+from kseg.format.record.columns import RecordColumns
 from kseg.format.record.layout import CODEC_MASK
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader

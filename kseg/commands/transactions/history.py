@@ -18,8 +18,8 @@ from functools import partial
 from kseg.errors import KsegError
 from kseg.findings import Finding
 from kseg.format.record.bounded_map import LIMIT
+from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.control_records import ControlRecord
-from kseg.format.record.framing import CRC_BAD, BatchColumns
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.segment.transaction_events import transaction_events

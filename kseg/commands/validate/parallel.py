@@ -22,7 +22,7 @@ from kseg.findings import Finding, ignore_finding
 from kseg.format.checks.batch_checks import CheckState, check_offsets, states_join
 from kseg.format.checks.internal_topic_checks import with_internal_record_checks
 from kseg.format.checks.run_checks import check_settings, ignore_chunk, new_collector, run_checks
-from kseg.format.record import framing
+from kseg.format.record import columns, framing
 from kseg.format.record.layout import (
     ATTRIBUTES_AT,
     CODEC_MASK,
@@ -279,7 +279,7 @@ def _ranges_join(
     path: str, start: int, before: CheckState, after: CheckState, tally: FindingCollector, settings: Settings
 ) -> bool:
     """Whether the part that begins at ``start`` continues the one before; a gap at the seam is reported."""
-    first = framing.BatchColumns(1)
+    first = columns.BatchColumns(1)
     head = bytearray(RECORD_BATCH_OVERHEAD)
     try:
         with open_range(path, start, start + RECORD_BATCH_OVERHEAD) as source:

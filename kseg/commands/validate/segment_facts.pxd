@@ -2,7 +2,8 @@
 
 cimport cython
 
-from kseg.format.record.framing cimport BatchColumns, clamped, increment_sequence
+from kseg.format.record.columns cimport BatchColumns
+from kseg.format.record.framing cimport clamped, increment_sequence
 from kseg.format.record.bounded_map cimport BoundedMap
 
 cdef long long BAD, CODEC, CONTROL_BIT, TRANSACTIONAL_BIT, HORIZON_BIT, NEVER, NONE, MOST

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kseg.format.record.bounded_map import LIMIT, BoundedMap
-from kseg.format.record.framing import CRC_BAD, BatchColumns, clamped, increment_sequence
+from kseg.format.record.columns import CRC_BAD, BatchColumns
+from kseg.format.record.framing import clamped, increment_sequence
 from kseg.format.record.layout import CODEC_MASK, CONTROL, DELETE_HORIZON, INT64_MAX, NO_TIMESTAMP, TRANSACTIONAL
 
 # C globals when compiled (see the .pxd).

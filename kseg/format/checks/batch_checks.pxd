@@ -2,7 +2,8 @@
 
 cimport cython
 
-from kseg.format.record.framing cimport BatchColumns, clamped, increment_sequence
+from kseg.format.record.columns cimport BatchColumns
+from kseg.format.record.framing cimport clamped, increment_sequence
 from kseg.format.record.offset_evidence cimport base_offset_proved_wrong
 from kseg.format.record.bounded_map cimport BoundedMap
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from kseg.findings import Finding, Report
 from kseg.format.record.bounded_map import LIMIT, BoundedMap
-from kseg.format.record.framing import CRC_BAD, BatchColumns, clamped, increment_sequence
+from kseg.format.record.columns import CRC_BAD, BatchColumns
+from kseg.format.record.framing import clamped, increment_sequence
 from kseg.format.record.layout import (
     CODEC_MASK,
     CONTROL,

@@ -3,7 +3,8 @@
 cimport cython
 
 from kseg.format.checks.batch_checks cimport CheckState
-from kseg.format.record.framing cimport BatchColumns, clamped
+from kseg.format.record.columns cimport BatchColumns
+from kseg.format.record.framing cimport clamped
 from kseg.format.record.default_records cimport header_field
 from kseg.format.record.memory cimport is_ascii
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from kseg.findings import Finding, Report
 from kseg.format.checks.batch_checks import CheckSettings, CheckState, batch_finding
+from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.default_records import header_field
-from kseg.format.record.framing import CRC_BAD, BatchColumns, clamped
+from kseg.format.record.framing import clamped
 from kseg.format.record.layout import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
 from kseg.format.record.memory import is_ascii
 from kseg.format.segment.records_chunk import Chunk

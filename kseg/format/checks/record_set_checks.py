@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kseg.findings import Finding, Report
 from kseg.format.compress.codecs import codec_name
-from kseg.format.record.framing import CRC_BAD, BatchColumns
+from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import CODEC_MASK
 from kseg.format.segment.records_chunk import Chunk
 

@@ -16,8 +16,8 @@ from kseg.format.log_loader.legacy_wrappers import MAX_WRAPPER, base_offset
 from kseg.format.log_loader.partition_files import File
 from kseg.format.log_loader.plan import RefusedError
 from kseg.format.record import framing, layout
+from kseg.format.record.columns import BatchColumns
 from kseg.format.record.crc import crc32c
-from kseg.format.record.framing import BatchColumns
 from kseg.format.record.layout import CODEC_MASK, LOG_OVERHEAD, SUM_LIMIT
 from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.segment.reader import WINDOW_ROWS, WINDOW_SIZE

@@ -11,7 +11,7 @@ from kseg.format.log_loader.plan import RefusedError
 from kseg.format.log_loader.producers import CorruptRecord, Producers
 from kseg.format.log_loader.segment_indexes import InvalidOffsetError, OffsetIndex, TimeIndex, fits, wrapped
 from kseg.format.record import layout
-from kseg.format.record.framing import BatchColumns
+from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT32_MAX, NO_TIMESTAMP
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kseg.errors import NotASegmentError
 from kseg.findings import Finding
 from kseg.format.log_loader.plan import Lost
-from kseg.format.record import framing
+from kseg.format.record import columns
 from kseg.format.record.layout import CODEC_MASK
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.storage.source import open_range
@@ -28,7 +28,7 @@ def loss_of_range(path: str, begin: int, end: int) -> Lost:
             for window in reader.windows():
                 batches = window.batches
                 for row in range(batches.count):
-                    if batches.crc_state[row] != framing.CRC_GOOD:
+                    if batches.crc_state[row] != columns.CRC_GOOD:
                         continue
                     records += _records(batches, row, last)
                     first = batches.base_offset[row] if first is None else min(first, batches.base_offset[row])
@@ -38,7 +38,7 @@ def loss_of_range(path: str, begin: int, end: int) -> Lost:
     return Lost(end - begin - zeros, records, first, last)
 
 
-def _records(batches: framing.BatchColumns, row: int, before: int | None) -> int:
+def _records(batches: columns.BatchColumns, row: int, before: int | None) -> int:
     if batches.magic[row] >= 2:
         return max(0, batches.record_count[row])
     if before is None or not batches.attributes[row] & CODEC_MASK:

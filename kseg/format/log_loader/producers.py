@@ -17,8 +17,8 @@ from kseg.format.log_loader.broker_reader import BrokerReader
 from kseg.format.log_loader.partition_files import File, Files, file_name, offset_of
 from kseg.format.log_loader.plan import RefusedError
 from kseg.format.record import framing, layout
+from kseg.format.record.columns import BatchColumns
 from kseg.format.record.crc import crc32c
-from kseg.format.record.framing import BatchColumns
 from kseg.format.sidefiles.producer_snapshot import CRC_BEGINS_AT, ENTRY, HEADER, VERSION
 
 #: Open transactions that are remembered: a broker has a handful, damage could make one of every batch.

@@ -3,9 +3,8 @@
 cimport cython
 
 from kseg.format.record.crc cimport crc32_of
-from kseg.format.record.framing cimport (
-    BatchColumns, RecordColumns, clamped, read_int32, read_int64, read_uint32, wrapped_sum
-)
+from kseg.format.record.columns cimport BatchColumns, RecordColumns
+from kseg.format.record.framing cimport clamped, read_int32, read_int64, read_uint32, wrapped_sum
 
 cdef Py_ssize_t SIZE_AT, LOG_OVERHEAD, MAGIC_AT, HEADER_SIZE_UP_TO_MAGIC, LEGACY_CRC_AT
 cdef Py_ssize_t LEGACY_ATTRIBUTES_AT, V1_TIMESTAMP_AT, V0_KEY_AT, V1_KEY_AT, RECORD_BATCH_OVERHEAD

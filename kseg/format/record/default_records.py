@@ -10,17 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from kseg.format.record import layout
+from kseg.format.record.columns import CRC_BAD, BatchColumns, RecordColumns
 from kseg.format.record.crc import crc32_of
-from kseg.format.record.framing import (
-    CRC_BAD,
-    BatchColumns,
-    RecordColumns,
-    clamped,
-    read_int32,
-    read_int64,
-    read_uint32,
-    wrapped_sum,
-)
+from kseg.format.record.framing import clamped, read_int32, read_int64, read_uint32, wrapped_sum
 
 COMPILED = not __file__.endswith(".py")
 

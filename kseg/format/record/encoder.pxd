@@ -3,7 +3,8 @@
 cimport cython
 
 from kseg.format.record.crc cimport crc32_of, crc32c_of
-from kseg.format.record.framing cimport BatchColumns, RecordColumns, wrapped_sum
+from kseg.format.record.columns cimport BatchColumns, RecordColumns
+from kseg.format.record.framing cimport wrapped_sum
 from kseg.format.record.default_records cimport header_field
 from kseg.format.record.memory cimport copy_bytes
 

@@ -1,7 +1,8 @@
-# C types for kernel.py. Names and meanings stand there; nothing is implemented here.
+# C types for framing.py.
 
 cimport cython
 
+from kseg.format.record.columns cimport BatchColumns
 from kseg.format.record.crc cimport crc32_of, crc32c_of
 
 cdef Py_ssize_t SIZE_AT, LOG_OVERHEAD, MAGIC_AT, HEADER_SIZE_UP_TO_MAGIC
@@ -13,26 +14,6 @@ cdef long long V0_MIN_SIZE, V1_MIN_SIZE, V2_MIN_SIZE
 cdef long long CODEC_MASK, V0_RESERVED, V1_RESERVED, V2_RESERVED
 cdef long long SUM_LIMIT, INT32_MAX, UNCHECKED, BAD, GOOD, SIGN_16, SIGN_32
 cdef unsigned long long SIGN_64
-
-
-cdef class BatchColumns:
-    cdef readonly Py_ssize_t capacity
-    cdef public Py_ssize_t count
-    cdef readonly long long[::1] at, position, size, magic, attributes, base_offset, last_offset, record_count
-    cdef readonly long long[::1] base_timestamp, max_timestamp, crc, crc_state, producer_id, producer_epoch
-    cdef readonly long long[::1] base_sequence, partition_leader_epoch, intact
-    cdef readonly long long[::1] first_record, record_total, attribute_bits, largest_timestamp, disorder
-    cdef readonly long long[::1] null_keys, header_total, record_sum, first_record_offset, last_record_offset
-
-
-cdef class RecordColumns:
-    cdef readonly Py_ssize_t capacity
-    cdef public Py_ssize_t count
-    cdef readonly long long[::1] batch, offset, timestamp, attributes, key_at, key_size, value_at, value_size
-    cdef readonly long long[::1] headers_at, header_count
-
-    cdef _reserve(self, Py_ssize_t capacity)
-    cpdef grow(self)
 
 
 @cython.locals(value=cython.longlong)

@@ -1,24 +1,20 @@
 # cython: boundscheck=False
-"""The hot loops over bytes: the columns, framing entries, checking their CRCs.
+"""Frame batches: find their boundaries, read their headers into columns, and check their CRCs.
 
-Ordinary Python that runs as it is; ``kernel.pxd`` beside it adds C types, and the package's build compiles the two.
-There is no second implementation. Bounds are checked here by hand, once for each number and each row, where the compiler
-would do it for every byte: that was a tenth of the time of small batches. Everything here works on a window of a file: many
-entries a call, since a call with its buffer views costs more than a small entry.
-
-Nothing here reports or raises for what the bytes say: anomalies go as tuples onto ``faults``, for ``records``' two
-readers to put into words.
+Compiled with the types of ``framing.pxd``. This module checks bounds itself, once for each number and each row. The
+compiler would check them for every byte, which took a tenth of the time of small batches. Each function works on many
+batches of a window, because a call with its buffer views costs more than a small batch.
 """
 
 from __future__ import annotations
 
-from array import array
 from typing import Any
 
 from kseg.format.record import layout
+from kseg.format.record.columns import CRC_BAD, CRC_GOOD, CRC_UNCHECKED, BatchColumns
 from kseg.format.record.crc import crc32_of, crc32c_of
 
-# C globals when compiled (see the .pxd): the layout's single source stays log_format.
+# C constants when compiled.
 SIZE_AT = layout.SIZE_AT
 LOG_OVERHEAD = layout.LOG_OVERHEAD
 MAGIC_AT = layout.MAGIC_AT
@@ -50,112 +46,13 @@ V2_RESERVED = layout.V2_RESERVED
 SUM_LIMIT = layout.SUM_LIMIT
 INT32_MAX = layout.INT32_MAX
 
-# The sign bits of what is read.
+# Sign bits of integers of these widths.
 SIGN_16 = 1 << 15
 SIGN_32 = 1 << 31
 SIGN_64 = 1 << 63
-
-# CRC column states.
-CRC_UNCHECKED = -1
-CRC_BAD = 0
-CRC_GOOD = 1
-# The same for the loops here.
 UNCHECKED = CRC_UNCHECKED
 BAD = CRC_BAD
 GOOD = CRC_GOOD
-
-
-class BatchColumns:
-    """Entries of one window, a row each. What a version lacks is 0; ``magic`` tells what applies.
-
-    ``at`` is the entry's first byte in the window's buffer, ``position`` in the file, ``size`` the whole entry in
-    bytes. ``crc_state`` is one of CRC_UNCHECKED, CRC_BAD, CRC_GOOD. Of v0 and v1 entries ``base_offset`` and
-    ``last_offset`` both are the stored offset, and both timestamps the stored one (-1 in v0).
-
-    The rest is known once the entry has been opened: its records are ``record_total`` rows of RecordColumns from
-    ``first_record`` on; over them, ``attribute_bits`` is the OR of their attributes, ``largest_timestamp`` in epoch
-    milliseconds, ``disorder`` the first row whose offset does not follow the one before (-1: none), ``null_keys``
-    and ``header_total`` count. So a check looks at records only where an entry gives reason to. ``intact`` turns 0
-    when opening met a fault. ``record_sum`` counts the records, ``first_record_offset`` and ``last_record_offset`` are
-    offsets of the first and the last one. A large batch is opened in parts: then ``first_record`` and ``record_total`` are
-    about the part at hand, the others about all of it.
-    """
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.count = 0
-        self.at = _column(capacity)
-        self.position = _column(capacity)
-        self.size = _column(capacity)
-        self.magic = _column(capacity)
-        self.attributes = _column(capacity)
-        self.base_offset = _column(capacity)
-        self.last_offset = _column(capacity)
-        self.record_count = _column(capacity)
-        self.base_timestamp = _column(capacity)
-        self.max_timestamp = _column(capacity)
-        self.crc = _column(capacity)
-        self.crc_state = _column(capacity)
-        self.producer_id = _column(capacity)
-        self.producer_epoch = _column(capacity)
-        self.base_sequence = _column(capacity)
-        self.partition_leader_epoch = _column(capacity)
-        self.intact = _column(capacity)
-        self.first_record = _column(capacity)
-        self.record_total = _column(capacity)
-        self.attribute_bits = _column(capacity)
-        self.largest_timestamp = _column(capacity)
-        self.disorder = _column(capacity)
-        self.null_keys = _column(capacity)
-        self.header_total = _column(capacity)
-        self.record_sum = _column(capacity)
-        self.first_record_offset = _column(capacity)
-        self.last_record_offset = _column(capacity)
-
-
-class RecordColumns:
-    """Records of a run of entries, a row each.
-
-    ``batch`` is the entry's row in its BatchColumns. ``key_at``, ``value_at`` and ``headers_at`` are bytes in the
-    entry's payload (the window's buffer where the entry is not compressed), sizes are bytes and -1 is null.
-    Timestamps are epoch milliseconds, -1 where there is none.
-    """
-
-    def __init__(self, capacity: int) -> None:
-        self.count = 0
-        self._reserve(capacity)
-
-    def _reserve(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.batch = _column(capacity)
-        self.offset = _column(capacity)
-        self.timestamp = _column(capacity)
-        self.attributes = _column(capacity)
-        self.key_at = _column(capacity)
-        self.key_size = _column(capacity)
-        self.value_at = _column(capacity)
-        self.value_size = _column(capacity)
-        self.headers_at = _column(capacity)
-        self.header_count = _column(capacity)
-
-    def grow(self) -> None:
-        """Make room for twice as many rows, keeping those that are there."""
-        old = [
-            self.batch, self.offset, self.timestamp, self.attributes, self.key_at,
-            self.key_size, self.value_at, self.value_size, self.headers_at, self.header_count,
-        ]  # fmt: skip
-        count = self.count
-        self._reserve(self.capacity * 2)
-        new = [
-            self.batch, self.offset, self.timestamp, self.attributes, self.key_at,
-            self.key_size, self.value_at, self.value_size, self.headers_at, self.header_count,
-        ]  # fmt: skip
-        for i in range(len(old)):
-            memoryview(new[i])[:count] = memoryview(old[i])[:count]
-
-
-def _column(capacity: int) -> array[int]:
-    return array("q", (0,)) * capacity
 
 
 def read_int16(data: Any, at: int) -> int:

@@ -2,7 +2,8 @@
 
 cimport cython
 
-from kseg.format.record.framing cimport BatchColumns, clamped
+from kseg.format.record.columns cimport BatchColumns
+from kseg.format.record.framing cimport clamped
 
 cdef long long CODEC
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kseg.format.record.framing import BatchColumns, clamped
+from kseg.format.record.columns import BatchColumns
+from kseg.format.record.framing import clamped
 from kseg.format.record.layout import CODEC_MASK
 
 # As a C integer, see the .pxd.

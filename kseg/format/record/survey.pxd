@@ -3,7 +3,8 @@
 cimport cython
 
 from kseg.format.record.encoder cimport headers_end
-from kseg.format.record.framing cimport BatchColumns, RecordColumns, clamped
+from kseg.format.record.columns cimport BatchColumns, RecordColumns
+from kseg.format.record.framing cimport clamped
 from kseg.format.record.memory cimport equal_bytes
 
 cdef long long CODEC_MASK, LOG_APPEND_TIME, CONTROL, INT32_MAX, NO_TIMESTAMP, BAD

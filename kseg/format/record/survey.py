@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from kseg.format.record import layout
+from kseg.format.record.columns import CRC_BAD, BatchColumns, RecordColumns
 from kseg.format.record.encoder import headers_end
-from kseg.format.record.framing import CRC_BAD, BatchColumns, RecordColumns, clamped
+from kseg.format.record.framing import clamped
 from kseg.format.record.memory import equal_bytes
 
 COMPILED = not __file__.endswith(".py")

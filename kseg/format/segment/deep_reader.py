@@ -13,8 +13,8 @@ from typing import Any
 from kseg.findings import Finding, Report, ignore_finding
 from kseg.format.compress import codecs, streams
 from kseg.format.compress.libraries import CodecError, DecompressionLimit
-from kseg.format.record import default_records, framing, layout
-from kseg.format.record.framing import BatchColumns, RecordColumns
+from kseg.format.record import columns, default_records, framing, layout
+from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.segment.large_payload import LargePayload
 from kseg.format.segment.reader import Window
 from kseg.format.segment.records_chunk import Chunk
@@ -93,7 +93,7 @@ class DeepIterator:
             row = default_records.split_plain(chunk.window.data, batches, row, CHUNK_ROWS, records, self._faults)
             if row == batches.count or records.count >= CHUNK_ROWS:
                 break
-            if batches.crc_state[row] != framing.CRC_BAD:
+            if batches.crc_state[row] != columns.CRC_BAD:
                 inflated += self._open(chunk, row, room[inflated:])
                 if self._large is not None:
                     break

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kseg.format.compress.codecs import codec_name
-from kseg.format.record import framing, layout
+from kseg.format.record import columns, framing, layout
 from kseg.format.record.control_records import ControlRecord
 
 
@@ -89,7 +89,7 @@ def timestamp_type(magic: int, attributes: int) -> str | None:
     return layout.TIMESTAMP_TYPES[1 if attributes & layout.LOG_APPEND_TIME else 0]
 
 
-def record_batch(batches: framing.BatchColumns, row: int) -> RecordBatch:
+def record_batch(batches: columns.BatchColumns, row: int) -> RecordBatch:
     """One row of the columns as an object."""
     magic, attributes = batches.magic[row], batches.attributes[row]
     codec = attributes & layout.CODEC_MASK
@@ -108,7 +108,7 @@ def record_batch(batches: framing.BatchColumns, row: int) -> RecordBatch:
         base_timestamp=base_timestamp if modern else None,
         max_timestamp=timestamp_or_none(batches.max_timestamp[row]),
         crc=batches.crc[row],
-        crc_valid=None if state == framing.CRC_UNCHECKED else state == framing.CRC_GOOD,
+        crc_valid=None if state == columns.CRC_UNCHECKED else state == columns.CRC_GOOD,
         producer_id=batches.producer_id[row] if modern else None,
         producer_epoch=batches.producer_epoch[row] if modern else None,
         base_sequence=batches.base_sequence[row] if modern else None,

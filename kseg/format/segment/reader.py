@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from kseg.errors import NotASegmentError
 from kseg.findings import Report, ignore_finding
-from kseg.format.record import framing, layout
-from kseg.format.record.framing import BatchColumns
+from kseg.format.record import columns, framing, layout
+from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.input_buffer import MAX_UNKNOWN_STREAM, InputBuffer
 from kseg.format.storage.file_type import HEAD, describe_certain_type, describe_file, describe_likely_type
@@ -193,7 +193,7 @@ class SegmentReader:
         first = self._next_offset is None and self.source.start > 0
         before = batches.last_offset[row - 1] + 1 if row else None if first else expected
         # The header of an entry with a bad CRC is believed as far as it is likely.
-        if batches.crc_state[row] != framing.CRC_BAD or (expected is not None and 0 <= last - expected < LIKELY_STEP):
+        if batches.crc_state[row] != columns.CRC_BAD or (expected is not None and 0 <= last - expected < LIKELY_STEP):
             self._next_offset = self._floor = last + 1
             if before is not None and batches.base_offset[row] != before:
                 # The base offset is outside the CRC: one that is too high must not make all that follow look low.
@@ -203,7 +203,7 @@ class SegmentReader:
     def _emit_one(self, size: int, magic: int, crc_state: int) -> Window:
         """The entry at the tape's start, as a window of one row; ``size`` is the whole entry's."""
         buffer, batches = self._buffer, self._batches
-        if crc_state == framing.CRC_GOOD:
+        if crc_state == columns.CRC_GOOD:
             # What the CRC proved goes into this copy of the entry, so that whoever copies it on copies it right.
             buffer.view[buffer.start + layout.SIZE_AT : buffer.start + layout.LOG_OVERHEAD] = (
                 size - layout.LOG_OVERHEAD

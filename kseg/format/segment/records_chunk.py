@@ -8,8 +8,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from kseg.format.record import layout
+from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.record.default_records import MAX_HEADERS, header_field
-from kseg.format.record.framing import BatchColumns, RecordColumns, increment_sequence
+from kseg.format.record.framing import increment_sequence
 from kseg.format.segment.reader import Window
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kseg.findings import Finding
-from kseg.format.record import framing
+from kseg.format.record import columns, framing
 from kseg.format.record.layout import (
     CODEC_MASK,
     CRC_AT,
@@ -64,7 +64,7 @@ class Resync:
     lost: int = 0
     entry_size: int | None = None
     magic: int = 0
-    crc_state: int = framing.CRC_BAD
+    crc_state: int = columns.CRC_BAD
     torn: bool = False
     recognised: bool = False
     gave_up: bool = False
@@ -269,12 +269,12 @@ def _readable(rule: str, buffer: InputBuffer, size: int, magic: int, facts: dict
     """The entry can be had: ``size`` bytes, read as that version."""
     finding = _description(rule, buffer, size, magic, facts)
     end = buffer.position + size
-    return Resync((finding,), end, entry_size=size, magic=magic, crc_state=framing.CRC_GOOD, recognised=True)
+    return Resync((finding,), end, entry_size=size, magic=magic, crc_state=columns.CRC_GOOD, recognised=True)
 
 
 def _description(rule: str, buffer: InputBuffer, size: int, magic: int, facts: dict[str, Any]) -> Finding:
     """A finding on the entry at the tape's start, with the offsets that its header names."""
-    row = framing.BatchColumns(1)
+    row = columns.BatchColumns(1)
     framing.read_header(buffer.data, buffer.start, size - LOG_OVERHEAD, magic, row, 0)
     wrapper = magic < 2 and row.attributes[0] & CODEC_MASK
     first = None if wrapper else row.base_offset[0]

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from kseg.errors import KsegError
-from kseg.format.record import framing
+from kseg.format.record import columns, framing
 from kseg.format.record.layout import HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, MAGIC_AT, SIZE_AT
 from kseg.format.segment.reader import MAX_ENTRY_SIZE
 from kseg.format.storage.source import open_range
 
 
-def batch_at(path: str, position: int, size: int) -> framing.BatchColumns | None:
+def batch_at(path: str, position: int, size: int) -> columns.BatchColumns | None:
     """Return the batch that begins at byte ``position`` of a log of ``size`` bytes.
 
     None where no batch begins there whose CRC is right.
     """
     if not 0 <= position < size:
         return None
-    batches = framing.BatchColumns(1)
+    batches = columns.BatchColumns(1)
     try:
         head = _read(path, position, min(size, position + HEADER_SIZE_UP_TO_MAGIC))
         if len(head) < HEADER_SIZE_UP_TO_MAGIC:

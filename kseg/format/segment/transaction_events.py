@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kseg.format.record.columns import CRC_BAD
 from kseg.format.record.control_records import ControlRecord
-from kseg.format.record.framing import CRC_BAD
 from kseg.format.record.layout import CONTROL, TRANSACTIONAL
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import Window

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import IO, NamedTuple
 
 from kseg.errors import KsegError
-from kseg.format.record.framing import BatchColumns
+from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT32_MAX, NO_TIMESTAMP
 from kseg.format.record.survey import MaxTimestamp, next_index_entry
 

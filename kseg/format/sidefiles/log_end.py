@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from kseg.errors import KsegError
-from kseg.format.record import framing
+from kseg.format.record import columns
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.sidefiles import index_lookup
@@ -60,7 +60,7 @@ def _read_batches(path: str, size: int, mark: LogEnd, below: int, before: int, b
             batches = window.batches
             for row in range(batches.count):
                 last, end = batches.last_offset[row], batches.position[row] + batches.size[row]
-                if batches.crc_state[row] == framing.CRC_BAD:
+                if batches.crc_state[row] == columns.CRC_BAD:
                     continue
                 if (last >= below or end > before) and mark.offset > beyond:
                     return mark

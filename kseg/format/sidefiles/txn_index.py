@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from kseg.errors import LimitError
-from kseg.format.record.framing import BatchColumns
+from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CONTROL, TRANSACTIONAL
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.sidefiles.producer_snapshot import read_snapshot

@@ -7,7 +7,7 @@ from typing import Any
 
 from kseg.format.compress.codecs import compress
 from kseg.format.record import encoder, survey
-from kseg.format.record.framing import BatchColumns, RecordColumns
+from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.record.layout import (
     FIRST_LEADER_EPOCH,
     INT32_MAX,

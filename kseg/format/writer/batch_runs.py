@@ -9,7 +9,8 @@ from typing import Any
 from kseg.findings import Finding, Report
 from kseg.format.checks.batch_checks import indexed_base_offset, misplaced_offset_finding, offset_range_finding
 from kseg.format.record import encoder, survey
-from kseg.format.record.framing import CRC_BAD, BatchColumns, clamped
+from kseg.format.record.columns import CRC_BAD, BatchColumns
+from kseg.format.record.framing import clamped
 from kseg.format.record.layout import INT32_MAX, SIZE_AT
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader, Window

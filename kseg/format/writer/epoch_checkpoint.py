@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kseg.errors import KsegError
-from kseg.format.record.framing import BatchColumns
+from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import LOG_OVERHEAD, PARTITION_LEADER_EPOCH_AT, SIZE_AT
 from kseg.format.sidefiles.checkpoints import HARMLESS, VERSION, LeaderEpoch, walk_leader_epochs
 from kseg.format.sidefiles.reading import entries_of

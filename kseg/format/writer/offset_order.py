@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from kseg.findings import Finding
-from kseg.format.record.framing import CRC_BAD, clamped, increment_sequence
+from kseg.format.record.columns import CRC_BAD
+from kseg.format.record.framing import clamped, increment_sequence
 from kseg.format.record.layout import CODEC_MASK, CONTROL, DELETE_HORIZON, INT32_MAX
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader, Window

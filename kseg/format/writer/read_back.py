@@ -8,7 +8,7 @@ from typing import Any
 
 from kseg.errors import KsegError
 from kseg.format.record import survey
-from kseg.format.record.framing import BatchColumns, RecordColumns
+from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.writer.batch_runs import payload_of, runs_of
 

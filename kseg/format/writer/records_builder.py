@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kseg.errors import UsageError
 from kseg.format.compress.codecs import CODECS, compress
 from kseg.format.record import encoder, layout
-from kseg.format.record.framing import RecordColumns
+from kseg.format.record.columns import RecordColumns
 from kseg.format.segment.objects import Header
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kseg.errors import UsageError
-from kseg.format.record.framing import RecordColumns
+from kseg.format.record.columns import RecordColumns
 from kseg.format.record.layout import NO_TIMESTAMP
 from kseg.format.writer.records_builder import with_length
 

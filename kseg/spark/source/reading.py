@@ -15,7 +15,7 @@ from kseg.errors import KsegError
 from kseg.findings import RULES, Finding, Severity, Verdict
 from kseg.format.checks.run_checks import policy_for
 from kseg.format.internal_topics.recognise import internal_topic
-from kseg.format.record import framing
+from kseg.format.record import columns
 from kseg.format.segment import rows
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.objects import record_batch
@@ -162,7 +162,7 @@ def _skip_rows(window: Window, unwanted: Callable[[Any, int], bool] | None) -> N
     batches = window.batches
     for row in range(batches.count):
         if unwanted(batches, row):
-            batches.crc_state[row] = framing.CRC_BAD
+            batches.crc_state[row] = columns.CRC_BAD
 
 
 def _batches(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
