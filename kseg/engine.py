@@ -16,6 +16,7 @@ COMPILED_MODULES = (
     "kseg.format.record.columns",
     "kseg.format.record.framing",
     "kseg.format.record.offset_evidence",
+    "kseg.format.record.legacy_records",
     "kseg.format.record.default_records",
     "kseg.format.record.bounded_map",
     "kseg.format.sidefiles.index_columns",

@@ -1,5 +1,7 @@
 # C types for columns.py.
 
+cdef long long MIN_INT64
+
 cdef class BatchColumns:
     cdef readonly Py_ssize_t capacity
     cdef public Py_ssize_t count
@@ -8,6 +10,8 @@ cdef class BatchColumns:
     cdef readonly long long[::1] base_sequence, partition_leader_epoch, intact
     cdef readonly long long[::1] first_record, record_total, attribute_bits, largest_timestamp, disorder
     cdef readonly long long[::1] null_keys, header_total, record_sum, first_record_offset, last_record_offset
+
+    cpdef begin_records(self, Py_ssize_t row, Py_ssize_t first_record)
 
 
 cdef class RecordColumns:
@@ -18,3 +22,10 @@ cdef class RecordColumns:
 
     cdef _reserve(self, Py_ssize_t capacity)
     cpdef grow(self)
+
+
+cdef class PartialBatch:
+    cdef public long long rows, index, previous, bits, largest, disorder, null_keys, header_total
+    cdef public long long faulty, faults_left_out, shift
+    cdef public Py_ssize_t at
+    cdef public bint final, hungry, done

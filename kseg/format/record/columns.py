@@ -7,6 +7,11 @@ from __future__ import annotations
 
 from array import array
 
+from kseg.format.record.layout import INT64_MIN
+
+# A C constant when compiled.
+MIN_INT64 = INT64_MIN
+
 # Values of the column ``crc_state``.
 CRC_UNCHECKED = -1
 CRC_BAD = 0
@@ -62,6 +67,17 @@ class BatchColumns:
         self.first_record_offset = _column(capacity)
         self.last_record_offset = _column(capacity)
 
+    def begin_records(self, row: int, first_record: int) -> None:
+        """Reset the columns of batch ``row`` that describe its records, which begin at row ``first_record``."""
+        self.first_record[row] = first_record
+        self.record_total[row] = 0
+        self.attribute_bits[row] = 0
+        self.largest_timestamp[row] = -1
+        self.disorder[row] = -1
+        self.null_keys[row] = 0
+        self.header_total[row] = 0
+        self.record_sum[row] = 0
+
 
 class RecordColumns:
     """The records of consecutive batches, one row each.
@@ -102,6 +118,33 @@ class RecordColumns:
         ]  # fmt: skip
         for i in range(len(old)):
             memoryview(new[i])[:count] = memoryview(old[i])[:count]
+
+
+class PartialBatch:
+    """The state of a large batch that is decoded in parts.
+
+    ``rows`` is the most records of one call. ``final`` is whether the given bytes include the end of the payload. After
+    a call, ``at`` is the next byte to decode. ``hungry`` is whether the next record needs more bytes, and ``done``
+    whether the batch ended. The other fields describe the records so far, like the fields of BatchColumns; ``disorder``
+    is the index of a record.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self.final = True
+        self.at = 0
+        self.hungry = False
+        self.done = False
+        self.index = 0
+        self.previous = MIN_INT64
+        self.bits = 0
+        self.largest = MIN_INT64
+        self.disorder = -1
+        self.null_keys = 0
+        self.header_total = 0
+        self.faulty = 0
+        self.faults_left_out = 0
+        self.shift = 0
 
 
 def _column(capacity: int) -> array[int]:

@@ -264,3 +264,10 @@ def find_plausible(data: Any, at: int, end: int, max_size: int) -> int:
             return at
         at += 1
     return end
+
+
+def length_fault(what: str, size: int, at: int, least: int, room: int) -> str:
+    """Say why a size was not accepted: below ``least``, or more than the ``room``; ``at`` is negative after a bad varint."""
+    if at < 0:
+        return f"{what} is no varint"
+    return f"{what} is {size}, below the least of {least}" if size < least else f"{what} is {size}, and {room} fit"

@@ -106,6 +106,7 @@ NO_PARTITION_LEADER_EPOCH = -1
 FIRST_LEADER_EPOCH = 0
 INT32_MAX = 0x7FFFFFFF
 INT64_MAX = 0x7FFFFFFFFFFFFFFF
+INT64_MIN = -INT64_MAX - 1
 # kseg's own: a stored 64-bit number and a delta are added inside this, so that no engine overflows.
 SUM_LIMIT = 1 << 61
 # The years 1 to 9999 in epoch milliseconds: Python, SQL and Spark know no others.

@@ -13,7 +13,7 @@ from typing import Any
 from kseg.findings import Finding, Report, ignore_finding
 from kseg.format.compress import codecs, streams
 from kseg.format.compress.libraries import CodecError, DecompressionLimit
-from kseg.format.record import columns, default_records, framing, layout
+from kseg.format.record import columns, default_records, framing, layout, legacy_records
 from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.segment.large_payload import LargePayload
 from kseg.format.segment.reader import Window
@@ -90,7 +90,7 @@ class DeepIterator:
         room = self._room = self._room or memoryview(bytearray(min(ROOM, _LIKELY_RATIO * len(chunk.window.data))))
         # The window's own buffer needs no budget: it is there already.
         while row < batches.count and records.count < CHUNK_ROWS and inflated < CHUNK_BYTES:
-            row = default_records.split_plain(chunk.window.data, batches, row, CHUNK_ROWS, records, self._faults)
+            row = default_records.split_uncompressed(chunk.window.data, batches, row, CHUNK_ROWS, records, self._faults)
             if row == batches.count or records.count >= CHUNK_ROWS:
                 break
             if batches.crc_state[row] != columns.CRC_BAD:
@@ -117,10 +117,10 @@ class DeepIterator:
         payload = self._inflate(batches, row, compressed, room) if compressed is not None else None
         if payload is _PLAIN:
             # The message as it stands: its value lies in the window.
-            default_records.split_batch_payload(batches, row, self._records)
+            batches.begin_records(row, self._records.count)
             at, end = batches.at[row], batches.at[row] + batches.size[row]
             magic = batches.magic[row]
-            default_records.split_message(
+            legacy_records.split_message(
                 chunk.window.data, at, end, magic, -1, batches, row, self._records, self._faults
             )
             batches.record_sum[row] = batches.record_total[row]
@@ -142,7 +142,7 @@ class DeepIterator:
         if batches.magic[row] >= 2:
             # No room past this one: what follows in the file is not in this payload.
             default_records.split_records(payload, 0, len(view), batches, row, 0, self._records, self._faults)
-        elif not default_records.split_wrapper(payload, view, batches, row, self._records, self._faults) and not len(
+        elif not legacy_records.split_wrapper(payload, view, batches, row, self._records, self._faults) and not len(
             view
         ):
             self._faults.append(("undecodable-payload", row, 0, "it holds no message"))
@@ -162,9 +162,9 @@ class DeepIterator:
             yield chunk
             return
         facts = {name: getattr(batches, name)[row] for name in _FACTS_OF_ALL}
-        part = default_records.PartialBatch(CHUNK_ROWS)
+        part = columns.PartialBatch(CHUNK_ROWS)
         if batches.magic[row] == 1:
-            part.shift = default_records.wrapper_shift(batches, row, [])
+            part.shift = legacy_records.wrapper_shift(batches, row, [])
             for name in ("first_record_offset", "last_record_offset"):
                 facts[name] = framing.clamped(facts[name]) + part.shift
         size = payload.size
@@ -181,7 +181,7 @@ class DeepIterator:
 
     def _count_records(self, batches: BatchColumns, row: int, payload: LargePayload) -> bool:
         """Learn the facts of a large batch and its faults; False where its payload can't be had."""
-        part = default_records.PartialBatch(CHUNK_ROWS)
+        part = columns.PartialBatch(CHUNK_ROWS)
         found: list[tuple[str, int, int, Any]] = []
         try:
             for _ in self._split_parts(batches, row, payload, part, found):
@@ -195,7 +195,7 @@ class DeepIterator:
         else:
             self._faults += found
             if batches.magic[row] < 2:
-                default_records.wrapper_shift(batches, row, self._faults)
+                legacy_records.wrapper_shift(batches, row, self._faults)
             return True
         _empty(batches, row)
         return False
@@ -205,7 +205,7 @@ class DeepIterator:
         batches: BatchColumns,
         row: int,
         payload: LargePayload,
-        part: default_records.PartialBatch,
+        part: columns.PartialBatch,
         faults: list[Any],
     ) -> Iterator[int]:
         """Split part by part into the columns; yields the index of each part's first record."""
@@ -218,7 +218,7 @@ class DeepIterator:
             if batches.magic[row] >= 2:
                 default_records.split_records(data, part.at, len(data), batches, row, 0, self._records, faults, part)
             else:
-                default_records.split_wrapper(data, memoryview(data), batches, row, self._records, faults, part)
+                legacy_records.split_wrapper(data, memoryview(data), batches, row, self._records, faults, part)
             yield begin
             if part.hungry:
                 payload.refill(part.at)
@@ -233,7 +233,7 @@ class DeepIterator:
         # The wrapper is a message like any other: its value is what was compressed.
         wrapper = self._wrapper
         wrapper.count = 0
-        if not default_records.split_message(
+        if not legacy_records.split_message(
             chunk.window.data, at, end, batches.magic[row], -1, batches, row, wrapper, self._faults
         ):
             return None
