@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 from kseg.errors import KsegError, UsageError
 from kseg.findings import RULES, Finding, Severity, Verdict
 from kseg.format.compress.codecs import compress
-from kseg.format.record import encoder, survey
+from kseg.format.record import encoder
 from kseg.format.record.layout import FIRST_LEADER_EPOCH, INT32_MAX, RECORD_BATCH_OVERHEAD
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.sidefiles.checkpoints import LeaderEpoch
@@ -262,7 +262,7 @@ class _Partition:
             view = memoryview(bytearray(RECORD_BATCH_OVERHEAD) + compress(self._codec, view[RECORD_BATCH_OVERHEAD:]))
         encoder.finish_batch(
             view, 0, len(view), base, rows.offsets[stop - 1], stop - first, self._codec,
-            stamp, survey.largest_timestamp(records, first, stop), -1, -1, -1, FIRST_LEADER_EPOCH,
+            stamp, encoder.largest_timestamp(records, first, stop), -1, -1, -1, FIRST_LEADER_EPOCH,
         )  # fmt: skip
         return view
 

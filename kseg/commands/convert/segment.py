@@ -18,7 +18,6 @@ from kseg.commands.convert.transcode import Transcoder
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import RULES, Finding, Severity, Verdict
 from kseg.format.checks.batch_checks import CheckState
-from kseg.format.record import survey
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import INT32_MAX
 from kseg.format.segment.deep_reader import DeepIterator
@@ -28,6 +27,7 @@ from kseg.format.sidefiles.indexes import IndexBuilder
 from kseg.format.storage.atomic_write import Staged, check_absent, stage, sync_folder, writing
 from kseg.format.storage.progress import Progress
 from kseg.format.storage.source import Source, base_offset_of, open_range, open_source
+from kseg.format.writer import batch_offsets
 from kseg.format.writer.batch_runs import OffsetRangeFilter, validated_chunks
 from kseg.format.writer.epoch_checkpoint import append_runs
 from kseg.format.writer.offset_order import IN_ORDER, OffsetOrder, ceiling_of, find_order
@@ -209,7 +209,7 @@ class ReadBackCheck:
         rows = range(chunk.first, chunk.stop)
         sound = (row for row in rows if batches.intact[row] and batches.crc_state[row] != CRC_BAD)
         if self.first_offset is None and (first := next(sound, None)) is not None:
-            self.first_offset = survey.first_offset(batches, chunk.records, first)
+            self.first_offset = batch_offsets.first_offset(batches, chunk.records, first)
         backwards = (row for row in reversed(rows) if batches.intact[row] and batches.crc_state[row] != CRC_BAD)
         if (last := next(backwards, None)) is not None:
             self.last_offset = batches.last_offset[last]

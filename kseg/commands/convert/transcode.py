@@ -15,11 +15,12 @@ from dataclasses import replace
 from kseg.commands.convert.result import COUNTED_BY_RECORD, Conversion
 from kseg.errors import KsegError, UsageError
 from kseg.format.compress.codecs import CODECS, codec_name, compress
-from kseg.format.record import encoder, layout, survey
+from kseg.format.record import encoder, layout
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.framing import batch_crc
 from kseg.format.record.layout import CODEC_MASK, LOG_APPEND_TIME
 from kseg.format.segment.records_chunk import Chunk
+from kseg.format.writer import conversion_kinds
 from kseg.format.writer.batch_packer import BatchPacker, OutputBuffer
 from kseg.format.writer.batch_runs import BatchRun, payload_of, runs_of
 from kseg.format.writer.records_builder import wrap
@@ -77,20 +78,20 @@ class Transcoder:
         for run in runs_of(chunk, self._target, copies=not self._must_repack):
             counts = [0] * 8
             if self._is_unchanged(run):
-                run = replace(run, kind=survey.COPY)
-            if chunk.resumed and run.kind != survey.PACKED and run.kind != survey.PLAIN:
+                run = replace(run, kind=conversion_kinds.COPY)
+            if chunk.resumed and run.kind != conversion_kinds.PACKED and run.kind != conversion_kinds.PLAIN:
                 continue  # what is copied or left out is so with its first part
             if chunk.resumed:
                 self._convert(run)
                 continue
-            largest = survey.count_codecs(chunk.batches, run.row, run.stop, counts)
+            largest = conversion_kinds.count_codecs(chunk.batches, run.row, run.stop, counts)
             self._tally.entries_before += run.stop - run.row
             self._tally.largest_before = max(self._tally.largest_before, largest)
-            if run.kind == survey.SKIP:
+            if run.kind == conversion_kinds.SKIP:
                 self._skip(run)
                 continue
             _add(self._tally.codecs_before, counts)
-            if run.kind == survey.COPY:
+            if run.kind == conversion_kinds.COPY:
                 if self._codec is None or self._must_repack:
                     self._copy(run, counts, largest)
                 else:
@@ -109,13 +110,13 @@ class Transcoder:
         codec = run.chunk.batches.attributes[run.row] & CODEC_MASK
         return (
             self._must_repack
-            and run.kind in (survey.PLAIN, survey.PACKED)
+            and run.kind in (conversion_kinds.PLAIN, conversion_kinds.PACKED)
             and (run.magic, codec) == (self._target, self._codec)
         )
 
     def _convert(self, run: BatchRun) -> None:
         codec = run.chunk.batches.attributes[run.row] & CODEC_MASK if self._codec is None else self._codec
-        if run.kind == survey.DROP:
+        if run.kind == conversion_kinds.DROP:
             self._drop_control(run)
         elif self._target >= 2:
             self._to_batches(run, codec)
@@ -198,7 +199,7 @@ class Transcoder:
         records, batches = run.chunk.records, run.chunk.batches
         data = payload_of(run.chunk, run.row)
         append_time = batches.attributes[run.row] & LOG_APPEND_TIME if run.magic else 0
-        if run.kind == survey.PACKED:
+        if run.kind == conversion_kinds.PACKED:
             self._packer.add_entry(data, records, run.i, run.end, codec, append_time)
         elif self._rebatch or codec:
             self._packer.add_messages(data, records, run.i, run.end, batches, codec)
@@ -213,7 +214,7 @@ class Transcoder:
     # --- to v0 and v1 ---
 
     def _to_messages(self, run: BatchRun, codec: int) -> None:
-        if run.magic < 2 and run.kind == survey.PLAIN:
+        if run.magic < 2 and run.kind == conversion_kinds.PLAIN:
             if codec:
                 for i in range(run.i, run.end):
                     self._message_set(run, run.row + i - run.i, i, i + 1, codec)
@@ -237,7 +238,7 @@ class Transcoder:
         chunk, target = run.chunk, self._target
         records, batches = chunk.records, chunk.batches
         if not target:
-            timed = survey.count_timed(records, first, stop)
+            timed = conversion_kinds.count_timed(records, first, stop)
             self._tally.count_loss("timestamps", timed, records.offset[first], records.offset[stop - 1])
         attributes = batches.attributes[row] & LOG_APPEND_TIME if batches.magic[row] and target else 0
         out = self._buffer.reserve(run.room)
@@ -248,7 +249,7 @@ class Transcoder:
             self._write(self._buffer.view[:end])
             self._count(stop - first, codec, end if stop - first == 1 else 0)
             return
-        timestamp = survey.largest_timestamp(records, first, stop) if target else layout.NO_TIMESTAMP
+        timestamp = encoder.largest_timestamp(records, first, stop) if target else layout.NO_TIMESTAMP
         offset = records.offset[stop - 1]
         self._count_written(
             memoryview(wrap(self._buffer.view[:end], target, codec, attributes, offset, timestamp)), codec

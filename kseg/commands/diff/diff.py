@@ -15,7 +15,7 @@ from kseg.commands.diff.differences import SAME_CONTENT, Comparison, Difference,
 from kseg.commands.diff.leader_epochs import truncation_offset
 from kseg.commands.diff.replica import Replica
 from kseg.format.compress.codecs import codec_name
-from kseg.format.record import memory, survey
+from kseg.format.record import equality, memory
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CODEC_MASK
 from kseg.format.storage.progress import Progress, no_progress
@@ -68,14 +68,14 @@ class _Merge:
     def skip_same_batches(self, *, compare_bytes: bool) -> bool:
         """Skip batches that are equal except for their leader epochs; return False if there are none."""
         a, b = self.a, self.b
-        count = survey.count_same_headers(a.batches, a.row, b.batches, b.row, True)
+        count = equality.count_same_headers(a.batches, a.row, b.batches, b.row, True)
         if count and compare_bytes:
             count = self._same_bytes(count)
         if count:
             self.flush()
             self._update_last_common(a.batches.last_offset[a.row + count - 1])
         else:
-            count = survey.count_same_headers(a.batches, a.row, b.batches, b.row, False)
+            count = equality.count_same_headers(a.batches, a.row, b.batches, b.row, False)
             if not count or a.batches.partition_leader_epoch[a.row] == b.batches.partition_leader_epoch[b.row]:
                 return False
             count = self._other_epochs(count)
@@ -200,11 +200,11 @@ class _Merge:
             count = min(a.end - a.i, b.end - b.i)
             magic = min(a.batches.magic[a.row], b.batches.magic[b.row])
             sides = (a.data, a.records, a.opened_batches, a.i, b.data, b.records, b.opened_batches, b.i, count, magic)
-            equal = survey.count_same(*sides)
+            equal = equality.count_same(*sides)
             if equal:
                 self._common_records(a.records.offset[a.i + equal - 1])
             else:
-                other = survey.count_different(*sides)
+                other = equality.count_different(*sides)
                 last = a.records.offset[a.i + other - 1]
                 self._difference("content", a.offset, last, other, detail=_fields(a, b, magic))
             a.i += equal or other

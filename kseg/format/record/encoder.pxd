@@ -87,3 +87,6 @@ cpdef Py_ssize_t encode_messages(
     const unsigned char[::1] data, RecordColumns records, Py_ssize_t first, Py_ssize_t stop, long long magic,
     long long shift, long long attributes, unsigned char[::1] out, Py_ssize_t at
 ) except -1
+
+@cython.locals(largest=cython.longlong, i=cython.Py_ssize_t)
+cpdef long long largest_timestamp(RecordColumns records, Py_ssize_t first, Py_ssize_t stop) except? -99

@@ -229,3 +229,12 @@ def encode_messages(
             magic, records.offset[i] - shift, attributes, records.timestamp[i], out, at,
         )  # fmt: skip
     return at
+
+
+def largest_timestamp(records: RecordColumns, first: int, stop: int) -> int:
+    """The largest timestamp of rows ``first`` to ``stop``."""
+    largest = records.timestamp[first]
+    for i in range(first, stop):
+        if records.timestamp[i] > largest:
+            largest = records.timestamp[i]
+    return largest

@@ -14,7 +14,7 @@ from typing import IO, NamedTuple
 from kseg.errors import KsegError
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT32_MAX, NO_TIMESTAMP
-from kseg.format.record.survey import MaxTimestamp, next_index_entry
+from kseg.format.sidefiles.max_timestamp import MaxTimestamp, next_index_entry
 
 OFFSET_ENTRY = struct.Struct(
     ">"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kseg.format.compress.codecs import compress
-from kseg.format.record import encoder, survey
+from kseg.format.record import encoder
 from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.record.layout import (
     FIRST_LEADER_EPOCH,
@@ -141,4 +141,4 @@ class BatchPacker:
         self._end = end
         self._count += stop - first
         self._last_offset = records.offset[stop - 1]
-        self._max_timestamp = max(self._max_timestamp, survey.largest_timestamp(records, first, stop))
+        self._max_timestamp = max(self._max_timestamp, encoder.largest_timestamp(records, first, stop))

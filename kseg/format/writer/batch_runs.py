@@ -8,13 +8,14 @@ from typing import Any
 
 from kseg.findings import Finding, Report
 from kseg.format.checks.batch_checks import indexed_base_offset, misplaced_offset_finding, offset_range_finding
-from kseg.format.record import encoder, survey
+from kseg.format.record import encoder
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.framing import clamped
 from kseg.format.record.layout import INT32_MAX, SIZE_AT
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
+from kseg.format.writer import batch_offsets, conversion_kinds
 from kseg.format.writer.offset_order import IN_ORDER, OffsetOrder
 
 InspectWindow = Callable[[BatchColumns], None]
@@ -48,7 +49,7 @@ def validated_chunks(
             batches = chunk.batches
             opened(chunk)
             if not chunk.resumed:
-                last_offset = survey.check_offsets_in_batch(
+                last_offset = batch_offsets.check_offsets_in_batch(
                     batches, chunk.records, chunk.first, chunk.stop, last_offset, faults
                 )
             for fault in faults:
@@ -126,7 +127,7 @@ def _doubtful(offset: int, previous: int) -> dict[str, Any]:
     return {"offset": offset, "previous": previous, "note": note}
 
 
-# What survey's faults say: a rule, and the facts of it.
+# The rule of each fault of ``check_offsets_in_batch``, and its facts.
 _ORDER: dict[str, tuple[str, Callable[[int, int], dict[str, Any]]]] = {
     "ahead": ("non-monotonic-offset", _ahead),
     "doubtful": ("non-monotonic-offset", _doubtful),
@@ -172,7 +173,7 @@ class BatchRun:
     @property
     def room(self) -> int:
         """The most bytes that the records can take in any version."""
-        size = len(self.chunk.payload(self.row)) if self.kind == survey.PACKED else self.stored_size
+        size = len(self.chunk.payload(self.row)) if self.kind == conversion_kinds.PACKED else self.stored_size
         return size + (self.end - self.i + 1) * encoder.ROOM_PER_RECORD
 
     @property
@@ -190,14 +191,14 @@ class BatchRun:
 
 
 def runs_of(chunk: Chunk, target: int, *, copies: bool) -> Iterator[BatchRun]:
-    """The chunk's entries in runs that are treated alike; see ``survey.kind_of``."""
+    """The chunk's entries in runs that are treated alike; see ``conversion_kinds.classify``."""
     batches = chunk.batches
     row = chunk.first
     while row < chunk.stop:
-        kind, stop = survey.classify_run(batches, row, chunk.stop, target, copies)
+        kind, stop = conversion_kinds.classify_run(batches, row, chunk.stop, target, copies)
         # Of an entry that could not be opened there are no records, and these columns say nothing.
         i = end = 0
-        if kind != survey.SKIP:
+        if kind != conversion_kinds.SKIP:
             i = batches.first_record[row]
             end = batches.first_record[stop - 1] + batches.record_total[stop - 1]
         yield BatchRun(chunk, kind, row, stop, i, end)

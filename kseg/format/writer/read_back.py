@@ -7,9 +7,10 @@ from contextlib import closing
 from typing import Any
 
 from kseg.errors import KsegError
-from kseg.format.record import survey
+from kseg.format.record import equality
 from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.segment.records_chunk import Chunk
+from kseg.format.writer import conversion_kinds
 from kseg.format.writer.batch_runs import payload_of, runs_of
 
 
@@ -40,7 +41,7 @@ class _Records:
         for chunk in chunks:
             self.records, self.batches = chunk.records, chunk.batches
             for run in runs_of(chunk, target, copies=False):
-                if run.kind in (survey.PLAIN, survey.PACKED) and run.end > run.i:
+                if run.kind in (conversion_kinds.PLAIN, conversion_kinds.PACKED) and run.end > run.i:
                     self.data = payload_of(chunk, run.row)
                     self.at, self.end = run.i, run.end
                     yield True
@@ -61,7 +62,7 @@ def _compare(left: _Records, right: _Records, target: int, expected: int) -> Non
         if not left.more():
             raise ReadBackError(f"the result has more than the {done} records of its source")
         count = min(left.end - left.at, right.end - right.at)
-        same = survey.count_same(
+        same = equality.count_same(
             left.data, left.records, left.batches, left.at,
             right.data, right.records, right.batches, right.at, count, target,
         )  # fmt: skip

@@ -1,0 +1,119 @@
+"""Compare records and batch headers of two files in columns.
+
+Compiled with the types of ``equality.pxd``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kseg.format.record import layout
+from kseg.format.record.columns import CRC_BAD, BatchColumns, RecordColumns
+from kseg.format.record.encoder import headers_end
+from kseg.format.record.memory import equal_bytes
+
+# C constants when compiled.
+LOG_APPEND_TIME = layout.LOG_APPEND_TIME
+BAD = CRC_BAD
+
+
+def count_same(
+    left: Any, left_records: RecordColumns, left_batches: BatchColumns, i: int,
+    right: Any, right_records: RecordColumns, right_batches: BatchColumns, j: int, count: int, magic: int,
+) -> int:  # fmt: skip
+    """How many of ``count`` records from rows ``i`` and ``j`` on are the same, as far as version ``magic`` can tell.
+
+    v0 has no timestamps, v0 and v1 have no headers.
+    """
+    for n in range(count):
+        key_size = left_records.key_size[i]
+        value_size = left_records.value_size[i]
+        if (
+            left_records.offset[i] != right_records.offset[j]
+            or key_size != right_records.key_size[j]
+            or value_size != right_records.value_size[j]
+        ):
+            return n
+        a = left_records.key_at[i]
+        b = right_records.key_at[j]
+        if key_size > 0 and not equal_bytes(left, a, right, b, key_size):
+            return n
+        a = left_records.value_at[i]
+        b = right_records.value_at[j]
+        if value_size > 0 and not equal_bytes(left, a, right, b, value_size):
+            return n
+        if magic and not same_timestamp(left_records, left_batches, i, right_records, right_batches, j):
+            return n
+        if magic >= 2 and not same_headers(left, left_records, i, right, right_records, j):
+            return n
+        i += 1
+        j += 1
+    return count
+
+
+def count_different(
+    left: Any, left_records: RecordColumns, left_batches: BatchColumns, i: int,
+    right: Any, right_records: RecordColumns, right_batches: BatchColumns, j: int, count: int, magic: int,
+) -> int:  # fmt: skip
+    """How many of ``count`` records from rows ``i`` and ``j`` on have the same offsets and are not the same."""
+    n = 0
+    while n < count and left_records.offset[i] == right_records.offset[j]:
+        if count_same(left, left_records, left_batches, i, right, right_records, right_batches, j, 1, magic):
+            return n
+        n += 1
+        i += 1
+        j += 1
+    return n
+
+
+def same_timestamp(
+    left_records: RecordColumns, left_batches: BatchColumns, i: int,
+    right_records: RecordColumns, right_batches: BatchColumns, j: int,
+) -> bool:  # fmt: skip
+    """Whether timestamp and timestamp type are the same; those of v0 are -1 and CreateTime."""
+    row = left_records.batch[i]
+    left_type = left_batches.attributes[row] & LOG_APPEND_TIME if left_batches.magic[row] else 0
+    row = right_records.batch[j]
+    right_type = right_batches.attributes[row] & LOG_APPEND_TIME if right_batches.magic[row] else 0
+    return left_type == right_type and left_records.timestamp[i] == right_records.timestamp[j]
+
+
+def same_headers(
+    left: Any, left_records: RecordColumns, i: int, right: Any, right_records: RecordColumns, j: int
+) -> bool:
+    """Whether the headers are the same, byte for byte."""
+    count = left_records.header_count[i]
+    if count != right_records.header_count[j]:
+        return False
+    if not count:
+        return True
+    a = left_records.headers_at[i]
+    b = right_records.headers_at[j]
+    size = headers_end(left, a, count) - a
+    if headers_end(right, b, count) - b != size:
+        return False
+    return equal_bytes(left, a, right, b, size)
+
+
+def count_same_headers(left: BatchColumns, i: int, right: BatchColumns, j: int, leader_epochs: bool) -> int:
+    """How many entries from rows ``i`` and ``j`` on have the same offsets, size, version and CRC, which held.
+
+    With ``leader_epochs`` they have the same partition leader epoch, too: no CRC covers it, and brokers set it.
+    """
+    n = 0
+    while i < left.count and j < right.count:
+        if (
+            left.base_offset[i] != right.base_offset[j]
+            or left.last_offset[i] != right.last_offset[j]
+            or left.size[i] != right.size[j]
+            or left.magic[i] != right.magic[j]
+            or left.crc[i] != right.crc[j]
+            or left.crc_state[i] == BAD
+            or right.crc_state[j] == BAD
+            or (leader_epochs and left.partition_leader_epoch[i] != right.partition_leader_epoch[j])
+        ):
+            return n
+        n += 1
+        i += 1
+        j += 1
+    return n

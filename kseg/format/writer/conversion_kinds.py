@@ -1,0 +1,70 @@
+"""How each batch is treated on its way to another record version: copied, rewritten, dropped or skipped.
+
+Compiled with the types of ``conversion_kinds.pxd``.
+"""
+
+from __future__ import annotations
+
+from kseg.format.record import layout
+from kseg.format.record.columns import CRC_BAD, BatchColumns, RecordColumns
+
+CODEC_MASK = layout.CODEC_MASK
+CONTROL = layout.CONTROL
+NO_TIMESTAMP = layout.NO_TIMESTAMP
+BAD = CRC_BAD
+
+SKIP = 0  # damaged
+COPY = 1  # already of the target's version
+DROP = 2  # a control batch, which v0 and v1 lack
+PLAIN = 3
+PACKED = 4  # compressed: its records are in a payload
+# C constants when compiled.
+SKIPPED = SKIP
+COPIED = COPY
+DROPPED = DROP
+UNPACKED = PLAIN
+COMPRESSED = PACKED
+
+
+def classify(batches: BatchColumns, row: int, target: int, copies: bool) -> int:
+    """What to do with an entry: SKIP, COPY (only with ``copies``), DROP, PLAIN or PACKED."""
+    magic = batches.magic[row]
+    attributes = batches.attributes[row]
+    if batches.crc_state[row] == BAD or not batches.intact[row]:
+        return SKIPPED
+    if copies and magic == target:
+        return COPIED
+    if magic >= 2 and target < 2 and attributes & CONTROL:
+        return DROPPED
+    return COMPRESSED if attributes & CODEC_MASK else UNPACKED
+
+
+def classify_run(batches: BatchColumns, row: int, stop: int, target: int, copies: bool) -> tuple[int, int]:
+    """The kind of entry ``row`` and the end of the run of its kind and version; a compressed entry is a run alone."""
+    kind = classify(batches, row, target, copies)
+    magic = batches.magic[row]
+    row += 1
+    if kind != COMPRESSED:
+        while row < stop and batches.magic[row] == magic and classify(batches, row, target, copies) == kind:
+            row += 1
+    return kind, row
+
+
+def count_codecs(batches: BatchColumns, row: int, stop: int, counts: list[int]) -> int:
+    """Count entries into the eight of ``counts`` by codec; returns the largest one's size in bytes."""
+    size = 0
+    while row < stop:
+        counts[batches.attributes[row] & CODEC_MASK] += 1
+        if batches.size[row] > size:
+            size = batches.size[row]
+        row += 1
+    return size
+
+
+def count_timed(records: RecordColumns, first: int, stop: int) -> int:
+    """How many of rows ``first`` to ``stop`` have a timestamp."""
+    timed = 0
+    for i in range(first, stop):
+        if records.timestamp[i] != NO_TIMESTAMP:
+            timed += 1
+    return timed
