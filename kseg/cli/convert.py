@@ -15,6 +15,7 @@ from kseg.commands.convert.convert import convert as run
 from kseg.commands.convert.plan import ConversionPlan
 from kseg.commands.convert.result import LOSSES, Conversion
 from kseg.commands.validate.parallel import cores
+from kseg.format.compress.codecs import CODECS
 from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
 from kseg.format.storage.source import find_segments, total_size
 from kseg.text import escape_controls, to_json
@@ -22,12 +23,14 @@ from kseg.text import escape_controls, to_json
 #: The number of files listed by name that were not copied.
 LISTED = 20
 
+_CODEC_NAMES = [codec.name for codec in CODECS.values()]
+
 
 @click.command()
 @click.argument("direction", metavar="A-to-B")
 @click.argument("source", metavar="SRC")
 @click.argument("target", metavar="DST")
-@click.option("--compression", type=click.Choice(["keep", "none", "gzip", "snappy", "lz4", "zstd"]), default="keep",
+@click.option("--compression", type=click.Choice(["keep", *_CODEC_NAMES]), default="keep",
               show_default=True, help="The codec of all batches; keep: each its own.")  # fmt: skip
 @click.option("--rebatch", type=click.IntRange(min=1), metavar="BYTES",
               help="Pack old batches into new ones of BYTES before compression (default: one for one).")  # fmt: skip

@@ -6,7 +6,7 @@ from __future__ import annotations
 ROOMS = [
     "",
     *(f"format.{room}" for room in (
-        "messages", "record", "compress", "storage", "segment", "internal_topics", "sidefiles", "wire", "checks",
+        "messages", "compress", "record", "storage", "segment", "internal_topics", "sidefiles", "wire", "checks",
         "log_loader", "writer",
     )),
     *(f"commands.{room}" for room in (

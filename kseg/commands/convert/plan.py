@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kseg.errors import UsageError
+from kseg.format.compress.codecs import CODECS
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
 from kseg.format.writer.records_builder import codec_id
 
@@ -48,13 +49,13 @@ class ConversionPlan:
             raise UsageError(f"{direction} only compresses anew: choose a --compression")
         if target < max(sources) and not lossy:
             raise UsageError(f"{direction} loses what v{target} can't hold: --lossy allows it, and lists the losses")
-        if compression == "zstd" and target < 2:
-            raise UsageError(f"v{target} has no zstd (KIP-110)")
+        codec = None if compression == "keep" else codec_id(compression)
+        if codec is not None and CODECS[codec].first_magic > target:
+            raise UsageError(f"v{target} has no {compression} (KIP-110)")
         if rebatch is not None and target < 2:
             raise UsageError("--rebatch makes v2 batches")
         if rebatch is not None and rebatch > MAX_REBATCH:
             raise UsageError(f"--rebatch takes at most {MAX_REBATCH} bytes: a batch is built in memory, and read whole")
-        codec = None if compression == "keep" else codec_id(compression)
         return cls(direction, codec, rebatch, skip_damaged, force)
 
     @property

@@ -1,14 +1,14 @@
 """The codecs of Kafka's record batches: bounded decompression, and compression as Kafka's own writers do it.
 
-Kafka's readers are the specification (`Compression.wrapForInput` of kafka-clients 4.3.0; FORMATS "Codecs"): what they
-refuse is a `CodecError` here, what they pass over in silence is read, and named in `quirks`. No length in a payload is
-believed before it is checked, no output passes the caller's limit, and a stream without its end is an error, never a
-short result.
+To add a codec, add a row to ``CODECS``. Framing, the header scan, the command line and the wire formats read it.
 
-This is the hottest path. So each codec has a short road for the batch that Kafka writes, few calls of the library that
-also prove the stream whole; what is large, odd or broken starts again on the long road, which finds out what it is.
-Snappy and LZ4 go the short road into a buffer of the caller's, used again for batch after batch: new ones cost more than
-the inflating does.
+Kafka's readers are the specification (``Compression.wrapForInput`` of kafka-clients 4.3.0). A payload that they reject
+raises ``CodecError``. An oddity that they accept is read and named in ``quirks``. Each length in a payload is checked
+before it is used, the output never exceeds the caller's limit, and a stream without its end is an error.
+
+Each codec has a fast path for the payload that Kafka writes. It calls the library a few times and proves that the
+stream is complete. A large, unusual or damaged payload starts again on the slow path, which finds the fault. On the fast
+path, Snappy and LZ4 decompress into a buffer that the caller reuses: allocating one takes longer than decompressing.
 """
 
 from __future__ import annotations
@@ -20,19 +20,26 @@ from dataclasses import dataclass
 from kseg.format.compress import lz4_frames, snappy_blocks, zstd_frames
 from kseg.format.compress.libraries import Buffer, CodecError, DecompressionLimit, libraries
 
+#: The most bytes of one piece, if the codec lets the reader choose.
+PIECE = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """One codec of attributes bits 0-2 (Kafka's `CompressionType`).
+    """One codec of attributes bits 0-2 (Kafka's ``CompressionType``): everything that kseg knows of it.
 
-    `decompress(data, limit, magic, quirks, room)` and `compress(data, magic, level)` are this module's functions without
-    the look-up, for loops over many small batches. `first_magic` is the first record version that may carry the codec.
+    ``decompress(data, limit, magic, quirks, room)`` and ``compress(data, magic, level)`` are the functions of this module
+    of the same names without the look-up, for loops over many small batches. ``pieces(view, magic)`` yields the
+    decompressed bytes in pieces, for payloads that are too large to hold in memory. ``signature`` is the first bytes of a
+    compressed payload. ``first_magic`` is the first record version that may use the codec.
     """
 
     id: int
     name: str
     decompress: Callable[[Buffer, int, int, list[str] | None, memoryview | None], Buffer]
     compress: Callable[[Buffer, int, int | None], bytes]
+    pieces: Callable[[memoryview, int], Iterator[Buffer]]
+    signature: bytes
     first_magic: int = 0
 
 
@@ -46,15 +53,19 @@ def _store(data: Buffer, magic: int, level: int | None) -> bytes:
     return bytes(data)
 
 
+def _single_piece(view: memoryview, magic: int) -> Iterator[Buffer]:
+    yield view
+
+
 # --- gzip ---
 
 _GZIP_MAGIC = b"\x1f\x8b\x08"
-_GZIP_PLAIN = _GZIP_MAGIC + b"\x00"  # no flag: no optional field in the header, as all writers leave it
+_GZIP_PLAIN = _GZIP_MAGIC + b"\x00"  # no flags, so no optional header field: all known writers do this
 _GZIP_WBITS = 31
-_GZIP_SHORT = 1 << 20  # output of the short road; beyond, zlib's blocks and their join would hold everything twice
-_GZIP_WINDOW = 16 * 1024  # input of one step on the long road: 17 MB at deflate's best, 1032:1
-_GZIP_STEP = 1 << 25  # more than one step can make
-# java.util.zip.GZIPInputStream looks for another member only where more bytes than these remain.
+_GZIP_SHORT = 1 << 20  # most output bytes of the fast path; zlib would hold more than that twice to join its blocks
+_GZIP_WINDOW = 16 * 1024  # input bytes of one step on the slow path: at most 17 MB of output (deflate: 1032:1)
+_GZIP_STEP = 1 << 25  # output bytes, more than one step can produce
+# java.util.zip.GZIPInputStream looks for another member only if more bytes than these remain.
 _GZIP_SMALLEST_MEMBER = 18
 
 
@@ -78,7 +89,7 @@ def _gunzip_members(view: memoryview, limit: int, quirks: list[str] | None) -> b
     out = bytearray()
     position, end = 0, len(view)
     while True:
-        # zlib copies all that it leaves unused: small first windows keep a chain of tiny members from going quadratic.
+        # zlib copies its unused input, so a chain of tiny members would take quadratic time with a large first window.
         inflater, window = zlib.decompressobj(_GZIP_WBITS), 256
         while not inflater.eof:
             piece = view[position : position + window]
@@ -97,7 +108,14 @@ def _gunzip_members(view: memoryview, limit: int, quirks: list[str] | None) -> b
     return out
 
 
-def gzip_pieces(view: memoryview, size: int) -> Iterator[bytes]:
+def _gzip_pieces(view: memoryview, magic: int) -> Iterator[bytes]:
+    try:
+        yield from _gzip_member_pieces(view, PIECE)
+    except zlib.error as error:
+        raise CodecError(f"gzip: {error}") from None
+
+
+def _gzip_member_pieces(view: memoryview, size: int) -> Iterator[bytes]:
     """Yield the decompressed bytes of all members, at most ``size`` at a time. Raises zlib.error and CodecError."""
     position, end = 0, len(view)
     while True:
@@ -124,17 +142,25 @@ def _gzip(data: Buffer, magic: int, level: int | None) -> bytes:
 CODECS: dict[int, Codec] = {
     codec.id: codec
     for codec in (
-        Codec(0, "none", _copy, _store),
-        Codec(1, "gzip", _gunzip, _gzip),
-        Codec(2, "snappy", snappy_blocks.decompress, snappy_blocks.compress),
-        Codec(3, "lz4", lz4_frames.decompress, lz4_frames.compress),
-        Codec(4, "zstd", zstd_frames.decompress, zstd_frames.compress, first_magic=2),  # KIP-110
+        Codec(0, "none", _copy, _store, _single_piece, b""),
+        Codec(1, "gzip", _gunzip, _gzip, _gzip_pieces, b"\x1f\x8b"),
+        # Snappy's raw blocks have no signature; snappy-java's frames do.
+        Codec(2, "snappy", snappy_blocks.decompress, snappy_blocks.compress, snappy_blocks.decompress_pieces,
+              b"\x82SNAPPY\x00"),
+        Codec(3, "lz4", lz4_frames.decompress, lz4_frames.compress, lz4_frames.decompress_pieces, b"\x04\x22\x4d\x18"),
+        Codec(4, "zstd", zstd_frames.decompress, zstd_frames.compress, zstd_frames.decompress_pieces,
+              b"\x28\xb5\x2f\xfd", first_magic=2),  # KIP-110
     )
-}
+}  # fmt: skip
+
+
+def highest_codec(magic: int) -> int:
+    """Return the highest number of a codec that batches of version ``magic`` may use."""
+    return max(codec.id for codec in CODECS.values() if codec.first_magic <= magic)
 
 
 def codec_name(codec_id: int) -> str:
-    """Kafka's name of a codec (`CompressionType.name`), "codec-5" for a number that has none."""
+    """Return Kafka's name of a codec (``CompressionType.name``), or "codec-5" for a number without a name."""
     codec = CODECS.get(codec_id)
     return codec.name if codec else f"codec-{codec_id}"
 
@@ -148,17 +174,17 @@ def decompress(
     quirks: list[str] | None = None,
     room: memoryview | None = None,
 ) -> Buffer:
-    """The inflated bytes of a batch's or wrapper's payload, at most `limit` of them.
+    """Return the decompressed bytes of the payload of a batch or wrapper, at most ``limit`` bytes.
 
-    They are in the front of `room` where that serves (more of it may have been written to), else in a buffer of their
-    own. `data` is contiguous bytes. `magic` is the batch's: it decides whether a wrong LZ4 header checksum is read (magic 0,
-    KAFKA-3160) and whether zstd is legal (magic 2, KIP-110). To `quirks` are appended the names of oddities that Kafka
-    reads without a word: "lz4-header-checksum", "lz4-content-size", "lz4-content-checksum", "trailing-bytes",
-    "snappy-unframed", "snappy-little-endian".
+    The result is at the start of ``room`` if it fits (more of ``room`` may be overwritten), else in a new buffer.
+    ``data`` is contiguous. ``magic`` is the version of the batch: version 0 accepts a wrong LZ4 header checksum
+    (KAFKA-3160), and only version 2 may use zstd (KIP-110). ``quirks`` receives the names of oddities that Kafka accepts:
+    "lz4-header-checksum", "lz4-content-size", "lz4-content-checksum", "trailing-bytes", "snappy-unframed",
+    "snappy-little-endian".
 
-    Raises DecompressionLimit if there is more than `limit`, CodecError for anything else that can't be decoded: an
-    unknown codec, an empty, cut or damaged stream. Snappy framing has no end of its own: cut between two blocks it is
-    whole, cut inside a block's length it is what Java takes for the end ("trailing-bytes").
+    Raises DecompressionLimit if the output exceeds ``limit``, and CodecError if the payload cannot be decoded: its codec
+    is unknown, or its stream is empty, incomplete or damaged. Snappy framing has no end mark. A stream that ends between
+    two blocks is complete. One that ends within a block's length is what Java reads as the end ("trailing-bytes").
     """
     codec = CODECS.get(codec_id)
     if codec is None:
@@ -166,15 +192,12 @@ def decompress(
     return codec.decompress(data, limit, magic, quirks, room)
 
 
-#: What a compressed value begins with, by codec; snappy's raw blocks have nothing of the kind.
-SIGNATURES = {1: b"\x1f\x8b", 2: b"\x82SNAPPY\x00", 3: b"\x04\x22\x4d\x18", 4: b"\x28\xb5\x2f\xfd"}
-
-
 def compress(codec_id: int, data: Buffer, *, magic: int = 2, level: int | None = None) -> bytes:
-    """`data` in the framing of Kafka's own writer (`Compression.wrapForOutput`); LZ4 in magic 0 as old brokers want it.
+    """Return ``data`` compressed as Kafka's writer does it (``Compression.wrapForOutput``).
 
-    `level` is the library's own scale (gzip 0..9, lz4 1..16, zstd up to 22; snappy has none), None what Kafka takes by
-    default. Raises CodecError for an unknown codec, or for zstd before magic 2.
+    LZ4 in version 0 has the header checksum that old brokers expect. ``level`` is the library's own scale (gzip 0 to 9,
+    lz4 1 to 16, zstd up to 22; snappy has no levels); None is Kafka's default. Raises CodecError for an unknown codec, or
+    for zstd before version 2.
     """
     codec = CODECS.get(codec_id)
     if codec is None:

@@ -1,40 +1,21 @@
-"""Decompression piece by piece, for payloads that are too large to be held in memory.
+"""Decompression in pieces, for payloads that are too large to hold in memory.
 
-``codecs.decompress`` is faster. These read the same streams, and raise the same errors.
+``codecs.decompress`` is faster. Both accept the same streams and raise the same errors.
 """
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from kseg.format.compress import codecs, lz4_frames, snappy_blocks, zstd_frames
-from kseg.format.compress.libraries import Buffer, CodecError, DecompressionLimit
-
-#: The most bytes of one piece, as far as the codec lets that be chosen.
-PIECE = 1 << 20
+from kseg.format.compress.codecs import CODECS
+from kseg.format.compress.libraries import Buffer, DecompressionLimit
 
 
 def decompress_pieces(codec_id: int, data: Buffer, *, limit: int, magic: int = 2) -> Iterator[Buffer]:
-    """Yield the decompressed bytes of a payload in pieces. Raises as ``codecs.decompress`` does, also midway."""
+    """Yield the decompressed bytes of a payload in pieces. Raises as ``codecs.decompress`` does, also between pieces."""
     total = 0
-    for piece in _STREAMS[codec_id](memoryview(data), magic):
+    for piece in CODECS[codec_id].pieces(memoryview(data), magic):
         total += len(piece)
         if total > limit:
             raise DecompressionLimit(limit)
         yield piece
-
-
-def _gzip(view: memoryview, magic: int) -> Iterator[Buffer]:
-    try:
-        yield from codecs.gzip_pieces(view, PIECE)
-    except zlib.error as error:
-        raise CodecError(f"gzip: {error}") from None
-
-
-_STREAMS: dict[int, Callable[[memoryview, int], Iterator[Buffer]]] = {
-    1: _gzip,
-    2: snappy_blocks.decompress_pieces,
-    3: lz4_frames.decompress_pieces,
-    4: zstd_frames.decompress_pieces,
-}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kseg.format.compress.codecs import highest_codec
 from kseg.format.record import layout
 from kseg.format.record.columns import CRC_BAD, CRC_GOOD, CRC_UNCHECKED, BatchColumns
 from kseg.format.record.crc import crc32_of, crc32c_of
@@ -39,6 +40,8 @@ BASE_SEQUENCE_AT = layout.BASE_SEQUENCE_AT
 RECORD_COUNT_AT = layout.RECORD_COUNT_AT
 RECORD_BATCH_OVERHEAD = layout.RECORD_BATCH_OVERHEAD
 CODEC_MASK = layout.CODEC_MASK
+HIGHEST_CODEC = highest_codec(2)
+HIGHEST_LEGACY_CODEC = highest_codec(1)
 V0_RESERVED = layout.V0_RESERVED
 V1_RESERVED = layout.V1_RESERVED
 V2_RESERVED = layout.V2_RESERVED
@@ -235,12 +238,16 @@ def plausible(data: Any, at: int, end: int, max_size: int) -> bool:
         attributes = read_int16(data, at + ATTRIBUTES_AT) & 0xFFFF
         delta = read_int32(data, at + LAST_OFFSET_DELTA_AT)
         count = read_int32(data, at + RECORD_COUNT_AT)
-        if attributes & V2_RESERVED or attributes & CODEC_MASK > 4:
+        if attributes & V2_RESERVED or attributes & CODEC_MASK > HIGHEST_CODEC:
             return False
         return delta >= 0 and 0 <= count <= delta + 1
     key_at = at + V1_KEY_AT if magic == 1 else at + V0_KEY_AT
     attributes = data[at + LEGACY_ATTRIBUTES_AT]
-    if attributes & (V1_RESERVED if magic == 1 else V0_RESERVED) or attributes & CODEC_MASK > 3 or end - key_at < 4:
+    if (
+        attributes & (V1_RESERVED if magic == 1 else V0_RESERVED)
+        or attributes & CODEC_MASK > HIGHEST_LEGACY_CODEC
+        or end - key_at < 4
+    ):
         return False
     key_size = read_int32(data, key_at)
     rest = size - smallest(magic)

@@ -307,7 +307,7 @@ class DeepIterator:
 
 def _has_signature(compressed: memoryview, codec: int) -> bool:
     """Whether bytes begin as those of that codec do; of snappy, as snappy-java frames it."""
-    return bytes(compressed[:8]).startswith(codecs.SIGNATURES[codec])
+    return bytes(compressed[:8]).startswith(codecs.CODECS[codec].signature)
 
 
 def _whole(view: memoryview) -> LargePayload:

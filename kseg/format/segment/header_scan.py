@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from kseg.format.compress.codecs import highest_codec
 from kseg.format.record import framing
 from kseg.format.record.layout import (
     ATTRIBUTES_AT,
@@ -33,10 +34,13 @@ _HEAD = re.compile(
     rb"[\x00-\x02](?:"
     rb"(?<=\x02)(?=.{4}\x00[\x00-\x7f][\x00-\x7f])"
     rb"|(?<=\x01)(?=[\x00-\x0f].{8}[\x00-\x0f\xff])(?<!\x00{3}[\x00-\x15].{5})(?<=[\x00-\x0f].{8})"
-    rb"|(?<=\x00)(?=[\x00-\x03][\x00-\x0f\xff])(?<!\x00{3}[\x00-\x0d].{5})(?<=[\x00-\x0f].{8})"
+    rb"|(?<=\x00)(?=[\x00-"
+    + re.escape(bytes([highest_codec(0)]))
+    + rb"][\x00-\x0f\xff])(?<!\x00{3}[\x00-\x0d].{5})(?<=[\x00-\x0f].{8})"
     rb")",
     re.DOTALL,
 )
+_HIGHEST_CODEC = highest_codec(2)
 _HEAD_REACH = 16  # bytes from the magic on that the expression looks at, and then some
 _ZEROS = bytes(64 * 1024)
 _NOT_ZERO = re.compile(rb"[^\0]")
@@ -88,7 +92,7 @@ def is_likely_header(data: bytearray, at: int, end: int) -> bool:
         return False
     attributes = framing.read_int16(data, at + ATTRIBUTES_AT) & 0xFFFF
     delta = framing.read_int32(data, at + LAST_OFFSET_DELTA_AT)
-    if attributes & V2_RESERVED or attributes & CODEC_MASK > 4 or delta < 0:
+    if attributes & V2_RESERVED or attributes & CODEC_MASK > _HIGHEST_CODEC or delta < 0:
         return False
     return 0 <= framing.read_int32(data, at + RECORD_COUNT_AT) <= delta + 1
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from kseg.findings import Finding, Report
-from kseg.format.compress.codecs import CODECS, SIGNATURES, codec_name
+from kseg.format.compress.codecs import CODECS, codec_name
 from kseg.format.compress.libraries import CodecError, DecompressionLimit
 from kseg.format.record.layout import CODEC_MASK
 from kseg.format.record.wide_message import KNOWN_MAGICS, OVERHEAD, WideMessage, computed_crc, is_proved, read_message
@@ -74,7 +74,7 @@ def _inflated(value: bytes, codec: int, place: tuple[int, int], report: Report) 
     except DecompressionLimit:
         report(Finding("decompression-limit", *place, facts={"codec": name, "limit": DECOMPRESSION_LIMIT}))
     except CodecError as error:
-        if value.startswith(SIGNATURES[codec]):
+        if value.startswith(known.signature):
             facts = {"codec": name, "why": str(error).removeprefix(f"{name}: ")}
             report(Finding("undecodable-payload", *place, facts=facts))
         else:
