@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from kseg.errors import NotASegmentError
 from kseg.findings import RULES, Finding
-from kseg.format.checks.batch_checks import BATCH_CHECKS, CheckSettings, CheckState
-from kseg.format.checks.record_checks import RECORD_CHECKS
+from kseg.format.checks.check_state import CheckSettings, CheckState
+from kseg.format.checks.table import BATCH_CHECKS, RECORD_CHECKS
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.objects import record_batch
 from kseg.format.segment.reader import SegmentReader
@@ -65,10 +65,10 @@ def read(data: bytes, *, verify_crc: bool = True) -> list[Finding]:
                 end = batch.position + batch.size
                 assert end <= len(data)
             for check in BATCH_CHECKS:
-                check(batches, limits, history, found.append)
+                check.run(batches, limits, history, found.append)
             for chunk in opener.chunks(window):
                 for record_check in RECORD_CHECKS:
-                    record_check(chunk, limits, found.append)
+                    record_check.run(chunk, limits, found.append)
                 for i in range(chunk.records.count):
                     chunk.record(i)
         assert reader.position == len(data)

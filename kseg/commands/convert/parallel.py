@@ -22,7 +22,8 @@ from kseg.commands.convert.result import Conversion
 from kseg.commands.convert.segment import Files, ReadBackCheck, Report, check_size, convert_segment, rewrite, transcribe
 from kseg.errors import KsegError
 from kseg.findings import RULES, Finding, Severity
-from kseg.format.checks.batch_checks import CheckState, states_join
+from kseg.format.checks.check_state import CheckState
+from kseg.format.checks.table import states_join
 from kseg.format.segment import split_points
 from kseg.format.storage import process_pool
 from kseg.format.storage.atomic_write import scratch_folder, writing

@@ -17,7 +17,7 @@ from kseg.commands.convert.result import Conversion
 from kseg.commands.convert.transcode import Transcoder
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import RULES, Finding, Severity, Verdict
-from kseg.format.checks.batch_checks import CheckState
+from kseg.format.checks.check_state import CheckState
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import INT32_MAX
 from kseg.format.segment.deep_reader import DeepIterator

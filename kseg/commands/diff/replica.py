@@ -10,7 +10,8 @@ from typing import Any
 from kseg.commands.diff.leader_epochs import LeaderEpochCache, read_checkpoint
 from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding, Report, Severity
-from kseg.format.checks.batch_checks import CheckSettings, CheckState, check_offsets
+from kseg.format.checks.check_state import CheckSettings, CheckState
+from kseg.format.checks.offset_checks import check_offsets
 from kseg.format.record import columns, framing
 from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.record.layout import CODEC_MASK, LOG_OVERHEAD

@@ -29,8 +29,8 @@ from kseg.commands.repair.report import (
 from kseg.commands.repair.salvage_records import RepackedBatch, has_readable_records, repack_readable_records
 from kseg.commands.repair.segment_places import SegmentPlace
 from kseg.findings import RULES, Finding, Policy, Severity
-from kseg.format.checks.batch_checks import BATCH_CHECKS, CheckSettings, CheckState, check_leader_epochs
-from kseg.format.checks.record_checks import RECORD_CHECKS
+from kseg.format.checks.check_state import CheckSettings, CheckState
+from kseg.format.checks.table import BATCH_CHECKS, RECORD_CHECKS
 from kseg.format.record import framing
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import (
@@ -135,7 +135,7 @@ class SegmentSalvage:
 
     def _check_records(self, chunk: Chunk) -> None:
         for check in RECORD_CHECKS:
-            check(chunk, self._limits, self.findings)
+            check.run(chunk, self._limits, self.findings)
         batches = chunk.batches
         for row in range(chunk.first, chunk.stop):
             if batches.crc_state[row] == CRC_BAD:
@@ -166,7 +166,7 @@ class SegmentSalvage:
         before = _copy(self._history)
         errors = Errors(self.findings)
         for check in _CHECKS:
-            check(batches, self._limits, self._history, errors)
+            check.run(batches, self._limits, self._history, errors)
         if errors.found:
             # A dropped batch must not count against those after it.
             self._history = before
@@ -187,7 +187,7 @@ class SegmentSalvage:
             known, before = history.producers.get(producer), [getattr(history, name) for name in _REMEMBERED]
             errors = Errors(self.findings)
             for check in _CHECKS:
-                check(one, self._limits, history, errors)
+                check.run(one, self._limits, history, errors)
             if errors.found:
                 self._drop(batches, errors, row)
                 for name, value in zip(_REMEMBERED, before, strict=True):
@@ -348,7 +348,7 @@ class SegmentSalvage:
 
 
 # Leader epochs in disorder are corrected, see ``EpochCorrector``.
-_CHECKS = tuple(check for check in BATCH_CHECKS if check is not check_leader_epochs)
+_CHECKS = tuple(check for check in BATCH_CHECKS if check.in_repair)
 # What a dropped batch must leave as it was, besides its producer's state.
 _REMEMBERED = tuple(
     name for name in dir(CheckState()) if name[0] != "_" and isinstance(getattr(CheckState(), name), (bool, int))

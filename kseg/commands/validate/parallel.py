@@ -19,9 +19,11 @@ from kseg.commands.validate.file_stamps import Stamp, stamps_of, unchanged
 from kseg.commands.validate.validate import SegmentWithIndexes, validate_segment, with_record_facts
 from kseg.errors import KsegError
 from kseg.findings import Finding, ignore_finding
-from kseg.format.checks.batch_checks import CheckState, check_offsets, states_join
+from kseg.format.checks.check_state import CheckState
 from kseg.format.checks.internal_topic_checks import with_internal_record_checks
+from kseg.format.checks.offset_checks import check_offsets
 from kseg.format.checks.run_checks import check_settings, ignore_chunk, new_collector, run_checks
+from kseg.format.checks.table import states_join
 from kseg.format.record import columns, framing
 from kseg.format.record.layout import (
     ATTRIBUTES_AT,
@@ -290,7 +292,7 @@ def _ranges_join(
     framing.read_header(head, 0, framing.read_int32(head, SIZE_AT), head[16], first, 0)
     first.position[0] = start
     first.count = 1
-    if first.magic[0] < before.magic or not states_join(before, after):
+    if not states_join(before, after):
         return False
     found: list[Finding] = []
     check_offsets(first, check_settings(path, settings), before, found.append)

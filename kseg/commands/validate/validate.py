@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kseg.commands.validate.file_stamps import indexes_of, stamps_of, unchanged
 from kseg.errors import KsegError, NotASegmentError, VanishedError
 from kseg.findings import Finding
-from kseg.format.checks.batch_checks import CheckState
+from kseg.format.checks.check_state import CheckState
 from kseg.format.checks.internal_topic_checks import with_internal_record_checks
 from kseg.format.checks.record_set_checks import RecordSetChecks
 from kseg.format.checks.run_checks import AfterChunk, _side_file, ignore_chunk, new_collector, run_checks

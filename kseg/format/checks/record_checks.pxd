@@ -2,7 +2,7 @@
 
 cimport cython
 
-from kseg.format.checks.batch_checks cimport CheckState
+from kseg.format.checks.check_state cimport CheckState
 from kseg.format.record.columns cimport BatchColumns
 from kseg.format.record.framing cimport clamped
 from kseg.format.record.default_records cimport header_field

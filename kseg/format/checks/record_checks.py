@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from kseg.findings import Finding, Report
-from kseg.format.checks.batch_checks import CheckSettings, CheckState, batch_finding
+from kseg.format.checks.check_state import CheckSettings, CheckState, batch_finding
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.default_records import header_field
 from kseg.format.record.framing import clamped
@@ -247,13 +247,3 @@ def _has_undecodable_key(chunk: Chunk, i: int) -> bool:
         except UnicodeDecodeError:
             return True
     return False
-
-
-RECORD_CHECKS = (
-    check_record_offsets,
-    check_max_timestamps,
-    check_keys,
-    check_record_attributes,
-    check_control_records,
-    check_header_keys,
-)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kseg.findings import Policy, Report, Severity
-from kseg.format.checks.batch_checks import CheckSettings, CheckState
+from kseg.format.checks.check_state import CheckSettings, CheckState
 from kseg.format.checks.record_set_checks import RecordSetChecks
 from kseg.format.checks.segment_checks import SegmentChecks
 from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES

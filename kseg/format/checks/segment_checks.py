@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from kseg.findings import Report
-from kseg.format.checks.batch_checks import BATCH_CHECKS, CheckSettings, CheckState
+from kseg.format.checks.check_state import CheckSettings, CheckState
 from kseg.format.checks.internal_topic_checks import check_internal_records
-from kseg.format.checks.record_checks import RECORD_CHECKS, check_wrapper_order, note_compaction
+from kseg.format.checks.record_checks import check_wrapper_order, note_compaction
 from kseg.format.checks.record_set_checks import RecordSetChecks
+from kseg.format.checks.table import BATCH_CHECKS, RECORD_CHECKS
 from kseg.format.segment.reader import Window
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.sidefiles.kraft_snapshot import SnapshotEnds
@@ -38,14 +39,14 @@ class SegmentChecks:
     def check_batches(self, window: Window) -> None:
         """Report what is wrong with the headers of the next window's batches."""
         for check in BATCH_CHECKS:
-            check(window.batches, self._limits, self.history, self._report)
+            check.run(window.batches, self._limits, self.history, self._report)
         if self._record_set:
             self._record_set.check_batches(window.batches, self._report)
 
     def check_records(self, chunk: Chunk) -> None:
         """Report what is wrong with the next opened batches of the window."""
         for check in RECORD_CHECKS:
-            check(chunk, self._limits, self._report)
+            check.run(chunk, self._limits, self._report)
         check_wrapper_order(chunk, self.history, self._report)
         note_compaction(chunk, self.history)
         if self._record_set:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kseg.findings import Finding, Report
-from kseg.format.checks.batch_checks import indexed_base_offset, misplaced_offset_finding, offset_range_finding
+from kseg.format.checks.offset_checks import indexed_base_offset, misplaced_offset_finding, offset_range_finding
 from kseg.format.record import encoder
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.framing import clamped

@@ -8,38 +8,16 @@ from pathlib import Path
 
 from kseg.errors import KsegError
 from kseg.findings import RULES, Finding, Report, Severity, Verdict
-from kseg.format.checks.batch_checks import (
-    CheckState,
-    check_append_times,
-    check_attributes,
-    check_counts,
-    check_leader_epochs,
-    check_producers,
-    check_size,
-    check_timestamps,
-)
-from kseg.format.checks.record_checks import (
-    check_control_records,
-    check_header_keys,
-    check_max_timestamps,
-    check_record_attributes,
-)
+from kseg.format.checks.check_state import CheckState
 from kseg.format.checks.run_checks import check_settings, new_collector
+from kseg.format.checks.table import BATCH_CHECKS, RECORD_CHECKS
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.sidefiles.registry import recognise
 from kseg.format.storage.source import SegmentFile, open_source
 from kseg.results import Settings
 
-_BATCH_CHECKS = (
-    check_size,
-    check_counts,
-    check_attributes,
-    check_timestamps,
-    check_leader_epochs,
-    check_append_times,
-    check_producers,
-)
-_RECORD_CHECKS = (check_max_timestamps, check_record_attributes, check_control_records, check_header_keys)
+_BATCH_CHECKS = tuple(check for check in BATCH_CHECKS if check.in_conversion)
+_RECORD_CHECKS = tuple(check for check in RECORD_CHECKS if check.in_conversion)
 #: Errors in a header of a batch whose records are intact: the batch is converted and the error reported.
 _KEPT = frozenset({"leader-epoch-regression", "negative-leader-epoch", "max-timestamp-mismatch"})
 
@@ -63,9 +41,9 @@ class SourceChecks:
             if not chunk.first and not chunk.resumed:
                 self._dropped.clear()
                 for check in _BATCH_CHECKS:
-                    check(batches, self._limits, self.history, self._record_finding)
+                    check.run(batches, self._limits, self.history, self._record_finding)
             for record_check in _RECORD_CHECKS:
-                record_check(chunk, self._limits, self._record_finding)
+                record_check.run(chunk, self._limits, self._record_finding)
             for row in range(chunk.first, chunk.stop if self._dropped else chunk.first):
                 if batches.position[row] in self._dropped:
                     batches.intact[row] = 0

@@ -1,0 +1,23 @@
+# C types for offset_checks.py.
+
+cimport cython
+
+from kseg.format.checks.check_state cimport CheckState
+from kseg.format.record.columns cimport BatchColumns
+from kseg.format.record.framing cimport clamped
+from kseg.format.record.offset_evidence cimport base_offset_proved_wrong
+
+cdef long long BAD, CODEC, REACH
+
+
+@cython.locals(
+    row=cython.Py_ssize_t, wrapper=cython.bint, first=cython.longlong, last=cython.longlong, previous=cython.longlong,
+    name=cython.longlong,
+)
+cpdef check_offsets(BatchColumns batches, limits, CheckState history, report)
+
+@cython.locals(row=cython.Py_ssize_t, base=cython.longlong)
+cpdef check_offset_range(BatchColumns batches, limits, CheckState history, report)
+
+@cython.locals(row=cython.Py_ssize_t, name=cython.longlong, last=cython.longlong)
+cpdef check_file_name(BatchColumns batches, limits, CheckState history, report)

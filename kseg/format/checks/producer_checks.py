@@ -1,0 +1,106 @@
+"""Checks of producer ids, epochs and sequences, as Kafka's ``ProducerStateManager`` checks them on produce.
+
+Compiled with the types of ``producer_checks.pxd``.
+"""
+
+from __future__ import annotations
+
+from kseg.findings import Report
+from kseg.format.checks.check_state import CheckSettings, CheckState, batch_finding
+from kseg.format.record.bounded_map import LIMIT
+from kseg.format.record.columns import CRC_BAD, BatchColumns
+from kseg.format.record.framing import clamped, increment_sequence
+from kseg.format.record.layout import CONTROL, INT32_MAX, TRANSACTIONAL
+
+# C constants when compiled.
+BAD = CRC_BAD
+CONTROL_BIT = CONTROL
+TRANSACTIONAL_BIT = TRANSACTIONAL
+MOST = LIMIT
+
+
+def check_producers(batches: BatchColumns, limits: CheckSettings, history: CheckState, report: Report) -> None:
+    """Idempotence as ProducerStateManager checks it on produce: epochs, sequences, duplicates.
+
+    An entry that is missing explains a gap: after a hole in offsets, be it by compaction or by damage, the next
+    sequence is taken as it is.
+    """
+    for row in range(batches.count):
+        if batches.magic[row] < 2 or batches.crc_state[row] == BAD:
+            continue
+        if batches.base_offset[row] != history.next_offset:
+            history.gaps += 1
+        history.next_offset = batches.last_offset[row] + 1
+        if batches.producer_id[row] >= 0 or batches.attributes[row] & TRANSACTIONAL_BIT:
+            why = _producer_contradiction(batches, row)
+            if why:
+                facts = {"producer_id": batches.producer_id[row], "sequence": batches.base_sequence[row], "why": why}
+                report(batch_finding("inconsistent-producer", batches, row, **facts))
+            if batches.producer_id[row] >= 0:
+                _check_sequence(batches, row, limits.compacted, history, report)
+
+
+def _producer_contradiction(batches: BatchColumns, row: int) -> str:
+    # Coordinators write base sequence 0 without an id: no contradiction.
+    if batches.producer_id[row] < 0:
+        return "transactional without an id"
+    if batches.producer_epoch[row] < 0:
+        return "an id without an epoch"
+    if batches.base_sequence[row] < 0 and not batches.attributes[row] & CONTROL_BIT:
+        return "an id without a sequence"
+    return ""
+
+
+def _check_sequence(batches: BatchColumns, row: int, compacted: bool, history: CheckState, report: Report) -> None:
+    producer_id = batches.producer_id[row]
+    epoch = batches.producer_epoch[row]
+    sequence = batches.base_sequence[row]
+    control = batches.attributes[row] & CONTROL_BIT
+    if sequence < 0 and not control:
+        return
+    known_epoch, expected, gaps, ended = -1, -1, -1, False
+    known = history.producers.get(producer_id)
+    if known is not None:
+        known_epoch, expected, gaps, ended = known
+    elif len(history.first_producers) < MOST:
+        history.first_producers[producer_id] = (epoch, -1 if control else sequence)
+    if epoch < known_epoch:
+        facts = {"producer_id": producer_id, "epoch": epoch, "previous": known_epoch}
+        report(batch_finding("producer-epoch-regression", batches, row, **facts))
+        expected = -1  # sequences count within an epoch
+    if epoch > known_epoch >= 0:
+        expected = 0
+    newest = max(epoch, known_epoch)
+    if control:
+        # Under transactions v2 (KIP-890) a marker may raise the epoch: the next write then begins at 0. A hole before
+        # the marker still explains a gap behind it.
+        history.producers.put(producer_id, (newest, expected, gaps, True))
+        return
+    # A group coordinator writes each transaction's offset commits from 0: its sequences are not checked by Kafka
+    # either (AppendOrigin.COORDINATOR), and a lone file does not tell whose they are.
+    coordinator = ended and sequence == 0
+    last = increment_sequence(sequence, batches.last_offset[row] - clamped(batches.base_offset[row]))
+    if sequence != expected >= 0 and gaps == history.gaps and not compacted and not coordinator:
+        if epoch == known_epoch and sequence < expected and expected - sequence <= INT32_MAX // 2:
+            facts = {"producer_id": producer_id, "first": sequence, "last": last}
+            report(batch_finding("duplicate-sequence", batches, row, **facts))
+        else:
+            facts = {"producer_id": producer_id, "sequence": sequence, "expected": expected}
+            report(batch_finding("sequence-gap", batches, row, **facts))
+    history.producers.put(producer_id, (newest, increment_sequence(last, 1), history.gaps, False))
+
+
+def producers_join(before: CheckState, after: CheckState) -> bool:
+    """Return whether the first batch of each producer in the later part continues its state in the earlier part."""
+    if before.producers.old or after.producers.old:
+        return False  # a single run might have dropped other producers
+    added = 0
+    for producer_id, (epoch, sequence) in after.first_producers.items():
+        known = before.producers.get(producer_id)
+        if known is None:
+            added += 1
+            continue
+        known_epoch, expected, gaps, _ = known
+        if epoch != known_epoch or gaps != before.gaps or (sequence >= 0 and sequence != expected):
+            return False
+    return len(before.producers.young) + added <= LIMIT

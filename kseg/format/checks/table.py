@@ -1,0 +1,77 @@
+"""The checks of batches and records, in the order in which they run.
+
+To add a check, add a rule to ``findings.RULES``, a function, a row here, and a damaged file in ``fixtures/findings``.
+validate, dump, repair, convert and parallel runs read these tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kseg.findings import Report
+from kseg.format.checks import batch_checks, offset_checks, producer_checks, record_checks
+from kseg.format.checks.check_state import CheckSettings, CheckState
+from kseg.format.record.columns import BatchColumns
+from kseg.format.segment.records_chunk import Chunk
+
+
+def _stateless(before: CheckState, after: CheckState) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCheck:
+    """One check of batch headers.
+
+    ``run`` reports what it finds in the next window of batches. It skips a batch whose CRC is wrong. A check that compares
+    a batch with earlier ones keeps its state in ``CheckState``. Then ``join`` returns whether the states of two
+    neighbouring parts of a file, each checked from the start, are those of one run over both: otherwise the file is
+    checked again by one process. ``in_repair`` and ``in_conversion`` are whether these commands run it on their source:
+    both check the order of offsets themselves, and repair corrects leader epochs.
+    """
+
+    run: Callable[[BatchColumns, CheckSettings, CheckState, Report], None]
+    join: Callable[[CheckState, CheckState], bool] = _stateless
+    in_repair: bool = True
+    in_conversion: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RecordCheck:
+    """One check of the records in decoded batches. ``in_conversion`` is whether convert runs it on its source."""
+
+    run: Callable[[Chunk, CheckSettings, Report], None]
+    in_conversion: bool = True
+
+
+BATCH_CHECKS = (
+    BatchCheck(offset_checks.check_offsets, offset_checks.wrapper_offsets_join, in_conversion=False),
+    BatchCheck(offset_checks.check_offset_range, offset_checks.offset_ranges_join, in_conversion=False),
+    BatchCheck(offset_checks.check_file_name, in_conversion=False),
+    BatchCheck(batch_checks.check_size),
+    BatchCheck(batch_checks.check_counts),
+    BatchCheck(batch_checks.check_attributes),
+    BatchCheck(batch_checks.check_timestamps),
+    BatchCheck(batch_checks.check_leader_epochs, batch_checks.leader_epochs_join, in_repair=False),
+    BatchCheck(batch_checks.check_append_times, batch_checks.append_times_join),
+    BatchCheck(batch_checks.check_magic_order, batch_checks.magics_join, in_conversion=False),
+    BatchCheck(producer_checks.check_producers, producer_checks.producers_join),
+)
+
+RECORD_CHECKS = (
+    RecordCheck(record_checks.check_record_offsets, in_conversion=False),
+    RecordCheck(record_checks.check_max_timestamps),
+    RecordCheck(record_checks.check_keys, in_conversion=False),
+    RecordCheck(record_checks.check_record_attributes),
+    RecordCheck(record_checks.check_control_records),
+    RecordCheck(record_checks.check_header_keys),
+)
+
+
+def states_join(before: CheckState, after: CheckState) -> bool:
+    """Return whether two neighbouring parts of a file, each checked from the start, have the findings of one run.
+
+    This excludes offsets: the caller runs ``check_offsets`` over the first batch of the later part.
+    """
+    return all(check.join(before, after) for check in BATCH_CHECKS)
