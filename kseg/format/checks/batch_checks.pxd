@@ -6,7 +6,7 @@ from kseg.format.record.framing cimport BatchColumns, clamped, increment_sequenc
 from kseg.format.record.offset_evidence cimport base_offset_proved_wrong
 from kseg.format.record.bounded_map cimport BoundedMap
 
-cdef long long BAD, CODEC, CONTROL_BIT, TRANSACTIONAL_BIT, RESERVED_V0, RESERVED_V1, RESERVED_V2, REACH, APPEND_TIME, MOST
+cdef long long CODEC, CONTROL_BIT, TRANSACTIONAL_BIT, RESERVED_V0, RESERVED_V1, RESERVED_V2, REACH, APPEND_TIME, MOST
 
 
 cdef class CheckState:

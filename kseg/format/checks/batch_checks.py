@@ -12,7 +12,7 @@ from typing import Any
 
 from kseg.findings import Finding, Report
 from kseg.format.record.bounded_map import LIMIT, BoundedMap
-from kseg.format.record.framing import CRC_BAD, BatchColumns, clamped, increment_sequence
+from kseg.format.record.framing import BatchColumns, clamped, increment_sequence
 from kseg.format.record.layout import (
     CODEC_MASK,
     CONTROL,
@@ -38,7 +38,6 @@ NANOSECONDS = 100_000_000_000_000_000
 UNEXPLAINED_GAP = "compaction, markers, or loss"
 
 # C globals when compiled (see the .pxd).
-BAD = CRC_BAD
 CODEC = CODEC_MASK
 CONTROL_BIT = CONTROL
 TRANSACTIONAL_BIT = TRANSACTIONAL
@@ -144,7 +143,7 @@ def check_offsets(batches: BatchColumns, limits: CheckSettings, history: CheckSt
     history.misplaced = set()
     name = -1 if limits.name_offset is None else clamped(limits.name_offset)
     for row in range(batches.count):
-        if batches.crc_state[row] == BAD:
+        if not batches.selected[row]:
             continue
         wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC
         last = batches.last_offset[row]
@@ -194,7 +193,7 @@ def check_offset_range(batches: BatchColumns, limits: CheckSettings, history: Ch
     """``invalid-offset-range`` of entries that end behind what the segment's indexes can hold."""
     base = history.base
     for row in range(batches.count):
-        if batches.crc_state[row] == BAD:
+        if not batches.selected[row]:
             continue
         if base < 0 and batches.position[row] in history.misplaced:
             continue
@@ -230,7 +229,7 @@ def check_file_name(batches: BatchColumns, limits: CheckSettings, history: Check
     for row in range(batches.count):
         if batches.base_offset[row] >= name and batches.last_offset[row] <= last:
             continue
-        if batches.crc_state[row] == BAD or batches.position[row] in history.misplaced:
+        if not batches.selected[row] or batches.position[row] in history.misplaced:
             continue
         if batches.base_offset[row] < name:
             why = f"an entry begins before it at {batches.base_offset[row]}"
@@ -245,7 +244,7 @@ def check_size(batches: BatchColumns, limits: CheckSettings, history: CheckState
     """``oversize-entry``: max.message.bytes counts the whole entry (UnifiedLog.append)."""
     limit = limits.max_message_bytes
     for row in range(batches.count):
-        if batches.size[row] > limit and batches.crc_state[row] != BAD:
+        if batches.size[row] > limit and batches.selected[row]:
             report(batch_finding("oversize-entry", batches, row, size=batches.size[row], limit=limit))
 
 
@@ -253,7 +252,7 @@ def check_counts(batches: BatchColumns, limits: CheckSettings, history: CheckSta
     """``invalid-offset-range``, and a ``record-count-mismatch`` that the header alone shows."""
     deep = limits.deep
     for row in range(batches.count):
-        if batches.magic[row] < 2 or batches.crc_state[row] == BAD:
+        if batches.magic[row] < 2 or not batches.selected[row]:
             continue
         base = batches.base_offset[row]
         delta = batches.last_offset[row] - clamped(base)
@@ -287,7 +286,7 @@ def check_attributes(batches: BatchColumns, limits: CheckSettings, history: Chec
         magic = batches.magic[row]
         mask = RESERVED_V2 if magic >= 2 else RESERVED_V1 if magic == 1 else RESERVED_V0
         bits = batches.attributes[row] & mask
-        if bits and batches.crc_state[row] != BAD:
+        if bits and batches.selected[row]:
             report(batch_finding("reserved-attribute-bits", batches, row, bits=bits, where=""))
 
 
@@ -297,7 +296,7 @@ def check_timestamps(batches: BatchColumns, limits: CheckSettings, history: Chec
     seconds_begin, seconds_end = SECONDS
     for row in range(batches.count):
         timestamp = batches.max_timestamp[row]
-        if seconds_end <= timestamp <= future or -1 <= timestamp < seconds_begin or batches.crc_state[row] == BAD:
+        if seconds_end <= timestamp <= future or -1 <= timestamp < seconds_begin or not batches.selected[row]:
             continue
         if timestamp < -1:
             report(batch_finding("invalid-timestamp", batches, row, timestamp=timestamp))
@@ -325,7 +324,7 @@ def check_leader_epochs(batches: BatchColumns, limits: CheckSettings, history: C
     """``leader-epoch-regression`` and ``negative-leader-epoch``; v0 and v1 have no epoch."""
     for row in range(batches.count):
         epoch = batches.partition_leader_epoch[row]
-        if batches.magic[row] < 2 or batches.crc_state[row] == BAD:
+        if batches.magic[row] < 2 or not batches.selected[row]:
             continue
         if epoch < 0:
             report(batch_finding("negative-leader-epoch", batches, row, epoch=epoch))
@@ -341,7 +340,7 @@ def check_leader_epochs(batches: BatchColumns, limits: CheckSettings, history: C
 def check_append_times(batches: BatchColumns, limits: CheckSettings, history: CheckState, report: Report) -> None:
     """``append-time-regression``: one leader sets LogAppendTime by one clock, while it holds the log's lock."""
     for row in range(batches.count):
-        if not batches.attributes[row] & APPEND_TIME or not batches.magic[row] or batches.crc_state[row] == BAD:
+        if not batches.attributes[row] & APPEND_TIME or not batches.magic[row] or not batches.selected[row]:
             continue
         timestamp, epoch = batches.max_timestamp[row], batches.partition_leader_epoch[row]
         if history.first_append_time < 0:
@@ -355,7 +354,7 @@ def check_append_times(batches: BatchColumns, limits: CheckSettings, history: Ch
 def check_magic_order(batches: BatchColumns, limits: CheckSettings, history: CheckState, report: Report) -> None:
     """``magic-downgrade``, where the version goes back."""
     for row in range(batches.count):
-        if batches.crc_state[row] == BAD:
+        if not batches.selected[row]:
             continue
         if batches.magic[row] < history.magic:
             facts = {"magic": batches.magic[row], "previous": history.magic}
@@ -370,7 +369,7 @@ def check_producers(batches: BatchColumns, limits: CheckSettings, history: Check
     sequence is taken as it is.
     """
     for row in range(batches.count):
-        if batches.magic[row] < 2 or batches.crc_state[row] == BAD:
+        if batches.magic[row] < 2 or not batches.selected[row]:
             continue
         if batches.base_offset[row] != history.next_offset:
             history.gaps += 1

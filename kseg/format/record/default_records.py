@@ -12,7 +12,6 @@ from typing import Any
 from kseg.format.record import layout
 from kseg.format.record.crc import crc32_of
 from kseg.format.record.framing import (
-    CRC_BAD,
     BatchColumns,
     RecordColumns,
     clamped,
@@ -25,7 +24,6 @@ from kseg.format.record.framing import (
 COMPILED = not __file__.endswith(".py")
 
 # C globals when compiled (see the .pxd).
-BAD = CRC_BAD
 SIZE_AT = layout.SIZE_AT
 LOG_OVERHEAD = layout.LOG_OVERHEAD
 MAGIC_AT = layout.MAGIC_AT
@@ -109,7 +107,7 @@ def split_plain(
     Stops too once ``records`` holds ``room`` rows, and at a batch of more records than LARGE. Returns the row it stopped at.
     """
     while row < batches.count and records.count < room:
-        if batches.attributes[row] & CODEC_MASK or batches.crc_state[row] == BAD:
+        if batches.attributes[row] & CODEC_MASK or not batches.selected[row]:
             return row
         at = batches.at[row]
         if batches.magic[row] < 2:
@@ -374,7 +372,7 @@ def split_records(
         row += 1
         if part is not None or row >= batches.count or records.count >= room or batches.magic[row] < 2:
             return row
-        if batches.attributes[row] & CODEC_MASK or batches.crc_state[row] == BAD or batches.record_count[row] > LARGE:
+        if batches.attributes[row] & CODEC_MASK or not batches.selected[row] or batches.record_count[row] > LARGE:
             return row
         at = batches.at[row] + RECORD_BATCH_OVERHEAD
         end = batches.at[row] + batches.size[row]

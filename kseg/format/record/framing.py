@@ -69,7 +69,8 @@ class BatchColumns:
     """Entries of one window, a row each. What a version lacks is 0; ``magic`` tells what applies.
 
     ``at`` is the entry's first byte in the window's buffer, ``position`` in the file, ``size`` the whole entry in
-    bytes. ``crc_state`` is one of CRC_UNCHECKED, CRC_BAD, CRC_GOOD. Of v0 and v1 entries ``base_offset`` and
+    bytes. ``crc_state`` is one of CRC_UNCHECKED, CRC_BAD, CRC_GOOD. The deep reader and the checks skip batches whose
+    ``selected`` is 0: those with a wrong CRC, and those that a caller deselected. Of v0 and v1 entries ``base_offset`` and
     ``last_offset`` both are the stored offset, and both timestamps the stored one (-1 in v0).
 
     The rest is known once the entry has been opened: its records are ``record_total`` rows of RecordColumns from
@@ -100,6 +101,7 @@ class BatchColumns:
         self.producer_epoch = _column(capacity)
         self.base_sequence = _column(capacity)
         self.partition_leader_epoch = _column(capacity)
+        self.selected = _column(capacity)
         self.intact = _column(capacity)
         self.first_record = _column(capacity)
         self.record_total = _column(capacity)
@@ -273,6 +275,7 @@ def read_header(data: Any, at: int, size: int, magic: int, batches: BatchColumns
     batches.magic[row] = magic
     batches.base_offset[row] = offset
     batches.crc_state[row] = UNCHECKED
+    batches.selected[row] = 1
     batches.intact[row] = 1
     batches.record_total[row] = 0
     if magic < 2:
@@ -314,6 +317,7 @@ def check_crcs(view: memoryview, batches: BatchColumns) -> int:
         at = batches.at[row]
         if batch_crc(view, at, at + batches.size[row], batches.magic[row]) != batches.crc[row]:
             batches.crc_state[row] = BAD
+            batches.selected[row] = 0
             return row
         batches.crc_state[row] = GOOD
     return batches.count

@@ -61,7 +61,7 @@ class DeepIterator:
         self._large: LargePayload | None = None
 
     def chunks(self, window: Window) -> Iterator[Chunk]:
-        """The window's records, entry by entry; entries whose CRC is bad are passed over.
+        """Yield the records of the window's selected batches (``BatchColumns.selected``), batch by batch.
 
         A batch with more records than ``default_records.LARGE_BATCH``, or with a payload that is not to be held in
         memory, comes in chunks of its own: see Chunk.
@@ -93,7 +93,7 @@ class DeepIterator:
             row = default_records.split_plain(chunk.window.data, batches, row, CHUNK_ROWS, records, self._faults)
             if row == batches.count or records.count >= CHUNK_ROWS:
                 break
-            if batches.crc_state[row] != framing.CRC_BAD:
+            if batches.selected[row]:
                 inflated += self._open(chunk, row, room[inflated:])
                 if self._large is not None:
                     break

@@ -212,6 +212,7 @@ class SegmentReader:
         framing.read_header(buffer.data, buffer.start, size - layout.LOG_OVERHEAD, magic, batches, 0)
         batches.position[0] = buffer.position
         batches.crc_state[0] = crc_state
+        batches.selected[0] = crc_state != framing.CRC_BAD
         batches.count = 1
         return self._emit()
 
