@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[2]
 SEGMENT = ROOT / "fixtures" / "segments" / "4.3.0-v2-none-headers" / "00000000000000000000.log"
 SEGMENTS = ROOT / "fixtures" / "segments" / "0.10.2.2-v1-none-segments"
 
-# Python on Windows has none of these modules and names, starts processes from scratch, can't open folders, and neither renames nor
-# removes open files.
+# Python on Windows has none of these modules and names, starts processes from scratch, and can neither open folders nor
+# rename or remove open files.
 WITHOUT_POSIX = """
 import os, shutil, signal, sys
 shutil._use_fd_functions = False  # rmtree that opens folders
