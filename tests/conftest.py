@@ -86,7 +86,7 @@ def spark(spark_settings: dict[str, str]) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
-    """Makes a real file system of so many bytes."""
+    """Return a function that mounts a file system with a size in bytes."""
     folder = tmp_path / "small"
     folder.mkdir()
     if os.geteuid():

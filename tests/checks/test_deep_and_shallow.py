@@ -1,4 +1,4 @@
-"""``validate --deep`` finds whatever ``--shallow`` finds, or something worse at the same place."""
+"""``validate --deep`` finds each error that ``--shallow`` finds, or a worse error at the same place."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def found(path: Path, *, deep: bool) -> list[Finding]:
 
 @pytest.mark.parametrize("deep", [False, True])
 def test_the_largest_offset_there_is_next_to_indexes(deep: bool, tmp_path: Path) -> None:
-    """A base offset is outside the CRC, so it can be any number, also one that no index entry reaches."""
+    """A base offset is outside the CRC, so damage can make it any number, also one that an index entry can't hold."""
     path = written(tmp_path, damaged(2, acts=0))
     data = path.read_bytes()
     middle = damage.entries(data)[5].at
@@ -43,7 +43,7 @@ def test_the_largest_offset_there_is_next_to_indexes(deep: bool, tmp_path: Path)
 @pytest.mark.fuzz
 @chunks
 def test_deep_finds_what_shallow_finds(chunk: int, tmp_path: Path) -> None:
-    """Each error of ``--shallow`` is found by ``--deep``, or an error about the same entry."""
+    """Each error of ``--shallow`` is found by ``--deep``, or an error about the same batch."""
     errors = 0
     for seed in seeds(chunk, 160):
         path = tmp_path / f"{0:020d}.log"
@@ -61,7 +61,10 @@ def test_deep_finds_what_shallow_finds(chunk: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("count", [-1, -4, -INT32_MAX - 1])
 def test_a_negative_count_behind_a_valid_crc(codec: str, count: int, tmp_path: Path) -> None:
-    """Its records are there and no reader gets them: both modes say so, and nobody drops them without a word."""
+    """Its records are stored but a reader can't get them:
+
+    both modes report the batch, and no command drops it silently.
+    """
     batches = [
         build_batch([PlainRecord(4 * n + i, b"k", b"v", 1_700_000_000_000) for i in range(4)], compression=codec)
         for n in range(3)

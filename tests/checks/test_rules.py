@@ -1,4 +1,4 @@
-"""Each rule has a file that shows it: a real broker's file, damaged, and every finding on it told exactly."""
+"""Each rule has a damaged file of a real broker, and the test compares all findings of this file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 
 def judged(folder: Path) -> Path:
-    """The one file, or the folder where it is the folder that shows the rule."""
+    """Return the one file of a fixture, or its folder if the rule needs a folder."""
     files = files_in(folder)
     return folder / next(iter(files)) if len(files) == 1 else folder
 
@@ -47,7 +47,7 @@ def test_every_rule_has_a_folder_and_a_way_to_make_it() -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_findings_are_exact(folder: Path) -> None:
-    """One cause gives one finding, with its place, and no echo of it behind."""
+    """One cause gives one finding, with its position, and no second finding for its consequences."""
     expected = [json.loads(line) for line in (folder / "expect.jsonl").read_text(encoding="utf-8").splitlines()]
     assert folder.name in {row.get("rule") for row in expected}
     found = make_findings.findings(judged(folder), settings_of(folder))
@@ -58,17 +58,16 @@ def test_findings_are_exact(folder: Path) -> None:
 
 @pytest.mark.parametrize("rule", CASES)
 def test_folders_are_what_the_verbs_make(rule: str) -> None:
-    """A fixture that was edited by hand, or made from another segment, would say nothing about real ones."""
+    """A fixture that was edited by hand, or made from another segment, would not represent real files."""
     case = CASES[rule]
     assert files_in(FINDINGS / rule) == make_findings.made(case)
     assert settings_of(FINDINGS / rule) == case.settings
 
 
 def test_a_failing_read_in_the_middle_is_one_finding() -> None:
-    """No file's bytes can show a read error. The system does: a process's memory can't be read where nothing is mapped.
+    """A read error can't be stored in a file, so the test reads unmapped memory of a process.
 
-    Readable memory is put before the hole by reading the segment from a file first, which leaves the source at a
-    place where the next read fails with EIO.
+    Reading the segment into memory first leaves the source where the next read fails with EIO.
     """
     data = (SEGMENTS / "4.3.0-v2-none" / make_findings.FIRST).read_bytes()
     cut = data[: len(data) - 4000]
@@ -83,7 +82,7 @@ def test_a_failing_read_in_the_middle_is_one_finding() -> None:
 
 
 class _FileThenHole:
-    """A disk whose first sectors can be read, and whose next ones can't."""
+    """A disk whose first sectors can be read and whose next sectors fail."""
 
     def __init__(self, data: bytes, memory: Any) -> None:
         self._data = data

@@ -1,4 +1,4 @@
-"""What a person gets who passes something that is no segment: one line that says what it is, exit 2, no traceback."""
+"""A file that is not a segment gives one line that names its type, and exit code 2 without a traceback."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMMANDS = ["validate", "dump"]
 
 
 def kseg(*arguments: str | Path, stdin: str | Path = os.devnull) -> subprocess.CompletedProcess[str]:
-    """The installed command, as a person runs it."""
+    """Run the installed command as a user does."""
     with open(stdin, "rb") as source:
         return subprocess.run(
             [str(KSEG), *map(str, arguments)], stdin=source, capture_output=True, text=True, timeout=120, check=False
@@ -28,7 +28,7 @@ def kseg(*arguments: str | Path, stdin: str | Path = os.devnull) -> subprocess.C
 
 
 def complaint(done: subprocess.CompletedProcess[str]) -> str:
-    """The one line on stderr of a command that could not be done."""
+    """Return the one line on stderr of a command that failed."""
     assert "Traceback" not in done.stderr
     assert "internal error" not in done.stderr
     assert done.returncode == 2, done.stderr
@@ -79,13 +79,13 @@ def test_a_folder_that_is_named_like_a_segment(tmp_path: Path, command: str) -> 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_file_without_permission(tmp_path: Path, command: str) -> None:
-    """Root may read anything: the command is run as nobody then."""
+    """Root can read every file, so the command runs as nobody."""
     path = tmp_path / FIRST
     path.write_bytes(SEGMENT.read_bytes())
     path.chmod(0)
     program = "import os, sys; from kseg.cli.main import main\n"
     if os.geteuid() == 0:
-        # Nobody may not even read this Python: one run before loads all that the next one needs.
+        # The user nobody may not be able to read this Python: one run before loads everything that the next one needs.
         program += f"try: main(['{command}', '--format', 'jsonl', '-o', '{tmp_path / 'out'}', '{SEGMENT}'])\n"
         program += "except SystemExit: os.setgid(65534); os.setuid(65534)\n"
     program += f"main(['{command}', '--format', 'jsonl', '{path}'])"
@@ -108,7 +108,7 @@ def test_a_url_without_fsspec(command: str) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom"])
 def test_a_stream_without_an_end(command: str, device: str) -> None:
-    """It is given up after a while, in the memory that a segment takes."""
+    """Reading stops after a limit, in the memory of a usual segment."""
     limit = ["--limit", "3"] if command == "dump" else []
     assert "no Kafka log segment" in complaint(kseg(command, *limit, "-", stdin=device))
 
@@ -139,7 +139,7 @@ def test_a_bad_file_does_not_hide_the_good_ones(tmp_path: Path) -> None:
 
 
 def test_what_comes_from_a_file_name_is_data(tmp_path: Path) -> None:
-    """Escape sequences in a name don't reach the terminal, and its markup is not obeyed."""
+    """Escape sequences in a file name don't reach the terminal, and its markup has no effect."""
     path = tmp_path / "\x1b[31m[bold]red.txt"
     path.write_text("no segment")
     line = complaint(kseg("validate", path))

@@ -1,4 +1,4 @@
-"""The command line as a person or a script uses it: options, exit codes, and what goes to which stream."""
+"""The command line as a person or a script uses it: options, exit codes, and the stream of each output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def rows(*arguments: object) -> list[dict[str, Any]]:
 
 
 def test_links_are_followed_once(tmp_path: Path) -> None:
-    """A broker follows a linked partition, and so do all verbs; a loop of links ends."""
+    """A broker follows a linked partition, and so do all commands; a loop of links ends."""
     partition, log_dir = tmp_path / "disk" / "orders-0", tmp_path / "logs"
     shutil.copytree(SEGMENTS / "4.3.0-v2-none", partition)
     log_dir.mkdir()
@@ -158,7 +158,7 @@ def test_standard_input_reads_as_a_file_does() -> None:
 
 
 def test_what_a_key_holds_can_not_steer_a_terminal(tmp_path: Path) -> None:
-    """A record's value with escape sequences, bidi marks and C1 controls comes out as text in every format."""
+    """A value with escape sequences, bidi marks and C1 controls is printed as text in every format."""
     from kseg.format.writer.records_builder import PlainRecord, build_batch
 
     evil = "\x1b]0;owned\x07 \x9b31m \u202e [red]x[/red]".encode()
@@ -214,7 +214,7 @@ def test_rules_are_listed_and_explained() -> None:
     assert len(kseg("rules").stdout.splitlines()) == len(RULES)
     assert kseg("rules", "K201").stdout == kseg("rules", "crc-mismatch").stdout
     assert kseg("rules", "no-such").returncode == 2
-    # A format in a message's braces is not for people; the words around it are.
+    # Format specifiers in a message's braces are not for people; the words around them are.
     assert "the CRC says {stored}, the bytes say {computed}\n" in kseg("rules", "crc-mismatch").stdout
     assert "the last entry is cut short: {why}" in kseg("rules", "truncated-tail").stdout
 

@@ -1,4 +1,4 @@
-"""Whatever is asked, by whatever name: no command writes over its inputs, or over what nobody asked it to replace."""
+"""No command overwrites its inputs, or a file that the user did not ask to replace, under any name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(*args: object) -> Result:
 
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
-    """A log dir whose only partition is a link to a folder elsewhere, and a partition whose segment is one."""
+    """Make a log dir with a partition folder that is a link, and a partition with a segment that is a link."""
     real = tmp_path / "real" / "orders-0"
     real.mkdir(parents=True)
     shutil.copy(SOUND, real / FIRST)
@@ -48,7 +48,7 @@ def log_dir(tmp_path: Path) -> Path:
     ],
 )
 def test_a_source_that_links_lead_to_is_not_replaced(verb: list[str], source: str, target: str, log_dir: Path) -> None:
-    """--force is leave to replace DST, and never the only original."""
+    """--force allows a command to replace DST, but never the only original."""
     before = digests(log_dir)
     done = run(*verb, log_dir / source, log_dir / target, "--force")
     assert (done.exit_code, digests(log_dir)) == (2, before)
@@ -69,7 +69,7 @@ _VERBS = ["dump", "stats", "diff", "transactions", "repair", "validate"]
     + [(verb, "", "notes.txt") for verb in (*_VERBS, "recovery")],
 )
 def test_no_report_lands_on_or_among_the_inputs(verb: str, source: str, name: str, tmp_path: Path) -> None:
-    """Also where nothing stands yet: an index that is none would be believed."""
+    """Also a new file next to the inputs is refused: a broker would trust a report that is named like an index."""
     folder = tmp_path / "orders-0"
     shutil.copytree(TRANSACTIONS, folder)
     before = digests(tmp_path)
@@ -96,7 +96,7 @@ def test_what_only_begins_as_a_segment_s_name_is_not_removed(name: str, tmp_path
 
 
 def test_new_indexes_leave_that_of_aborted_transactions(tmp_path: Path) -> None:
-    """A lone segment's can't be known for sure: the one that is there belongs to the same log, and stays."""
+    """The transaction index of a single segment can't be computed for certain, so the existing one is kept."""
     copy = tmp_path / "copy-0"
     shutil.copytree(TRANSACTIONS, copy)
     own = copy / f"{ABORTED}.txnindex"
@@ -124,7 +124,7 @@ def test_building_indexes_does_not_take_the_place_of_segments(tmp_path: Path) ->
 
 
 def test_a_lone_segment_takes_its_aborted_transactions_along(tmp_path: Path) -> None:
-    """Without them a consumer of read_committed would be given what was aborted."""
+    """Without the transaction index a read_committed consumer would get aborted records."""
     source, target, copy = (
         TRANSACTIONS / f"{ABORTED}.log",
         tmp_path / f"{ABORTED}.log",

@@ -1,4 +1,4 @@
-"""Peak memory of every command on small files that decompress to much: it does not follow what they ask for."""
+"""Peak memory of every command on small files that decompress to large data."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from kseg.format.record.framing import batch_crc
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 
 LOG = "00000000000000000000.log"
-#: What no small file may take, in bytes.
+#: The maximum peak memory of a small file in bytes.
 LIMIT = 300 * 1024 * 1024
 PATIENCE = 600
-#: Prints the exit code of a command and the peak memory that it took. A process of its own: what a child takes includes
-#: what its parent has when it starts it, and this one, which makes the files, may have hundreds of megabytes.
+#: Prints the exit code of a command and its peak memory. It is a process of its own because the peak of a child
+#: process includes the memory of its parent at the fork, and this process can have hundreds of megabytes.
 MEASURED = """
 import resource, subprocess, sys
 done = subprocess.run(sys.argv[2:], stdout=subprocess.DEVNULL, timeout=float(sys.argv[1]))
@@ -71,7 +71,7 @@ def record_with_headers(count: int) -> bytes:
 
 
 def batch(payload: bytes, count: int, codec: str) -> bytes:
-    """A v2 batch with any payload and count, its CRC right."""
+    """Return a v2 batch with this payload and count, and a valid CRC."""
     made = bytearray(build_batch([PlainRecord(0, None, None, 0)], base_offset=0)[:61])
     stored = compress(CODECS[codec], payload) if CODECS[codec] else payload
     struct.pack_into(">i", made, 8, 49 + len(stored))
@@ -101,7 +101,7 @@ def nested(magic: int) -> bytes:
     return made
 
 
-#: A value just below the limit of one record, as those formats show it that keep within the bound.
+#: A value just below the size limit of a record; the formats that stay below the memory limit print it.
 LARGE_VALUE = "one value of 30 MiB"
 LARGER_VALUE = "one value of 60 MiB"
 
@@ -150,7 +150,7 @@ def sample(number: int, case: str) -> list[str]:
 
 
 def chosen() -> Iterator[tuple[str, str]]:
-    """Yield the cases and commands."""
+    """Return the cases and commands of this run."""
     for number, case in enumerate(CASES):
         for command in sample(number, case):
             yield case, command
@@ -159,7 +159,7 @@ def chosen() -> Iterator[tuple[str, str]]:
 @pytest.mark.skipif(os.name != "posix", reason="this system does not report the peak memory of a child process")
 @pytest.mark.parametrize(("case", "command"), list(chosen()))
 def test_peak_memory(tmp_path: Path, case: str, command: str) -> None:
-    """No command takes more than 300 MB, shows a traceback, or does not end."""
+    """No command takes more than 300 MB, prints a traceback, or hangs."""
     path, out = tmp_path / LOG, tmp_path / "out.log"
     path.write_bytes(CASES[case]())
     words = COMMANDS[command]
@@ -187,7 +187,7 @@ def increasing(count: int) -> bytes:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_large_batch_is_whole_in_every_command(tmp_path: Path, codec: str) -> None:
-    """A valid batch that is opened in parts is one batch to all commands: nothing is missing and nothing is wrong."""
+    """A valid batch that is opened in parts is one batch for all commands, without loss and without a finding."""
     count = 70_000
     path = tmp_path / LOG
     path.write_bytes(

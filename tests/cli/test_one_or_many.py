@@ -1,4 +1,4 @@
-"""One process, many and splits say and write the same, with damage where ranges of a file meet, under any policy."""
+"""One process, several processes and splits print and write the same, with damage at the boundaries of ranges."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.fuzz
 
 
 class HereAndNow:
-    """A pool that does what it is given at once, in this process."""
+    """A pool that runs each call immediately, in this process."""
 
     def __init__(self, jobs: int) -> None:
         self.jobs = jobs
@@ -56,13 +56,13 @@ class HereAndNow:
 
 @pytest.fixture(autouse=True)
 def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Real ranges are of megabytes; these let a small file have several."""
+    """Ranges have megabytes; smaller ones let a small file have several."""
     monkeypatch.setattr(split_points, "RANGE_SIZE", 3_000)
     monkeypatch.setattr(split_points, "SEARCH_REACH", 16_000)
 
 
 def partition(folder: Path, seed: int) -> list[SegmentFile]:
-    """One to three damaged segments with their indexes."""
+    """Return one to three damaged segments with their indexes."""
     base = 0
     for n in range(Random(seed).choice((1, 2, 3))):
         case = damaged(seed * 10 + n, base)
@@ -90,7 +90,7 @@ def validated(files: list[SegmentFile], settings: Settings, jobs: int) -> list[F
 
 @chunks
 def test_validate(chunk: int, tmp_path: Path) -> None:
-    """Findings, counts and facts of one process and of many, of files and of folders; more ranges than one are tried."""
+    """Findings, counts and facts are the same with one process and with several, for files and folders."""
     split = []
     for seed in seeds(chunk, 40):
         random = Random(seed)
@@ -119,7 +119,7 @@ def test_validate(chunk: int, tmp_path: Path) -> None:
 
 @chunks
 def test_policy_changes_what_is_shown_and_nothing_else(chunk: int, tmp_path: Path) -> None:
-    """Findings under a policy are those without one, weighed; everything that is no severity stays as it is."""
+    """A policy changes the severities of findings and no other result."""
     for seed in seeds(chunk, 40):
         random = Random(seed)
         files = partition(tmp_path / f"orders-{seed}", seed)
@@ -144,7 +144,7 @@ def test_policy_changes_what_is_shown_and_nothing_else(chunk: int, tmp_path: Pat
 
 
 class _Pool(HereAndNow):
-    """As ``rewrite_jobs._Pool``."""
+    """The same as ``rewrite_jobs._Pool``."""
 
     def __init__(self, jobs: int, progress: Progress) -> None:
         super().__init__(jobs)
@@ -163,7 +163,7 @@ Converted = tuple[list[tuple[str, bytes]], list[tuple[str, Finding]], list[Conve
 
 
 def converted(source: Path, target: Path, plan: ConversionPlan, jobs: int) -> Converted:
-    """The files that were written, what was reported, and the summaries or why there are none."""
+    """Return the written files, the findings, and the summaries or the error."""
     findings: list[tuple[str, Finding]] = []
     reported: Counter[tuple[str, str]] = Counter()
 
@@ -185,7 +185,7 @@ def converted(source: Path, target: Path, plan: ConversionPlan, jobs: int) -> Co
 
 @chunks
 def test_convert(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same bytes, indexes, findings and counts, or the same line; and no record fewer than the source has."""
+    """The written bytes, indexes, findings and counts are the same, or the error; no record of the source is missing."""
     monkeypatch.setattr(rewrite_jobs, "_Pool", _Pool)
     monkeypatch.setattr(rewrite_jobs, "_add_progress", lambda count: None)
     done = 0
@@ -224,7 +224,7 @@ def test_convert(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def records_in(path: Path) -> int:
-    """The records that a reader is given."""
+    """Return the records that a reader gets."""
     count = 0
     with SegmentReader(open_source(path)) as reader:
         opener = DeepIterator()
@@ -246,7 +246,7 @@ def _pool_of(jobs: int) -> Iterator[Any]:
 
 @chunks
 def test_commands(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """stdout, stderr and exit code of the commands that have --jobs, over a log dir."""
+    """stdout, stderr and the exit code of the commands with --jobs, over a log dir."""
     monkeypatch.setattr("kseg.commands.stats.levels.process_pool", _pool_of)
     monkeypatch.setattr("kseg.commands.validate.parallel.process_pool", _pool_of)
     monkeypatch.setattr("kseg.cli.recovery.process_pool", _pool_of)

@@ -1,4 +1,4 @@
-"""Exit codes and last lines stay true where a stream is closed or full, a URL fails, and nothing could be looked at."""
+"""Exit codes and last lines are right if a stream is closed or full, a URL fails, or every file was unreadable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BROKEN = DAMAGED / FIRST
 
 
 def shell(command: str) -> tuple[int, str]:
-    """Exit code and stderr of a line in which ``kseg`` is this one."""
+    """Return exit code and stderr of a shell line in which ``kseg`` is this one."""
     line = f'set -o pipefail; kseg() {{ {sys.executable} -m kseg "$@"; }}; {command}'
     done = subprocess.run(["bash", "-c", line], capture_output=True, check=False)
     return done.returncode, done.stderr.decode()
@@ -28,7 +28,7 @@ def shell(command: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("name", ["jsonl", "text", "csv", "hex", "table"])
 def test_a_reader_that_has_enough_is_no_failure(name: str) -> None:
-    """head closes the pipe: neither Click's 1 nor rich's, which would mean findings."""
+    """head closes the pipe: Click and rich would exit with 1, which means findings."""
     many = f"{PLAIN} " * 150
     assert shell(f"kseg dump --deep --format {name} {many} | head -n 1 > /dev/null") == (0, "")
 
@@ -38,7 +38,7 @@ def test_a_reader_that_has_enough_is_no_failure(name: str) -> None:
 )
 @pytest.mark.parametrize("reader", ["true", "head -c 1"])
 def test_a_reader_that_goes_changes_no_verdict(verb: str, reader: str) -> None:
-    """A script that shows the first line of a report must still learn that there is damage."""
+    """A script that shows the first line of a report must still learn of the damage."""
     line = f"kseg {verb} {BROKEN} | {reader} > /dev/null; test $? = 1"
     assert shell(line)[0] == 0
 
@@ -48,13 +48,13 @@ def test_a_reader_that_goes_changes_no_verdict(verb: str, reader: str) -> None:
     ("arguments", "code"), [(f"stats {PLAIN}", 0), (f"stats {BROKEN}", 1), ("stats absent", 2), ("--x", 2)]
 )
 def test_what_can_not_be_said_changes_no_exit_code(arguments: str, code: int, stream: str) -> None:
-    """A daemon runs without streams; and the next file to be opened must not become one of them."""
+    """A daemon runs without streams, and the next file to be opened must not get their descriptors."""
     assert shell(f"kseg {arguments} {stream}")[0] == code
 
 
 @pytest.mark.parametrize(("stream", "code"), [("> /dev/full", 2), ("| true", 1)])
 def test_a_repair_is_not_undone_by_its_report(stream: str, code: int, tmp_path: Path) -> None:
-    """It took hours, perhaps; and the disk that is full isn't DST's."""
+    """A repair can take hours; a full disk under the report must not undo it."""
     found, reported = shell(f"kseg repair {BROKEN} {tmp_path / FIRST} {stream}")
     assert (found, (tmp_path / FIRST).exists()) == (code, True)
     assert "nothing was written" not in reported
@@ -99,7 +99,7 @@ def test_standard_input_is_read_once(verb: str) -> None:
 
 
 def test_a_name_that_is_no_utf8_goes_into_parquet(tmp_path: Path) -> None:
-    """As JSON Lines have it."""
+    """A name that is not UTF-8 is written as in JSON Lines."""
     parquet = pytest.importorskip("pyarrow.parquet")
     source = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.log")
     shutil.copy(PLAIN, source)
@@ -119,7 +119,7 @@ def test_a_url_that_fails_says_why() -> None:
 
 @pytest.mark.parametrize("verb", ["repair", "convert any-to-v2"])
 def test_messages_name_what_was_asked_for(verb: str, tmp_path: Path) -> None:
-    """And not the hidden folder that the result is made in, which is gone by then."""
+    """The message names DST, not the hidden folder in which the result is made and which is deleted by then."""
     # The limit would cut the interpreter's own cache, too.
     code, reported = shell(
         f"export PYTHONDONTWRITEBYTECODE=1; ulimit -f 4; kseg {verb} {PLAIN.parent} {tmp_path / 'out-0'}"
@@ -129,7 +129,7 @@ def test_messages_name_what_was_asked_for(verb: str, tmp_path: Path) -> None:
 
 
 def test_interrupted_processes_end_at_once(tmp_path: Path) -> None:
-    """They don't finish their segments first, and leave nothing."""
+    """Workers don't finish their segments first, and leave no files."""
     source, target = tmp_path / "in-0", tmp_path / "out" / "in-0"
     source.mkdir()
     target.parent.mkdir()

@@ -1,4 +1,4 @@
-"""What Kafka's writers write is read, what its readers refuse is refused, and nothing that a payload says can hurt."""
+"""Streams of Kafka's writers are read, streams that its readers reject are rejected, and no payload causes harm."""
 
 import contextlib
 import pickle
@@ -29,14 +29,14 @@ TEXT = b'{"id":1,"name":"kseg"}' * 8
 XERIAL = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
 
-# What the caller gives is used again and again: nothing may depend on what stands there.
+# The caller reuses its buffer: the result must not depend on its old content.
 ROOMS = tuple(memoryview(bytearray(b"\xa5" * size)) for size in (1 << 22, 100))
 
 
 def decompress(
     codec: int, data: Buffer, *, limit: int, magic: int = 2, quirks: list[str] | None = None
 ) -> bytes | bytearray:
-    """`codecs.decompress` without a room and into each of ROOMS, which must come to the same."""
+    """Call `codecs.decompress` without a buffer and with each of ROOMS, and compare the results."""
     outcomes = [_outcome(codec, data, limit, magic, room) for room in (None, *ROOMS)]
     first, seen = outcomes[0]
     assert all(_same(first, other) and seen == others for other, others in outcomes[1:])
@@ -93,7 +93,7 @@ def zstd_frame(data: bytes, write_content_size: bool = True, write_checksum: boo
 
 
 def odd_streams() -> Iterator[tuple[str, int, int, bytes, bytes, list[str]]]:
-    """name, codec, magic, stream, what it holds, quirks: all of them read alike by kafka-clients 4.3.0."""
+    """Return name, codec, magic, stream, content and quirks; kafka-clients 4.3.0 reads all of them."""
     gzip, raw, plain = compress(GZIP, TEXT), snappy_block(TEXT), compress(LZ4, TEXT)
     yield "gzip members", GZIP, 2, gzip + compress(GZIP, b"") + gzip, 2 * TEXT, []
     yield "gzip trailing zeros", GZIP, 2, gzip + bytes(40), TEXT, ["trailing-bytes"]
@@ -145,7 +145,10 @@ def flip(data: bytes, at: int, mask: int = 0xFF) -> bytes:
 
 
 def lz4_header(descriptor: bytes, content_size: int) -> bytes:
-    """What liblz4 writes for this content size; of the descriptor (FLG, BD) only the block size is kept."""
+    """Return the header that liblz4 writes for this content size;
+
+    of the descriptor (FLG, BD) only the block size is used.
+    """
     options = {"source_size": content_size, "block_size": descriptor[1] >> 4, "block_linked": False}
     return bytes(lz4.frame.compress_begin(lz4.frame.create_compression_context(), **options))
 
@@ -160,7 +163,7 @@ ODD = list(odd_streams())
 
 
 def broken_streams() -> Iterator[tuple[str, int, int, bytes]]:
-    """name, codec, magic, stream: kafka-clients 4.3.0 refuses all of them."""
+    """Return name, codec, magic and stream; kafka-clients 4.3.0 rejects all of them."""
     raw = snappy_block(TEXT)
     yield "gzip crc", GZIP, 2, flip(compress(GZIP, TEXT), -8)
     yield "gzip length", GZIP, 2, flip(compress(GZIP, TEXT), -1)
@@ -241,7 +244,7 @@ def test_reads_what_kafka_writes(codec: int, magic: int) -> None:
 
 
 def test_writes_what_kafka_writes() -> None:
-    """Where the choice is the writer's and not the library's: framing, block sizes, options, the old LZ4 header."""
+    """Framing, block sizes, options and the old LZ4 header are those that Kafka's writer chooses."""
     for magic in (0, 2):
         assert compress(LZ4, TEXT, magic=magic)[:7].hex() == KAFKA_WROTE[LZ4, magic][:14]
     assert compress(LZ4, b"").hex() == "04224d1860408200000000"
@@ -299,7 +302,7 @@ def test_every_truncation_is_an_error(codec: int) -> None:
                     out = decompress(codec, stream[:size], limit=LIMIT, magic=magic, quirks=seen)
                 except CodecError:
                     continue
-                # xerial framing has no end of its own: cut between chunks it is whole, inside a length Java stops.
+                # The xerial framing does not mark its end: a cut between chunks is valid, inside a length Java stops.
                 assert codec == SNAPPY
                 assert data.startswith(bytes(out))
                 assert size in xerial_ends(stream) or seen == ["trailing-bytes"]
@@ -343,7 +346,7 @@ def test_anything_ends_in_bytes_or_an_error(codec: int, magic: int, head: bytes,
 @pytest.mark.parametrize("codec", sorted(CODECS))
 @pytest.mark.parametrize("size", [1, 176, 65536, 65537, 131073, 3 << 20])
 def test_limit_is_exact(codec: int, size: int) -> None:
-    """Not a byte more, not a byte less, into a given room and without one."""
+    """The limit is exact to the byte, with a given buffer and without one."""
     streams = [compress(codec, (b"ab%d" % size * size)[:size])]
     if codec == SNAPPY:
         streams += [snappy_block(bytes(size)), XERIAL + chunk(snappy_block(bytes(size)))]
@@ -420,7 +423,10 @@ on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="read
 
 
 def measure(stream: str, limit: int) -> tuple[str, float, int]:
-    """How decompression in a process of its own ends, its seconds, and by how many kilobytes memory's peak grew."""
+    """Run decompression in a process;
+
+    return its outcome, its seconds, and the growth of its peak memory in kilobytes.
+    """
     program = MEASURE.format(stream=stream, limit=limit)
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 0, run.stderr
@@ -429,7 +435,7 @@ def measure(stream: str, limit: int) -> tuple[str, float, int]:
 
 
 @on_linux
-@pytest.mark.parametrize("limit", [1 << 20, 3 << 20])  # less than the room that is given, and more
+@pytest.mark.parametrize("limit", [1 << 20, 3 << 20])  # less than the given buffer, and more
 @pytest.mark.parametrize("name", BOMBS)
 def test_bombs(name: str, limit: int) -> None:
     end, stream = BOMBS[name]
@@ -451,7 +457,7 @@ def test_memory_peaks_near_the_output(codec: int) -> None:
 
 @pytest.mark.parametrize("codec", [SNAPPY, LZ4])
 def test_python_snappy_and_lz4_read_the_same_without_cramjam(codec: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """cramjam makes reading faster, and is not needed for it."""
+    """cramjam makes reading faster, and kseg works without it."""
     monkeypatch.setitem(libraries.__dict__, CODECS[codec].name, None)
     for name, each, magic, stream, data, quirks in odd_streams():
         if each == codec:
@@ -463,7 +469,7 @@ def test_python_snappy_and_lz4_read_the_same_without_cramjam(codec: int, monkeyp
 
 @pytest.mark.parametrize("block", [b"\xff", b"\x80\x80\x80\x80\x80\x01", b"\x80\x80\x80\x80\x10", b"\x40a"])
 def test_snappy_lengths_that_cannot_be_true(block: bytes) -> None:
-    """A length is allocated at once, so it is checked first: cut short, over 32 bits, or more than the block can hold."""
+    """A length is checked before the allocation: too large for 32 bits, for the block, or for the input."""
     for stream in (block, XERIAL + chunk(block)):
         with pytest.raises(CodecError, match="snappy: a block of"):
             decompress(SNAPPY, stream, limit=LIMIT)
@@ -503,7 +509,7 @@ def test_errors_survive_a_worker_process() -> None:
 
 
 def test_libraries_are_imported_on_first_use() -> None:
-    """They cost 34 ms, and `kseg --help` meets no batch."""
+    """The libraries cost 34 ms, and `kseg --help` needs none."""
     found = "print(sorted({'lz4', 'cramjam', 'snappy', 'zstandard'} & sys.modules.keys()))"
     program = f"import sys, kseg.format.compress.codecs; {found}"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
@@ -511,7 +517,9 @@ def test_libraries_are_imported_on_first_use() -> None:
 
 
 def broker_payloads(log: Path) -> Iterator[tuple[int, int, int, bytes]]:
-    """codec, magic, record count (-1 in magic 0 and 1) and payload of each compressed entry of a sound segment."""
+    """Return codec, magic, record count (-1 in magic 0 and 1) and payload of each compressed batch of a valid
+    segment.
+    """
     data = log.read_bytes()
     position = 0
     while position + 17 <= len(data):
@@ -534,7 +542,7 @@ def broker_payloads(log: Path) -> Iterator[tuple[int, int, int, bytes]]:
 
 
 def holds_records(data: bytes, count: int) -> bool:
-    """Whether the lengths inside (varints in v2, int32 behind an offset before) lead exactly to the end."""
+    """Return whether the lengths inside (varints in v2, int32 after an offset before v2) lead exactly to the end."""
     position = found = 0
     while position < len(data):
         if count < 0:
@@ -569,7 +577,7 @@ def test_every_payload_a_broker_wrote(log: Path) -> None:
 
 
 def test_gzip_is_read_alike_with_isal_and_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The faster library is an accelerator, no second opinion: what it won't take whole, zlib judges."""
+    """isal only accelerates: streams that it does not read completely are decided by zlib."""
     pytest.importorskip("isal", reason="there is no isal for this platform")
     payload = compress(GZIP, TEXT + bytes(n * n >> 3 & 127 for n in range(400)))
     damaged = [payload[:n] for n in range(len(payload))]

@@ -1,4 +1,4 @@
-"""Converting keeps every record, leaves the source alone, and leaves nothing half done."""
+"""Converting keeps every record, does not change the source, and leaves no unfinished target."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Said = tuple[Any, ...]
 
 
 def said(record: Record) -> Said:
-    """What a record says in any version; v0's missing timestamp type is CreateTime without a timestamp."""
+    """Return the content of a record that every version has; a v0 record counts as CreateTime without a timestamp."""
     kind = record.timestamp_type or "CreateTime"
     return record.offset, record.timestamp, kind, record.key, record.value, record.headers
 
@@ -67,7 +67,7 @@ def run(*args: object) -> Result:
 
 
 def test_fixtures_of_both_old_versions_are_there() -> None:
-    """An empty list of cases would let everything below pass."""
+    """An empty list of cases would let all tests below pass."""
     assert len(OLD_SEGMENTS) >= 30
 
 
@@ -85,7 +85,7 @@ def test_any_to_v2_says_the_same(segment: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("segment", SEGMENTS, ids=label)
 def test_entries_keep_their_bounds_and_v2_its_bytes(segment: Path, tmp_path: Path) -> None:
-    """As Kafka's cleaner: replicas that convert by themselves stay aligned."""
+    """Batches keep their offsets as in Kafka's cleaner, so that replicas that are converted separately stay aligned."""
     target = tmp_path / segment.name
     convert(str(segment), str(target), ConversionPlan.of("any-to-v2"))
     source = segment.read_bytes()
@@ -143,7 +143,7 @@ def test_rebatch_never_mixes_append_times(tmp_path: Path) -> None:
 @pytest.mark.parametrize("segment", SEGMENTS, ids=label)
 @pytest.mark.parametrize("version", [0, 1])
 def test_downwards_what_the_version_can_hold_is_kept(segment: Path, version: int, tmp_path: Path) -> None:
-    """The losses are counted, and there are no others."""
+    """The summary counts every loss."""
     middle, target = tmp_path / "middle.log", tmp_path / segment.name
     convert(str(segment), str(middle), ConversionPlan.of("any-to-v2"))
     zstd = any(batch.compression == "zstd" for batch in read(middle.read_bytes())[0])
@@ -166,12 +166,12 @@ def test_downwards_what_the_version_can_hold_is_kept(segment: Path, version: int
 
 @st.composite
 def old_logs(draw: st.DrawFn, magic: int) -> bytes:
-    """A log of one old version: messages and wrappers of every codec, both timestamp types."""
+    """A log of one old version: messages and compressed sets of every codec, both timestamp types."""
     out = b""
     start = draw(st.sampled_from([0, 1, 2**31, 2**40]))
     for _ in range(draw(st.integers(1, 5))):
         records = draw(record_lists(magic, max_size=4))
-        # Close to each other: a segment spans no more offsets than an index can hold.
+        # Offsets are close to each other: a segment spans no more offsets than an index can hold.
         shifted = [_shifted(record, start - records[0].offset) for record in records]
         kind = draw(st.sampled_from(["CreateTime", "LogAppendTime"])) if magic else "CreateTime"
         codec = draw(st.sampled_from(("none", *LEGACY_CODECS)))
@@ -193,7 +193,7 @@ def _shifted(record: PlainRecord, shift: int) -> PlainRecord:
     case=st.sampled_from([0, 1]).flatmap(lambda magic: st.tuples(st.just(magic), old_logs(magic))), packed=st.booleans()
 )
 def test_up_and_down_again(case: tuple[int, bytes], packed: bool, tmp_path: Path) -> None:
-    """v1 to v2 to v1, and v0 to v2 to v0, lose nothing: not a record, nor an entry's bounds unless packed."""
+    """v1 to v2 to v1, and v0 to v2 to v0, lose no record, and keep the offsets of each batch unless packed."""
     version, data = case
     first, second, third = (tmp_path / name for name in ("1.log", "2.log", "3.log"))
     first.write_bytes(data)
@@ -326,7 +326,9 @@ def big_log(entries: int = 300) -> bytes:
 
 
 def test_indexes_follow_the_brokers_rule(tmp_path: Path) -> None:
-    """An entry before each batch that begins more than 4096 bytes behind the last entry's (LogSegment.recover)."""
+    """An index entry precedes each batch that begins more than 4096 bytes after the last entry's
+    (LogSegment.recover).
+    """
     source, target = tmp_path / "in.log", tmp_path / "00000000000000000100.log"
     source.write_bytes(big_log())
     convert(str(source), str(target), ConversionPlan.of("v1-to-v2"))
@@ -350,7 +352,7 @@ def test_indexes_follow_the_brokers_rule(tmp_path: Path) -> None:
 @pytest.mark.parametrize("magic", [0, 2])
 @pytest.mark.parametrize(("last", "fits"), [(100 + 2**31 - 1, True), (100 + 2**31, False), (99, False)])
 def test_offsets_that_no_index_can_hold_are_refused(magic: int, last: int, fits: bool, tmp_path: Path) -> None:
-    """A broker splits such a segment (LogSegmentOffsetOverflowException), however few index entries it would need."""
+    """A broker splits such a segment (LogSegmentOffsetOverflowException), even if it needs few index entries."""
     source, target = tmp_path / "in.log", tmp_path / "00000000000000000100.log"
     records = [PlainRecord(offset) for offset in sorted({min(last, 100), last})]
     source.write_bytes(
@@ -359,14 +361,14 @@ def test_offsets_that_no_index_can_hold_are_refused(magic: int, last: int, fits:
     done = run("any-to-v2", source, target)
     assert done.exit_code == (0 if fits else 2)
     if not fits:
-        # Too far from the segment's own first offset it is damage; otherwise the target's name forbids it.
+        # An offset too far from the segment's own first offset is damage; otherwise the target's name excludes it.
         refused = f"it ends at offset {last}" if last > 100 else f"offset {last} has no place in a segment that begins"
         assert refused in done.stderr
         assert list(tmp_path.iterdir()) == [source]
 
 
 def test_a_target_past_2_gib_is_refused() -> None:
-    """Positions in an index are int32; where v2 takes more room than v0, a segment may outgrow them."""
+    """Positions in an index are int32; v2 can take more space than v0, so a segment can outgrow them."""
     check_size(Conversion("in", "out", bytes_after=2**31 - 1))
     with pytest.raises(KsegError, match="2 GiB"):
         check_size(Conversion("in", "out", bytes_after=2**31))
@@ -384,7 +386,10 @@ def test_no_timestamps_no_time_index_entries(tmp_path: Path) -> None:
 
 
 def damaged_log() -> tuple[bytes, list[PlainRecord]]:
-    """Five entries: the second with a bad CRC, the third undecodable behind a good one, the fourth out of order."""
+    """Five batches:
+
+    the second has a wrong CRC, the third can't be decompressed though its CRC is valid, the fourth is out of order.
+    """
     records = [PlainRecord(offset, b"k%d" % offset, b"v" * 30, NOW) for offset in range(5)]
     entries = [bytearray(build_message(record, magic=1)) for record in records]
     entries[1][-1] ^= 0xFF
@@ -420,7 +425,9 @@ def test_damage_stops_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("direction", ["v1-to-v2", "v0-to-v1"])
 def test_damage_is_skipped_on_demand(direction: str, tmp_path: Path) -> None:
-    """Exit code 1; a second run over the result finds nothing, be the sound entries converted or copied."""
+    """The exit code is 1, and validation of the result finds no error, whether valid batches were converted or
+    copied.
+    """
     source, target = tmp_path / "in.log", tmp_path / NAME
     data, sound = damaged_log()
     source.write_bytes(data + b"\x01" * 11)
@@ -435,7 +442,7 @@ def test_damage_is_skipped_on_demand(direction: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("offset", [0, 3, 1 << 40])
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_a_wrong_base_offset_costs_one_entry(offset: int, codec: str, tmp_path: Path) -> None:
-    """No CRC covers it; where it points ahead, the entries behind it must not be taken for the wrong ones."""
+    """A base offset is outside the CRC; one that is too high must not make the batches after it look wrong."""
     sets = [[PlainRecord(100 + 3 * n + i, b"k", b"v", NOW) for i in range(3)] for n in range(6)]
     entries = [bytearray(build_batch(records, compression=codec)) for records in sets]
     entries[2][:8] = offset.to_bytes(8, "big")
@@ -450,7 +457,7 @@ def test_a_wrong_base_offset_costs_one_entry(offset: int, codec: str, tmp_path: 
 
 
 def test_a_zero_tail_is_no_damage(tmp_path: Path) -> None:
-    """A preallocated segment whose broker was killed: nothing was lost."""
+    """A preallocated segment of a killed broker ends in zeros: no record is lost."""
     source, target = tmp_path / "in.log", tmp_path / NAME
     source.write_bytes(build_message(PlainRecord(0), magic=0) + bytes(10_000))
     assert run("v0-to-v2", source, target).exit_code == 0
@@ -478,7 +485,7 @@ def test_no_segment_no_target(tmp_path: Path) -> None:
 @settings(max_examples=cases(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_the_bytes_there_is_a_result_or_a_reason(tmp_path: Path, data: st.DataObject) -> None:
-    """Damage anywhere: a sound result of what is sound, or a KsegError, and never anything else."""
+    """Damage anywhere gives a valid result with the valid batches, or a KsegError."""
     log = bytearray(data.draw(old_logs(1)))
     for _ in range(data.draw(st.integers(1, 3))):
         log[data.draw(st.integers(0, len(log) - 1))] ^= data.draw(st.integers(1, 255))
@@ -540,7 +547,7 @@ def test_partition_folder(partition: Path, tmp_path: Path) -> None:
 
 
 def test_a_log_dir_becomes_one(partition: Path, tmp_path: Path) -> None:
-    """Each partition in a folder of its own name; one that is damaged is not there, and does not keep the others away."""
+    """Each partition gets a folder of its own name; a damaged one is left out, and the others are converted."""
     logs, target = tmp_path / "logs", tmp_path / "new"
     for name in ("topic-0", "topic-1", "topic-2"):
         shutil.copytree(partition, logs / name)
@@ -582,7 +589,7 @@ def test_damage_in_one_segment_leaves_no_folder(partition: Path, tmp_path: Path)
 
 
 def test_a_swap_file_is_for_a_broker(partition: Path, tmp_path: Path) -> None:
-    """It replaces segments whose files may be gone in part already (LogLoader)."""
+    """A .swap file replaces segments that can be partly deleted already (LogLoader)."""
     swap = partition / "00000000000000000100.log.swap"
     swap.write_bytes(b"")
     with pytest.raises(UnreadableError, match="swap"):
@@ -632,7 +639,7 @@ def test_the_source_cannot_be_the_target(partition: Path, tmp_path: Path) -> Non
 
 
 def test_the_modification_time_is_kept(tmp_path: Path) -> None:
-    """Retention goes by it where records have no timestamps; Kafka's cleaner keeps it too."""
+    """Retention uses it for records without timestamps; Kafka's cleaner keeps it, too."""
     import os
 
     source, target = tmp_path / "in.log", tmp_path / NAME
@@ -652,7 +659,7 @@ def test_a_large_entry_is_pointed_out(tmp_path: Path) -> None:
 
 @pytest.mark.kafka
 def test_kafka_reads_converted_fixtures_the_same(tmp_path: Path) -> None:
-    """Every fixture to v2, and the old ones to each other: Kafka's reader says of the copies what it said of them."""
+    """Every fixture to v2, and the old ones to each other: Kafka's reader returns the same records for the copies."""
     from tools.lab import oracle
 
     sources: dict[Path, Path] = {}
@@ -674,7 +681,7 @@ def test_kafka_reads_converted_fixtures_the_same(tmp_path: Path) -> None:
 @pytest.mark.kafka
 @pytest.mark.parametrize("version", [0, 1])
 def test_kafka_reads_what_was_converted_downwards(version: int, tmp_path: Path) -> None:
-    """Every fixture, by way of v2: all that the old version can hold, and its own inner CRCs and offsets right."""
+    """Every fixture by way of v2: all content that the old version can hold, with valid inner CRCs and offsets."""
     from tools.lab import oracle
 
     sources: dict[Path, Path] = {}
@@ -713,7 +720,7 @@ def _said_by_kafka(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_chunks_are_let_go_without_the_collector(tmp_path: Path) -> None:
-    """Memory stays flat: a chunk in a cycle would hold its payloads until the collector comes, which is seldom."""
+    """Memory stays constant: a chunk in a reference cycle would keep its payloads until a rare garbage collection."""
     gc.collect()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Several processes write and say what one does, of sound sources and of damaged ones, and leave as little behind."""
+"""Several processes write and report the same as one, for valid and damaged sources, and leave no files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def entry(number: int, codec: str, magic: int = 1) -> bytes:
 
 @pytest.fixture
 def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Real ranges are of megabytes; these let a small file have several."""
+    """Ranges have megabytes; smaller ones let a small file have several."""
     monkeypatch.setattr(split_points, "RANGE_SIZE", 6_000)
     monkeypatch.setattr(split_points, "SEARCH_REACH", 6_000)
 
@@ -50,7 +50,7 @@ Outcome = tuple[list[bytes], list[Finding], Conversion | str]
 def outcome(
     source: Path, folder: Path, jobs: int, direction: str, skip_damaged: bool, compression: str = "keep"
 ) -> Outcome:
-    """The files that were written, what was reported, and the summary or why there is none."""
+    """Return the written files, the findings, and the summary or the error."""
     folder.mkdir()
     findings: list[Finding] = []
     plan = ConversionPlan.of(direction, skip_damaged=skip_damaged, lossy=True, compression=compression)
@@ -89,7 +89,7 @@ def test_ranges_change_nothing(fault: str, codec: str, tmp_path: Path) -> None:
     source = tmp_path / "in.log"
     source.write_bytes(b"".join(entries))
     if fault == "zeros":
-        # Where batches were, up to a split point: they are not the end of the file.
+        # A split point where batches were: it is not the end of the file.
         data = bytearray(source.read_bytes())
         seam = split_points.range_starts(str(source), len(data), 2)[2]
         ends = list(accumulate(map(len, entries)))
@@ -122,7 +122,7 @@ def test_ranges_add_up(direction: str, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("small_ranges")
 @pytest.mark.parametrize("compression", ["none", "gzip", "lz4"])
 def test_ranges_are_compressed_anew_alike(compression: str, tmp_path: Path) -> None:
-    """Batches of the target's version are encoded again, or copied where they have the codec, in any range."""
+    """Batches of the target's version are encoded again, or copied if they have the codec, in every range."""
     source = tmp_path / "in.log"
     source.write_bytes(b"".join(entry(number, ("none", "lz4")[number // 150]) for number in range(ENTRIES)))
     one, two = (outcome(source, tmp_path / str(jobs), jobs, "v1-to-v1", False, compression) for jobs in (1, 2))
@@ -146,7 +146,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.usefixtures("small_ranges")
 @pytest.mark.parametrize("fault", [False, True])
 def test_folders_change_nothing(fault: bool, folder: Path, tmp_path: Path) -> None:
-    """Two damaged segments: it is the first that is told of, whichever process was faster."""
+    """Of two damaged segments the first is reported, whichever process was faster."""
     if fault:
         for name, size in ((f"{750:020}.log", 5000), (f"{2250:020}.log", 30)):
             (folder / name).write_bytes((folder / name).read_bytes()[:size])
@@ -183,7 +183,7 @@ def processes_of(group: int) -> list[int]:
 
 
 def contents(folder: Path, name: str) -> dict[str, bytes]:
-    """The digests of a segment and its indexes, or of a partition folder."""
+    """Return the digests of a segment and its indexes, or of a partition folder."""
     inside = folder / name if (folder / name).is_dir() else folder
     return {path.name: digest(path) for path in inside.glob("0*")}
 
@@ -192,7 +192,7 @@ def contents(folder: Path, name: str) -> dict[str, bytes]:
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
 @pytest.mark.parametrize("what", ["segment", "folder"])
 def test_ended_at_any_moment(what: str, ending: signal.Signals, tmp_path: Path) -> None:
-    """No half target, the source as it was, and none of the processes stays."""
+    """After a kill the target is absent, the source unchanged, and no process remains."""
     source = tmp_path / "topic-0"
     source.mkdir()
     write_log(source / NAME, 40)
@@ -235,7 +235,7 @@ def test_ended_at_any_moment(what: str, ending: signal.Signals, tmp_path: Path) 
                 assert ending == signal.SIGKILL
                 assert path.name.endswith(".tmp")
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-        # It may have been ended behind the rename; of a lone segment the indexes follow the log.
+        # The process may have been killed after the rename; the indexes of a single segment follow the log.
         found = contents(out, target.name)
         assert found.items() <= whole.items()
         assert target.exists() is bool(found)

@@ -1,4 +1,4 @@
-"""Killed, out of space, unreadable: the source stays as it was, and nothing half done stands under the final name."""
+"""Killed, out of space, unreadable: the source is unchanged, and no unfinished file has the final name."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def start(*args: object) -> subprocess.Popen[bytes]:
 
 @pytest.mark.parametrize("forced", [False, True])
 def test_killed_at_any_moment(forced: bool, tmp_path: Path) -> None:
-    """Either there is no target (with --force the old one), or it is whole; and a later run is not in its way."""
+    """The target is absent (with --force: the old one) or complete, and a later run works."""
     source, target = tmp_path / "in.log", tmp_path / "out" / NAME
     target.parent.mkdir()
     write_log(source, 6)
@@ -75,7 +75,7 @@ def test_killed_at_any_moment(forced: bool, tmp_path: Path) -> None:
         for index in index_paths(target):
             assert not index.exists() or target.exists()
         for path in target.parent.iterdir():
-            # What is left over is no file that a broker takes for its own.
+            # A broker must ignore all remaining files.
             assert path.name.startswith(".") is path.name.endswith(".tmp")
             if not path.name.startswith("."):
                 path.unlink()
@@ -100,7 +100,7 @@ def test_interrupted_it_cleans_up(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("room", ["log", "half"])
 def test_out_of_space(room: str, small_disk: Callable[[int], Path], tmp_path: Path) -> None:
-    """There is room for half of the log, or for all of it, to the page, and not for its indexes."""
+    """The disk has space for half of the log, or for the log without its indexes."""
     source = tmp_path / "in.log"
     write_log(source, 2)
     before = digest(source)
@@ -117,7 +117,7 @@ def test_out_of_space(room: str, small_disk: Callable[[int], Path], tmp_path: Pa
 
 
 def test_file_size_limit(tmp_path: Path) -> None:
-    """Another way to be out of space: a quota, or ulimit -f."""
+    """Another way to run out of space: a quota, or ulimit -f."""
     source = tmp_path / "in.log"
     write_log(source, 2)
 
@@ -137,7 +137,7 @@ def test_file_size_limit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("good_openings", [0, 1])
 @pytest.mark.parametrize("fails_at", [0, 100_000])
 def test_a_failing_disk(fails_at: int, good_openings: int, tmp_path: Path) -> None:
-    """While converting, or read a second time; --skip-damaged is no excuse for bytes that may be read another day."""
+    """Reads fail while converting or verifying; --skip-damaged must not skip bytes that may be readable later."""
     failing_disk(fails_at, good_openings)
     source, target = tmp_path / "in.log", tmp_path / NAME
     write_log(source, 1)
@@ -178,7 +178,7 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
 def test_a_source_that_validate_calls_damaged_is_refused(tmp_path: Path) -> None:
-    """Nothing is written; with ``skip_damaged`` an error is reported, or the conversion fails, too."""
+    """The target is not written; with ``skip_damaged`` an error is reported, or the conversion fails, too."""
     damaged = 0
     for log in sorted((FIXTURES / "findings").glob("*/*.log")):
         found = validate_segment(SegmentFile(str(log)), Settings()).verdicts

@@ -1,7 +1,7 @@
-"""The last proof: a real broker serves converted partitions, and its own indexes are the ones that kseg built.
+"""A real broker serves converted partitions, and builds the same indexes as kseg.
 
-One broker holds all of them, and goes through what a broker's life has: a clean stop, after which it takes log and
-indexes as they stand, a crash, after which it recovers every segment, and a round of the cleaner.
+One broker has all partitions. It shuts down cleanly and loads them unchanged, crashes and recovers every segment, and
+runs its log cleaner once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.kafka
 NAME = "00000000000000000000.log"
 NOW = 1_700_000_000_000
 SETS = 60
-# As the lab's brokers have it, whose indexes hold 1200 bytes: a log that needs more makes recovery fail for good.
+# The lab's brokers have this setting: 1200 bytes per index. A log that needs more makes recovery fail.
 INDEX_INTERVAL = 512
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 FOLDERS = (
@@ -37,7 +37,7 @@ SEEN = ("offset", "timestamp", "key", "value", "headers")
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A converted partition and the rows of its source, as a consumer is to get them."""
+    """A converted partition, and the rows of its source that a consumer must get."""
 
     name: str
     folder: Path
@@ -45,7 +45,7 @@ class Topic:
 
     @property
     def offsets(self) -> dict[int, int | None]:
-        """Where to seek, and the record to be met there: on records, in holes, at the start and behind the end."""
+        """Offsets to seek, each with the first record there: at records, in gaps, at the start and after the end."""
         known = [row["offset"] for row in self.rows]
         wanted = {known[0], known[-1], known[-1] + 1, *known[:: max(1, len(known) // 5)]}
         wanted |= {offset + 1 for offset in known[:: max(1, len(known) // 3)]}
@@ -53,7 +53,10 @@ class Topic:
 
     @property
     def timestamps(self) -> dict[int, int | None]:
-        """Times to look for, and the first record that is not older: the least, the largest, some between, and beyond."""
+        """Times to look up, each with the first record that is not older:
+
+        the smallest, the largest, some between, and later ones.
+        """
         stamps = sorted({row["timestamp"] for row in self.rows if row["timestamp"] is not None}) or [NOW]
         wanted = {stamps[0] - 1, stamps[-1], stamps[-1] + 1, *stamps[:: max(1, len(stamps) // 6)]}
         return {each: self._first_not_older(each) for each in sorted(wanted)}
@@ -85,7 +88,7 @@ def seen(row: Row) -> dict[str, Any]:
 
 
 def topics(work: Path) -> Iterator[Topic]:
-    """One partition a codec, made here, and folders that old brokers wrote."""
+    """Partitions of each codec, generated, and folders that old brokers wrote."""
     from tools.lab import oracle
 
     source = work / "source-0"
@@ -136,7 +139,7 @@ def test_a_broker_lives_with_it(tmp_path: Path) -> None:
         broker.start()
         for topic in (*served, compacted):
             check(broker, topic)
-        # A cleaner never touches the active segment: this rolls it, seconds after the broker took it up.
+        # A cleaner never reads the active segment: this rolls it, seconds after the broker loaded it.
         scenes.Writer(broker, compacted.name).batch(((b"last", b"in the active segment"),), NOW + 10**9)
         scenes.wait_for_cleaner(broker, compacted.name)
         check(broker, after_the_cleaner(compacted), spare=1)
@@ -146,7 +149,7 @@ def test_a_broker_lives_with_it(tmp_path: Path) -> None:
 
 
 def check(broker: Any, topic: Topic, spare: int = 0) -> None:
-    """A consumer gets every row, and finds them by offset and by time; the last ``spare`` were written since."""
+    """Read every row, and find rows by offset and by time; the last ``spare`` were written since."""
     from tools.lab import serve
 
     rows = [seen(row) for row in serve.consume(broker, topic.name)]
@@ -164,7 +167,7 @@ def after_the_cleaner(topic: Topic) -> Topic:
 
 
 def same_files(topic: Topic, kept: Path) -> None:
-    """What the broker recovered is what kseg wrote, its indexes too."""
+    """Compare the recovered files of the broker with kseg's, including the indexes."""
     logs = sorted(topic.folder.glob("*.log"))
     assert logs
     for log in logs:

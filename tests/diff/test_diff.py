@@ -1,4 +1,4 @@
-"""`kseg diff` tells replicas that are the same from those that diverged, whatever their batches and segments are."""
+"""`kseg diff` distinguishes equal replicas from diverged ones, however their batches and segments are cut."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def batch(records: Sequence[PlainRecord], codec: str = "none", leader_epoch: int
 def log(
     offsets: Sequence[int], size: int = 4, codec: str = "none", values: Mapping[int, bytes] | None = None
 ) -> list[bytes]:
-    """Batches of ``size`` records each; ``values`` by offset where they aren't the usual."""
+    """Batches of ``size`` records each; ``values`` by offset if they differ from the usual ones."""
     records = [record(offset, (values or {}).get(offset)) for offset in offsets]
     return [batch(records[i : i + size], codec) for i in range(0, len(records), size)]
 
 
 def write(folder: Path, *segments: list[bytes]) -> Path:
-    """A partition folder; a segment is named by its first batch's offset."""
+    """Write a partition folder; a segment's name is the offset of its first batch."""
     folder.mkdir(parents=True, exist_ok=True)
     for batches in segments:
         base = damage.get(batches[0], 0, "base_offset") if batches else 0
@@ -56,7 +56,7 @@ def write(folder: Path, *segments: list[bytes]) -> Path:
 
 
 def diff(a: Path, b: Path, *options: object) -> tuple[int, list[dict[str, Any]], dict[str, Any]]:
-    """Exit code, differences, outcome."""
+    """Return exit code, differences and outcome."""
     run = kseg("diff", "--format", "jsonl", *options, a, b)
     rows = [json.loads(line) for line in run.stdout.splitlines()]
     assert [row["kind"] for row in rows] == ["difference"] * (len(rows) - 1) + ["diff"], run.stderr
@@ -68,7 +68,7 @@ def stretches(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 def ignored(file: str, finding: Finding) -> None:
-    """Replica's report of a finding."""
+    """The findings of a replica, which this test ignores."""
 
 
 BASE = log(range(40))
@@ -101,7 +101,7 @@ def test_the_same_records_in_other_batches_are_the_same_content(
     assert (code, outcome["verdict"], outcome["last_common_offset"]) == (0, "same", 39)
     assert {row["difference"] for row in rows} == {"batching"}
     assert rows[0]["detail"].startswith(detail)
-    # Headers alone can't tell.
+    # Headers alone don't show it.
     code, rows, outcome = diff(a, b, "--shallow")
     assert (code, outcome["verdict"], {row["difference"] for row in rows}) == (1, "undetermined", {"unopened"})
 
@@ -116,7 +116,10 @@ def test_leader_epochs_alone_are_the_same_content(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", ["0.8.2.2-v0-lz4", "0.10.2.2-v1-gzip-segments", "2.8.2-v0v1v2-mixed"])
 def test_a_converted_replica_is_the_same_content(folder: str, tmp_path: Path) -> None:
-    """Wrappers, whose first offset no header tells, against batches; v0 has no timestamps to differ in."""
+    """Compressed v0 and v1 batches, whose first offset is not in the header, against v2;
+
+    v0 lacks timestamps to compare.
+    """
     convert(str(SEGMENTS / folder), str(tmp_path / "b"), ConversionPlan.of("any-to-v2"))
     code, rows, outcome = diff(SEGMENTS / folder, tmp_path / "b")
     assert (code, outcome["verdict"]) == (0, "same")
@@ -141,7 +144,7 @@ def test_replicas_without_a_common_offset_are_told_so(tmp_path: Path) -> None:
 
 
 def test_a_replica_without_a_batch_begins_and_ends_where_its_name_says(tmp_path: Path) -> None:
-    """All was deleted by retention, and the newest segment is empty: a follower of it starts at its name."""
+    """Retention deleted all records, and the newest segment is empty: its name is the start and the end of the log."""
     a = write(tmp_path / "a", BASE)
     b = tmp_path / "b"
     b.mkdir()
@@ -153,7 +156,7 @@ def test_a_replica_without_a_batch_begins_and_ends_where_its_name_says(tmp_path:
 
 
 def test_what_compaction_took_from_the_front_is_missing_too(tmp_path: Path) -> None:
-    """The first segment still has the name that it was rolled with: retention would have taken that."""
+    """The first segment still has the name that it was rolled with: retention would have deleted that segment."""
     a, b = write(tmp_path / "a", BASE), tmp_path / "b"
     b.mkdir()
     (b / f"{0:020}.log").write_bytes(b"".join(BASE[2:]))
@@ -161,7 +164,7 @@ def test_what_compaction_took_from_the_front_is_missing_too(tmp_path: Path) -> N
 
 
 def test_what_compaction_took_from_one_is_missing_there(tmp_path: Path) -> None:
-    """Whole batches, and records out of the midst of one: neither makes the replicas diverge."""
+    """Compaction removes whole batches, and records within a batch: in both cases the replicas have not diverged."""
     gone = {9, 10, 16, 17, 18, 19}
     b = write(tmp_path / "b", log([offset for offset in range(40) if offset not in gone]))
     a = write(tmp_path / "a", BASE)
@@ -183,7 +186,7 @@ def test_a_copy_of_what_a_broker_wrote_is_identical(folder: Path) -> None:
 
 
 def test_divergence_is_found_to_the_offset(tmp_path: Path) -> None:
-    """As after an unclean election: from offset 22 on each wrote its own records, in its own epoch."""
+    """As after an unclean election: from offset 22 on, each replica has its own records and its own epoch."""
     mine = [*BASE[:5], batch([record(20), record(21)], leader_epoch=1),
             batch([record(n, b"mine") for n in range(22, 30)], leader_epoch=1)]  # fmt: skip
     theirs = [*BASE[:5], batch([record(20), record(21)], leader_epoch=1),
@@ -206,7 +209,7 @@ def test_a_checkpoint_beside_the_log_is_believed_before_its_batches(tmp_path: Pa
 
 
 def test_what_replication_would_not_mend_is_said(tmp_path: Path) -> None:
-    """Other bytes behind a valid CRC, in one and the same leader epoch: no broker would ever notice."""
+    """Different bytes with a valid CRC in one leader epoch: a broker would never detect this."""
     b = write(tmp_path / "b", log(range(40), values={13: b"value-!!"}))
     a = write(tmp_path / "a", BASE)
     code, rows, outcome = diff(a, b)
@@ -261,7 +264,7 @@ def test_offsets_that_contradict_their_neighbours_are_damage(
     allowed = [f"--allow={kind}" for kind in ("starts-later", "ends-earlier", "missing")]
     code, rows, outcome = diff(a, b, *allowed, *(["--shallow"] if shallow else []))
     assert (code, outcome["verdict"], outcome["damaged_places"]) == (1, "damaged", {"a": 0, "b": 1})
-    # Of swapped batches the first is in order, and its predecessor's place is only seen to be wrong after it.
+    # Of swapped batches the first is in order; that it is in the wrong position is known only after its successor.
     assert [row["difference"] for row in rows] == ["missing" if hurt is _swapped else "damaged"]
 
 
@@ -275,7 +278,10 @@ def test_damage_in_both_is_not_called_identical(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shallow", [False, True])
 def test_every_damaged_fixture_can_be_compared(shallow: bool) -> None:
-    """With itself and with a sound log, on either side: an outcome, never an exception."""
+    """Each fixture is compared with itself and with a valid log, on either side:
+
+    the result is an outcome, never an exception.
+    """
     logs = sorted((SEGMENTS.parent / "findings").glob("*/*.log"))
     assert len(logs) > 30
     for log in logs:
@@ -294,7 +300,7 @@ def test_differences_shown_are_limited_and_all_are_counted(tmp_path: Path) -> No
 
 
 def test_a_comparison_that_fails_leaves_no_file_open(tmp_path: Path) -> None:
-    """Protects against open files that only the garbage collector closes, some time later."""
+    """Protects against open files that only the garbage collector closes later."""
     other = log(range(40), values=dict.fromkeys(range(0, 40, 2), b"x"))
     replicas = [Replica(str(write(tmp_path / name, batches)), ignored) for name, batches in (("a", BASE), ("b", other))]
 
@@ -311,7 +317,7 @@ def test_a_comparison_that_fails_leaves_no_file_open(tmp_path: Path) -> None:
 def test_what_can_not_be_compared_is_2(tmp_path: Path) -> None:
     a = write(tmp_path / "a", BASE)
     assert kseg("diff", a, tmp_path / "absent").returncode == 2
-    assert kseg("diff", a, tmp_path).returncode == 2  # a log dir: which of its partitions?
+    assert kseg("diff", a, tmp_path).returncode == 2  # a log dir: which of its partitions is meant?
     assert kseg("diff", "-", "-").returncode == 2
     assert kseg("diff", "-o", a / "00000000000000000000.log", a, a).returncode == 2
     assert kseg("diff", a, "-", stdin=b"".join(BASE)).returncode == 0
@@ -342,7 +348,7 @@ def test_any_two_replicas_differ_as_their_records_do(
     right_cuts: list[tuple[int, str]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """Offset by offset, what the merge says is what comparing two dictionaries says, however batches overlap."""
+    """The merge reports for each offset the same as a comparison of two dictionaries, however batches overlap."""
     folder = tmp_path_factory.getbasetemp()
     a, b = _replica(folder / "a.log", left, left_cuts), _replica(folder / "b.log", right, right_cuts)
     reported: list[Difference] = []
@@ -374,10 +380,10 @@ def test_any_two_replicas_differ_as_their_records_do(
     ("follower", "leader", "offset"),
     [
         (([(0, 0)], 60), ([(0, 0)], 50), 50),  # the follower is ahead
-        (([(0, 0)], 50), ([(0, 0)], 60), 50),  # behind: it keeps all it has
+        (([(0, 0)], 50), ([(0, 0)], 60), 50),  # the follower is shorter: it keeps all its records
         (([(0, 0), (1, 40)], 55), ([(0, 0), (2, 40)], 60), 40),  # an unclean election at 40
-        (([(0, 0)], 55), ([(0, 0), (1, 40)], 60), 40),  # KIP-101: beyond what the new leader had
-        (([(1, 0), (3, 20)], 40), ([(0, 0), (2, 10)], 40), 10),  # KIP-279: it asks twice
+        (([(0, 0)], 55), ([(0, 0), (1, 40)], 60), 40),  # KIP-101: after the end of the new leader's log
+        (([(1, 0), (3, 20)], 40), ([(0, 0), (2, 10)], 40), 10),  # KIP-279: the follower asks twice
         (([], 40), ([(0, 0)], 40), None),  # no epochs: the high watermark
         (([(0, 0)], 40), ([(1, 0)], 40), None),
     ],

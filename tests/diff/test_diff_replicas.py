@@ -1,4 +1,7 @@
-"""Real replicas: two brokers, one partition; alike, then diverged by an election, then mended by replication."""
+"""Real replicas of one partition on two brokers:
+
+equal, then diverged by an election, then equal again by replication.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ def until(what: str, done: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def brokers(tmp_path: Path) -> Iterator[tuple[KraftBroker, KraftBroker]]:
-    """Broker 1 is the controller, too; broker 2 will lead the partition, and go on leading when 1 is gone."""
+    """Broker 1 is the controller, too; broker 2 will lead the partition, and continues to lead without broker 1."""
     from tools.lab.kraft import KraftBroker, free_port
 
     common = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500",
@@ -87,7 +90,7 @@ def test_real_replicas(brokers: tuple[KraftBroker, KraftBroker], tmp_path: Path)
     until("a leader", lambda: leader(second) == 2)
     produce(second.bootstrap, SHARED, "shared", "all")
 
-    # Without its controller the leader goes on by itself; then the follower is elected, which never saw that.
+    # The leader continues without its controller; then the follower is elected, which has not seen those records.
     first.kill()
     produce(second.bootstrap, ONLY_OLD_LEADER, "old leader", "1")
     second.kill()
@@ -109,7 +112,7 @@ def test_real_replicas(brokers: tuple[KraftBroker, KraftBroker], tmp_path: Path)
     assert rows[0]["a"]["leader_epoch"] > rows[0]["b"]["leader_epoch"]
     assert last["truncation_offset"]["b"] == SHARED
 
-    # The follower truncates to where it was said to, and fetches the rest.
+    # The follower truncates to the offset that it was given, and fetches the later records.
     first.start()
     second.start()
     until("replication", lambda: in_sync(first))
@@ -129,7 +132,7 @@ def in_sync(broker: KraftBroker) -> bool:
 
 
 def copies(brokers: tuple[KraftBroker, KraftBroker], target: Path) -> tuple[Path, Path]:
-    """Copies of both replicas, so that a failed test leaves each stage to be looked at."""
+    """Copy both replicas, so that each stage of a failed test can be examined."""
     for number, broker in enumerate(brokers, 1):
         shutil.copytree(broker.partition(TOPIC), target / str(number))
     return target / "1", target / "2"

@@ -1,4 +1,4 @@
-"""``kseg dump --follow``: what a broker appends is shown once, in order, when it is whole; Ctrl-C ends it with 0."""
+"""``kseg dump --follow`` prints each complete appended batch once and in order; Ctrl-C ends it with exit code 0."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.writer import Writer
 
 
 def test_rows_come_as_they_are_written_and_ctrl_c_ends_it(tmp_path: Path) -> None:
-    """Over torn batches, new segments and one that is deleted once it was shown."""
+    """Incomplete batches, new segments, and a segment that is deleted after it was printed."""
     writer = Writer(tmp_path / "orders-3", segment_batches=3)
     writer.append(2)
     with following("--deep", "--format", "jsonl", writer.folder) as (running, lines):
@@ -40,7 +40,7 @@ def test_rows_come_as_they_are_written_and_ctrl_c_ends_it(tmp_path: Path) -> Non
 
 
 def test_a_limit_ends_it_and_columns_are_named_once(tmp_path: Path) -> None:
-    """As with tail -f and head: a script can wait for the next N."""
+    """As with tail -f and head: a script can wait for the next N rows."""
     writer = Writer(tmp_path / "orders-3")
     writer.append(1)
     with following("--format", "csv", "--limit", 2, writer.path) as (running, lines):
@@ -53,10 +53,10 @@ def test_a_limit_ends_it_and_columns_are_named_once(tmp_path: Path) -> None:
 
 
 def test_damage_is_told_when_it_is_sure(tmp_path: Path) -> None:
-    """Not while it may be half a batch: behind a sound one. Then the exit code is that of any dump of it."""
+    """A batch that may be incomplete is reported only after a valid batch follows. The exit code is that of any dump."""
     path = tmp_path / "00000000000000000000.log"
     data = (SEGMENTS.parent / "findings" / "crc-mismatch" / path.name).read_bytes()
-    path.write_bytes(data[:743])  # its second half of a batch whose CRC is wrong
+    path.write_bytes(data[:743])  # the second half of a batch with a wrong CRC
     with following("--deep", "--format", "jsonl", path) as (running, lines):
         first = offsets(lines, 12)
         time.sleep(0.5)
@@ -78,7 +78,7 @@ def test_damage_is_told_when_it_is_sure(tmp_path: Path) -> None:
     ],
 )
 def test_what_cant_be_followed_is_refused(arguments: list[str], line: str, tmp_path: Path) -> None:
-    """A file that appears whole can't grow; a pipe has no size to go by."""
+    """A file that is replaced atomically can't grow, and the size of a pipe is unknown."""
     done = kseg("dump", "--follow", *arguments, SEGMENTS / "4.3.0-v2-none", cwd=tmp_path)
     assert (done.returncode, line in done.stderr) == (2, True)
     piped = kseg("dump", "--follow", "-")
@@ -88,7 +88,7 @@ def test_what_cant_be_followed_is_refused(arguments: list[str], line: str, tmp_p
 
 
 def test_a_log_that_is_cut_is_told_of(tmp_path: Path) -> None:
-    """A follower that truncates takes back what was shown: said once, and gone on from there."""
+    """A follower that truncates removes rows that were printed: this is reported once, and following continues."""
     writer = Writer(tmp_path / "orders-3")
     writer.append(3)
     reported: list[str] = []

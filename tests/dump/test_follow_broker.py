@@ -1,4 +1,4 @@
-"""A real broker writes, rolls and aborts; what is read of its files meanwhile is what its consumers get."""
+"""A real broker writes, rolls and aborts; kseg returns from its files the same as its consumers get."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pytest
 from tests.support.following import following, offsets
 from tests.support.streaming import ALL, reader, rows
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]  # the stream is Spark's, read without a session
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]  # Spark's stream, read without a session.
 VERSION = "4.3.0"
 TOPIC = "orders"
 ROUNDS = 12
 
 
 def test_a_brokers_log_is_followed_while_it_writes(tmp_path: Path) -> None:
-    """By a stream of committed reads, 200 offsets a trigger, and by ``dump --follow``; with the broker's own indexes."""
+    """A stream of committed reads with 200 offsets per trigger, and ``dump --follow``, with the broker's own indexes."""
     from confluent_kafka import Consumer, Producer, TopicPartition
     from pyspark.sql.streaming.datasource import ReadMaxRows
 
@@ -62,7 +62,7 @@ def test_a_brokers_log_is_followed_while_it_writes(tmp_path: Path) -> None:
                 else:
                     producer.commit_transaction(60)
                 follow()
-            # A transaction is ended for its producer before its marker stands in the log.
+            # A producer's transaction ends before its marker is in the log.
             until = time.monotonic() + 60
             while reader(folder).latestOffset({}, ALL) != start and time.monotonic() < until:
                 time.sleep(0.1)

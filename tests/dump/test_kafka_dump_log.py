@@ -1,4 +1,4 @@
-"""`--format text` prints what kafka-dump-log prints, line by line, for every real broker's segment and index."""
+"""`--format text` prints the lines of kafka-dump-log for every segment and index of a real broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.fixtures import FOLDERS
 
 pytestmark = pytest.mark.kafka
 
-# At a zero tail the tool dies with a stack trace, so that nothing can be compared.
+# kafka-dump-log fails at a zero tail with a stack trace, so those files can't be compared.
 PREALLOCATED = ("preallocated", "log-dir")
 
 
@@ -31,7 +31,7 @@ def logs() -> list[Path]:
 
 
 def lines_by_file(text: str) -> dict[str, list[str]]:
-    """The tool's output for many files, taken apart at its headings."""
+    """Return the tool's output for several files, split at its headings."""
     found: dict[str, list[str]] = {}
     for line in text.split("\n"):
         if line.startswith("Dumping "):
@@ -43,7 +43,7 @@ def lines_by_file(text: str) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("deep", [False, True], ids=["shallow", "deep"])
 def test_text_equals_kafka_dump_log(tmp_path: Path, deep: bool) -> None:
-    """The tool puts an empty index beside what it reads, so it gets copies."""
+    """The tool creates an empty index next to its input, so it gets copies."""
     from tools.lab.oracle import dump_log_segments
 
     copies: list[str] = []
@@ -66,7 +66,7 @@ def test_text_equals_kafka_dump_log(tmp_path: Path, deep: bool) -> None:
 
 
 def side_files() -> list[Path]:
-    """Those that the tool knows, and not of folders where it dies in the zeros of the log."""
+    """Return the side files that the tool knows, except in folders where it fails at zeros in the log."""
     return [
         path
         for folder in FOLDERS
@@ -77,7 +77,7 @@ def side_files() -> list[Path]:
 
 
 def test_text_of_side_files_equals_kafka_dump_log(tmp_path: Path) -> None:
-    """Offset, time and transaction indexes and producer snapshots, with their segments beside them as the tool needs."""
+    """Offset, time and transaction indexes and producer snapshots, each with its segment, which the tool needs."""
     from tools.lab.oracle import dump_log_segments
 
     copies: list[str] = []

@@ -118,7 +118,7 @@ def test_header_keys_stand_bare() -> None:
 
 
 def test_a_legacy_record_tells_its_own_crc() -> None:
-    # One inner message: null key, value v2, offset 43; what Kafka's builder put into a gzip wrapper.
+    # One inner message: null key, value v2, offset 43, in a gzip message set by Kafka's builder.
     inner = bytes.fromhex("000000000000002b00000010d5960a780000ffffffff000000027632")
     payload = gzip.decompress(gzip.compress(inner))
     crc = kafka_text.message_crc(payload, 0, key_at=22, value_end=len(payload))
@@ -165,7 +165,7 @@ def test_a_control_record_tells_what_it_carries_and_no_data(type_id: int, value:
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        # What Java 17 makes of it; Python's "replace" differs in surrogates only.
+        # Java 17's replacement; Python's "replace" differs in surrogates only.
         ("c328eda080", "\ufffd(\ufffd"),
         ("eda0", "\ufffd"),
         ("41edbf41", "A\ufffdA"),

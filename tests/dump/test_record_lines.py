@@ -1,6 +1,7 @@
-"""Lines of deep dumps: the loop that writes them from the columns, Python's strings, and the rows say the same.
+"""Lines of deep dumps: the compiled loop, the code for large records, and the rows give the same text.
 
-Both engines run the loop here as it is: interpreted it is slow, and nobody uses it so, but it is the same source.
+Both engines run the loop here; interpreted it is slow, and the command line does not use it then, but the source is
+the same.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from kseg.report.formats import View
 from kseg.text import encoded, escape_controls, to_json
 from tests.support.fuzzing import cases
 
-# What JSON or a terminal needs escaped, what no decoder may take, and the borders of what one must.
+# Text that JSON or a terminal needs escaped, that decoders must reject, and the limits of valid text.
 PIECES = [
     b"plain", b'"', b"\\", b"/", b"%s", b"\0", b"\n", b"\x1b[2J", b"\x7e\x7f", "\x80\x9f\xa0".encode(),
     "\u2027\u2028\u2029\u202a\u202e\u202f\u2065\u2066\u2069\u206a".encode(), "\u07ff\u0800\ud7ff\ue000\uffff".encode(),
@@ -54,7 +55,7 @@ Found = tuple[bytes | None, bytes | None, int, tuple[Header, ...]]
 
 @pytest.fixture(scope="module")
 def segment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One file that every example overwrites; its name is one to escape."""
+    """One file that every example overwrites; its name needs escaping."""
     return tmp_path_factory.mktemp("lines") / "100%s\x1b\u2028.log"
 
 
@@ -112,9 +113,9 @@ def check_run(run: RecordsItem, encoding: str) -> None:
 
 
 def loop_lines(run: RecordsItem, lines: list[str], values: bool, header_values: bool) -> Iterator[str]:
-    """What the loop makes of the lines: it leaves those to others that hold no UTF-8 where it must be text.
+    """Return the loop's lines. It leaves a record to other code if the record has text that is not UTF-8.
 
-    A header's key always must, key and value and headers' values as is said.
+    Header keys must be text; keys, values and header values only with that encoding.
     """
     for record, line in zip(run.records(), lines, strict=True):
         texts = [header.key.encode("utf-8", "surrogateescape") for header in record.headers]
@@ -137,7 +138,10 @@ def is_utf8(data: bytes) -> bool:
 @example(found=[(piece, piece, 0, (Header("k", piece),)) for piece in PIECES], sequence=-1, appended=False, codec=False)
 def test_a_line_is_the_row(segment: Path, encoding: str, found: list[Found], sequence: int, appended: bool,
                            codec: bool) -> None:  # fmt: skip
-    """Byte for byte, for whatever keys and values hold: one wrong escape, and a line is no JSON or steers a terminal."""
+    """The lines are equal to the byte for all keys and values:
+
+    one wrong escape makes invalid JSON or controls a terminal.
+    """
     plain = [PlainRecord(2**40 + 3 * n, key, value, stamp, h) for n, (key, value, stamp, h) in enumerate(found)]
     data = build_batch(
         plain,
@@ -156,12 +160,12 @@ def test_a_line_is_the_row(segment: Path, encoding: str, found: list[Found], seq
 @example(found=[(piece, piece, 0, (Header("k", piece),)) for piece in PIECES], size=6)
 @example(found=[(b"".join(PIECES), b"".join(PIECES), 0, (Header("a", None), Header("b", b"")))], size=6)
 def test_a_line_in_pieces_is_the_row(segment: Path, encoding: str, found: list[Found], size: int) -> None:
-    """A large record is written in pieces of bytes: wherever a piece ends, within a character, too, the line is the same."""
+    """A large record is written in pieces: the line is the same wherever a piece ends, also within a character."""
     plain = [PlainRecord(n, key, value, stamp, h) for n, (key, value, stamp, h) in enumerate(found)]
     with patch.object(text_pieces, "PIECE_BYTES", size), patch.object(record_lines, "_LARGE_RECORD", -1):
         for run in runs(segment, build_batch(plain, base_timestamp=plain[0].timestamp)):
             wanted = json_rows(run, encoding)
-            # A buffer of one byte has room for no line.
+            # A buffer of one byte can't hold a line.
             assert written(lambda lines, run=run: write_json(run, encoding, lines), 1) == "".join(wanted)  # type: ignore[misc]
             wanted = [kafka_text.record_line(record, run.batch, print_data=True) + "\n" for record in run.records()]
             assert written(lambda lines, run=run: write_text(run, lines), 1) == "".join(wanted)  # type: ignore[misc]
@@ -175,7 +179,7 @@ def test_a_line_in_pieces_is_the_row(segment: Path, encoding: str, found: list[F
 def test_cells_in_pieces_are_the_cells(
     segment: Path, encoding: str, terminal: bool, found: list[Found], size: int
 ) -> None:
-    """CSV and tables of large records: quotes, escapes and the cut are those of small ones."""
+    """CSV and tables of large records have the same quotes, escapes and cuts as small ones."""
     plain = [PlainRecord(n, key, value, stamp, h) for n, (key, value, stamp, h) in enumerate(found)]
     segment.write_bytes(build_batch(plain, base_timestamp=plain[0].timestamp))
     view = View(True, encoding, terminal=terminal)
@@ -197,7 +201,7 @@ def test_cells_in_pieces_are_the_cells(
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("last", [b"", b"\xe2\x82", b"\xff"], ids=["text", "cut", "bytes"])
 def test_a_large_record_is_written_in_pieces(segment: Path, encoding: str, last: bytes) -> None:
-    """Of real size: key, value and headers of several pieces, with characters across the places where pieces end."""
+    """A record of real size: key, value and headers have several pieces, with characters across the boundaries."""
     large = b"a" + "\u20ac".encode() * (text_pieces.PIECE_BYTES // 2) + last
     found = (Header("k" * text_pieces.PIECE_BYTES, large), Header("null", None))
     (run,) = runs(segment, build_batch([PlainRecord(0, large, large, 0, found), PlainRecord(1, b"k", b"v", 0)]))
@@ -210,7 +214,7 @@ def test_a_large_record_is_written_in_pieces(segment: Path, encoding: str, last:
 
 
 def test_no_more_headers_are_written_in_pieces_than_as_a_row(segment: Path) -> None:
-    """Of millions of headers, which a small file can hold, the first are shown, in every way to write a line."""
+    """A small file can hold millions of headers: every way to write a line prints the same first ones."""
     found = tuple(Header(str(n), b"v" * 20) for n in range(MAX_HEADERS + 5))
     (run,) = runs(segment, build_batch([PlainRecord(0, None, None, 0, found)]))
     assert record_lines.is_large(run, 0)
@@ -225,7 +229,7 @@ def test_no_more_headers_are_written_in_pieces_than_as_a_row(segment: Path) -> N
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 @pytest.mark.parametrize("magic", [0, 1])
 def test_a_large_message_is_the_row(segment: Path, magic: int, codec: str) -> None:
-    """v0 and v1, bare and in a wrapper: with the CRC that kafka-dump-log prints."""
+    """v0 and v1, single and in a message set, with the CRC that kafka-dump-log prints."""
     plain = [PlainRecord(3, b"k", b"\xe2\x82\xac" * text_pieces.PIECE_BYTES, 5 if magic else -1)]
     made = (
         build_message(plain[0], magic=magic)
@@ -238,7 +242,7 @@ def test_a_large_message_is_the_row(segment: Path, magic: int, codec: str) -> No
 
 
 class Sizes(io.BytesIO):
-    """Bytes in memory, and the size of the largest write."""
+    """Counts the bytes in memory, and the size of the largest write."""
 
     largest = 0
 
@@ -250,14 +254,14 @@ class Sizes(io.BytesIO):
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("magic", [0, 1])
 def test_a_message_within_a_wrapper_has_no_sequence(segment: Path, magic: int, encoding: str) -> None:
-    """The same loop writes v0 and v1, where null stands for what they lack."""
+    """The same loop writes v0 and v1, with null for columns that they lack."""
     stamps = [5, -1, 2**40] if magic else [-1] * 3
     plain = [PlainRecord(7 + n, None if n == 1 else b"k", b'"\xff', stamp) for n, stamp in enumerate(stamps)]
     check(segment, build_wrapper(plain, magic=magic, compression="gzip"), encoding)
 
 
 def test_what_does_not_fit_the_buffer_is_written_by_other_hands_in_its_place(segment: Path) -> None:
-    """A record may be of any size and the buffer isn't: order and content must not depend on it."""
+    """A record can be larger than the buffer: order and content must not depend on it."""
     sizes = [0, 1, 30, 2000, 5, 119, 120, 121, 122, 70_000, 3]
     plain = [PlainRecord(n, b"k", b"\x01" * size, 0, (Header("h", b"\x02" * size),)) for n, size in enumerate(sizes)]
     (run,) = runs(segment, build_batch(plain))
@@ -274,6 +278,6 @@ def test_what_does_not_fit_the_buffer_is_written_by_other_hands_in_its_place(seg
 
 
 def test_nothing_beyond_the_table_steers_a_terminal() -> None:
-    """The loop looks code points up in a table that ends there."""
+    """The loop looks code points up in a table; larger code points must be escaped, too."""
     beyond = "".join(map(chr, [*range(STEERING_END, 0xD800), *range(0xE000, 0x110000)]))
     assert escape_controls(beyond) == beyond

@@ -1,4 +1,4 @@
-"""``kseg dump --effective``: what an internal topic comes to, held to what Kafka itself made of the same records."""
+"""``kseg dump --effective``: the effective state of an internal topic is the one that Kafka computed."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def state(path: Path) -> dict[tuple[str, str], Any]:
-    """Of the cluster's metadata what holds by key, without what a snapshot doesn't keep."""
+    """Return the cluster metadata by key, without entries that a snapshot does not keep."""
     found = {}
     for item in effective("__cluster_metadata", [str(path)], lambda path: ignore_finding).items():
-        # Whoever asked for the ids is not in a snapshot; of features the order isn't.
+        # A snapshot does not have the owner of the ids; the order of features does not matter.
         data = {name: value for name, value in item.data.items() if not name.startswith("broker")}
         data["features"] = sorted(data.get("features", ()), key=lambda feature: str(feature["name"]))
         found[item.entity, json.dumps(item.key)] = data
@@ -50,7 +50,7 @@ def state(path: Path) -> dict[tuple[str, str], Any]:
 
 
 def test_metadata_come_to_what_kafka_wrote_into_its_snapshot(tmp_path: Path) -> None:
-    """The log as far as the snapshot goes, and the snapshot: topics, partitions, configs, quotas, ACLs, credentials…"""
+    """The log up to the snapshot, and the snapshot: topics, partitions, configs, quotas, ACLs, credentials…"""
     folder = SEGMENTS / FOLDERS["__cluster_metadata"][0]
     (snapshot,) = folder.glob("*.checkpoint")
     end = int(snapshot.name.split("-")[0])
@@ -77,7 +77,10 @@ def test_a_snapshot_and_the_log_behind_it_come_to_the_same_as_the_whole_log(tmp_
 
 
 def test_offsets_are_those_that_the_broker_answered(tmp_path: Path) -> None:
-    """What a transaction wrote holds from its commit on, nothing of one that aborted. Streams groups it wasn't asked for."""
+    """Offsets of a transaction are effective after its commit, and never after an abort.
+
+    The broker was not asked for Streams groups.
+    """
     folder = placed("__consumer_offsets", tmp_path)
     wanted = json.loads((folder / ANSWERS).read_text(encoding="utf-8"))
     found = [row for row in rows(folder) if row["entity"] == "OffsetCommit" and row["kind"] == "state"]
@@ -96,7 +99,7 @@ def test_open_transactions_are_told(tmp_path: Path) -> None:
 
 
 def held_remotely(data: bytes, folder: Path) -> list[list[Any]]:
-    """Behind each batch, the remote segments as the oracle has them."""
+    """Return the remote segments after each batch, as the oracle has them."""
     found = []
     for entry in entries(data):
         (folder / FIRST).write_bytes(data[: entry.end])
@@ -115,7 +118,10 @@ SEGMENT_FIELDS = ("startOffset", "endOffset", "segmentSizeInBytes", "brokerId", 
 
 @pytest.mark.kafka
 def test_tiered_storage_comes_to_what_the_brokers_cache_holds(tmp_path: Path) -> None:
-    """Behind every batch, and of a log whose first is gone: of a segment that it never heard of a broker takes no news."""
+    """After every batch, and with a log whose first segment is deleted:
+
+    a broker ignores updates of unknown remote segments.
+    """
     from tools.lab.oracle import VERSION, run_java
 
     folder = placed("__remote_log_metadata", tmp_path)
@@ -132,7 +138,7 @@ def test_tiered_storage_comes_to_what_the_brokers_cache_holds(tmp_path: Path) ->
 
 
 def test_remote_segments_have_their_states_until_they_are_gone(tmp_path: Path) -> None:
-    """A table has partition, id and state of each; where all is deleted it says so."""
+    """A table has partition, id and state of each remote segment; a line says if all are deleted."""
     folder = placed("__remote_log_metadata", tmp_path)
     data = (folder / FIRST).read_bytes()
     states = [{segment[2] for segment in held} for held in held_remotely(data, folder)]
@@ -149,7 +155,10 @@ def test_remote_segments_have_their_states_until_they_are_gone(tmp_path: Path) -
 
 
 def test_names_stand_for_ids_and_numbers(tmp_path: Path) -> None:
-    """Of a partition its topic's name; of ACLs and configs what Kafka's enums say. JSON keeps the numbers."""
+    """A partition is shown with its topic's name; ACLs and configs with the names of Kafka's enums.
+
+    JSON keeps the numbers.
+    """
     folder = placed("__cluster_metadata", tmp_path)
     table = dump(folder).stdout
     acl = next(line for line in table.splitlines() if "User:alice" in line).split()
@@ -168,7 +177,7 @@ def test_names_stand_for_ids_and_numbers(tmp_path: Path) -> None:
 def test_lines_on_a_terminal_stay_whole(
     topic: str, width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No table is wider than the terminal, no heading is broken, and every item is there."""
+    """A table fits the terminal, its headings are not broken, and it has every item."""
     folder = placed(topic, tmp_path)
     found = effective(topic, [str(folder / FIRST)], lambda path: ignore_finding)
     out = Terminal()
@@ -184,14 +193,14 @@ def test_lines_on_a_terminal_stay_whole(
 
 
 class Terminal(io.StringIO):
-    """Text, where a person looks on."""
+    """A text stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 def test_what_takes_the_space_is_told_by_owner(tmp_path: Path) -> None:
-    """Every record is counted once, and what holds is no more than what is there."""
+    """Every record is counted once, and the effective part is at most the total."""
     folder = placed("__consumer_offsets", tmp_path)
     found = rows(folder)
     spaces = [row for row in found if row["kind"] == "space"]
@@ -235,7 +244,7 @@ def test_damage_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments: list[str], line: str, tmp_path: Path) -> None:
-    """In one line, which names what is in the way."""
+    """One line names the option or path that is the cause."""
     done = dump(*arguments, placed("__transaction_state", tmp_path))
     assert done.exit_code == 2
     assert line in done.stderr
@@ -243,7 +252,7 @@ def test_what_makes_no_sense_is_refused(arguments: list[str], line: str, tmp_pat
 
 
 def test_what_is_not_there_is_no_matter_of_topics(tmp_path: Path) -> None:
-    """A path that leads to nothing has one line, the true one; what else is named is shown all the same."""
+    """A missing path gives one line that says so; the other paths are printed."""
     missing, empty = tmp_path / "nosuch", tmp_path / "empty"
     empty.mkdir()
     for path, reason in ((missing, "No such file or directory"), (empty, "no segment in it")):
@@ -267,7 +276,7 @@ def test_standard_input_goes_by_its_name(tmp_path: Path) -> None:
 
 
 def test_keys_of_unknown_types_are_told_apart(tmp_path: Path) -> None:
-    """What a newer Kafka wrote is bytes, those of the key beside those of the value."""
+    """Records of a newer Kafka are printed as bytes, with key and value separate."""
     folder = placed("__consumer_offsets", tmp_path)
     data = (folder / FIRST).read_bytes()
     for group in (b"kseg-classic", b"kseg-consumer"):
@@ -284,7 +293,7 @@ def test_keys_of_unknown_types_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_files_of_a_folder_count_in_whatever_order_they_are_named(tmp_path: Path) -> None:
-    """Another folder's between them must not push the first of them out."""
+    """Files of another folder between them must not hide the first of them."""
     folder, other = placed("__cluster_metadata", tmp_path), placed("__transaction_state", tmp_path)
     (snapshot,) = folder.glob("*.checkpoint")
     together = dump("--format", "jsonl", snapshot, folder / FIRST, other / FIRST)
@@ -305,7 +314,7 @@ def test_topics_of_users_have_no_state(tmp_path: Path) -> None:
 
 
 def test_a_later_record_wins_over_a_transaction_that_ends_behind_it() -> None:
-    """As in OffsetMetadataManager: what was pending comes to hold only where nothing newer was written meanwhile."""
+    """As in OffsetMetadataManager: a pending offset takes effect only if no newer one was written meanwhile."""
     state = State()
     state.put("OffsetCommit", {"group": "g"}, {"offset": 2}, RecordPlace(8, None, 1))
     state.put("OffsetCommit", {"group": "g"}, {"offset": 1}, RecordPlace(5, None, 1))
@@ -314,7 +323,7 @@ def test_a_later_record_wins_over_a_transaction_that_ends_behind_it() -> None:
 
 @pytest.mark.parametrize("topic", FOLDERS)
 def test_records_that_are_not_what_they_should_be_end_nothing(topic: str, tmp_path: Path) -> None:
-    """Bytes flipped behind a valid CRC: there is a state still, in bounded time, and whatever it says can be written."""
+    """Bytes flipped with a valid CRC: the state is computed in bounded time, and every value can be written."""
     folder = placed(topic, tmp_path)
     sound = (folder / FIRST).read_bytes()
     noise = random.Random(5)

@@ -1,7 +1,7 @@
-"""Records of Kafka's internal topics, decoded as kafka-dump-log decodes them, and shown alike in every format.
+"""Records of Kafka's internal topics, decoded as kafka-dump-log decodes them, and equal in every format.
 
-The folders ``…-internal-…`` were written by a 4.3.0 broker that met all kinds of groups, transactions, tiered storage and
-administrators; ORIGIN says how.
+A 4.3.0 broker wrote the folders ``…-internal-…`` with all kinds of groups, transactions, tiered storage and
+administrators; ORIGIN describes them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.support.internal_topics import FOLDERS, SEGMENTS, placed
 
 @pytest.fixture(params=FOLDERS)
 def partition(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A folder of an internal topic under its own name."""
+    """Copy a folder under the name of an internal topic."""
     return placed(request.param, tmp_path)
 
 
@@ -54,7 +54,7 @@ def test_text_equals_what_kafkas_decoders_print(partition: Path) -> None:
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_every_record_is_decoded(topic: str, tmp_path: Path) -> None:
-    """Nothing that a broker of this release writes is left raw; control records keep their own column."""
+    """Every record that a broker of this release writes is decoded; control records keep their own column."""
     found = rows(*placed(topic, tmp_path).glob("*.log"))
     assert found
     for row in found:
@@ -92,7 +92,7 @@ def test_the_column_is_there_only_where_records_are_decoded(tmp_path: Path) -> N
 
 
 def test_a_classic_groups_subscription_is_opened() -> None:
-    """As kafka-dump-log does it, where the protocol is that of consumers; a null value is a tombstone."""
+    """As kafka-dump-log does it, if the protocol is that of consumers; a null value is a tombstone."""
     folder = SEGMENTS / FOLDERS["__consumer_offsets"][0]
     items = (item for item in dump_segment(str(next(folder.glob("*.log"))), deep=True, topic="__consumer_offsets"))
     decoded = [item.decoded(i) for item in items if isinstance(item, RecordsItem) for i in item.kept]
@@ -128,7 +128,7 @@ KEY = struct.pack(">h", 0) + b"\x00\x02id"
 def test_what_is_not_known_is_kept_raw(
     topic: str, key: bytes | None, value: bytes | None, wanted: dict[str, Any]
 ) -> None:
-    """A newer broker's records are no damage: only ``fault`` says that something is."""
+    """Records of a newer broker are not damage: only ``fault`` marks damage."""
     found = decode(topic, key, value).as_dict()
     assert {name: found[name] for name in wanted} == wanted
 
@@ -163,7 +163,7 @@ def test_no_bytes_raise_anything(topic: str, key: bytes | None, value: bytes | N
     "number", [0.0, 0.001, 0.00012, 12.5, 123456.0, 1e7, 1.0e-5, 123456789.125, 1e21, -2.5e8, 5e-324]
 )
 def test_doubles_are_written_as_java_writes_them(number: float) -> None:
-    """``Double.toString``: decimal from 0.001 to 10,000,000, else with an exponent, and a digit behind the point."""
+    """``Double.toString``: decimal from 0.001 to 10,000,000, else with an exponent, and a digit after the point."""
     text = jackson({"value": number})[9:-1]
     assert float(text) == number
     assert ("E" in text) == (number != 0 and not 0.001 <= abs(number) < 1e7)

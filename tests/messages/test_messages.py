@@ -1,7 +1,7 @@
-"""Kafka's messages, every one and every version, as Kafka's own generated classes write them.
+"""Every version of Kafka's messages, as Kafka's own generated classes write them.
 
-They protect the tables of definitions (drawn anew they are the same), the encoding of every type, and that bytes which
-are no message raise MalformedMessage and nothing else.
+The tests protect the tables of definitions (generated again, they are the same), the encoding of every type, and that
+other bytes raise MalformedMessage and no other exception.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PACKAGES = {
     "__share_group_state": "org.apache.kafka.coordinator.share.generated",
     "__remote_log_metadata": "org.apache.kafka.server.log.remote.metadata.storage.generated",
 }
-#: Whose classes are called as their definitions, with "Data" behind.
+#: Its classes have the names of their definitions, with "Data" appended.
 KINDS_OF_DATA = {"request", "response", "header"}
 RANDOM = random.Random(8)
 SIMPLE: Mapping[str, Callable[[], Any]] = {
@@ -55,12 +55,12 @@ SIMPLE: Mapping[str, Callable[[], Any]] = {
 
 
 def filled(fields: tuple[Field, ...], version: int, nulls: bool) -> dict[str, Any]:
-    """A message's JSON with something in every field of a version; with ``nulls`` null wherever that may be."""
+    """Return a message's JSON with a value in every field of a version; with ``nulls``, null where it is allowed."""
     found: dict[str, Any] = {}
     for field in fields:
         if version not in field.versions:
             continue
-        # A tagged field that holds its default isn't written. That is null where it may be, but for one structure.
+        # A tagged field with its default is not written. The default is null if allowed, except for one structure.
         tagged = version in field.tagged and field.name != "classicMemberMetadata"
         if nulls and version in field.nullable and not tagged:
             found[field.name] = None
@@ -72,7 +72,7 @@ def filled(fields: tuple[Field, ...], version: int, nulls: bool) -> dict[str, An
 
 
 def messages(release: str) -> Iterator[tuple[Definition, int]]:
-    """Every version of every message that the tables have of a release of Kafka."""
+    """Return every version of every message that the tables have of a release of Kafka."""
     for file in (RECORDS, APIS):
         _origin, *lines = (files("kseg.format.messages") / file).read_text().splitlines()
         for row in map(json.loads, lines):
@@ -85,7 +85,7 @@ def messages(release: str) -> Iterator[tuple[Definition, int]]:
 
 
 def written(release: str, cases: Sequence[tuple[Definition, int, dict[str, Any]]]) -> list[bytes]:
-    """What Kafka's own classes write."""
+    """Return the bytes of Kafka's own classes."""
     names = [PACKAGES[one.topic] + "." + one.name + "Data" * (one.kind in KINDS_OF_DATA) for one, _, _ in cases]
     lines = (f"{name}\t{case[1]}\t{json.dumps(case[2])}\n" for name, case in zip(names, cases, strict=True))
     command = [
@@ -106,7 +106,7 @@ def test_every_message_is_read_as_kafka_wrote_it(release: str) -> None:
     cases = [(*one, filled(one[0].fields, one[1], nulls)) for one in messages(release) for nulls in (False, True)]
     assert len(cases) > 100
     for (one, version, wanted), data in zip(cases, written(release, cases), strict=True):
-        # As text: the order is Kafka's, too.
+        # Compared as text, because the order is Kafka's, too.
         assert json.dumps(jsonable(decode(one, version, data))) == json.dumps(wanted), (one.name, version)
 
 
@@ -120,7 +120,7 @@ def test_the_tables_are_those_of_kafkas_jars() -> None:
 
 #: A transaction's state: producer 9, epoch 1, timeout, status 1, a topic "t" with partition 3, two times.
 STATE = struct.pack(">qhib", 9, 1, 60_000, 1) + bytes.fromhex("02 0274 02 00000003 00") + struct.pack(">qq", 7, 8)
-#: Of its tagged fields the one that says which version of transactions the client uses, and one that is not known.
+#: Of its tagged fields: the version of transactions that the client uses, and an unknown one.
 TAGS = bytes.fromhex("02 02 02 0002 09 03 aabbcc")
 
 
@@ -131,7 +131,7 @@ def state() -> Definition:
 
 
 def test_unknown_tags_are_kept_as_they_are() -> None:
-    """A newer broker's fields (KIP-482): its record is still read, and nothing of it is lost."""
+    """Fields of a newer broker (KIP-482): the record is read, and the unknown fields are kept."""
     message = decode(state(), 1, STATE + TAGS)
     assert message["clientTransactionVersion"] == 2
     assert "previousProducerId" not in message

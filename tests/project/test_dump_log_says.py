@@ -1,4 +1,4 @@
-"""The table in README.md of what kafka-dump-log says beside kseg is what it says today."""
+"""README.md's table of kafka-dump-log's answers is current."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.kafka
 
 
 def test_its_answers_are_those_that_are_kept() -> None:
-    """For every damaged fixture; `make peers` keeps them anew."""
+    """The stored answers for every damaged fixture are current; `make peers` updates them."""
     from tools.lab.dump_log_says import SAID, rows
 
     assert rows() == [json.loads(line) for line in SAID.read_text(encoding="utf-8").splitlines()]

@@ -1,4 +1,4 @@
-"""The engine that was asked for is the one that runs; both are the same sources."""
+"""KSEG_ENGINE chooses the engine; both engines are the same sources."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.damaged_cases import chunks, seeds
 
 @pytest.mark.skipif("KSEG_ENGINE" not in os.environ, reason="KSEG_ENGINE asks for no engine")
 def test_the_engine_asked_for_is_loaded() -> None:
-    """Without this a failed compilation would leave one engine untested, in silence."""
+    """Without this test a failed compilation would leave one engine untested."""
     import importlib
 
     assert engine() == os.environ["KSEG_ENGINE"]
@@ -39,7 +39,7 @@ def test_plain_python_can_be_asked_for() -> None:
 def test_version_says_how_to_get_the_compiled_engine(
     monkeypatch: pytest.MonkeyPatch, installed: str, chosen: str | None, hint: bool
 ) -> None:
-    """pip hides what a build prints: `kseg --version` is where a user learns that no compiler was found."""
+    """pip hides the messages of a build: `kseg --version` informs a user that a compiler was missing."""
     monkeypatch.setattr(sys.modules["kseg.engine"], "engine", lambda: installed)
     monkeypatch.delenv("KSEG_ENGINE", raising=False)
     if chosen:
@@ -50,7 +50,7 @@ def test_version_says_how_to_get_the_compiled_engine(
 @pytest.mark.fuzz
 @chunks
 def test_both_engines_make_the_same_of_damage(chunk: int, tmp_path: Path) -> None:
-    """Results of validate, stats, dump, convert and repair, to the byte."""
+    """The results of validate, stats, dump, convert and repair are equal to the byte."""
     if engine() != "compiled":
         pytest.skip("nothing is compiled here")
     numbers = seeds(chunk, 24)
@@ -72,7 +72,7 @@ def test_both_engines_make_the_same_of_damage(chunk: int, tmp_path: Path) -> Non
 
 @pytest.mark.skipif(engine() != "compiled", reason="the loops run as plain Python")
 def test_buffers_are_passed_in_small_structs() -> None:
-    """The engine is built for buffers of two dimensions: with Cython's eight, a deep dump takes half as long again."""
+    """The engine is built for buffers of two dimensions: with Cython's eight, a deep dump takes 1.5 times as long."""
     from kseg.format.record.columns import BatchColumns
 
     assert BatchColumns.__basicsize__ < 3000  # 26 buffers of 64 bytes, or of 208

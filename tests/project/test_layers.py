@@ -1,4 +1,4 @@
-"""The package stands in layers: a room imports only rooms below it, and each third-party library has its rooms."""
+"""The order of the rooms: a room imports only rooms below it, and each third-party library has its rooms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.rooms import ROOMS
 
 PACKAGE = Path(__file__).parents[2] / "kseg"
 
-#: The modules above all rooms, although they are in ``kseg`` itself: what a user imports or runs.
+#: The modules above all rooms, although they are in ``kseg`` itself: users import or run them.
 ENTRIES = {"__init__", "__main__", "reading", "validation", "other_files"}
 #: The rooms in which each third-party library may be imported.
 LIBRARIES = {
@@ -39,7 +39,7 @@ HEAVY = {"rich", "pyarrow", "pyspark", "numpy", "click", "isal", "lz4", "cramjam
 MODULES = sorted(
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
     for path in PACKAGE.rglob("*.py")
-    # An __init__.py with only a docstring is not a module of its own.
+    # An __init__.py with only a docstring is not counted as a module.
     if len(ast.parse(path.read_text(encoding="utf-8")).body) > 1
 )
 
@@ -85,7 +85,10 @@ def test_every_module_is_in_a_known_room() -> None:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_imports_only_rooms_below_it(room: str) -> None:
-    """Who reads a room needs to know only what is below it. Commands are next to each other, not above each other."""
+    """A reader of a room needs to know only the rooms below it.
+
+    Commands are next to each other, not above each other.
+    """
     for module in MODULES:
         if room_of(module) != room or module in ENTRIES:
             continue
@@ -115,7 +118,7 @@ def test_libraries_stay_in_their_rooms(module: str) -> None:
 
 
 def loaded_by(statement: str) -> set[str]:
-    """The top-level packages that a fresh interpreter holds afterwards."""
+    """Return the top-level packages that a fresh interpreter has loaded after a statement."""
     code = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
     return {name.split(".")[0] for name in json.loads(done.stdout)}
@@ -135,7 +138,10 @@ def test_importing_loads_nothing_heavy(statement: str, allowed: set[str]) -> Non
 
 
 def test_a_lone_segment_is_checked_with_little_loaded() -> None:
-    """Start-up is most of the time that small files take: each of these costs milliseconds, and none is needed."""
+    """Start-up is most of the time of small files:
+
+    each of these modules costs milliseconds, and kseg needs none of them.
+    """
     path = PACKAGE.parent / "fixtures" / "segments" / "4.3.0-v2-none" / "00000000000000000000.log"
     assert path.is_file()
     run = f"import kseg.cli.main\ntry: kseg.cli.main.main(['validate', '-o', os.devnull, {str(path)!r}])"

@@ -1,4 +1,4 @@
-"""What users install: man pages, completion, and a start without modules that only POSIX systems have."""
+"""The installation: man pages, completion, and a start without modules that only POSIX systems have."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[2]
 SEGMENT = ROOT / "fixtures" / "segments" / "4.3.0-v2-none-headers" / "00000000000000000000.log"
 SEGMENTS = ROOT / "fixtures" / "segments" / "0.10.2.2-v1-none-segments"
 
-# Python on Windows has none of these modules and names, starts processes anew, opens no folder, and neither renames nor
-# removes what is open.
+# Python on Windows has none of these modules and names, starts processes from scratch, and can neither open folders nor
+# rename or remove open files.
 WITHOUT_POSIX = """
 import os, shutil, signal, sys
 shutil._use_fd_functions = False  # rmtree that opens folders
@@ -96,7 +96,7 @@ def partition(tmp_path: Path) -> Path:
     ],
 )
 def test_commands_run_without_posix_modules(command: str, partition: Path) -> None:
-    """On Windows an import of fcntl, or a rename of an open file, would end a command."""
+    """An import of fcntl, or a rename of an open file, would end a command on Windows."""
     shutil.copytree(partition, f"{partition}.old")
     run = _without_posix(*command.format(*[partition] * 2).split())
     lost = "recovery" in command  # the segments of an old log without a checkpoint
@@ -110,13 +110,13 @@ def test_commands_run_without_posix_modules(command: str, partition: Path) -> No
     "command", ["validate --jobs 2 {}", "stats --jobs 2 {}", "convert any-to-v2 --jobs 2 {} {}.new"]
 )
 def test_processes_start_without_fork(command: str, partition: Path) -> None:
-    """Windows and macOS start each process anew: what is passed to it must survive that."""
+    """Windows and macOS start each process from scratch: its arguments must survive pickling."""
     run = _without_posix(*command.format(*[partition] * 2).split())
     assert (run.returncode, run.stderr) == (0, "process pool\n")
 
 
 def _without_posix(*arguments: str, platform: str = sys.platform) -> subprocess.CompletedProcess[str]:
-    """Run kseg in a Python that has only what Windows has; ``platform`` is its sys.platform."""
+    """Run kseg in a Python with the modules of Windows only; ``platform`` is its sys.platform."""
     return subprocess.run(
         [sys.executable, "-c", WITHOUT_POSIX, *arguments],
         env={**os.environ, "PLATFORM": platform},
@@ -128,7 +128,7 @@ def _without_posix(*arguments: str, platform: str = sys.platform) -> subprocess.
 
 
 def test_damage_that_was_just_written_is_found_without_pread(tmp_path: Path) -> None:
-    """Damaged bytes of a file that was written lately are read again, and Windows has no pread for that."""
+    """Damaged bytes of a recently written file are read again, and Windows lacks pread."""
     data = bytearray(SEGMENT.read_bytes())
     data[80] ^= 1
     (tmp_path / SEGMENT.name).write_bytes(data)
@@ -139,7 +139,7 @@ def test_damage_that_was_just_written_is_found_without_pread(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("platform", ["win32", "darwin"])
 def test_a_lock_that_cannot_be_read_is_one_line(tmp_path: Path, platform: str) -> None:
-    """Without the lock, findings about the checkpoints of a running broker need a word of caution."""
+    """Without the lock, findings about the checkpoints of a running broker need a warning."""
     shutil.copytree(SEGMENT.parent, tmp_path / "topic-0")
     (tmp_path / ".lock").touch()
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
@@ -153,7 +153,7 @@ def test_a_lock_that_cannot_be_read_is_one_line(tmp_path: Path, platform: str) -
 
 @pytest.mark.parametrize("command", ["validate --spark local[1] {}", "audit gaps {}"])
 def test_spark_on_windows_is_one_line(command: str, partition: Path) -> None:
-    """Spark itself would fail there with pages of text."""
+    """Spark itself would fail with pages of text."""
     run = _without_posix(*command.format(partition).split(), platform="win32")
     assert (run.returncode, run.stdout) == (2, "")
     assert run.stderr == "kseg: kseg does not run Spark on Windows: use Linux, macOS or WSL\n"
@@ -221,7 +221,7 @@ def test_installed_completion_works_in_the_shell(tmp_path: Path, shell: str, ask
 
 
 def test_installing_the_completion_twice_adds_one_line(tmp_path: Path) -> None:
-    """The start file of the shell is the user's: all of it stays, and it does not grow with each install."""
+    """The start file of the shell belongs to the user: its content stays, and it does not grow with each install."""
     start = tmp_path / ".zshrc"
     start.write_text("alias k=kseg", encoding="utf-8")
     for _ in range(2):
@@ -233,6 +233,6 @@ def test_installing_the_completion_twice_adds_one_line(tmp_path: Path) -> None:
 
 
 def test_paths_are_completed_by_the_shell(tmp_path: Path) -> None:
-    """Segments are what most commands take: without this, Tab after `kseg validate` would do nothing."""
+    """Most commands take segments: without this, Tab after `kseg validate` would do nothing."""
     requested = {"_KSEG_COMPLETE": "bash_complete", "COMP_WORDS": "kseg validate 00", "COMP_CWORD": "2"}
     assert _kseg(tmp_path, **requested).split() == ["file,00"]

@@ -1,4 +1,4 @@
-"""Tables of producers that do not grow without end: what is remembered, what is forgotten, and that nothing is made up."""
+"""Bounded tables of producers: which entries they keep, which they drop, and that they never invent one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOG = "00000000000000000000.log"
 
 
 def test_the_last_ones_are_known_and_no_more_than_twice_as_many_are_held() -> None:
-    """Of any sequence of notes the last LIMIT numbers are known with their last values, and memory is bounded."""
+    """After any sequence of updates the last LIMIT numbers are known with their last values, and memory is bounded."""
     table, noted = BoundedMap(), dict[int, int]()
     chosen = random.Random(13)
     for i in range(4 * LIMIT):
@@ -36,7 +36,7 @@ def test_the_last_ones_are_known_and_no_more_than_twice_as_many_are_held() -> No
 
 
 def test_nothing_is_forgotten_up_to_the_limit() -> None:
-    """As many numbers as the limit, in any order and as often as they come, are all known."""
+    """Up to the limit, all numbers are known, in any order and however often they are updated."""
     table = BoundedMap()
     for turn in range(3):
         for number in range(LIMIT):
@@ -61,7 +61,10 @@ def kseg(*arguments: object) -> tuple[int, str, str]:
 
 
 def test_more_open_transactions_than_are_followed_are_said(tmp_path: Path) -> None:
-    """validate says what it does not compare, transactions that others are open, and both end with bounded tables."""
+    """validate reports the transactions that it does not compare; other commands report open transactions;
+
+    all tables are bounded.
+    """
     folder = tmp_path / "t-0"
     folder.mkdir()
     (folder / LOG).write_bytes(b"".join(transactional(i, i) for i in range(LIMIT + 2)))
@@ -77,7 +80,7 @@ def test_more_open_transactions_than_are_followed_are_said(tmp_path: Path) -> No
 
 
 def test_an_index_is_not_built_of_half_of_the_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where not all open transactions can be followed, the last stable offset is not known, and that is an error."""
+    """If not all open transactions can be followed, the last stable offset is unknown: this is an error."""
     monkeypatch.setattr(txn_index, "MAX_OPEN", 3)
     transactions = AbortedTransactions()
     for producer in range(3):

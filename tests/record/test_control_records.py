@@ -1,7 +1,7 @@
-"""Control records against the bytes and the JSON that Kafka 4.3.0's own generated classes made of the same messages.
+"""Control records against the bytes and the JSON of Kafka 4.3.0's own generated classes.
 
-They protect the field names and layouts of every published version, and that no byte of a damaged marker can do
-anything but raise MalformedControlRecord.
+The tests protect the field names and layouts of every published version, and that a damaged marker raises
+MalformedControlRecord only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from kseg.format.record.control_records import ControlRecord, MalformedControlRecord, decode
 
-# name: (type id, hex of the value, what the message's JsonConverter writes)
+# name: (type id, hex of the value, the output of the message's JsonConverter)
 CASES = {
     "leader-change-0": (
         2,
@@ -218,5 +218,5 @@ def assert_decoded_or_malformed(marker_key: bytes | None, value: bytes | None) -
         shown = decode(marker_key, value).as_dict()
     except MalformedControlRecord:
         return
-    # What comes out can always be written as JSON: no bytes, no surrogates.
+    # Decoded values can always be written as JSON: no bytes, no surrogates.
     json.dumps(shown, ensure_ascii=False).encode()

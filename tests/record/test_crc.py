@@ -1,4 +1,4 @@
-"""The table's CRCs are the libraries', over every length that it is used for and every remainder of its steps."""
+"""The table computes the libraries' CRCs, for every length that it is used for and every remainder of its steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LENGTHS = (*range(40), 63, 64, 65, 511, 512, 513, 600)
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_the_table_gives_what_the_libraries_give(length: int) -> None:
-    """Both roads, by table and by library: a wrong table would call sound entries damaged, or worse."""
+    """Both ways, by table and by library: a wrong table would report valid batches as damaged."""
     view = memoryview(DATA)
     crc32, crc32c = crc.table(crc.CRC32), crc.table(crc.CRC32C)
     for at in (0, 1, 7):
@@ -29,7 +29,7 @@ def test_the_table_gives_what_the_libraries_give(length: int) -> None:
 
 
 def test_crc32c_is_the_librarys_own_and_comes_without_its_package() -> None:
-    """The package's import is a fifth of a short command's time; that the module's place may change is provided for."""
+    """The package's import is a fifth of a short command's time; the test covers a library whose module has moved."""
     check = "assert crc.crc32c(b'123456789') == 0xE3069283"
     program = f"import sys; from kseg.format.record import crc; {check}; assert 'importlib.metadata' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
@@ -43,7 +43,7 @@ def test_crc32c_is_the_librarys_own_and_comes_without_its_package() -> None:
 
 @pytest.mark.parametrize(("at", "end"), [(-1, 8), (0, 701), (690, 717)])
 def test_bytes_that_are_not_there_are_refused(at: int, end: int) -> None:
-    """The compiler checks no bounds in that loop: it checks them itself, or would read on behind the buffer."""
+    """The compiler omits bounds checks in that loop: it checks the bounds itself."""
     with pytest.raises(IndexError):
         crc.crc_by_table(memoryview(DATA), at, end, crc.table(crc.CRC32))
     with pytest.raises(IndexError):

@@ -1,4 +1,7 @@
-"""The kernel is compiled without bounds checks, and does its own: nothing is read or written outside what it is given."""
+"""The framing loop is compiled without bounds checks and checks bounds itself:
+
+it never reads or writes outside its buffers.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ BYTES = bytes.fromhex("7fffffffffffffff8000000000000000ffffffffffffffff010203040
 
 @pytest.mark.parametrize("code", READERS)
 def test_numbers_are_read_as_struct_reads_them(code: str) -> None:
-    """Every sign and every byte's place: a header is nothing but these."""
+    """Every sign and the position of every byte: a header consists of such numbers."""
     layout = struct.Struct(">" + code)
     for at in range(len(BYTES) - layout.size + 1):
         assert READERS[code](BYTES, at) == layout.unpack_from(BYTES, at)[0]
@@ -35,7 +38,7 @@ def test_a_number_that_is_not_wholly_there_is_refused(code: str) -> None:
 
 
 def test_headers_and_rows_that_are_not_there_are_refused() -> None:
-    """Also where the buffer ends within a header, whatever the version."""
+    """Also if the buffer ends within a header, in every version."""
     entry = bytearray(RECORD_BATCH_OVERHEAD)
     batches = columns.BatchColumns(2)
     for row in (-1, 2):

@@ -1,4 +1,4 @@
-"""``kseg recovery`` says beforehand what a real broker does at its start, and touches nothing."""
+"""``kseg recovery`` predicts the actions of a real broker at its start, and changes no file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def name(scene: Scene) -> str:
 
 
 def placed(scene: Scene, tmp_path: Path) -> Path:
-    """The scene as a partition's folder."""
+    """Copy a scene as a partition's folder."""
     folder = tmp_path / "topic-0"
     folder.mkdir()
     shutil.copyfile(SOUND / METADATA, folder / METADATA)
@@ -49,9 +49,9 @@ def rows(*args: object) -> list[dict[str, Any]]:
 
 
 def assert_foretold(plan: PartitionPlan, outcome: dict[str, Any]) -> None:
-    """The plan is what the broker did. The new leader's own epoch, at the log's end, was not to be foretold."""
+    """Compare the plan with the broker's actions. The new leader's epoch at the log's end can't be predicted."""
     if outcome["stray"]:
-        # An empty log took the place of the one that was put aside.
+        # An empty log replaced the one that was renamed.
         assert [step.action for step in plan.steps] == ["mark-stray"]
         return
     assert not plan.fails
@@ -68,7 +68,7 @@ def assert_foretold(plan: PartitionPlan, outcome: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("scene", SCENES, ids=name)
 def test_the_plan_is_what_a_broker_did(scene: Scene, tmp_path: Path) -> None:
-    """Against what was written down of a real broker, so that it is tested where there is none."""
+    """The actions of a real broker were recorded, so this test runs without Kafka."""
     plan = plan_partition(str(placed(scene, tmp_path)), scene.start())
     assert_foretold(plan, OUTCOMES[scene.name, scene.clean])
     assert (plan.lost.bytes > 0) is scene.loses
@@ -82,7 +82,7 @@ def test_what_a_broker_dies_of_is_refused(scene: Scene, tmp_path: Path) -> None:
 
 
 def test_every_action_is_met(tmp_path: Path) -> None:
-    """What the table of actions promises, some scene shows."""
+    """Each action of the table occurs in a scene."""
     done: set[str] = set()
     for scene in (*SCENES, *REFUSED):
         folder = placed(scene, tmp_path)
@@ -93,7 +93,7 @@ def test_every_action_is_met(tmp_path: Path) -> None:
 
 
 def test_a_damaged_segment_costs_all_behind_it(tmp_path: Path) -> None:
-    """Bytes, records and offsets of what is cut and of what is deleted, by what a search behind the damage finds."""
+    """Bytes, records and offsets that are truncated and deleted, by a search after the damage."""
     scene = next(scene for scene in SCENES if scene.name == "bad-crc-second")
     plan = plan_partition(str(placed(scene, tmp_path)), scene.start())
     cut = next(step for step in plan.steps if step.action == "truncate-segment")
@@ -107,7 +107,7 @@ def test_a_damaged_segment_costs_all_behind_it(tmp_path: Path) -> None:
 
 
 def test_old_messages_are_recovered_too(tmp_path: Path) -> None:
-    """The log is truncated at the first damaged entry; of v0 and v1 wrappers the offsets that they span are lost."""
+    """The log is truncated at the first damaged batch; of compressed v0 and v1 sets all spanned offsets are lost."""
     source = SEGMENTS / "2.8.2-v0v1v2-mixed"
     data = (source / log(0)).read_bytes()
     for folder, at in ((tmp_path / "a-0", 0), (tmp_path / "b-0", 3)):
@@ -123,7 +123,7 @@ def test_old_messages_are_recovered_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", sorted(folder.name for folder in SEGMENTS.iterdir() if (folder / log(0)).exists()))
 def test_nothing_is_lost_of_what_brokers_left(folder: str, tmp_path: Path) -> None:
-    """Every fixture after its broker's stop, clean or taken for a crash; live ones are after a crash."""
+    """Every fixture after its broker's shutdown, taken as clean and as a crash; live ones are after a crash."""
     target = tmp_path / "topic-0"
     shutil.copytree(SEGMENTS / folder, target)
     shutil.copyfile(SOUND / METADATA, target / METADATA)
@@ -135,7 +135,7 @@ def test_nothing_is_lost_of_what_brokers_left(folder: str, tmp_path: Path) -> No
 
 
 def test_the_metadata_log_is_recovered_at_every_start(tmp_path: Path) -> None:
-    """KRaft's own log is no partition of the log dir's checkpoints: it is read from its first byte each time."""
+    """KRaft's own log is not in the log dir's checkpoints: it is read from its first byte at each start."""
     folder = tmp_path / "__cluster_metadata-0"
     shutil.copytree(SEGMENTS / "4.3.0-v2-none-kraft-metadata", folder)
     plan = plan_partition(str(folder), BrokerStart(clean=True, recovery_point=1 << 40))
@@ -162,7 +162,7 @@ def test_a_log_dir_goes_by_its_checkpoints(tmp_path: Path) -> None:
     log_dir = make_log_dir(tmp_path, clean=False)
     recovered = [row for row in rows("--index-interval", 512, log_dir) if row.get("action") == "recover-segment"]
     first = {row["partition"]: row["file"] for row in reversed(recovered)}
-    # The third is in no checkpoint: all of it counts as not flushed.
+    # The third is in none of the checkpoints: all of it counts as not flushed.
     assert first == {0: log(96), 1: log(77), 2: log(0)}
     (log_dir / ".kafka_cleanshutdown").touch()
     clean = rows("--index-interval", 512, log_dir)
@@ -203,7 +203,7 @@ def test_what_takes_a_log_dir_offline(what: str, tmp_path: Path) -> None:
 
 
 def steps_of(*log_dirs: Path) -> set[tuple[str, str]]:
-    """(action, file) of each step that keeps something from being read or served."""
+    """Return (action, file) of each step that keeps data from being read or served."""
     found = {(row["action"], row["file"]) for row in rows(*log_dirs) if row["kind"] == "step"}
     return {step for step in found if step[0] in (*FAILURES, "pass-over", "write-directory-id")}
 
@@ -219,7 +219,7 @@ def steps_of(*log_dirs: Path) -> set[tuple[str, str]]:
     ],
 )
 def test_what_is_wrong_with_a_checkpoint_decides(name: str, text: str, action: str, tmp_path: Path) -> None:
-    """A NumberFormatException counts as an empty checkpoint, an IOException takes the log dir offline."""
+    """A NumberFormatException counts as an empty checkpoint, an IOException makes the log dir go offline."""
     log_dir = make_log_dir(tmp_path, clean=True)
     (log_dir / name).write_text(text)
     assert steps_of(log_dir) == {(action, name)}
@@ -236,7 +236,7 @@ def test_what_is_wrong_with_a_checkpoint_decides(name: str, text: str, action: s
     ],
 )
 def test_a_log_dir_names_its_cluster_and_node(text: str, action: str, tmp_path: Path) -> None:
-    """What can't be read is the log dir's failure, what can be read and names nothing is the broker's."""
+    """An unreadable file fails the log dir; a readable one without the names ends the broker."""
     log_dir = make_log_dir(tmp_path, clean=True)
     (log_dir / "meta.properties").write_text(text)
     assert steps_of(log_dir) == {(action, "meta.properties")}
@@ -260,7 +260,7 @@ def test_log_dirs_of_one_broker_share_nothing(tmp_path: Path) -> None:
 
 
 def test_a_log_dir_of_nobody_is_not_loaded(tmp_path: Path) -> None:
-    """What is in its partitions ends no broker, nor is it lost."""
+    """Its partitions don't end a broker, and are not lost."""
     log_dir = make_log_dir(tmp_path, clean=False)
     (log_dir / "orders-0" / "notes.log").touch()
     assert steps_of(log_dir) == {("refuse", "notes.log")}
@@ -269,7 +269,7 @@ def test_a_log_dir_of_nobody_is_not_loaded(tmp_path: Path) -> None:
 
 
 def test_folders_that_are_on_their_way_out(tmp_path: Path) -> None:
-    """Kafka's names for them, of which only that to be deleted loses its files."""
+    """Kafka's names for folders in transition; only the one to be deleted loses its files."""
     log_dir = make_log_dir(tmp_path, clean=True)
     for state in ("delete", "stray", "future"):
         (log_dir / "orders-2").rename(log_dir / f"orders-2.{'ab' * 16}-{state}")
@@ -283,7 +283,7 @@ def test_folders_that_are_on_their_way_out(tmp_path: Path) -> None:
 
 
 def test_processes_make_the_same_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Partitions side by side, told in their order."""
+    """Processes plan partitions in parallel and return them in order."""
     monkeypatch.setattr(split_points, "RANGE_SIZE", 1)
     for number, scene in enumerate(SCENES[:12]):
         folder = tmp_path / f"topic-{number}"
@@ -318,7 +318,7 @@ def test_nothing_is_changed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_no_byte_is_trusted(clean: bool, tmp_path: Path) -> None:
-    """Every byte of a log, its indexes and what stands beside them flipped: a plan each time, never an exception."""
+    """Every byte of a log, its indexes and its other side files is flipped: the result is a plan, never an exception."""
     folder = tmp_path / "topic-0"
     shutil.copytree(TRANSACTIONS, folder)
     for base in (0, 17, 48, 52):
@@ -341,7 +341,7 @@ def test_no_byte_is_trusted(clean: bool, tmp_path: Path) -> None:
 
 @pytest.mark.kafka
 def test_a_broker_does_what_the_plan_says() -> None:
-    """Sixty damaged partitions under a real broker, planned before its start and looked at behind it."""
+    """Sixty damaged partitions under a real broker, planned before its start and compared afterwards."""
     from dataclasses import asdict
 
     from tools.lab.recovery_broker import observe

@@ -1,4 +1,4 @@
-"""``kseg recovery`` against Kafka's own loader, and against real brokers, over damages without end."""
+"""``kseg recovery`` against Kafka's own loader and against real brokers, with random damage."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tools.lab.load_scenes import Case
 
 CASES = dict(load_cases.cases())
 CHUNKS = 4
-#: A start of a broker takes as long as the loading of so many partitions.
+#: A start of a broker takes as long as loading this number of partitions.
 STARTS = 200
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_each_way_in_which_loading_ends_is_predicted(name: str, tmp_path: Path) -> None:
-    """What Kafka's loader made of it was written down, so that this is tested without Kafka."""
+    """The results of Kafka's loader were recorded, so this test runs without Kafka."""
     outcome = load_cases.recorded()[name]
     made: Case = CASES[name]
     folder = tmp_path / "topic-0"
@@ -40,7 +40,7 @@ def test_what_is_written_down_is_what_kafka_does() -> None:
 @pytest.mark.fuzz
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_kafkas_loader_does_what_is_predicted(chunk: int) -> None:
-    """Log start and end, files and their sizes, leader epochs, and what ends the process: of each seed's partition."""
+    """Log start and end, files and their sizes, leader epochs, and the reason why the process ends, for each seed."""
     from tools.lab.load_oracle import disagreements
 
     found = [(made.seed, text) for made, text in disagreements(range(chunk, cases(1000), CHUNKS))]

@@ -1,4 +1,4 @@
-"""A repaired log holds what is sound in its source, to the byte, says what is lost, and leaves the source alone."""
+"""A repaired log holds all valid data of its source to the byte, reports the losses, and the source is unchanged."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ from tests.support.repairing import FIRST, SOUND, digests
 from tools.make_findings import CASES
 
 FINDINGS = SEGMENTS.parent / "findings"
-# What the lab's brokers were set to.
+# The settings of the lab's brokers.
 INDEX_INTERVAL = 512
-# Rules of the log itself; where files beside it are wrong (K5, K6) it is sound.
+# Rules of the log itself; if only side files are wrong (K5, K6), the log is valid.
 OF_THE_LOG = [FINDINGS / rule.name for rule in RULES.values() if rule.code < "K5"]
 DAMAGED = sorted(
     folder
     for folder in OF_THE_LOG
     if any(folder.glob("*.log")) and '"severity": "error"' in (folder / "expect.jsonl").read_text("utf-8")
 )
-# What is read as something else is no segment that could be repaired.
+# A file that is read with --as is not a segment that could be repaired.
 FRAMED = {path.parent for path in FINDINGS.glob("*/settings.json") if '"framing"' in path.read_text("utf-8")}
 SEGMENTS_OF_ONE = {folder for folder in FINDINGS.iterdir() if len(list(folder.glob("*.log"))) == 1}
 HARMLESS = sorted(SEGMENTS_OF_ONE - set(DAMAGED) - FRAMED)
-# These need a setting that their expectation was made with.
+# These need the settings of their expectation.
 BY_OPTION = {"null-key", "oversize-entry"}
 MENDED = {
     "invalid-size", "unknown-magic", "max-timestamp-mismatch", "leader-epoch-regression", "wrapper-offset-mismatch",
@@ -80,7 +80,7 @@ def run(*args: object) -> Result:
 
 
 def mend(data: bytes, folder: Path, name: str = FIRST) -> tuple[bytes, list[LostRange]]:
-    """The repaired bytes of a segment, checked as every repair is to be, and what was told of it."""
+    """Return the repaired bytes of a segment, checked as every repair is, and the report."""
     source, target = folder / "in" / name, folder / "out" / name
     source.parent.mkdir(exist_ok=True)
     shutil.rmtree(target.parent, ignore_errors=True)
@@ -94,7 +94,7 @@ def mend(data: bytes, folder: Path, name: str = FIRST) -> tuple[bytes, list[Lost
     (segment,) = result.segments
     lost = [what for what in reported if not isinstance(what, CorrectedBatch)]
     assert result.lost == bool(lost)
-    # Every byte is kept, lost, or of a zero tail.
+    # Every byte is kept, lost, or part of a zero tail.
     assert len(data) == len(out) + segment.lost_bytes + segment.zeros
     assert segment.lost_bytes == sum(what.end - what.position for what in lost)
     assert (segment.mended, segment.kept) == (len(reported) - len(lost), len(entries(out)))
@@ -105,7 +105,7 @@ def mend(data: bytes, folder: Path, name: str = FIRST) -> tuple[bytes, list[Lost
 
 
 def test_there_are_damaged_fixtures() -> None:
-    """An empty list of cases would let everything below pass."""
+    """An empty list of cases would let all tests below pass."""
     assert len(REAL) == 13
     assert len(DAMAGED) > 20
     assert {folder.name for folder in DAMAGED} >= MENDED
@@ -114,7 +114,7 @@ def test_there_are_damaged_fixtures() -> None:
 
 @pytest.mark.parametrize("folder", DAMAGED, ids=lambda folder: folder.name)
 def test_damaged_fixtures(folder: Path, tmp_path: Path) -> None:
-    """Each error costs its own bytes and no others, unless it is one that can be mended."""
+    """Each error costs its own bytes and no others, unless it can be corrected."""
     source, target = log_of(folder), tmp_path / log_of(folder).name
     before = digests(folder)
     done = run(source, target, "--format", "jsonl")
@@ -135,14 +135,14 @@ def test_damaged_fixtures(folder: Path, tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert out == data
     assert len(reported) == len(places)
-    if folder.name != "non-monotonic-offset":  # of two equal batches either may go
+    if folder.name != "non-monotonic-offset":  # of two equal batches either can be dropped
         assert {(begin, end) for begin, end, _ in reported} == places
         assert {rule for _, _, rule in reported} <= {folder.name, "nested-compression"}
 
 
 @pytest.mark.parametrize("folder", HARMLESS, ids=lambda folder: folder.name)
 def test_what_is_no_error_stays(folder: Path, tmp_path: Path) -> None:
-    """Warnings are for people to judge; only a tail of zeros goes."""
+    """People decide about warnings; repair removes only a zero tail."""
     source, target = log_of(folder), tmp_path / log_of(folder).name
     assert run(source, target).exit_code == 0
     data = source.read_bytes()
@@ -152,13 +152,13 @@ def test_what_is_no_error_stays(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["invalid-size", "unknown-magic", "max-timestamp-mismatch"])
 def test_mended_fixtures_are_what_they_were(name: str, tmp_path: Path) -> None:
-    """The damage was done to a broker's segment; mended, it is that segment again."""
+    """The damage was done to a broker's segment; the repaired file is the original again."""
     repair(str(log_of(FINDINGS / name)), str(tmp_path / FIRST), RepairPlan())
     assert (tmp_path / FIRST).read_bytes() == SOUND.read_bytes()
 
 
 def test_a_wrapper_gets_its_largest_timestamp_back(tmp_path: Path) -> None:
-    """Of v1 it is the wrapper's own timestamp, behind a CRC-32."""
+    """In v1 it is the timestamp of the compressed message, covered by a CRC-32."""
     data = (SEGMENTS / "2.8.2-v1-gzip" / FIRST).read_bytes()
     place = entries(data)[1]
     out, reported = mend(damage.alter(data, place.at, timestamp=NOW * 2), tmp_path)
@@ -170,7 +170,7 @@ def test_a_wrapper_gets_its_largest_timestamp_back(tmp_path: Path) -> None:
     ("odd", "epoch"), [(0, 2_000_000_000), (2, 2_000_000_000), (2, 1), (4, 1), (0, -1), (2, -1), (4, -9)]
 )
 def test_a_wrong_leader_epoch_costs_nothing(odd: int, epoch: int, tmp_path: Path) -> None:
-    """It is outside the CRC: the wrong one becomes its neighbours', and those after a high one are left alone."""
+    """A leader epoch is outside the CRC: a wrong one gets its neighbours' epoch, and those after a high one are kept."""
     data = SOUND.read_bytes()
     places = entries(data)
     for place in places:
@@ -193,7 +193,7 @@ def test_the_offsets_that_are_lost(tmp_path: Path) -> None:
     # A duplicate loses bytes, and no offset.
     _, reported = mend(damage.insert(data, second.end, data[second.at : second.end]), tmp_path)
     assert [(what.rule, what.offset, what.last_offset) for what in reported] == [("non-monotonic-offset", None, None)]
-    # A base offset that lies does not say what was lost.
+    # A wrong base offset does not show which offsets were lost.
     _, reported = mend(put(data, second.at, base_offset=1 << 40), tmp_path)
     assert [(what.offset, what.last_offset) for what in reported] == [(get(data, second.at, "base_offset"), last)]
 
@@ -212,7 +212,7 @@ def test_damage_of_several_kinds(tmp_path: Path) -> None:
 
 
 def test_an_entry_past_the_end_of_the_segment(tmp_path: Path) -> None:
-    """The last entry has no neighbour behind it to prove its base offset wrong; no index could hold it."""
+    """The last batch lacks a successor that proves its base offset wrong; an index could not hold it."""
     data = SOUND.read_bytes()
     last = entries(data)[-1]
     out, reported = mend(put(data, last.at, base_offset=1 << 50), tmp_path)
@@ -221,7 +221,7 @@ def test_an_entry_past_the_end_of_the_segment(tmp_path: Path) -> None:
 
 
 def test_a_first_entry_that_lies_does_not_cost_the_rest(tmp_path: Path) -> None:
-    """Against an offset as high as that all others would seem to go back; the one behind it is no help here."""
+    """Against such a high offset all others seem to decrease; the next batch does not help here."""
     data = SOUND.read_bytes()
     first, second, third, *_ = entries(data)
     damaged = damage.flip(put(data, first.at, base_offset=3 << 50), second.end - 1)
@@ -231,9 +231,9 @@ def test_a_first_entry_that_lies_does_not_cost_the_rest(tmp_path: Path) -> None:
 
 
 def _with_high_offsets(batches: list[bytes], high: set[int]) -> tuple[bytes, bytes]:
-    """The log with some base offsets far too high, within what a segment can hold, and the log without those.
+    """Return the log with some base offsets far too high, within the range of a segment, and the log without those.
 
-    One that stands alone is proved wrong by its neighbours, and put right.
+    A single one is proved wrong by its neighbours, and corrected.
     """
     proved = {n for n in high if high.isdisjoint({n - 1, n + 1})}
     damaged = [
@@ -268,9 +268,10 @@ def test_a_base_offset_that_its_neighbours_prove_wrong(name: str, bits: int, tmp
 
 @pytest.mark.parametrize("by", [-1, 1, 2])
 def test_validate_finds_the_disorder_for_which_repair_drops_a_wrapper(by: int, tmp_path: Path) -> None:
-    """A wrapper's header does not say where it begins: two that overlap are found when they are opened.
+    """The header of a compressed v0 or v1 set lacks its first offset: overlaps show only when the sets are opened.
 
-    validate, which reads once, names the later of two that overlap. repair keeps the one that its neighbours agree with.
+    validate reads once and reports the later of two that overlap. repair keeps the one that agrees with its
+    neighbours.
     """
     source = tmp_path / FIRST
     data = (SEGMENTS / "2.8.2-v1-gzip" / FIRST).read_bytes()
@@ -286,7 +287,7 @@ def test_validate_finds_the_disorder_for_which_repair_drops_a_wrapper(by: int, t
 @pytest.mark.parametrize("rebatch", [None, 4096])
 @pytest.mark.parametrize("name", ["4.3.0-v2-none", "2.8.2-v1-none", "2.8.2-v1-gzip"])
 def test_a_last_entry_past_the_reach_of_the_indexes(name: str, rebatch: int | None, tmp_path: Path) -> None:
-    """No index of the segment can hold its offset: an error for validate, damage that convert can skip."""
+    """The indexes of the segment can't hold its offset: an error for validate, damage that convert can skip."""
     source, good, bare = (tmp_path / folder / FIRST for folder in ("source", "good", "bare"))
     for path in (source, good, bare):
         path.parent.mkdir()
@@ -294,7 +295,7 @@ def test_a_last_entry_past_the_reach_of_the_indexes(name: str, rebatch: int | No
     last = entries(data)[-1]
     source.write_bytes(put(data, last.at, base_offset=get(data, last.at, "base_offset") + (0x20 << 56)))
     assert [(finding.rule, finding.position) for finding in errors_in(source)] == [("invalid-offset-range", last.at)]
-    # The one before proves what the offset was, unless the header does not say where the entry begins.
+    # The batch before proves the offset, unless the header lacks the first offset.
     bare.write_bytes(data[: last.at] if "gzip" in name else data)
     plan = conversion_plan.ConversionPlan.of("any-to-v2", skip_damaged=True, rebatch=rebatch, force=True)
     convert(str(source), str(good), plan)
@@ -304,7 +305,10 @@ def test_a_last_entry_past_the_reach_of_the_indexes(name: str, rebatch: int | No
 
 @pytest.mark.parametrize("high", [{n, n + 1, n + 2} for n in range(65, 71)] + [{69}, {70}, {0, 1}, {98}, {95, 97}])
 def test_a_high_offset_where_windows_meet(high: set[int], tmp_path: Path) -> None:
-    """Base offsets are outside the CRC: a few that are too high cost only themselves, wherever reading takes a breath."""
+    """Base offsets are outside the CRC:
+
+    a few that are too high cost only themselves, also at the end of a read window.
+    """
     value = damage.noise(200) * 300
     batches = [build_batch([PlainRecord(n, b"k", value)]) for n in range(100)]
     assert 69 <= WINDOW_SIZE // len(batches[0]) <= 70
@@ -316,7 +320,7 @@ def test_a_high_offset_where_windows_meet(high: set[int], tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 def test_a_high_offset_where_chunks_meet(compression: str, tmp_path: Path) -> None:
-    """Chunks end after so many records, and inside a window."""
+    """Chunks end after a fixed number of records, inside a window."""
     batches = [
         build_batch([PlainRecord(1000 * n + i, b"k", b"v") for i in range(1000)], compression=compression)
         for n in range(100)
@@ -328,7 +332,7 @@ def test_a_high_offset_where_chunks_meet(compression: str, tmp_path: Path) -> No
 
 
 def test_wrong_offsets_are_outvoted(tmp_path: Path) -> None:
-    """Of a compacted log, where every offset may leave a gap: those that most others would go back from are wrong."""
+    """In a compacted log every offset can precede a gap: the offsets that contradict most others are wrong."""
     batches = [build_batch([PlainRecord(5 * n, b"k", b"v")]) for n in range(40)]
     low, high, far = 20, 10, 30
     damaged = list(batches)
@@ -350,7 +354,7 @@ def test_every_entry_damaged_leaves_an_empty_log(tmp_path: Path) -> None:
 
 
 def _one_of_each() -> dict[str, Path]:
-    """A real segment of each version and codec, with enough entries for one of them to go, and no holes in its offsets."""
+    """Real segments of each version and codec, with enough batches to lose one, and without gaps."""
     found: dict[str, Path] = {}
     for folder in (folder for folder in FOLDERS if "compacted" not in folder.name):
         data = (folder / FIRST).read_bytes() if (folder / FIRST).exists() and "live" not in folder.name else b""
@@ -363,9 +367,10 @@ def _one_of_each() -> dict[str, Path]:
 
 
 REAL = _one_of_each()
-# A message's value is what it is.
+# The value of a message is its content.
 NO_FAULT_IN_A_MESSAGE = "noise for records"
-# What each verb does to a segment's second entry, and whether that costs the entry: else the segment comes out sound.
+# The effect of each kind of damage on a segment's second batch, and whether it costs the batch; else the segment is
+# valid afterwards.
 TOO_HIGH = "a far too high offset"
 VERBS: dict[str, tuple[bool, Callable[[bytes, damage.Place], bytes]]] = {
     "a byte of its CRC flipped": (True, lambda data, place: damage.flip(data, place.end - (place.size - 12) + 6)),
@@ -403,7 +408,7 @@ def test_every_verb_on_every_version_and_codec(kind: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("delta", [-100, 5, 1000, 10**8])
 @pytest.mark.parametrize("kind", REAL)
 def test_wrong_sizes_side_by_side(kind: str, delta: int, tmp_path: Path) -> None:
-    """Each is proved by the CRC, where the next real header stands."""
+    """The CRC proves each size, at the next real header."""
     data = damaged = REAL[kind].read_bytes()
     for place in entries(data)[1:3]:
         damaged = put(damaged, place.at, size=place.size - LOG_OVERHEAD + delta)
@@ -414,7 +419,7 @@ def test_wrong_sizes_side_by_side(kind: str, delta: int, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("seed", range(30))
 def test_random_damage(seed: int, tmp_path: Path) -> None:
-    """Whatever happened to a segment, its copy is clean, holds nothing but its entries, and accounts for each byte."""
+    """Whatever happened to a segment, its copy is valid, holds only its batches, and every byte is accounted for."""
     dice = random.Random(seed)
     segments = [folder / FIRST for folder in FOLDERS if (folder / FIRST).exists() and "live" not in folder.name]
     data = sound = dice.choice(segments).read_bytes()
@@ -429,7 +434,7 @@ def test_random_damage(seed: int, tmp_path: Path) -> None:
         return
     whole = {sound[place.at : place.end] for place in entries(sound)}
     changed = [place for place in entries(out) if out[place.at : place.end] not in whole]
-    # A base offset that still fits, or a leader epoch: nothing in a lone segment tells.
+    # A base offset that still fits, or a leader epoch: a single segment does not show the damage.
     for place in changed:
         assert any(out[place.at + 16 : place.end] == entry[16:] for entry in whole)
     if len(data) != len(sound):
@@ -443,7 +448,7 @@ def test_policy_keeps_what_it_calls_a_warning(tmp_path: Path) -> None:
 
 
 def test_many_duplicates_drop_only_themselves(tmp_path: Path) -> None:
-    """A dropped batch must not count against those behind it."""
+    """A dropped batch must not count against its successors."""
     sent = [build_batch([PlainRecord(n, b"k", b"v")], producer_id=7, producer_epoch=1, base_sequence=n)
             for n in range(40)]  # fmt: skip
     again = [put(sent[n - 1], 0, base_offset=n) if n % 4 == 2 else sent[n] for n in range(40)]
@@ -466,7 +471,7 @@ def test_sound_segments_come_out_as_they_are(segment: Path, tmp_path: Path) -> N
     assert "mended " not in done.stdout
 
 
-# Those of Kafka 4.3 that got one batch an append: then writing and recovery place index entries alike.
+# Fixtures of Kafka 4.3 with one batch per append: writing and recovery place the same index entries.
 SAME_INDEXES = [
     folder for folder in FOLDERS
     if folder.name.startswith("4.3.0")
@@ -497,7 +502,7 @@ def test_the_transaction_index_is_the_brokers(folder: Path, tmp_path: Path) -> N
 
 
 def test_a_transaction_begun_in_an_older_segment(tmp_path: Path) -> None:
-    """The segment is gone by retention; the snapshot tells where the transaction began, as it tells the broker."""
+    """Retention deleted the segment; the snapshot has the offset where the transaction began, as for the broker."""
     folder = SEGMENTS / "4.3.0-v2-none-transactions"
     kept = tmp_path / "in-0"
     kept.mkdir()
@@ -553,7 +558,7 @@ def test_a_folder(partition: Path, tmp_path: Path) -> None:
 
 
 def test_a_damaged_folder(partition: Path, tmp_path: Path) -> None:
-    """Only the damaged segment changes; snapshots that tell of what is lost stay behind; a lost marker is pointed out."""
+    """Only the damaged segment changes; snapshots that include lost batches are left out; a lost marker is reported."""
     log = partition / "00000000000000000052.log"
     data = log.read_bytes()
     place = entries(data)[3]
@@ -580,12 +585,12 @@ def test_a_damaged_folder(partition: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def segments(tmp_path: Path) -> Path:
-    """A partition of several segments that go on from each other."""
+    """A partition of several consecutive segments."""
     return Path(shutil.copytree(SEGMENTS / "4.3.0-v2-none-segments", tmp_path / "orders-0"))
 
 
 def test_zeros_in_front_of_a_later_segment_are_a_loss(segments: Path) -> None:
-    """Nothing tells a page that was lost from one that was never written, but the offsets that the next segment lacks."""
+    """A lost page looks like one that was never written; only the offsets that the next segment lacks show the loss."""
     log = segments / FIRST
     data = log.read_bytes()
     log.write_bytes(damage.zero(data, entries(data)[1].at, len(data)))
@@ -601,7 +606,7 @@ def test_zeros_in_front_of_a_later_segment_are_a_loss(segments: Path) -> None:
 
 
 def test_a_missing_segment_is_told_and_is_no_damage(segments: Path) -> None:
-    """Retention or compaction may explain it; but that nothing is lost can't be said of the partition."""
+    """Retention or compaction can explain it; but the partition can't be called free of losses."""
     (segments / f"{24:020}.log").rename(segments / f"{24:020}.log.deleted")
     reported = run(segments, "--dry-run", "--format", "jsonl")
     assert reported.exit_code == 0
@@ -612,7 +617,7 @@ def test_a_missing_segment_is_told_and_is_no_damage(segments: Path) -> None:
 
 
 def test_a_spared_fault_is_told_where_the_entry_goes_all_the_same() -> None:
-    """That no entry begins there would be a lie."""
+    """A report that no batch begins there would be false."""
     reported: list[LostRange] = []
     policy = Policy.parse(["crc-mismatch=ignore"])
     repair(str(FINDINGS / "crc-mismatch" / FIRST), None, RepairPlan(dry_run=True, policy=policy), reported.append)
@@ -628,7 +633,7 @@ def test_side_files_are_no_logs_whatever_their_bytes(tmp_path: Path) -> None:
 
 
 def test_an_entry_in_the_next_segments_range_goes(tmp_path: Path) -> None:
-    """The wrong one is that, and not all of the next segment."""
+    """The batch with the wrong offset is dropped, and not all of the next segment."""
     source = tmp_path / "in-0"
     source.mkdir()
     low = b"".join(build_message(PlainRecord(n, b"k", b"v", -1), magic=0) for n in range(5))
@@ -643,7 +648,7 @@ def test_an_entry_in_the_next_segments_range_goes(tmp_path: Path) -> None:
 
 # --- records before a fault ---
 
-# Fixtures with records before a fault, and what of the damaged entry's offsets is kept and lost.
+# Fixtures with records before a fault, and which offsets of the damaged batch are kept and lost.
 READABLE = {
     "malformed-record": ((13, 16), (17, 24)),
     "record-count-mismatch": ((13, 23), (24, 24)),
@@ -653,7 +658,7 @@ READABLE = {
 
 @pytest.mark.parametrize("rule", READABLE)
 def test_records_before_a_fault(rule: str, tmp_path: Path) -> None:
-    """Asked for, they are packed anew, in an entry that says the same of itself; all else is as without the option."""
+    """With the option they are packed again in a batch with the same header; the rest is as without the option."""
     source, target = log_of(FINDINGS / rule), tmp_path / FIRST
     done = run("--salvage-records", source, target, "--format", "jsonl")
     (row,) = [row for row in map(json.loads, done.stdout.splitlines()) if row["kind"] not in ("segment", "summary")]
@@ -683,7 +688,7 @@ def test_records_before_a_fault(rule: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("rule", ["inner-crc-mismatch", "nested-compression", "undecodable-payload", "unknown-codec",
                                   "malformed-control-record", "record-offset-mismatch", "crc-mismatch"])  # fmt: skip
 def test_what_can_not_be_salvaged_is_lost(rule: str, tmp_path: Path) -> None:
-    """A fault that says nothing of what stands before it, or that no CRC vouches for."""
+    """A fault that does not prove the bytes before it, or that a CRC does not cover."""
     source = log_of(FINDINGS / rule)
     plain, salvaged = tmp_path / "plain" / FIRST, tmp_path / "salvaged" / FIRST
     for target in (plain, salvaged):
@@ -693,7 +698,7 @@ def test_what_can_not_be_salvaged_is_lost(rule: str, tmp_path: Path) -> None:
 
 
 def _torn(batch: bytes, keep: int) -> bytes:
-    """The v2 batch with its records from ``keep`` on made unreadable, CRC made right."""
+    """Return the v2 batch with its records from ``keep`` on made unreadable, and a valid CRC."""
     (place,) = entries(batch)
     records = damage.records(damage.inflated(batch, place))
     return damage.with_inflated(batch, place, b"".join(records[:keep]) + b"\x7e" * len(b"".join(records[keep:])))
@@ -701,7 +706,7 @@ def _torn(batch: bytes, keep: int) -> bytes:
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_salvaged_batches_keep_their_place(compression: str, tmp_path: Path) -> None:
-    """Offsets and sequences go on behind them; a wrong offset that is proved is put right, too."""
+    """Offsets and sequences continue after them; a wrong offset that is proved is corrected, too."""
 
     def build(n: int) -> bytes:
         records = [PlainRecord(10 * n + i, b"k%d" % i, None, NOW - i, (Header("h", b"v"),)) for i in range(10)]
@@ -733,7 +738,7 @@ def test_salvaging_and_indexing_only_contradict_each_other(tmp_path: Path) -> No
 
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
-    """Two partitions, the second damaged, among a broker's own files, an empty partition and something foreign."""
+    """Two partitions, the second damaged, with a broker's own files, an empty partition and a foreign file."""
     root = tmp_path / "logs"
     shutil.copytree(SEGMENTS / "4.3.0-v2-none-log-dir", root)
     shutil.copytree(SEGMENTS / "4.3.0-v2-none-transactions", root / "pay-0")
@@ -747,7 +752,7 @@ def log_dir(tmp_path: Path) -> Path:
 
 
 def test_a_log_dir(log_dir: Path, tmp_path: Path) -> None:
-    """Each partition gets its folder, as if it had been repaired by itself; what is left out is named with its place."""
+    """Each partition gets its folder, as in a repair of one partition; the report names each file that is left out."""
     before, out = digests(log_dir), tmp_path / "out"
     done = run(log_dir, out, "--format", "jsonl")
     assert done.exit_code == 1
@@ -784,7 +789,9 @@ def test_a_partition_that_can_not_be_done_does_not_stop_the_others(log_dir: Path
 @pytest.mark.parametrize("name", ["00000000000000000052.log.deleted", "00000000000000000052.log.cleaned",
                                   "00000000000000000052.index.swap", "core.1234"])  # fmt: skip
 def test_what_a_broker_would_not_read_stays_behind(name: str, partition: Path, tmp_path: Path) -> None:
-    """Segments on their way out, a cleaner's unfinished work, the index of a segment that is in place, and strangers."""
+    """Segments to be deleted, a cleaner's unfinished files, the index of a segment that is in place, and foreign
+    files.
+    """
     repair(str(partition), str(tmp_path / "without-0"), RepairPlan())
     (partition / name).write_bytes((partition / "00000000000000000052.log").read_bytes())
     (partition / "nested").mkdir()
@@ -799,7 +806,7 @@ def test_what_a_broker_would_not_read_stays_behind(name: str, partition: Path, t
 
 
 def test_a_waiting_swap_is_refused(log_dir: Path, tmp_path: Path) -> None:
-    """It replaces segments that may be gone by half: offsets would be there twice, or not at all."""
+    """A .swap file replaces segments that can be half deleted: offsets would be twice in the log, or not at all."""
     (log_dir / "pay-0" / "00000000000000000017.log.swap").touch()
     done = run(log_dir / "pay-0", tmp_path / "out")
     assert (done.exit_code, done.stdout) == (2, "")
@@ -848,7 +855,7 @@ def test_only_the_indexes(partition: Path, tmp_path: Path) -> None:
 
 
 def test_indexes_of_a_damaged_log_are_refused(tmp_path: Path) -> None:
-    """They would point where no reader gets to."""
+    """They would have positions that a reader does not reach."""
     for name in ("crc-mismatch", "invalid-size"):
         with pytest.raises(DamagedError, match=f"{name} at byte"):
             repair(str(log_of(FINDINGS / name)), str(tmp_path / FIRST), RepairPlan(indexes_only=True))
@@ -910,7 +917,7 @@ def test_what_can_not_be_done(tmp_path: Path) -> None:
 
 
 def test_a_lone_segment_says_what_it_lacks(partition: Path, tmp_path: Path) -> None:
-    """Where transactions began, other segments tell."""
+    """The first offsets of transactions are in other segments."""
     name = "00000000000000000052.log"
     done = run(partition / name, tmp_path / name)
     assert done.exit_code == 0
@@ -918,9 +925,9 @@ def test_a_lone_segment_says_what_it_lacks(partition: Path, tmp_path: Path) -> N
 
 
 def test_a_long_run_of_damage_is_told_as_it_is_met(tmp_path: Path) -> None:
-    """Findings must not pile up until the next sound entry; each of the entries is told once all the same."""
+    """Findings must not wait in memory until the next valid batch; each batch is reported once."""
     batches = [build_batch([PlainRecord(n, b"k", b"v" * 2000)]) for n in range(8000)]
-    # All of them again, and one to go on with.
+    # All of them again, and one more.
     data = b"".join([*batches, *batches, build_batch([PlainRecord(8000)])])
     out, reported = mend(data, tmp_path)
     assert len(entries(out)) == 8001
@@ -929,7 +936,7 @@ def test_a_long_run_of_damage_is_told_as_it_is_met(tmp_path: Path) -> None:
 
 
 def test_an_empty_log(tmp_path: Path) -> None:
-    """The newest segment of a partition that nobody wrote to since it was rolled."""
+    """The newest segment of a partition without a write since it was rolled."""
     assert mend(b"", tmp_path) == (b"", [])
 
 
@@ -944,7 +951,7 @@ def test_the_report_goes_to_a_file(tmp_path: Path) -> None:
 
 
 def test_the_modification_time_is_kept(tmp_path: Path) -> None:
-    """Retention goes by it where records have no timestamps."""
+    """Retention uses it for records without timestamps."""
     source, target = tmp_path / "in.log", tmp_path / FIRST
     source.write_bytes(SOUND.read_bytes())
     os.utime(source, ns=(10**18, 10**18))
@@ -953,7 +960,7 @@ def test_the_modification_time_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_window_is_no_seam(tmp_path: Path) -> None:
-    """Damage and leader epochs on either side of where reading takes its next bite."""
+    """Damage and leader epochs on either side of the boundary of two read windows."""
     value = damage.noise(200) * 300
     batches = [build_batch([PlainRecord(n, b"k", value)]) for n in range(200)]
     data = b"".join(batches)
@@ -973,7 +980,7 @@ def test_a_window_is_no_seam(tmp_path: Path) -> None:
 
 @pytest.mark.kafka
 def test_kafka_reads_what_was_repaired(tmp_path: Path) -> None:
-    """Kafka's reader takes every repaired fixture to its end, and finds the records that were not damaged."""
+    """Kafka's reader reads every repaired fixture to its end, and finds the records that were not damaged."""
     from tools.lab import oracle
 
     targets = {}
@@ -993,7 +1000,10 @@ def test_kafka_reads_what_was_repaired(tmp_path: Path) -> None:
 
 @pytest.mark.kafka
 def test_kafka_reads_the_records_that_were_not_damaged(tmp_path: Path) -> None:
-    """After every verb, on every version and codec: the repaired file's records are the sound one's, but for the lost."""
+    """For every kind of damage, version and codec:
+
+    the repaired file has the records of the valid one, except lost ones.
+    """
     from tools.lab import oracle
 
     wanted: dict[Path, list[dict[str, Any]]] = {}
@@ -1017,7 +1027,7 @@ def test_kafka_reads_the_records_that_were_not_damaged(tmp_path: Path) -> None:
 
 
 def _records(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Records without their place in the file, which moves with what is lost before it."""
+    """Return records without their position, which changes with the bytes that are lost before it."""
     return [{**row, "position": None} for row in rows if row["kind"] == "record"]
 
 
@@ -1028,7 +1038,7 @@ def _last_offset(data: bytes, place: damage.Place) -> int:
 
 @pytest.mark.kafka
 def test_a_broker_trusts_what_was_repaired(tmp_path: Path) -> None:
-    """After a clean stop it takes log and indexes as they are, and serves every record that was kept."""
+    """After a clean shutdown it uses log and indexes unchanged, and serves every record that was kept."""
     from tools.lab.serve import serve_and_consume
 
     source, target, kept = tmp_path / "in-0", tmp_path / "out-0", tmp_path / "kept"
@@ -1052,9 +1062,9 @@ def test_a_broker_trusts_what_was_repaired(tmp_path: Path) -> None:
 
 @pytest.mark.kafka
 def test_a_broker_alone_would_lose_far_more(tmp_path: Path) -> None:
-    """Recovery truncates at the first bad batch and deletes all later segments; of a repaired copy it deletes nothing.
+    """Recovery truncates at the first bad batch and deletes all later segments; of a repaired copy it deletes none.
 
-    Both copies of one damaged partition stand in one broker that has crashed.
+    Both copies of one damaged partition are in one broker that has crashed.
     """
     from tools.lab.serve import serve_several
 
@@ -1064,7 +1074,7 @@ def test_a_broker_alone_would_lose_far_more(tmp_path: Path) -> None:
         batches = [build_batch([PlainRecord(n + i, b"k", b"%d" % n * 40, NOW + n) for i in range(4)])
                    for n in range(base, base + 200, 4)]  # fmt: skip
         (sound / f"{base:020}.log").write_bytes(b"".join(batches))
-    # With its indexes: segments without are recovered one by one, which deletes nothing.
+    # With its indexes: segments without indexes are recovered one by one, which does not delete segments.
     assert run(sound, damaged, "--index-interval", INDEX_INTERVAL).exit_code == 0
     log = damaged / f"{200:020}.log"
     data = log.read_bytes()
@@ -1082,7 +1092,7 @@ def test_a_broker_alone_would_lose_far_more(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rule", ["reserved-attribute-bits", "magic-downgrade", "file-name-mismatch", "offset-gap"])
 def test_any_rule_may_be_an_error(rule: str, tmp_path: Path) -> None:
-    """Every check of validate costs a batch its place if the policy calls it an error; a gap has no batch to leave out."""
+    """A check of validate costs a batch if the policy calls it an error; a gap does not have a batch to leave out."""
     source = log_of(FINDINGS / rule)
     policy = Policy({rule: Severity.ERROR})
     wrong = errors_in(source, policy)

@@ -1,4 +1,4 @@
-"""Whatever damage a log has, its repaired copy keeps every batch that is whole and in its place, and invents nothing."""
+"""For any damage, the repaired copy keeps every complete batch in its position, and invents none."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ CHUNKS = 8
 
 
 def without_epoch(batch: bytes) -> bytes:
-    """A batch without its leader epoch, which no CRC covers."""
+    """Return a batch without its leader epoch, which a CRC does not cover."""
     if batch[16] < 2:
         return batch
     return batch[:PARTITION_LEADER_EPOCH_AT] + batch[PARTITION_LEADER_EPOCH_AT + 4 :]
 
 
 def read_batches(path: Path) -> set[bytes]:
-    """The batches that any reader of kseg gets from a segment."""
+    """Return the batches that any reader of kseg gets from a segment."""
     found = set()
     with SegmentReader(open_source(path)) as reader:
         for window in reader.windows():
@@ -52,7 +52,7 @@ def read_batches(path: Path) -> set[bytes]:
 
 
 def problems(log: DamagedLog, folder: Path) -> list[str]:
-    """Repair a damaged log, and return what is wrong with the result."""
+    """Repair a damaged log, and return the errors of the result."""
     source, target = folder / "in" / log.name, folder / "out" / log.name
     for path in (source, target):
         shutil.rmtree(path.parent, ignore_errors=True)
@@ -69,7 +69,7 @@ def problems(log: DamagedLog, folder: Path) -> list[str]:
     wrong = []
     if missing := sorted(index for index in certain if without_epoch(log.batches[index]) not in read):
         wrong.append(f"not read: batches {missing}")
-    if not target.exists():  # nothing of it can be kept
+    if not target.exists():  # its batches can't be kept
         return [f"nothing kept: batches {sorted(certain)}"] if certain else []
     out = target.read_bytes()
     kept: set[int] = set()
@@ -91,7 +91,7 @@ def problems(log: DamagedLog, folder: Path) -> list[str]:
 
 
 def records(data: bytes) -> set[tuple[int, bytes | None, bytes | None, int]]:
-    """The records of a segment, by offset."""
+    """Return the records of a segment, by offset."""
     found = set()
     with SegmentReader(Source("some.log", io.BytesIO(data), len(data))) as reader:
         opener = DeepIterator()
@@ -103,13 +103,13 @@ def records(data: bytes) -> set[tuple[int, bytes | None, bytes | None, int]]:
 
 
 def _unnoticed(batch: bytes, log: DamagedLog) -> bool:
-    """Whether damage to a base offset, which no CRC covers, left a batch with nothing against its offset.
+    """Return whether damage to a base offset, which a CRC does not cover, left a batch with a plausible offset.
 
     That can't be if the two batches that belong next to it are, unless its offset lies between theirs.
     """
     bodies = {without_epoch(original)[8:]: index for index, original in enumerate(log.batches)}
     index = bodies.get(without_epoch(batch)[8:])
-    data, body = log.data, batch[12:]  # the size before it may be another, if the CRC proves this one
+    data, body = log.data, batch[12:]  # the size before it may be wrong, if the CRC proves this one
     places = [at for at in range(len(data)) if data.startswith(body, at + 12) and data.startswith(batch[:8], at)]
     return any(_is_alone(log, index, batch, at) for at in places if index is not None)
 
@@ -123,7 +123,7 @@ def _is_alone(log: DamagedLog, index: int, batch: bytes, at: int) -> bool:
 
 
 def _contradicting(log: DamagedLog, kept: set[int]) -> set[int]:
-    """The batches that contradict one that was damaged, and kept because its CRC proves what it was."""
+    """Return the batches that contradict a damaged batch that was kept because its CRC proves its content."""
     proved = {index: log.data.find(log.batches[index][17:]) for index in kept - {whole.index for whole in log.wholes}}
     return {
         whole.index
@@ -143,7 +143,7 @@ def _wrong_losses(log: DamagedLog, segment: object, reported: list[LostRange], o
 
 
 def run(seed: int, folder: Path) -> list[str]:
-    """One case."""
+    """Run one case."""
     dice = random.Random(seed)
     log = random_log(dice)
     do_damage(log, dice)
@@ -153,7 +153,7 @@ def run(seed: int, folder: Path) -> list[str]:
 @pytest.mark.fuzz
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_repair_of_random_damage(chunk: int, tmp_path: Path) -> None:
-    """No batch that is whole and in its place is lost, none is invented, and the losses are those that are told."""
+    """No complete batch in its position is lost, none is invented, and the report has all losses."""
     count = cases(160) // CHUNKS
     wrong = [what for seed in range(chunk * count, (chunk + 1) * count) for what in run(seed, tmp_path)]
     assert wrong == []
@@ -161,12 +161,12 @@ def test_repair_of_random_damage(chunk: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", [344, 30375, 34534, 40306, 40968, 41895, 42087])
 def test_damage_that_once_went_wrong(seed: int, tmp_path: Path) -> None:
-    """A declared end within zeros, a base offset beside an overwritten size, and a batch that is itself the highest."""
+    """A declared end within zeros, a base offset next to an overwritten size, and a batch that is itself the highest."""
     assert run(seed, tmp_path) == []
 
 
 def test_conversion_keeps_what_repair_keeps(tmp_path: Path) -> None:
-    """Originals around a stale block of more than eight batches stay, whichever of the two commands copies them."""
+    """Batches around a stale block of more than eight batches are kept by repair and by convert."""
     batches = [build_batch([PlainRecord(n, b"k", b"v", 1_700_000_000_000)]) for n in range(60)]
     source = tmp_path / "in" / f"{0:020}.log"
     repaired, converted = (tmp_path / name / source.name for name in ("repaired", "converted"))

@@ -1,4 +1,4 @@
-"""A segment of a partition goes where its batches belong, whatever its own name and its neighbours' names say."""
+"""Repair writes a segment of a partition under the name that its batches need, whatever the names of its files are."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def partition(tmp_path: Path) -> Path:
 
 
 def repaired(folder: Path, reported: list[LostRange] | None = None) -> tuple[RepairResult, dict[str, bytes]]:
-    """Repair a partition; returns the result and the segments that were written."""
+    """Repair a partition; return the result and the written segments."""
     target = folder.with_name("out-0")
     result = repair(str(folder), str(target), RepairPlan(), (reported if reported is not None else []).append)
     return result, {path.name: path.read_bytes() for path in sorted(target.glob("*.log"))}
@@ -48,7 +48,7 @@ def originals() -> dict[str, bytes]:
 @pytest.mark.parametrize("content", [b"", b"\0" * 1000, b"\x5a" * 500], ids=["empty", "zeros", "garbage"])
 @pytest.mark.parametrize("offset", [10, 23, 100])
 def test_a_stray_file_costs_no_other_segment_a_batch(partition: Path, content: bytes, offset: int) -> None:
-    """Its name lies within the offsets of a segment, which has all of its batches after the repair, too."""
+    """Its name lies within the offsets of a segment, which keeps all its batches in the repair."""
     (partition / log(offset)).write_bytes(content)
     reported: list[LostRange] = []
     result, written = repaired(partition, reported)
@@ -81,7 +81,7 @@ def test_a_copy_of_a_segment_is_left_out(partition: Path, of: int, offset: int) 
     ids=str,
 )
 def test_a_renamed_segment_gets_the_name_of_its_offsets(partition: Path, names: dict[int, int]) -> None:
-    """Nothing of it is lost or reported as missing, and the report names the file."""
+    """All its batches are kept, and the report names the file."""
     for old in names:
         (partition / log(old)).rename(partition / f"{old}.tmp")
     for old, new in names.items():
@@ -171,7 +171,7 @@ def test_adjacent_losses_are_listed_with_their_offsets(partition: Path) -> None:
 
 
 def test_a_single_segment_without_batches_is_a_loss(tmp_path: Path) -> None:
-    """As in a folder: it is reported as lost, and nothing is written."""
+    """As in a folder: it is reported as lost, and no file is written."""
     (tmp_path / log(7)).write_bytes(b"\x5a" * 500)
     target = tmp_path / "out" / log(7)
     target.parent.mkdir()

@@ -1,4 +1,7 @@
-"""Killed, out of space, unreadable while repairing: the source stays, nothing half done gets a name; and memory is flat."""
+"""Killed, out of space, unreadable while repairing:
+
+the source is unchanged, no unfinished file gets the final name, memory is constant.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("kind", ["file", "folder", "forced folder"])
 def test_killed_at_any_moment(kind: str, source: Path, tmp_path: Path) -> None:
-    """Either there is no target (with --force the old one), or it is whole; later runs are not in each other's way."""
+    """The target is absent (with --force: the old one) or complete; later runs work."""
     out = tmp_path / "out"
     out.mkdir()
     path, target = (source, out / "p-0") if "folder" in kind else (source / FIRST, out / FIRST)
@@ -85,10 +88,10 @@ def test_killed_at_any_moment(kind: str, source: Path, tmp_path: Path) -> None:
         if target.exists():
             assert digests(target) == whole or (target / FIRST).read_bytes() == b"old"
         else:
-            # Between setting the old folder aside and naming the new one; both are there, whole.
+            # Between renaming the old folder and naming the new one, both exist and are complete.
             assert "forced" not in kind or any(left.name.endswith(".old") for left in out.iterdir())
         for left in out.iterdir():
-            # What else is there no broker takes for its own.
+            # A broker must ignore all remaining files.
             assert left.name.startswith(".") or left == target or target.exists()
     assert killed >= 2
     assert digests(source) == before
@@ -97,7 +100,7 @@ def test_killed_at_any_moment(kind: str, source: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("room", ["half", "log"])
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_out_of_space(kind: str, room: str, small_disk: Callable[[int], Path], source: Path, tmp_path: Path) -> None:
-    """Room for half of the log, or for it to the page and not for its indexes."""
+    """Space for half of the log, or for the log without its indexes."""
     before = digests(source)
     path = source if kind == "folder" else source / FIRST
     size = sum(log.stat().st_size for log in source.glob("*.log")) if kind == "folder" else path.stat().st_size
@@ -113,7 +116,7 @@ def test_out_of_space(kind: str, room: str, small_disk: Callable[[int], Path], s
 
 @pytest.mark.parametrize("fails_at", [0, 100_000])
 def test_a_failing_disk(fails_at: int, source: Path, tmp_path: Path) -> None:
-    """Bytes that can't be read today may be read another day: they are not damage to be left out."""
+    """Bytes that can't be read today may be readable later: they are not damage to be left out."""
     failing_disk(fails_at, good_openings=0)
     before = digests(tmp_path)
     with pytest.raises(UnreadableError, match="Input/output error"):
@@ -122,7 +125,7 @@ def test_a_failing_disk(fails_at: int, source: Path, tmp_path: Path) -> None:
 
 
 def test_a_segment_that_can_not_be_read(source: Path, tmp_path: Path) -> None:
-    """In place of the second segment a link to itself: it can't be read, and the first one's result is removed, too."""
+    """A link to itself replaces the second segment: it can't be read, and the first one's result is removed, too."""
     (source / SECOND).unlink()
     (source / SECOND).symlink_to(SECOND)
     before = digests(tmp_path)
@@ -135,7 +138,7 @@ def test_a_segment_that_can_not_be_read(source: Path, tmp_path: Path) -> None:
 
 
 def test_memory_does_not_grow_with_the_segment(tmp_path: Path) -> None:
-    """Nor with the damage: one batch in a hundred is broken."""
+    """Memory does not grow with the damage either: one batch in a hundred is damaged."""
     peaks = []
     for count in (8, 56):
         log = tmp_path / f"{count}.log"
@@ -151,11 +154,11 @@ def test_memory_does_not_grow_with_the_segment(tmp_path: Path) -> None:
 
 
 def test_progress_is_shown_on_a_terminal(tmp_path: Path) -> None:
-    """For work that lasts, on stderr, and nothing of it is on stdout."""
+    """Progress of long work is shown on stderr, and never on stdout."""
     log = tmp_path / "in.log"
     log.write_bytes(b"".join(log_from(n * 100, 100) for n in range(200)))
     primary, secondary = pty.openpty()
-    # How long a second's work is depends on the machine: here all work lasts.
+    # The duration of work depends on the machine: here progress is shown at once.
     at_once = (
         "import sys, kseg.cli.progress; kseg.cli.progress.DELAY = 0; from kseg.cli.main import main; main(sys.argv[1:])"
     )

@@ -25,7 +25,7 @@ from tests.support.parquet import _text, as_json
 parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
 
 HEADERS = SEGMENTS / "4.3.0-v2-none-headers" / "00000000000000000000.log"
-#: What only columnar tables have.
+#: Columns that only columnar tables have.
 EXTRA = {column.name for column in schema.RECORD_TABLE} - {column.name for column in schema.RECORD_COLUMNS}
 
 
@@ -48,7 +48,7 @@ def test_parquet_rows_equal_json_rows(folder: Path) -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_what_only_columns_have_is_the_batchs(folder: Path) -> None:
-    """Producer and transaction of a record are those of the entry it stands in; v0 and v1 have none."""
+    """Producer and transaction of a record are those of its batch; null in v0 and v1."""
     for name in expected(folder):
         by_position = {row["position"]: row for row in dumped(folder / name, deep=False)}
         for row in written(folder / name, deep=True).to_pylist():
@@ -59,7 +59,7 @@ def test_what_only_columns_have_is_the_batchs(folder: Path) -> None:
 
 
 def test_a_filter_that_leaves_holes_takes_the_right_rows() -> None:
-    """Rows kept of an entry need not be neighbours: their bytes are gathered stretch by stretch."""
+    """The kept rows of a batch can have gaps: their bytes are gathered range by range."""
     keep = RowFilter(key=b"k1")
     wanted = [row for row in dumped(HEADERS, deep=True) if row["key"] == _text(b"k1")]
     assert wanted
@@ -67,7 +67,10 @@ def test_a_filter_that_leaves_holes_takes_the_right_rows() -> None:
 
 
 def test_batches_end_by_rows_and_by_bytes() -> None:
-    """Spark wants batches that are not large; no row is lost where one ends, and a column left out costs nothing."""
+    """Spark needs Arrow batches that are not large;
+
+    rows are kept at their boundaries, and a column that is left out costs no time.
+    """
     path = SEGMENTS / "4.3.0-v2-lz4-large" / "00000000000000000000.log"
     whole = written(path, deep=True).to_pylist()
     columns = arrow_rows.widened(schema.RECORD_TABLE)
@@ -85,7 +88,9 @@ def test_batches_end_by_rows_and_by_bytes() -> None:
 
 
 def test_times_and_texts_that_other_readers_would_choke_on(tmp_path: Path) -> None:
-    """Null are timestamps outside the years 1 to 9999 (the stored number stays), replaced is what is no UTF-8."""
+    """Timestamps outside the years 1 to 9999 are null (the stored number is kept), bytes that are not UTF-8 are
+    replaced.
+    """
     records = [
         PlainRecord(offset=0, timestamp=-1, key=None, value=b""),
         PlainRecord(offset=1, timestamp=LAST_MILLISECOND, key=b"", value=None),
@@ -109,7 +114,7 @@ def test_times_and_texts_that_other_readers_would_choke_on(tmp_path: Path) -> No
 
 
 def test_a_terminal_is_refused_and_a_pipe_is_not(tmp_path: Path) -> None:
-    """Binary data on a terminal is of no use to anybody; nothing is left where a dump fails."""
+    """Binary data on a terminal is useless; a failed dump leaves no file."""
     piped = subprocess.run(
         [sys.executable, "-m", "kseg", "dump", "--deep", "--format", "parquet", str(HEADERS)],
         capture_output=True, check=True,

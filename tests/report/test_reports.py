@@ -1,4 +1,4 @@
-"""Protects what other programs are told: reports must parse, count right, and hold nothing hostile from a file."""
+"""Reports must parse, count correctly, and escape hostile content of files."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def finding_for(rule: Rule, text: str = "because", at: int = 0) -> Finding:
 
 
 def result_of(file: str, findings: Iterable[Finding], size: int = 4096, **more: Any) -> FileResult:
-    """A result as the validator makes it, weighed and counted by its own Tally."""
+    """Return a result as the validator makes it, with its own collector."""
     tally = FindingCollector(file, more.get("policy", Policy()), more.get("limit", MAX_PER_RULE))
     for finding in findings:
         tally(finding)
@@ -68,7 +68,7 @@ def every_rule(file: str = "t-0/00000000000000000000.log", text: str = "because"
 
 
 def written(writer: Writer, *results: FileResult) -> str:
-    """The report of results that come one by one and are counted as they come, as the command line does."""
+    """Return the report of results that arrive one by one and are counted as they arrive, as in the command line."""
     total = Summary()
 
     def counting() -> Iterator[FileResult]:
@@ -87,7 +87,7 @@ UNREAD = result_of("t-0/00000000000000000200.log", [], size=0, unread="no permis
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.name)
 def test_every_rule_can_be_told(rule: Rule) -> None:
-    """A template that its facts can't fill would be a traceback at the very moment of damage."""
+    """A template whose facts are missing would be a traceback at the moment of damage."""
     verdict = Verdict("f", rule.severity, finding_for(rule))
     assert "{" not in verdict.message
     for writer in WRITERS.values():
@@ -97,7 +97,7 @@ def test_every_rule_can_be_told(rule: Rule) -> None:
 @pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS)
 @pytest.mark.parametrize("hostile", [*HOSTILE, WORST])
 def test_no_report_holds_a_control_character(writer: Writer, hostile: str) -> None:
-    """Files and their names are data: nothing in them may reach a terminal, forge a line or break an encoder."""
+    """Files and their names are data: they must not control a terminal, forge a line or break an encoder."""
     unread = result_of(hostile, [], size=0, unread=hostile)
     text = written(writer, every_rule(hostile, hostile), unread)
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]", text)
@@ -108,7 +108,7 @@ def test_no_report_holds_a_control_character(writer: Writer, hostile: str) -> No
 
 @given(st.text(st.characters(codec=None)))
 def test_legible_text_is_fit_for_xml(text: str) -> None:
-    """XML 1.0 can't write most control characters at all, and one of them loses a CI server the whole report."""
+    """XML 1.0 can't contain most control characters, and one of them makes a CI server reject the whole report."""
     root = ElementTree.fromstring(f"<a>{wording.printable(text).replace('&', '').replace('<', '')}</a>")
     assert wording.printable(root.text or "") == (root.text or "")
 
@@ -151,7 +151,7 @@ def test_junit_fails_a_test_for_each_error_and_only_tells_the_rest() -> None:
 
 
 def test_junit_never_passes_a_damaged_file() -> None:
-    """With --max-per-rule 0 there is a count of errors and not one finding."""
+    """With --max-per-rule 0 the report has a count of errors and no single finding."""
     (suite,) = suites(result_of("f", [finding_for(RULES["crc-mismatch"])], limit=0))
     assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
     assert suite.find("testcase/failure") is not None
@@ -269,7 +269,7 @@ def test_file_uris(path: str, uri: str) -> None:
 
 @given(st.text(st.characters(codec=None)))
 def test_a_file_uri_is_one_of_any_name(name: str) -> None:
-    """No name may end the report with an encoding error, or smuggle in a query or a fragment."""
+    """A name must not end the report with an encoding error, or add a query or a fragment."""
     assert re.fullmatch(r"(?:[A-Za-z0-9_.~/-]|%[0-9A-F]{2})*", sarif.file_uri("d/" + name))
 
 
@@ -277,7 +277,7 @@ def test_a_file_uri_is_one_of_any_name(name: str) -> None:
 
 
 def unescape_property(text: str) -> str:
-    """As actions/runner reads a property."""
+    """Decode a property as actions/runner does."""
     for escaped, char in (("%0D", "\r"), ("%0A", "\n"), ("%3A", ":"), ("%2C", ","), ("%25", "%")):
         text = text.replace(escaped, char)
     return text
@@ -305,7 +305,7 @@ def test_github_gets_a_command_for_each_finding() -> None:
 
 
 def test_github_can_be_given_no_command_by_a_file() -> None:
-    """A message with a line feed would begin a new command; a comma or a colon in a name would end the property."""
+    """A line feed in a message would begin a new command; a comma or a colon in a name would end the property."""
     hostile = result_of(WORST, [finding_for(RULES["lost-bytes"], WORST)], unread=WORST)
     (lost, unread) = github_parts(hostile)
     assert lost[1]["file"] == unread[1]["file"] == wording.printable(WORST)
@@ -365,7 +365,7 @@ def test_html_shows_each_finding_with_what_a_broker_does() -> None:
 
 
 def test_html_stands_alone() -> None:
-    """It is opened from a mail or a CI artifact: no script, no request, and nothing of a file becomes markup."""
+    """It is opened from a mail or a CI artifact: no scripts, no requests, and content of files is never markup."""
     plain = Page(written(html.write_html, every_rule("x", "y"), result_of("x", [], unread="y")))
     hostile = Page(written(html.write_html, every_rule(WORST, WORST), result_of(WORST, [], unread=WORST)))
     assert [tag for tag, _ in plain.tags] == [tag for tag, _ in hostile.tags]
@@ -384,7 +384,7 @@ def test_html_puts_the_summary_above_what_it_sums_up() -> None:
     ("size", "position", "end"), [(1 << 30, 0, 61), (1 << 30, (1 << 30) - 61, 1 << 30), (0, 100, 161), (61, 0, None)]
 )
 def test_byte_map_marks_can_be_seen_and_stay_inside(size: int, position: int, end: int | None) -> None:
-    """One batch of a GiB is a tenth of a thousandth of a pixel; a finding may lie past what was counted as read."""
+    """One batch of a GiB is 0.0001 pixels wide; a finding may lie after the counted end."""
     facts = {"bytes": 61, "why": "x"}
     drawn = html.byte_map(result_of("f", [Finding("lost-bytes", position=position, end=end, facts=facts)], size))
     rect = dict(Page(drawn).tags)["rect"]
@@ -427,7 +427,7 @@ def test_no_results_are_a_report_too(writer: Writer) -> None:
 
 
 def test_reports_are_imported_only_when_asked_for() -> None:
-    """XML, HTML and hashing cost start-up time that a dump doesn't owe."""
+    """XML, HTML and hashing cost start-up time that a dump must not pay."""
     code = "import sys, kseg.commands.validate.validate; print([m for m in sys.modules if m.startswith('kseg.report')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -438,7 +438,7 @@ def test_a_uri_keeps_the_bytes_of_the_name() -> None:
 
 
 def test_a_pipe_gets_the_table_that_a_terminal_gets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Laid out by two: rich for a terminal, and for pipes, which thousands of tables must not keep waiting."""
+    """Two writers lay it out: rich for a terminal, and a fast one for pipes with thousands of tables."""
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

@@ -1,4 +1,4 @@
-"""Damage is told for what it is, once, and everything behind it is read as if it were not there."""
+"""Damage is reported once and as its kind, and all data after it is read as if the damage was absent."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def segment(folder: str) -> bytes:
 
 @dataclass(frozen=True)
 class Seen:
-    """What validating and reading a damaged segment gave."""
+    """The results of validating and reading a damaged segment."""
 
     findings: list[Finding]
     records: list[Read]
@@ -59,7 +59,7 @@ class Seen:
 
 
 class Workbench:
-    """Writes bytes as a segment and reads it, checking what holds of any damage."""
+    """Write bytes as a segment and read it, with the checks that hold for any damage."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -119,7 +119,7 @@ def without(data: bytes, *gone: Place) -> bytes:
 
 
 def records_without(bench: Workbench, data: bytes, *gone: Place) -> list[Read]:
-    """The records of all other entries."""
+    """Return the records of all other batches."""
     path = bench.folder / "others.log"
     path.write_bytes(without(data, *gone))
     return records_in(path)
@@ -145,7 +145,7 @@ def test_nothing_but_zeros(bench: Workbench) -> None:
 
 
 def test_a_cut_tail_at_every_length(bench: Workbench, sound: bytes) -> None:
-    """A copy that was interrupted: wherever it stops, the tail is torn, and what comes before it is there."""
+    """An interrupted copy at every length: the tail is reported, and all batches before it are read."""
     last = entries(sound)[-1]
     kept = records_without(bench, sound, last)
     for size in [*range(1, min(last.size, 100)), last.size - 1]:
@@ -156,7 +156,7 @@ def test_a_cut_tail_at_every_length(bench: Workbench, sound: bytes) -> None:
 
 
 def test_a_first_entry_cut_at_every_length(bench: Workbench, sound: bytes) -> None:
-    """The name says that it is a segment, even where the bytes are too few to tell."""
+    """The name shows that it is a segment, even if the bytes are too few to show it."""
     for size in range(1, min(entries(sound)[0].size, 100)):
         assert bench.read(sound[:size]).reported == [("truncated-tail", 0, size)], size
 
@@ -177,7 +177,7 @@ def test_a_torn_body_then_zeros(bench: Workbench, sound: bytes) -> None:
 
 @pytest.mark.parametrize("written", [11, 12, 16, 20])
 def test_a_torn_header_then_zeros(bench: Workbench, sound: bytes, written: int) -> None:
-    """Where the size was written the torn entry reaches as far as it says, else as far as it was written."""
+    """If the size was written, the incomplete batch reaches as far as it claims, else as far as it was written."""
     last = entries(sound)[-1]
     data = sound[: last.at + written] + bytes(20_000)
     seen = bench.read(data)
@@ -202,7 +202,7 @@ def test_garbage_at_the_end(bench: Workbench, sound: bytes, size: int) -> None:
 
 
 def test_a_hole_of_zeros(bench: Workbench, sound: bytes, middle: Place) -> None:
-    """A sparse hole between entries: no offset is lost with it."""
+    """A sparse hole between batches: no offset is lost with it."""
     for size in (30, 64, 100, 4096, 5 * MIB):
         seen = bench.read(damage.insert(sound, middle.at, bytes(size)))
         assert seen.reported == [("lost-bytes", middle.at, middle.at + size)]
@@ -213,7 +213,7 @@ def test_a_hole_of_zeros(bench: Workbench, sound: bytes, middle: Place) -> None:
 
 
 def test_a_page_of_zeros_over_two_entries(bench: Workbench, sound: bytes, middle: Place, following: Place) -> None:
-    """From inside one entry into the next one's header, as a page that was never written leaves it."""
+    """From the middle of one batch into the next one's header, as a page that was never written leaves it."""
     seen = bench.read(damage.zero(sound, middle.at + 30, following.at + 24))
     assert seen.lost == middle.size + following.size
     assert seen.records == records_without(bench, sound, middle, following)
@@ -238,7 +238,7 @@ def test_garbage_before_the_first_entry(bench: Workbench, sound: bytes) -> None:
 def test_garbage_over_an_entry_and_into_the_next(
     bench: Workbench, sound: bytes, middle: Place, following: Place
 ) -> None:
-    """The lost offsets are told, where the entry behind tells its first."""
+    """The lost offsets are reported if the next batch has its first offset."""
     end = following.at + 20
     seen = bench.read(damage.splice(sound, middle.at, end, damage.noise(end - middle.at)))
     assert seen.reported == [("lost-bytes", middle.at, following.end)]
@@ -259,7 +259,7 @@ def sizes(place: Place) -> list[int]:
 
 
 def test_a_wrong_size_is_proved(bench: Workbench, sound: bytes, middle: Place) -> None:
-    """The size is outside a v2 CRC: with the right one the CRC holds, and nothing is lost."""
+    """The size is outside a v2 CRC: with the right size the CRC is valid, and no byte is lost."""
     whole = all_records(bench, sound)
     for place in (middle, entries(sound)[0], entries(sound)[-1]):
         for size in sizes(place):
@@ -275,7 +275,7 @@ def test_a_wrong_size_is_proved(bench: Workbench, sound: bytes, middle: Place) -
 
 
 def test_a_size_that_swallows_the_next_entry(bench: Workbench, sound: bytes, middle: Place, following: Place) -> None:
-    """It ends where another begins, as a sound one would; the CRC holds with the true one only."""
+    """It ends where another batch begins, as a valid one would; the CRC is valid with the true size only."""
     seen = bench.read(put(sound, middle.at, size=middle.size + following.size - LOG_OVERHEAD))
     assert seen.reported == [("invalid-size", middle.at, middle.end)]
     assert seen.records == all_records(bench, sound)
@@ -307,7 +307,7 @@ def test_a_wrong_size_before_a_torn_header(bench: Workbench, sound: bytes, torn:
 
 
 def test_a_wrong_size_and_a_bad_crc(bench: Workbench, sound: bytes, middle: Place) -> None:
-    """Two faults: what can't be proved is lost, up to the next entry, and no further."""
+    """Two faults: bytes that can't be proved are lost, up to the next batch, and not more."""
     for size in (-1, 5, 10**5, 200 * MIB):
         broken = damage.flip(put(sound, middle.at, size=size), middle.end - 1)
         seen = bench.read(broken)
@@ -331,7 +331,7 @@ def test_a_wrong_magic_is_proved(bench: Workbench, sound: bytes, middle: Place, 
 
 
 def test_a_version_that_is_not_known_yet(bench: Workbench) -> None:
-    """An entry of a later version, framed as all are: it is told and passed over, and what follows is read."""
+    """A batch of a later version with the same framing: it is reported and skipped, and later batches are read."""
     sound = segment(FOLDERS["v2"])
     place = entries(sound)[2]
     broken = damage.flip(put(sound, place.at, magic=3), place.end - 1)
@@ -347,7 +347,7 @@ def test_a_version_that_is_not_known_yet(bench: Workbench) -> None:
 @pytest.mark.parametrize("folder", ["v0", "v1", "v2", "v2-lz4"])
 @pytest.mark.parametrize("bit", [1, 5, 30, 40, 62, 63])
 def test_a_base_offset_flipped(bench: Workbench, folder: str, bit: int) -> None:
-    """Outside every CRC: the neighbours show that it is this one alone, and the finding says so."""
+    """Outside of every CRC: the neighbours show that only this one is wrong, and the finding says so."""
     sound = segment(FOLDERS[folder])
     place = entries(sound)[len(entries(sound)) // 2]
     offset = get(sound, place.at, "base_offset")
@@ -359,7 +359,7 @@ def test_a_base_offset_flipped(bench: Workbench, folder: str, bit: int) -> None:
 
 
 def test_a_wild_offset_does_not_hide_what_is_behind_later_damage(bench: Workbench, sound: bytes) -> None:
-    """The search behind damage wants offsets that go on: one wild offset before must not spoil it for all others."""
+    """The search after damage expects increasing offsets: one wrong offset before must not prevent all later matches."""
     places = entries(sound)
     wild, broken = places[1], places[len(places) // 2]
     data = put(sound, wild.at, base_offset=get(sound, wild.at, "base_offset") + (1 << 45))
@@ -403,7 +403,7 @@ def test_the_crc_itself_is_flipped(bench: Workbench, sound: bytes, middle: Place
 
 
 def mirror(inner: bytes, *, offset: int, fill: int = 0) -> bytes:
-    """A batch of three records, of which the second's value holds whole entries of another log."""
+    """Return a batch of three records; the second's value contains complete batches of another log."""
     like = segment(FOLDERS["v2"])
     value = damage.noise(fill) + inner
     body = b"".join(
@@ -413,7 +413,7 @@ def mirror(inner: bytes, *, offset: int, fill: int = 0) -> bytes:
 
 
 def log_with(outer: bytes, behind: int = 4) -> tuple[bytes, Place]:
-    """Entries of offsets 0 to 12, the outer one from 13 on, and single-record ones behind it."""
+    """Return batches of offsets 0 to 12, the outer one from 13 on, and single-record ones after it."""
     sound = segment(FOLDERS["v2"])
     head = sound[: entries(sound)[1].end]
     singles = [
@@ -438,7 +438,7 @@ INNERS = {
 @pytest.mark.parametrize("inner", INNERS)
 @pytest.mark.parametrize("size", [-1, 60, 100, 10**6, 2**30])
 def test_batches_in_a_value_are_no_entries(bench: Workbench, inner: str, size: int) -> None:
-    """The outer size is wrong: a search meets perfect entries inside it, and must not take them."""
+    """The outer size is wrong: the search meets valid batches inside it, and must not return them."""
     data, outer = log_with(mirror(INNERS[inner](), offset=13))
     whole = bench.read(data)
     assert {finding.rule for finding in whole.findings} <= {"timestamp-unit"}
@@ -449,7 +449,7 @@ def test_batches_in_a_value_are_no_entries(bench: Workbench, inner: str, size: i
 
 @pytest.mark.parametrize("inner", ["one batch", "a segment", "a segment with greater offsets", "v1 messages"])
 def test_batches_in_the_value_of_a_lost_entry(bench: Workbench, inner: str) -> None:
-    """Size and CRC are wrong: nothing can be proved, and the offsets and what follows tell inner from outer."""
+    """Size and CRC are wrong: without proof, the offsets and the later batches distinguish inner from outer batches."""
     data, outer = log_with(mirror(INNERS[inner](), offset=13, fill=100))
     whole = bench.read(data)
     seen = bench.read(damage.flip(put(data, outer.at, size=-5), outer.end - 1))
@@ -467,7 +467,7 @@ def test_batches_in_the_value_of_an_entry_without_a_header(bench: Workbench, inn
 
 
 def test_more_damage_right_behind_damage(bench: Workbench) -> None:
-    """A sound entry between two broken places is read, though what follows it is broken again."""
+    """A valid batch between two damaged places is read, though damage follows it again."""
     sound = segment(FOLDERS["v1"])
     places = entries(sound)
     data = sound
@@ -485,7 +485,7 @@ def whole_after(data: bytes, *touched: Place) -> set[bytes]:
 
 
 def read_whole(bench: Workbench, data: bytes) -> set[bytes]:
-    """The batches with a good CRC that any reader gets."""
+    """Return the batches with a valid CRC that any reader gets."""
     path = bench.folder / FIRST
     path.write_bytes(data)
     found = set()
@@ -514,7 +514,7 @@ def test_bytes_cut_from_a_batch(bench: Workbench, sound: bytes, gone: int) -> No
         if place.size > gone:
             for begin in range(place.at + 1, place.end - gone, 13):
                 data = damage.cut(sound, begin, begin + gone)
-                # Of a run of zeros over a boundary the bytes may as well be gone from the next batch.
+                # A run of zeros across a boundary can equally be missing bytes of the next batch.
                 same = data[place.at : place.end] == sound[place.at : place.end]
                 assert whole_after(sound, after if same else place) <= read_whole(bench, data), (place, begin)
 
@@ -571,14 +571,14 @@ print(json.dumps([peak, summary.lost_bytes, summary.records, dict(summary.rules)
 
 
 def measure(path: Path) -> tuple[int, int, int, dict[str, int]]:
-    """(peak MiB, lost bytes, records, findings by rule) of a process that validates the file and nothing else."""
+    """Return (peak MiB, lost bytes, records, findings by rule) of a process that only validates the file."""
     done = subprocess.run([sys.executable, "-c", MEASURED, str(path)], capture_output=True, check=True, timeout=120)
     peak, lost, records, rules = json.loads(done.stdout)
     return peak, lost, records, rules
 
 
 def test_a_hole_of_a_gibibyte(bench: Workbench) -> None:
-    """Sparse, so it costs no disk: read in seconds, in the memory that any other file takes."""
+    """Sparse, so it costs no disk: read in seconds, in the memory of a usual file."""
     sound = segment(FOLDERS["v2"])
     place = entries(sound)[2]
     path = bench.folder / FIRST
@@ -594,7 +594,7 @@ def test_a_hole_of_a_gibibyte(bench: Workbench) -> None:
 
 
 def test_a_size_that_lies_costs_no_memory(bench: Workbench) -> None:
-    """250 MiB claimed in a file that has no 14 kB, and in one where as many bytes do follow."""
+    """250 MiB claimed in a file of less than 14 kB, and in one where 250 MiB follow."""
     sound = segment(FOLDERS["v2"])
     place = entries(sound)[2]
     path = bench.folder / FIRST
@@ -613,7 +613,7 @@ def test_a_size_that_lies_costs_no_memory(bench: Workbench) -> None:
 
 
 def test_traps_take_linear_time(bench: Workbench) -> None:
-    """Headers that look real, each claiming all that follows: every one is a promise of work that must not be kept."""
+    """Headers that look real, each of which claims all following bytes: reading each claim would take quadratic time."""
     sound = segment(FOLDERS["v2"])
     place = entries(sound)[1]
     trap = put(sound[place.at : place.at + 61], 0, base_offset=14, size=150_000)

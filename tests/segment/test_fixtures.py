@@ -1,4 +1,4 @@
-"""kseg's rows are what Kafka 4.3's own reader says of the same files, field by field."""
+"""kseg's rows equal those of Kafka 4.3's own reader for the same files, field by field."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.fixtures import FOLDERS, dumped, expected
 
 
 def test_there_are_fixtures_of_every_generation() -> None:
-    """A glob that finds nothing would let every comparison below pass."""
+    """A glob without matches would let every comparison below pass."""
     versions = {folder.name.split("-")[0] for folder in FOLDERS}
     assert versions >= {"0.8.2.2", "0.9.0.1", "0.10.2.2", "0.11.0.3", "1.1.1", "2.8.2", "3.9.1", "4.3.0"}
 

@@ -1,4 +1,4 @@
-"""No byte is trusted: whatever a file holds, reading it ends, and damage is findings, never an exception."""
+"""No byte is trusted: for any file, reading ends, and damage is findings, never an exception."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tests.support.fuzzing import cases
 SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
 FIRST = "00000000000000000000.log"
 NOW = 1_800_000_000_000
-#: What one entry may inflate to here: a flipped bit may well ask for more than a test should take.
+#: The decompression limit of this test: a flipped bit may request more than a test should use.
 LIMIT = 1 << 20
 
-# Every byte of these is flipped: the smallest of each version and codec, and what is special.
+# Every byte of these is flipped: the smallest of each version and codec, and special ones.
 SMALL = (
     "0.9.0.1-v0-gzip-compacted",
     "2.8.2-v0-none-compacted",
@@ -40,7 +40,7 @@ SMALL = (
     "4.3.0-v2-none-transactions",
     "4.3.0-v2-none-compacted-transactions",
 )
-# Of these every so many bytes, another at each run of the loop over all fixtures.
+# Of these only every n-th byte, another one in each run of the loop over all fixtures.
 LARGE = sorted(path.parent.name for path in SEGMENTS.glob(f"*/{FIRST}") if path.parent.name not in SMALL)
 BYTES_OF_LARGE = 60
 
@@ -50,7 +50,7 @@ def sound(folder: str) -> bytes:
 
 
 def read(data: bytes, *, verify_crc: bool = True) -> list[Finding]:
-    """Read, open and check everything, as validate and a deep dump do; what must hold of any input is checked."""
+    """Read, open and check a whole file as validate and a deep dump do, with the checks that hold for any input."""
     found: list[Finding] = []
     end = 0
     try:
@@ -87,7 +87,7 @@ def test_every_byte_flipped(folder: str) -> None:
     before = {finding.rule for finding in read(data)}
     for position in range(len(data)):
         found = read(damage.flip(data, position))
-        # Where a CRC covers the byte something must be said; a base offset or a leader epoch may still look sound.
+        # A flip in bytes that a CRC covers must be found; a base offset or a leader epoch can still look valid.
         if not _outside_crc(data, position):
             assert {finding.rule for finding in found} - before, position
 
@@ -137,7 +137,7 @@ def test_bytes_of_the_others_flipped(folder: str) -> None:
 
 @pytest.mark.parametrize("folder", SMALL)
 def test_without_checking_crcs(folder: str) -> None:
-    """As a consumer with check.crcs=false: nothing stands between the damage and the decoders."""
+    """As a consumer with check.crcs=false: the decoders get the damage directly."""
     data = sound(folder)
     for position in range(0, len(data), 3):
         read(damage.flip(data, position), verify_crc=False)
@@ -152,7 +152,7 @@ Mutation = Callable[[bytes], bytes]
 
 @st.composite
 def mutations(draw: st.DrawFn) -> Mutation:
-    """One act of damage somewhere, scaled to the bytes it meets."""
+    """One act of damage at a random place, scaled to the bytes there."""
     where, how_long = draw(st.floats(0, 1)), draw(st.integers(1, 200))
     kind = draw(st.sampled_from(["flip", "cut", "insert", "zero", "copy", "shrink", "field"]))
     piece = draw(st.binary(min_size=1, max_size=60))
@@ -182,7 +182,7 @@ def mutations(draw: st.DrawFn) -> Mutation:
 
 
 def _field(data: bytes, near: int, field: str, value: int) -> bytes:
-    """A header field of the entry near a place set to an extreme behind a good CRC, where there is such an entry."""
+    """Set a header field of the batch near a place to an extreme, with a valid CRC, if a batch is there."""
     places = [place for place in damage.entries(data) if place.at <= near]
     if not places or field not in damage.FIELDS[places[-1].magic] or field in ("size", "magic"):
         return data
@@ -205,7 +205,7 @@ def test_several_mutations(folder: str, damages: list[Mutation]) -> None:
 @FUZZ
 @given(SOURCES, SOURCES, st.floats(0, 1), st.floats(0, 1))
 def test_two_files_spliced(first: str, second: str, cut: float, resume: float) -> None:
-    """As a disk that lost track of which block belongs to which file leaves it."""
+    """A disk that confuses the blocks of files leaves such a file."""
     head, tail = sound(first), sound(second)
     read(head[: int(cut * len(head))] + tail[int(resume * len(tail)) :])
 

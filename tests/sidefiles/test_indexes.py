@@ -1,4 +1,4 @@
-"""Index layouts: real ones are read as their broker wrote them, built ones follow LogSegment.recover."""
+"""Index layouts: real ones are read as their broker wrote them, generated ones follow LogSegment.recover."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.records import read
 
 
 def real(pattern: str) -> list[Path]:
-    """Those of closed segments: active ones are preallocated."""
+    """Return the indexes of closed segments: active ones are preallocated."""
     folders = [folder for folder in FOLDERS if "live" not in folder.name]
     return sorted(path for folder in folders for path in folder.glob(pattern) if path.stat().st_size)
 
@@ -36,9 +36,10 @@ def test_there_are_real_indexes() -> None:
 
 @pytest.mark.parametrize("path", INDEXES, ids=label)
 def test_real_entries_point_at_batches(path: Path) -> None:
-    """A position is a batch's first byte, and all before it ends before the entry's offset: what a look-up needs.
+    """A position is a batch's first byte, and all batches before it end before the entry's offset, as a look-up
+    needs.
 
-    Which of the batch's offsets stands there has changed from version to version.
+    Which of the batch's offsets an entry has differs between versions.
     """
     base = base_offset_of(path.with_suffix(".log").name)
     assert base is not None

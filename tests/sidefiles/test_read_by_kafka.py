@@ -1,4 +1,4 @@
-"""Checkpoints, metadata and snapshots are what Kafka 4.3's own classes read in them, and refused where those refuse them."""
+"""Checkpoints, metadata and snapshots are read and rejected as Kafka 4.3's own classes do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.side_files import REAL, SMALL, walked
 
 pytestmark = pytest.mark.kafka
 
-#: What Kafka's reader tells of an entry; indexes are compared as kafka-dump-log prints them.
+#: The fields that Kafka's reader returns; indexes are compared as kafka-dump-log prints them.
 TOLD: dict[str, Callable[[Any], list[Any]]] = {
     "leader_epoch": list,
     "checkpoint_offset": list,
@@ -41,7 +41,7 @@ def kind_of(path: Path) -> str:
 
 
 def kafkas(paths: list[Path], folder: Path) -> dict[Path, dict[str, Any]]:
-    """What Kafka says of each file, in one JVM."""
+    """Return Kafka's reading of each file, in one JVM."""
     from tools.lab.oracle import VERSION, run_java
 
     listed = folder / "list"
@@ -52,7 +52,10 @@ def kafkas(paths: list[Path], folder: Path) -> dict[Path, dict[str, Any]]:
 
 
 def copied(folder: Path, name: str, contents: list[bytes]) -> list[Path]:
-    """Files of one name, in a folder each: their names say what they are, and Kafka's readers write beside them."""
+    """Copy files of one name to a folder each:
+
+    their names decide how they are read, and Kafka's readers write next to them.
+    """
     paths = []
     for number, data in enumerate(contents):
         path = folder / str(number) / name
@@ -69,7 +72,7 @@ def damaged(data: bytes) -> list[bytes]:
 
 
 def test_files_are_read_and_refused_alike(tmp_path: Path) -> None:
-    """Real files hold the same values; of damaged ones too, or there is an error where Kafka's reader throws."""
+    """Real files give the same values; damaged ones, too, or an error if Kafka's reader throws."""
     paths: list[Path] = []
     for path in REAL:
         if kind_of(path) in TOLD:
@@ -88,9 +91,10 @@ def test_files_are_read_and_refused_alike(tmp_path: Path) -> None:
 
 
 def _stricter(path: Path, rules: list[str]) -> bool:
-    """Kafka doesn't look at the names in partition.metadata, takes what it can't read as a shutdown without an epoch.
+    """Return whether kseg is right to be stricter: Kafka ignores the names in partition.metadata and reads any clean
+    shutdown file.
 
-    And the class that reads meta.properties is content with an empty file, if the broker isn't.
+    The class that reads meta.properties accepts an empty file, but the broker does not.
     """
     lenient = kind_of(path) in ("partition_metadata", "clean_shutdown")
     empty = kind_of(path) == "meta_properties" and b"=" not in path.read_bytes()

@@ -1,4 +1,4 @@
-"""Files beside the log: real ones are read as their broker wrote them, and no byte of a damaged one is trusted."""
+"""Side files: real ones are read as their broker wrote them, and no byte of a damaged one is trusted."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_there_is_a_real_file_of_every_kind() -> None:
 
 @pytest.mark.parametrize("side", SIDE_FILES, ids=lambda side: side.kind)
 def test_columns_are_named_after_the_fields_of_entries(side: SideFile) -> None:
-    """A row is made by position: a field added in one place alone would put values under other names."""
+    """A row is made by position: a field that is added in one place only would shift the names."""
     (_, entry), *_ = walked(SMALL[side.kind], SMALL[side.kind].read_bytes())[0]
     assert tuple(column.name for column in side.columns) == entry._fields
     row = side_row("f", side, 7, entry)
@@ -53,7 +53,7 @@ def test_columns_are_named_after_the_fields_of_entries(side: SideFile) -> None:
 
 @pytest.mark.parametrize("path", REAL, ids=label)
 def test_nothing_is_wrong_with_what_a_broker_wrote(path: Path) -> None:
-    """Entries stand one behind the other, each within the file, and nothing is left over but zeros."""
+    """Entries follow each other, each within the file, and only zeros are left over."""
     data = path.read_bytes()
     entries, found = walked(path, data)
     assert found == []
@@ -63,7 +63,7 @@ def test_nothing_is_wrong_with_what_a_broker_wrote(path: Path) -> None:
 
 
 def test_entries_of_real_files_agree_with_each_other() -> None:
-    """Within a transactional partition the files tell of the same producers and offsets."""
+    """Within a transactional partition the files have the same producers and offsets."""
     folder = next(folder for folder in FOLDERS if folder.name == "4.3.0-v2-none-transactions")
     aborted = [entry for path in folder.glob("*.txnindex") for _, entry in walked(path, path.read_bytes())[0]]
     snapshots = {int(path.stem): read_snapshot(path.read_bytes()) for path in folder.glob("*.snapshot")}
@@ -115,7 +115,7 @@ def test_other_files_are_not_taken_for_side_files(path: str) -> None:
 
 
 def test_zeros_at_the_end_of_a_preallocated_index_are_no_entries() -> None:
-    """They are, once others follow: a page that was never written back."""
+    """Zeros are entries if others follow: a page that was never written."""
     entry = OFFSET_ENTRY.pack(3, 70)
     for zeros in (1, 9000):
         data = entry + bytes(8 * zeros)
@@ -129,7 +129,7 @@ def test_zeros_at_the_end_of_a_preallocated_index_are_no_entries() -> None:
 
 
 def test_a_walk_over_a_large_index_goes_block_by_block() -> None:
-    """Entries meet the ends of blocks anywhere, from a file as from a pipe that gives little at a time."""
+    """Entries cross the ends of blocks at any byte, in a file and in a pipe with short reads."""
 
     class Pipe(io.BytesIO):
         def readinto(self, buffer: Any) -> int:
@@ -149,7 +149,7 @@ _WORDS = st.integers(-(2**31), 2**31 - 1)
 
 @given(st.lists(st.tuples(_TIMES, _WORDS, _WORDS), max_size=40), st.integers(0, 2**62), st.integers(1, 6))
 def test_runs_of_entries_say_what_each_entry_says(rows: list[tuple[int, int, int]], base: int, times: int) -> None:
-    """Columns are filled and checked by compiled loops over words: all 64 bits and each entry's order come out right."""
+    """Compiled loops over words fill and check the columns: all 64 bits and the order of entries are right."""
     rows = [row for row in rows for _ in range(times)]
     for suffix, layout, pairs, step in (
         (".index", OFFSET_ENTRY, [(a, b) for _, a, b in rows], 1),
@@ -231,7 +231,7 @@ def test_metadata_that_cannot_be_read_is_one_finding(name: str, data: bytes) -> 
 
 
 def test_older_metadata_is_read_too() -> None:
-    """Before 3.8 the mark of a clean shutdown was empty, before KRaft the broker had another id's name."""
+    """Before 3.8 the clean shutdown file was empty, before KRaft the broker's id had another name."""
     assert walked(".kafka_cleanshutdown", b"") == ([(0, (None, None))], [])
     assert walked("meta.properties", b"#\nversion=0\nbroker.id=7\ncluster.id=x\\=y\n") == (
         [(0, (0, "x=y", 7, None))],
@@ -258,7 +258,7 @@ def test_a_snapshot_is_believed_only_whole() -> None:
 
 @pytest.mark.parametrize("kind", SMALL)
 def test_every_byte_flipped_and_every_length_cut(kind: str) -> None:
-    """Findings or none, never an exception; where a CRC covers the byte, a finding."""
+    """Findings or none, never an exception; if a CRC covers the byte, a finding."""
     path = SMALL[kind]
     data = path.read_bytes()[:4096]
     for position in range(len(data)):
@@ -275,7 +275,7 @@ FUZZ = settings(max_examples=cases(100))
 @FUZZ
 @given(st.sampled_from(sorted(SMALL)), st.binary(max_size=400), st.floats(0, 1), st.integers(0, 60))
 def test_random_bytes_in_real_files(kind: str, piece: bytes, where: float, gone: int) -> None:
-    """What is wrong has its place within the file, and a message that can be made."""
+    """A finding has a position within the file, and a message that can be made."""
     path = SMALL[kind]
     data = path.read_bytes()[:4096]
     at = int(where * len(data))
@@ -286,7 +286,7 @@ def test_random_bytes_in_real_files(kind: str, piece: bytes, where: float, gone:
 
 
 def test_a_folder_is_validated_with_what_stands_beside_its_segments(tmp_path: Path) -> None:
-    """Segments are counted as ever; other files are named, and are no error."""
+    """Segments are counted as before; other files are named, and are not errors."""
     folder = next(folder for folder in FOLDERS if folder.name == "4.3.0-v2-none-transactions")
     done = kseg("validate", "--format", "jsonl", folder)
     summary = json.loads(done.stdout.splitlines()[-1])
@@ -310,7 +310,7 @@ def test_every_kind_is_dumped_in_every_format(kind: str, name: str) -> None:
 
 
 def test_a_dump_of_several_kinds() -> None:
-    """One stream for programs; csv and Parquet have one set of columns, and filters choose from segments."""
+    """JSON Lines mix kinds; CSV and Parquet have one set of columns, and filters select from segments."""
     segment, index = SMALL["offset_index_entry"].with_suffix(".log"), SMALL["offset_index_entry"]
     done = kseg("dump", "--format", "jsonl", segment, index, segment)
     kinds = [json.loads(line)["kind"] for line in done.stdout.splitlines()]
@@ -326,7 +326,7 @@ def test_a_dump_of_several_kinds() -> None:
 
 @pytest.mark.parametrize("kind", SMALL)
 def test_hex_has_every_byte_once_and_every_entry(kind: str, tmp_path: Path) -> None:
-    """Also what stands before the first entry, and the zeros of preallocation, in a line a block."""
+    """Also the bytes before the first entry, and the zeros of preallocation, with one line per block."""
     path = tmp_path / SMALL[kind].name
     path.write_bytes(SMALL[kind].read_bytes() + bytes(10_000 if path.suffix == ".index" else 0))
     done = kseg("dump", "--format", "hex", path)
@@ -381,7 +381,7 @@ WALKS: list[Callable[..., Any]] = [walk_leader_epochs, walk_offset_checkpoint, l
 
 @pytest.mark.parametrize("walk", WALKS)
 def test_a_failing_read_is_a_finding(walk: Callable[..., Any]) -> None:
-    """A disk that fails in mid-file: what came before is told, and the walk ends."""
+    """A disk that fails in the middle of a file: all entries before are printed, and the reading ends."""
 
     class Failing(io.BytesIO):
         def readinto(self, buffer: Any) -> int:

@@ -1,4 +1,6 @@
-"""Stale entries that Kafka leaves in the indexes of an active segment after a truncation, told from damage."""
+"""Stale entries that Kafka leaves in the indexes of an active segment after a truncation are distinguished from
+damage.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def rules(folder: Path) -> list[tuple[str, str]]:
 
 
 def append(index: Path, layout: struct.Struct, entries: Iterable[tuple[int, int]], *, zeros: int = PREALLOCATED) -> int:
-    """Write entries after the last one and preallocated zeros after them; returns the byte of the first."""
+    """Write entries after the last one and preallocated zeros after them; return the position of the first."""
     data = index.read_bytes()
     index.write_bytes(data + b"".join(layout.pack(*entry) for entry in entries) + bytes(zeros))
     return len(data)
@@ -67,7 +69,7 @@ def stale_cases(offset: int, position: int, size: int) -> dict[str, list[tuple[i
 
 @pytest.mark.parametrize("case", stale_cases(9, 9, 9))
 def test_stale_entries_of_an_offset_index_are_an_info(tmp_path: Path, case: str) -> None:
-    """Whatever a truncation leaves after the valid entries of a preallocated index is no error."""
+    """Entries that a truncation leaves after the valid entries of a preallocated index are not an error."""
     folder = partition(tmp_path, SOURCE)
     index, size = folder / f"{STEM}.index", (folder / f"{STEM}.log").stat().st_size
     offset, position = last(index, OFFSET_ENTRY)
@@ -109,7 +111,7 @@ def noise(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("damage", [flipped_offset, lowered_offset, moved_position, noise])
 def test_damage_in_a_preallocated_index_stays_an_error(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
-    """Entries that agree with the log follow the damage, or its bytes are none that Kafka writes."""
+    """Entries that agree with the log follow the damage, or Kafka never writes such bytes."""
     folder = partition(tmp_path, SOURCE)
     index = folder / f"{STEM}.index"
     assert len(index.read_bytes()) >= 5 * 8
@@ -120,7 +122,7 @@ def test_damage_in_a_preallocated_index_stays_an_error(tmp_path: Path, damage: C
 
 
 def test_entries_after_the_end_of_a_trimmed_index_are_an_error(tmp_path: Path) -> None:
-    """A broker trims the index when the segment rolls and when it stops: then nothing stale is left."""
+    """A broker trims the index when the segment rolls and when it stops: then no stale entries are left."""
     folder = partition(tmp_path, SOURCE)
     append(folder / f"{STEM}.index", OFFSET_ENTRY, [(10**6, 10**8)], zeros=0)
     assert ("index-mismatch", "error") in rules(folder)
@@ -158,7 +160,7 @@ def test_an_index_read_alone_ends_at_the_first_entry_that_goes_back(tmp_path: Pa
 
 
 def test_a_stale_time_entry_hides_no_records(tmp_path: Path) -> None:
-    """A stale entry in order seems to say that records up to its offset are old."""
+    """A stale entry in order claims that records up to its offset are old."""
     folder = partition(tmp_path, TIMED)
     log, index = folder / f"{STEM}.log", folder / f"{STEM}.timeindex"
     timestamp, offset = last(index, TIME_ENTRY)

@@ -1,4 +1,4 @@
-"""The audits of a fleet: each finds what was planted, where it was, and nothing in logs that brokers wrote."""
+"""The audits of a fleet: each finds the planted fault at its place, and none in logs that brokers wrote."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_gaps_and_overlaps(tmp_path: Path) -> None:
 
 
 def test_duplicates_of_offsets_and_of_sequences(tmp_path: Path) -> None:
-    """Of the same folder only: another replica has them all again."""
+    """Within one folder only: another replica has all the same offsets."""
     producer: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0}
     batches = [batch(0, 2, base_sequence=0, **producer), batch(2, 2, base_sequence=0, **producer), batch(3, 2)]
     segment(tmp_path / "a" / "orders-0", 0, batches)
@@ -104,7 +104,7 @@ def test_the_largest_producers_and_keys(tmp_path: Path) -> None:
 
 
 def test_what_retention_waits_for(tmp_path: Path) -> None:
-    """A timestamp in the future, and one that is larger than those behind it, with the batch that has it."""
+    """A timestamp in the future, and one that is larger than the following ones, with its batch."""
     late = 4_102_444_800_000
     segment(tmp_path / "orders-0", 0, [batch(0, 2, 1_000), batch(2, 2, late), batch(4, 2, 1_001)])
     behind = segment(tmp_path / "orders-0", 6, [batch(6, 2, 2_000)])
@@ -116,7 +116,7 @@ def test_what_retention_waits_for(tmp_path: Path) -> None:
 
 
 def test_formats_and_refusals(tmp_path: Path) -> None:
-    """A table for a person, commas for a sheet; nothing found is said so."""
+    """A table for people, CSV for a spreadsheet; an empty result is stated."""
     shutil.copy(MIXED, tmp_path / MIXED.name)
     table = run("audit", "legacy", "--spark", "local[2]", tmp_path)
     assert "max_timestamp_ms" in table.stdout

@@ -1,4 +1,4 @@
-"""On a cluster, as the README says it: executors that have no kseg get it from an archive, and read what is there."""
+"""On a cluster as in the README: executors without kseg get it from an archive, and read their files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BATCHES = 4000
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter as on a machine of a cluster: it has pyarrow, and neither kseg nor its codecs."""
+    """Return an interpreter as on a machine of a cluster: it has pyarrow, but neither kseg nor its codecs."""
     folder = tmp_path_factory.mktemp("machine")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     site = sysconfig.get_path("purelib", vars={"base": str(folder)})
@@ -43,7 +43,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for original in (pyarrow, pyarrow.with_name("pyarrow.libs")):
         if original.exists():
             (Path(site) / original.name).symlink_to(original)
-    # Workers of a local-cluster leave their folders in Spark's own: this is one of links.
+    # Workers of a local-cluster write to Spark's own folder: this one consists of links.
     (folder / "spark").mkdir()
     for part in Path(pyspark.__file__).parent.iterdir():
         if part.name != "work":
@@ -56,7 +56,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What ``pip install --target kseg_env`` gives, from what is installed here: no network, no compiler."""
+    """Make the folder of ``pip install --target kseg_env`` from the installed packages: no network, no compiler."""
     folder = tmp_path_factory.mktemp("packages") / "kseg_env"
     folder.mkdir()
     for name in ("kseg", "crc32c", "lz4", "snappy", "cramjam", "zstandard"):
@@ -85,7 +85,7 @@ def environment(python: Path) -> dict[str, str]:
 
 @contextmanager
 def standalone(folder: Path, python: Path) -> Iterator[str]:
-    """A master and two workers, each a process of its own, on loopback."""
+    """Start a master and two workers as processes, on loopback."""
     home = python.parents[1] / "spark"
     started: list[subprocess.Popen[bytes]] = []
 
@@ -125,7 +125,7 @@ def standalone(folder: Path, python: Path) -> Iterator[str]:
 def test_executors_without_kseg_get_it_from_the_archive(
     kind: str, tmp_path: Path, python: Path, packages: Path
 ) -> None:
-    """The README's recipe, over two executors: a table of several tasks, a stream to its end, and where kseg was."""
+    """The README's recipe with two executors: a table of several tasks, a stream to its end, and the origin of kseg."""
     writer = Writer(tmp_path / "logs" / "orders-3", segment_batches=1500)
     writer.append(BATCHES)
     if kind == "standalone":
@@ -140,7 +140,7 @@ def test_executors_without_kseg_get_it_from_the_archive(
 
 
 def run(master: str, folder: Path, python: Path, packages: Path) -> dict[str, Any]:
-    """The job, from a driver that has kseg on its path: Spark plans there, with the interpreter of PYSPARK_PYTHON."""
+    """Run the job from a driver that has kseg on its path: Spark plans there, with the interpreter of PYSPARK_PYTHON."""
     archive = packages.with_suffix(".tar.gz")
     command: list[str | Path] = [
         sys.executable,
@@ -158,7 +158,7 @@ def run(master: str, folder: Path, python: Path, packages: Path) -> dict[str, An
     return reported
 
 
-#: Runs a command where neither the machine's own name nor localhost resolves, as in some containers.
+#: Runs a command where neither the host name nor localhost resolves, as in some containers.
 NAMELESS = ["unshare", "--map-root-user", "--uts", "--mount", "sh", "-c",
             'hostname nosuchhost && mount --bind /dev/null /etc/hosts && exec "$@"', "sh"]  # fmt: skip
 

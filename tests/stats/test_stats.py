@@ -1,4 +1,4 @@
-"""`kseg stats` counts what `kseg dump` shows: its numbers are added up here again, from dump's rows."""
+"""`kseg stats` counts the rows of `kseg dump`: the tests compute its numbers from dump's rows."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def sums(rows: list[Row], by: str, *names: str) -> dict[str, Row]:
 
 
 def of_batches(rows: list[Row]) -> Row:
-    """What headers alone tell, from the rows of a shallow dump."""
+    """Return the numbers that need headers only, from the rows of a shallow dump."""
     sound = [row for row in rows if row["crc_valid"]]
     timed = [row for row in sound if row["max_timestamp"] is not None]
     pin = next((row for row in timed if row["max_timestamp"] == max(row["max_timestamp"] for row in timed)), None)
@@ -77,7 +77,7 @@ def of_batches(rows: list[Row]) -> Row:
 
 
 def as_of_batches(row: Row) -> Row:
-    """The same numbers out of a row of stats."""
+    """Return the same numbers from a row of stats."""
     at = row["max_timestamp_at"]
     same = ("batches", "bytes", "damaged_batches", "max_timestamp", "batches_without_timestamp", "last_offset",
             "transactional_batches", "control_batches")  # fmt: skip
@@ -122,7 +122,7 @@ def test_counts_of_records_are_sums_over_dumps_rows(folder: Path) -> None:
     assert row["control_records"] == Counter(one["control"]["type"] for one in rows if one["control"])
     by_batch = Counter((one["file"], one["position"]) for one in rows)
     assert row["records_per_batch"]["max"] == max(by_batch.values(), default=0)
-    # base64: what --bytes wrote of them is four characters for three bytes.
+    # base64: --bytes writes four characters for three bytes
     assert row["value_bytes"] == sum(_bytes_in(one["value"]) for one in data)
     assert row["key_bytes"] == sum(_bytes_in(one["key"]) for one in data)
 
@@ -132,7 +132,7 @@ def _bytes_in(text: str | None) -> int:
 
 
 def test_ratios_are_of_the_payloads_as_python_inflates_them() -> None:
-    """The codecs' own test compares them with the libraries; here a gzip batch is inflated by zlib."""
+    """The codecs' own test compares them with the libraries; here zlib decompresses a gzip batch."""
     import zlib
 
     path = SEGMENTS / "4.3.0-v2-gzip" / "00000000000000000000.log"
@@ -154,7 +154,7 @@ def test_what_headers_do_not_say_is_null() -> None:
 
 
 def test_levels_add_up(tmp_path: Path) -> None:
-    """Segments, partitions, log dirs: sums of sums are sums; offsets mean something within a partition only."""
+    """Segments, partitions, log dirs: sums of sums agree; offsets are given for a single partition only."""
     for number, folder in enumerate(
         ("4.3.0-v2-none-segments", "0.10.2.2-v1-gzip-segments", "4.3.0-v2-none-idempotent")
     ):
@@ -179,7 +179,7 @@ def test_levels_add_up(tmp_path: Path) -> None:
 
 
 def test_paths_in_any_order_make_one_partition() -> None:
-    """A shell's globs mix folders: a partition is one sum all the same."""
+    """The shell's order of paths mixes folders: a partition is one sum."""
     folders = (SEGMENTS / "4.3.0-v2-none-segments", SEGMENTS / "2.8.2-v2-zstd")
     mixed = [
         folders[0] / "00000000000000000000.log",
@@ -217,7 +217,7 @@ def test_the_batch_that_retention_waits_for_is_named(tmp_path: Path) -> None:
 
 
 def test_many_producers_are_bounded_and_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sums stay right, the largest stay known: only the number of ids is given up."""
+    """The sums stay right and the largest stay known: only the number of ids is dropped."""
     monkeypatch.setattr(stats_module, "MAX_PRODUCERS", 10)
     monkeypatch.setattr(stats_module, "MAX_LEADER_EPOCHS", 10)
     batches = [batch(n, producer=1000 + n, epoch=n) for n in range(100)]

@@ -1,4 +1,4 @@
-"""Outputs appear whole or not at all, whatever ends their writing."""
+"""Outputs are complete or absent, for any interruption of their writing."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_failing_write_names_the_target(tmp_path: Path) -> None:
 def test_older_folders_are_restored_when_a_rename_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
-    """Whichever rename fails, all older folders are in their places, and nothing else is."""
+    """Whichever rename fails, all older folders are restored, and no other folder is left."""
     names = ("t-0", "t-1")
     for name in names:
         for home, text in ((tmp_path, "old"), (tmp_path / "new", "new")):

@@ -24,7 +24,7 @@ BUCKET = "s3://backup/cluster.a"
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[str]:
-    """A log dir in a bucket: two partitions and what stands beside; credentials and address as AWS's tools take them."""
+    """A log dir in a bucket: two partitions with side files; credentials and address as AWS's tools expect them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -65,7 +65,7 @@ def _until_up(server: subprocess.Popen[bytes], endpoint: str) -> None:
 
 
 def _put(url: str, data: bytes = b"") -> None:
-    # Under urllib's own type the server waits for a form.
+    # Under urllib's default type the server waits for a form.
     headers = {"Content-Type": "application/octet-stream"}
     urllib.request.urlopen(urllib.request.Request(url, data, headers, method="PUT"), timeout=60).close()
 
@@ -87,7 +87,7 @@ def test_what_is_said_of_a_bucket_is_what_is_said_of_its_files(bucket: str) -> N
 
 
 def test_what_is_not_there_is_said_in_one_line(bucket: str) -> None:
-    """Of a bucket or a key, and of a folder without segments: exit 2, no traceback."""
+    """A missing bucket or key, and a folder without segments: exit 2, no traceback."""
     for url in ("s3://missing/orders-3", f"{BUCKET}/orders-9/00000000000000000000.log", f"{BUCKET}/orders-9"):
         done = kseg("dump", url)
         assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), done.stderr
@@ -95,7 +95,7 @@ def test_what_is_not_there_is_said_in_one_line(bucket: str) -> None:
 
 
 def test_an_address_or_credentials_that_are_wrong_are_said(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Errors of the store's own library, which are none of the system's, are no internal errors."""
+    """Errors of the store's own library are not OSError, but are not internal errors either."""
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
@@ -111,7 +111,7 @@ def test_spark_reads_a_bucket(bucket: str, spark_settings: Mapping[str, str]) ->
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     from kseg.spark.jobs import launch
 
-    # A JVM that other tests have started has no credentials in its environment.
+    # A JVM that other tests have started lacks the credentials in its environment.
     credentials = {f"spark.executorEnv.{name}": value for name, value in os.environ.items() if name.startswith("AWS_")}
     spark = launch.start("local[2]", {**spark_settings, **credentials})
     try:

@@ -1,4 +1,7 @@
-"""FIFOs, sockets and devices under the names of Kafka's files, workers whose parent was killed: nothing waits for ever."""
+"""FIFOs, sockets and devices under the names of Kafka's files, and workers of a killed parent:
+
+no process waits for ever.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,9 @@ ROOT = Path(__file__).parents[2]
 SEGMENTS = ROOT / "fixtures" / "segments"
 PLAIN = SEGMENTS / "4.3.0-v2-none"
 LOG = "00000000000000000000.log"
-# A test that hangs fails after so many seconds, on a machine that is busy, too.
+# A test that hangs fails after this number of seconds, also on a busy machine.
 PATIENCE = 120
-#: Of the kinds of special files, how many each name is tried as: all of them with KSEG_FUZZ_CASES=6.
+#: The number of kinds of special files that each name is tried as: all of them with KSEG_FUZZ_CASES=6.
 CASES = cases(1)
 
 #: Every kind of file that a broker has in a partition folder or a log dir.
@@ -78,7 +81,7 @@ def short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def make(path: Path, kind: str) -> None:
-    """Put a special file in the place of whatever is there."""
+    """Replace a path by a special file."""
     if path.exists():
         path.unlink()
     match kind:
@@ -106,7 +109,7 @@ def make(path: Path, kind: str) -> None:
 @pytest.mark.fuzz
 @pytest.mark.parametrize("turn", range(min(CASES, len(KINDS))))
 def test_a_folder_of_nothing_else(short: Path, turn: int, command: str) -> None:
-    """Every name that a broker writes is a special file: each command ends, and says why in plain lines."""
+    """Every name that a broker writes is a special file: each command ends with a plain reason."""
     folder = short / "log-dir" / "topic-0"
     folder.mkdir(parents=True)
     for i, name in enumerate(NAMES):
@@ -124,7 +127,7 @@ def test_a_folder_of_nothing_else(short: Path, turn: int, command: str) -> None:
 @pytest.mark.fuzz
 @pytest.mark.parametrize("kind", ["fifo", "socket", "device"][:CASES])
 def test_among_sound_files(short: Path, kind: str, command: str) -> None:
-    """What is sound in the folder is read as without the special files, which are counted in one warning."""
+    """Valid files in the folder are read as without the special files, which are counted in one warning."""
     folder, alike = short / "it" / "topic-0", short / "alike" / "topic-0"
     for each in (folder, alike):
         each.parent.mkdir()
@@ -147,7 +150,7 @@ def test_among_sound_files(short: Path, kind: str, command: str) -> None:
 
 
 def test_swapped_after_the_folder_was_listed(short: Path) -> None:
-    """A path that was listed as a file is opened without waiting, whatever is there by now."""
+    """A path that was listed as a file is opened without waiting, even if it is a FIFO by then."""
     for kind in ("fifo", "socket", "device"):
         path = short / f"{kind}.log"
         make(path, kind)
@@ -161,7 +164,7 @@ def test_swapped_after_the_folder_was_listed(short: Path) -> None:
     "arguments", [["validate"], ["dump", "--deep", "--format", "csv"], ["stats", "--format", "jsonl"], ["transactions"]]
 )
 def test_a_fifo_that_is_named_is_read(short: Path, arguments: list[str]) -> None:
-    """A pipe has an end: it is read like the file that went into it."""
+    """A pipe has an end: it is read like a file with its content."""
     path = short / LOG
     os.mkfifo(path)
     writer = threading.Thread(target=lambda: path.write_bytes((PLAIN / LOG).read_bytes()), daemon=True)
@@ -174,7 +177,7 @@ def test_a_fifo_that_is_named_is_read(short: Path, arguments: list[str]) -> None
 
 
 def test_standard_input_by_its_path() -> None:
-    """/dev/stdin is the pipe that a shell made, or the file."""
+    """/dev/stdin is the pipe of a shell, or the file."""
     done = kseg("dump", "--deep", "--format", "csv", "/dev/stdin", stdin=(PLAIN / LOG).read_bytes())
     assert done.returncode == 0
     assert len(done.stdout.splitlines()) > 1
@@ -195,7 +198,7 @@ def test_without_an_end_and_named(short: Path, kind: str, command: str) -> None:
 
 @pytest.mark.parametrize("command", ["convert", "repair"])
 def test_what_is_read_twice_can_be_no_pipe(short: Path, command: str) -> None:
-    """The proof of a conversion reads the source again: a pipe is refused before its first byte is taken."""
+    """The verification of a conversion reads the source again: a pipe is rejected before its first byte is read."""
     os.mkfifo(short / LOG)
     done = run(command, short / LOG, short / "out.log")
     assert done.returncode == 2
@@ -203,7 +206,7 @@ def test_what_is_read_twice_can_be_no_pipe(short: Path, command: str) -> None:
 
 
 def test_a_state_file_that_is_a_fifo(short: Path) -> None:
-    """The state of a sweep is a file that is read and replaced: nothing waits for a FIFO in its place."""
+    """The state file is read and replaced: no command waits for a FIFO at its path."""
     os.mkfifo(short / "state")
     done = kseg("validate", "--state", short / "state", PLAIN)
     assert done.returncode == 2
@@ -224,7 +227,7 @@ def children_of(parent: int) -> Iterator[int]:
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are listed in /proc")
 @pytest.mark.parametrize("command", [["validate"], ["stats"], ["convert", "v2-to-v1", "--lossy"]])
 def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path, command: list[str]) -> None:
-    """After kill -9 of the parent no process of its pool stays."""
+    """After kill -9 of the parent, no process of its pool remains."""
     source = tmp_path / "topic-0"
     source.mkdir()
     record = PlainRecord(0, key=b"k", value=os.urandom(60_000), timestamp=1_700_000_000_000)

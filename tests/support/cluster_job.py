@@ -1,8 +1,9 @@
-"""A job on the cluster of a test: reads a log dir as a table and as a stream, and tells where executors had kseg from.
+"""A job on the cluster of a test: reads a log dir as a table and as a stream, and prints the origin of the executors'
+kseg.
 
-    python -m tests.support.cluster_job MASTER ARCHIVE LOG_DIR TARGET
+python -m tests.support.cluster_job MASTER ARCHIVE LOG_DIR TARGET
 
-What it prints is one JSON object.
+The output is one JSON object.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def _sum(table: DataFrame) -> list[int]:
 
 
 def run(master: str, archive: str, log_dir: str, target: str) -> dict[str, Any]:
-    """The job; ``archive`` is kseg and what it needs, unpacked beside each executor."""
+    """Run the job; ``archive`` has kseg and its dependencies, unpacked next to each executor."""
     spark = session(
         master,
         **{

@@ -1,7 +1,7 @@
-"""Verbs that damage the bytes of a segment, each a function from bytes to bytes.
+"""Damage to the bytes of a segment: functions from bytes to bytes.
 
-Places are file positions of entries, as ``entries`` lists them. Fields are Kafka's, by the layouts of
-``kseg.log_format``. Most interesting faults sit behind a valid CRC: ``fix_crc`` after the damage puts them there.
+Places are file positions of batches, as ``entries`` lists them. Fields have Kafka's names. Most interesting faults
+have a valid CRC: call ``fix_crc`` after the damage.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FIELDS: dict[int, dict[str, tuple[int, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An entry of a sound segment: its bytes are ``data[at:end]``."""
+    """A batch of a valid segment: its bytes are ``data[at:end]``."""
 
     at: int
     end: int
@@ -60,7 +60,7 @@ class Place:
 
 
 def entries(data: bytes) -> list[Place]:
-    """The entries of a segment whose lengths can be trusted, up to a tail that is none."""
+    """Return the batches of a segment whose lengths are valid, up to a tail without a batch."""
     found = []
     at = 0
     while len(data) - at >= layout.HEADER_SIZE_UP_TO_MAGIC:
@@ -74,14 +74,14 @@ def entries(data: bytes) -> list[Place]:
 
 
 def get(data: bytes, at: int, field: str) -> int:
-    """A header field of the entry at ``at``."""
+    """Return a header field of the batch at ``at``."""
     where, code = FIELDS[min(data[at + layout.MAGIC_AT], 2)][field]
     value: int = struct.unpack_from(">" + code, data, at + where)[0]
     return value
 
 
 def put(data: bytes, at: int, **fields: int) -> bytes:
-    """Header fields of the entry at ``at`` overwritten; its CRC stays as it was."""
+    """Overwrite header fields of the batch at ``at``; its CRC is unchanged."""
     out = bytearray(data)
     magic = min(data[at + layout.MAGIC_AT], 2)
     for field, value in fields.items():
@@ -91,7 +91,7 @@ def put(data: bytes, at: int, **fields: int) -> bytes:
 
 
 def fix_crc(data: bytes, at: int) -> bytes:
-    """The CRC of the entry at ``at`` made right for the bytes that its size spans."""
+    """Correct the CRC of the batch at ``at`` for the bytes that its size spans."""
     end = at + layout.LOG_OVERHEAD + get(data, at, "size")
     assert end <= len(data)
     if data[at + layout.MAGIC_AT] < 2:
@@ -100,49 +100,49 @@ def fix_crc(data: bytes, at: int) -> bytes:
 
 
 def alter(data: bytes, at: int, **fields: int) -> bytes:
-    """Header fields overwritten behind a valid CRC."""
+    """Overwrite header fields and correct the CRC."""
     return fix_crc(put(data, at, **fields), at)
 
 
 def flip(data: bytes, position: int, bits: int = 0xFF) -> bytes:
-    """One byte changed."""
+    """Change one byte."""
     return splice(data, position, position + 1, bytes([data[position] ^ bits]))
 
 
 def shrink(data: bytes, size: int) -> bytes:
-    """Only the first ``size`` bytes: a torn write, an interrupted copy."""
+    """Keep the first ``size`` bytes: an interrupted write or copy."""
     assert 0 <= size < len(data)
     return data[:size]
 
 
 def splice(data: bytes, begin: int, end: int, piece: bytes) -> bytes:
-    """``data[begin:end]`` replaced."""
+    """Replace ``data[begin:end]``."""
     assert 0 <= begin <= end <= len(data)
     return data[:begin] + piece + data[end:]
 
 
 def cut(data: bytes, begin: int, end: int) -> bytes:
-    """``data[begin:end]`` gone."""
+    """Remove ``data[begin:end]``."""
     return splice(data, begin, end, b"")
 
 
 def insert(data: bytes, position: int, piece: bytes) -> bytes:
-    """``piece`` put before the byte at ``position``."""
+    """Insert ``piece`` before the byte at ``position``."""
     return splice(data, position, position, piece)
 
 
 def zero(data: bytes, begin: int, end: int) -> bytes:
-    """``data[begin:end]`` overwritten with zeros: a page that was never written back."""
+    """Overwrite ``data[begin:end]`` with zeros: a page that was never written."""
     return splice(data, begin, end, bytes(end - begin))
 
 
 def noise(size: int, seed: int = 1) -> bytes:
-    """Bytes that mean nothing, always the same for a seed."""
+    """Return random bytes, the same ones for each seed."""
     return hashlib.shake_128(bytes([seed])).digest(size)
 
 
 def move(data: bytes, at: int, by: int) -> bytes:
-    """The base offsets of the entry at ``at`` and of all behind it moved: they are outside a v2 CRC."""
+    """Add to the base offsets of the batch at ``at`` and of all later ones: they are outside a v2 CRC."""
     for place in entries(data):
         if place.at >= at:
             assert place.magic == 2, "a wrapper's inner offsets would stay"
@@ -151,13 +151,13 @@ def move(data: bytes, at: int, by: int) -> bytes:
 
 
 def resize(data: bytes, place: Place, piece: bytes) -> bytes:
-    """The entry at ``place`` replaced by ``piece``, with the size field and the CRC made right."""
+    """Replace the batch at ``place`` by ``piece``, with the size field and the CRC corrected."""
     data = splice(data, place.at, place.end, piece)
     return alter(data, place.at, size=len(piece) - layout.LOG_OVERHEAD)
 
 
 def payload_begin(data: bytes, place: Place) -> int:
-    """Where an entry's payload begins: a batch's records, a message's value. The value's length stands before it."""
+    """Return where a batch's payload begins: its records, or a message's value. The value's length is before it."""
     if place.magic == 2:
         return place.at + layout.RECORD_BATCH_OVERHEAD
     key_at = place.at + FIELDS[place.magic]["key_size"][0]
@@ -165,7 +165,7 @@ def payload_begin(data: bytes, place: Place) -> int:
 
 
 def with_payload(data: bytes, place: Place, stored: bytes) -> bytes:
-    """The entry's payload, as it is stored, replaced; lengths and CRC made right."""
+    """Replace the batch's stored payload; correct lengths and CRC."""
     begin = payload_begin(data, place)
     head = data[place.at : begin]
     if place.magic < 2:
@@ -174,24 +174,24 @@ def with_payload(data: bytes, place: Place, stored: bytes) -> bytes:
 
 
 def stored(data: bytes, place: Place) -> bytes:
-    """The entry's payload as it is stored."""
+    """Return the batch's payload as it is stored."""
     return data[payload_begin(data, place) : place.end]
 
 
 def inflated(data: bytes, place: Place) -> bytes:
-    """The entry's payload, decompressed."""
+    """Return the batch's payload, decompressed."""
     codec = get(data, place.at, "attributes") & layout.CODEC_MASK
     return bytes(codecs.decompress(codec, stored(data, place), limit=1 << 24, magic=place.magic))
 
 
 def with_inflated(data: bytes, place: Place, payload: bytes) -> bytes:
-    """The entry's payload replaced and compressed again with its codec; lengths and CRC made right."""
+    """Replace the batch's payload and compress it again with its codec; correct lengths and CRC."""
     codec = get(data, place.at, "attributes") & layout.CODEC_MASK
     return with_payload(data, place, bytes(codecs.compress(codec, payload, magic=place.magic)))
 
 
 def varint(value: int) -> bytes:
-    """A zig-zag varint, as v2 records use them."""
+    """Return a zig-zag varint, as in v2 records."""
     raw = value << 1 if value >= 0 else (-value << 1) - 1
     out = bytearray()
     while raw >= 128:
@@ -203,7 +203,7 @@ def varint(value: int) -> bytes:
 def record(
     key: bytes | None = b"key", value: bytes | None = b"value", *, offset_delta: int = 0, timestamp_delta: int = 0
 ) -> bytes:
-    """A v2 record without headers."""
+    """Return a v2 record without headers."""
     body = b"\0" + varint(timestamp_delta) + varint(offset_delta)
     for part in (key, value):
         body += varint(-1) if part is None else varint(len(part)) + part
@@ -212,14 +212,14 @@ def record(
 
 
 def batch(like: bytes, records: bytes, count: int, **fields: int) -> bytes:
-    """An uncompressed v2 batch around ``records``, with the header of the batch that ``like`` begins with."""
+    """Return an uncompressed v2 batch of ``records``, with the header of the batch that ``like`` begins with."""
     head = like[: layout.RECORD_BATCH_OVERHEAD]
     fields = {"attributes": 0, "record_count": count, "last_offset_delta": count - 1, **fields}
     return alter(head + records, 0, size=len(head) + len(records) - layout.LOG_OVERHEAD, **fields)
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """(value, next byte) of a varint that can be trusted."""
+    """Return (value, next position) of a valid varint."""
     raw = shift = 0
     while True:
         byte = data[at]
@@ -231,7 +231,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def records(payload: bytes) -> list[bytes]:
-    """The records of an inflated v2 payload that can be trusted, each with its length."""
+    """Return the records of a valid decompressed v2 payload, each with its length."""
     found = []
     at = 0
     while at < len(payload):

@@ -1,8 +1,8 @@
-"""Segments with seeded damage, for tests that hold two ways of reading against each other.
+"""Segments with seeded damage, for tests that compare two ways of reading.
 
-    case = damaged(seed)
+case = damaged(seed)
 
-The same seed gives the same bytes. Damage is drawn to be where ranges of a file meet, too: ``seams``.
+The same seed gives the same bytes. Damage is also placed at the boundaries of ranges of a file: ``seams``.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from tests.support.fuzzing import cases
 
 NOW = 1_700_000_000_000
 CODECS = ("none", "none", "gzip", "snappy", "lz4", "zstd")
-#: Into so many ranges a reader may split a file here, about.
+#: About the number of ranges into which a reader may split a file here.
 RANGES = (2, 3, 5, 8)
 
 
 _CHUNKS = 8
-#: Deals the cases of a test out, so that processes can share them.
+#: Distributes the cases of a test, so that processes can share them.
 chunks = pytest.mark.parametrize("chunk", range(_CHUNKS))
 
 
 def seeds(chunk: int, sample: int) -> range:
-    """The seeds of one of the ``chunks``; ``sample`` as in ``fuzzing.cases``."""
+    """Return the seeds of one of the ``chunks``; ``sample`` as in ``fuzzing.cases``."""
     return range(chunk, cases(sample), _CHUNKS)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A segment of offsets from ``base`` on: what it was, what it is now, and what was done to it."""
+    """A segment of offsets from ``base`` on: the original, the damaged bytes, and the kinds of damage."""
 
     seed: int
     base: int
@@ -55,7 +55,7 @@ class Case:
 
 
 def damaged(seed: int, base: int = 0, acts: int | None = None) -> Case:
-    """A segment of some 5 to 60 KB with up to three acts of damage."""
+    """Return a segment of about 5 to 60 KB with up to three acts of damage."""
     random = Random(seed)
     entries = _entries(random, base)
     sound = b"".join(entries)
@@ -68,7 +68,7 @@ def damaged(seed: int, base: int = 0, acts: int | None = None) -> Case:
 
 
 def rules_setting(random: Random) -> dict[str, str]:
-    """Severities for some rules: for one of those that damage gives mostly, or for many."""
+    """Return severities for some rules: for one that damage usually causes, or for many."""
     names = random.sample(sorted(RULES), random.choice((1, 2, 30)))
     names += random.sample(_COMMON, random.choice((0, 1, 3)))
     return {name: random.choice(("ignore", "ignore", "info", "warning", "error")) for name in names}
@@ -84,7 +84,7 @@ _COMMON = (
 
 
 def _entries(random: Random, base: int) -> list[bytes]:
-    """Runs of entries of one kind each, as upgrades, several producers and compaction leave them."""
+    """Return runs of batches of one kind each, as upgrades, several producers and compaction leave them."""
     found: list[bytes] = []
     state = _Writer(random, base)
     wanted = random.choice((40, 120, 240))
@@ -173,7 +173,7 @@ class _Writer:
 
 
 def _place(random: Random, data: bytes) -> int:
-    """A byte: anywhere, or near where ranges meet; there an entry's first byte, often, or one a little before or behind."""
+    """Return a position: anywhere, or near a boundary of ranges, often at or near the first byte of a batch."""
     ranges = random.choice(RANGES)
     at = random.choice((random.randrange(len(data)), len(data) * random.randrange(1, ranges) // ranges))
     ends = [place.at for place in damage.entries(data)]
@@ -191,7 +191,7 @@ def _zeros(random: Random, data: bytes, at: int) -> bytes:
 
 
 def _zeros_up_to(random: Random, data: bytes, at: int) -> bytes:
-    """Zeros that begin and end where entries do."""
+    """Overwrite with zeros from one batch boundary to another."""
     places = damage.entries(data)
     near = [n for n, place in enumerate(places) if place.at <= at]
     if not near:
@@ -219,7 +219,7 @@ def _overwrite(random: Random, data: bytes, at: int) -> bytes:
 
 
 def _copy(random: Random, data: bytes, at: int) -> bytes:
-    """Batches once more, where they are or elsewhere: a block of a disk that was written to the wrong place."""
+    """Copy batches to the same or another place: a block of a disk that was written to the wrong place."""
     places = damage.entries(data)
     if not places:
         return data
@@ -238,7 +238,7 @@ def _drop(random: Random, data: bytes, at: int) -> bytes:
 
 
 def _field(random: Random, data: bytes, at: int) -> bytes:
-    """A header field, behind a CRC that is good or is not."""
+    """Change a header field, with a valid or an invalid CRC."""
     places = [place for place in damage.entries(data) if place.at >= at]
     if not places:
         return data
@@ -257,7 +257,7 @@ def _field(random: Random, data: bytes, at: int) -> bytes:
 
 
 def _tail(random: Random, data: bytes, at: int) -> bytes:
-    """How a file may end: torn, or with preallocated zeros."""
+    """Return a possible end of a file: incomplete, or with preallocated zeros."""
     if random.random() < 0.5:
         data = data[: max(1, len(data) - random.randrange(1, 200))]
     return data + bytes(random.choice((0, 5, 61, 4096, 20000)))
@@ -280,12 +280,12 @@ _ACTS = {
 
 # --- as files ---
 
-#: Epoch seconds: what was written lately may be written to this moment, and is waited for.
+#: Epoch seconds: a recently written file may still be written, and readers wait for it.
 OLD = 1_600_000_000
 
 
 def written(folder: Path, case: Case) -> Path:
-    """The segment with the indexes that it had before the damage."""
+    """Write the segment with the indexes that it had before the damage."""
     folder.mkdir(exist_ok=True)
     path = folder / case.name
     path.write_bytes(case.sound)

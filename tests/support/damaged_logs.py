@@ -1,4 +1,4 @@
-"""Random damage to segments, with a record of which batches stay whole and where, for the oracles of recovery."""
+"""Random damage to segments, with a record of which batches are complete and where, for the oracles of repair."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LARGEST = 4096
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A whole batch of the original at ``data[begin:end]``. ``copy`` is set for a second copy that damage made."""
+    """A complete batch of the original at ``data[begin:end]``. ``copy`` is set for a second copy that damage made."""
 
     index: int
     begin: int
@@ -26,7 +26,7 @@ class Whole:
 
 
 class DamagedLog:
-    """A segment to damage. ``wholes`` lists its whole batches, also those that damage moved or copied."""
+    """A segment to damage. ``wholes`` lists its complete batches, also those that damage moved or copied."""
 
     def __init__(self, data: bytes, name: str) -> None:
         self.original = self.data = data
@@ -37,7 +37,7 @@ class DamagedLog:
         self.wholes = [Whole(index, place.at, place.end) for index, place in places]
 
     def splice(self, begin: int, end: int, piece: bytes, carried: tuple[Whole, ...] = ()) -> None:
-        """Replace ``data[begin:end]``; ``carried`` are the whole batches in ``piece``, with positions in it."""
+        """Replace ``data[begin:end]``; ``carried`` are the complete batches in ``piece``, with positions in it."""
         shift = len(piece) - (end - begin)
         self.data = self.data[:begin] + piece + self.data[end:]
         kept = []
@@ -52,7 +52,7 @@ class DamagedLog:
         self.wholes = sorted(set(kept), key=lambda whole: whole.begin)
 
     def within(self, begin: int, end: int, *, copy: bool) -> tuple[Whole, ...]:
-        """The whole batches in ``data[begin:end]``, with positions that count from ``begin``."""
+        """Return the complete batches in ``data[begin:end]``, with positions relative to ``begin``."""
         return tuple(
             Whole(one.index, one.begin - begin, one.end - begin, copy or one.copy)
             for one in self.wholes
@@ -60,7 +60,7 @@ class DamagedLog:
         )
 
     def certain(self) -> set[int]:
-        """The whole batches that contradict no other whole batch: each of them must be kept."""
+        """Return the complete batches that contradict no other one: each of them must be kept."""
         certain = set()
         highest = -1
         lowest = [len(self.batches)] * (len(self.wholes) + 1)
@@ -73,17 +73,17 @@ class DamagedLog:
         return certain
 
     def _borrowed(self, whole: Whole) -> bool:
-        """Whether the batch before lost its end, and is whole again with the first bytes of this one."""
+        """Return whether the batch before lost its end, and is complete again with the first bytes of this one."""
         before = self.batches[whole.index - 1] if whole.index else b""
         if any(one.index == whole.index - 1 for one in self.wholes) or not before:
             return False
         return any(self.data.endswith(before, 0, whole.begin + shared) for shared in range(1, 9))
 
     def most(self) -> int:
-        """How many whole batches can be kept at least: the longest ascending subsequence of their indexes.
+        """Return how many complete batches can be kept at least: the longest ascending subsequence of their indexes.
 
-        Without copies, and without runs of batches that something other than a batch follows, if they contradict others:
-        these could be what a damaged batch has in a value.
+        Copies don't count, nor do runs of batches that contradict others and that other bytes than a batch follow:
+        these could be part of a value in a damaged batch.
         """
         certain = self.certain()
         runs: list[list[Whole]] = []
@@ -115,7 +115,7 @@ def _boundary(log: DamagedLog, dice: random.Random) -> int:
 
 
 def _group(log: DamagedLog, dice: random.Random) -> tuple[int, int]:
-    """Some adjacent whole batches, as a range of bytes."""
+    """Return some adjacent complete batches, as a range of bytes."""
     first = dice.randrange(len(log.wholes))
     last = min(len(log.wholes) - 1, first + int(2 ** dice.uniform(0, 5)) - 1)
     while last > first and any(log.wholes[n].end != log.wholes[n + 1].begin for n in range(first, last)):
@@ -129,7 +129,7 @@ def flip_bit(log: DamagedLog, dice: random.Random) -> None:
 
 
 def flip_header_bit(log: DamagedLog, dice: random.Random) -> None:
-    """One bit of a batch's first 61 bytes, of which some are outside the CRC."""
+    """Flip one bit of a batch's first 61 bytes, of which some are outside the CRC."""
     if not log.wholes:
         return
     whole = dice.choice(log.wholes)
@@ -160,7 +160,7 @@ def insert(log: DamagedLog, dice: random.Random) -> None:
 
 
 def swap(log: DamagedLog, dice: random.Random) -> None:
-    """Two neighbouring groups of batches in each other's place."""
+    """Exchange two neighbouring groups of batches."""
     if len(log.wholes) < 2:
         return
     begin, end = _group(log, dice)
@@ -176,7 +176,7 @@ def swap(log: DamagedLog, dice: random.Random) -> None:
 
 
 def move(log: DamagedLog, dice: random.Random) -> None:
-    """Some batches cut out and put elsewhere."""
+    """Move some batches to another place."""
     if len(log.wholes) < 3:
         return
     begin, end = _group(log, dice)
@@ -187,7 +187,7 @@ def move(log: DamagedLog, dice: random.Random) -> None:
 
 
 def repeat(log: DamagedLog, dice: random.Random) -> None:
-    """Stale copies of some batches between two others."""
+    """Insert stale copies of some batches between two others."""
     if log.wholes:
         begin, end = _group(log, dice)
         at = _boundary(log, dice)
@@ -195,7 +195,7 @@ def repeat(log: DamagedLog, dice: random.Random) -> None:
 
 
 def stale_block(log: DamagedLog, dice: random.Random) -> None:
-    """Bytes of the log over other bytes of it, as a lost or misdirected write of a block leaves them."""
+    """Overwrite bytes of the log with other bytes of it, as a lost or misdirected write of a block does."""
     begin, end = _range(log, dice)
     at = dice.randrange(len(log.data))
     size = min(end - begin, len(log.data) - at)
@@ -203,7 +203,7 @@ def stale_block(log: DamagedLog, dice: random.Random) -> None:
 
 
 def put_elsewhere(log: DamagedLog, dice: random.Random) -> None:
-    """One batch over another of the same size, or in front of one."""
+    """Overwrite one batch with another of the same size, or insert it before one."""
     if not log.wholes:
         return
     one = dice.choice(log.wholes)
@@ -233,7 +233,7 @@ DAMAGES: tuple[Callable[[DamagedLog, random.Random], None], ...] = (
 
 
 def do_damage(log: DamagedLog, dice: random.Random) -> None:
-    """One to five random damages."""
+    """Apply one to five random damages."""
     for _ in range(dice.choice([1, 1, 2, 2, 3, 5])):
         if not log.data:
             return
@@ -243,14 +243,14 @@ def do_damage(log: DamagedLog, dice: random.Random) -> None:
 
 
 def real_segments() -> list[Path]:
-    """Every segment that a broker wrote and that was not being written to."""
+    """Return every segment that a broker wrote and had closed."""
     return sorted(
         path for path in SEGMENTS.glob("*/*.log") if "live" not in path.parent.name and path.stat().st_size > 100
     )
 
 
 def random_log(dice: random.Random) -> DamagedLog:
-    """A real segment, or one of many small batches, such as few fixtures have."""
+    """Return a real segment, or one of many small batches, such as few fixtures have."""
     if dice.random() < 0.7:
         path = dice.choice(real_segments())
         return DamagedLog(path.read_bytes(), path.name)

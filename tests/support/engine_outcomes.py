@@ -1,4 +1,4 @@
-"""What this process's engine makes of seeded damaged segments, one JSON line for each seed, for comparison.
+"""The outcomes of this process's engine for seeded damaged segments, as one line of JSON for each seed.
 
 KSEG_ENGINE=python python -m tests.support.engine_outcomes FOLDER FIRST STOP STEP
 """
@@ -30,7 +30,7 @@ from tests.support.damaged_cases import damaged, written
 
 
 def outcome(folder: Path, seed: int) -> dict[str, str]:
-    """The result of each command for one segment, as text."""
+    """Return the result of each command for one segment, as text."""
     path = written(folder / str(seed), damaged(seed))
     beside = tuple(str(path.with_suffix(suffix)) for suffix in (".index", ".timeindex"))
     file = SegmentFile(str(path), indexes=beside)
@@ -54,7 +54,7 @@ def _attempt(call: Callable[[], object]) -> str:
 
 
 def _unordered(result: FileResult) -> str:
-    """A result whose sets are in order: hashes differ from process to process."""
+    """Return a result with sorted sets: hashes differ between processes."""
     beside = [repr(replace(one, found=frozenset())) for one in result.indexes]
     facts = result.facts and (replace(result.facts, ended=frozenset()), sorted(result.facts.ended))
     return repr((replace(result, found=frozenset(), facts=None, indexes=()), sorted(result.found), facts, beside))

@@ -1,4 +1,4 @@
-"""Segments that real brokers wrote, and what Kafka's own reader returns for them."""
+"""Segments that real brokers wrote, and the records that Kafka's own reader returns for them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def expected(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def json_rows(dumped: Rows, deep: bool) -> list[dict[str, Any]]:
-    """Rows as `kseg dump --format jsonl --bytes base64` writes them."""
+    """Return rows as `kseg dump --format jsonl --bytes base64` writes them."""
     raw = io.BytesIO()
-    # Kept by its name: a wrapper that is let go closes what it wraps.
+    # Assigned to a name, because a deleted wrapper closes its stream.
     out = io.TextIOWrapper(raw, encoding="utf-8")
     write_jsonl(dumped, out, View(deep=deep, encoding="base64", terminal=False))
     out.flush()
@@ -39,7 +39,7 @@ def json_rows(dumped: Rows, deep: bool) -> list[dict[str, Any]]:
 
 
 def dumped(path: Path, deep: bool) -> list[dict[str, Any]]:
-    """The rows of a sound segment, the file as its base name."""
+    """Return the rows of a valid segment, with the base name as file."""
     found: list[Finding] = []
     rows = json_rows(dump_segment(str(path), deep=deep, report=found.append), deep)
     assert [finding for finding in found if finding.rule not in ("codec-quirk", "zero-tail")] == []

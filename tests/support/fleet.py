@@ -1,6 +1,6 @@
-"""``python -m tests.support.fleet FOLDER``: log dirs of three brokers, as a bad night leaves them, to try things on.
+"""``python -m tests.support.fleet FOLDER``: log dirs of three brokers with typical damage, for trials.
 
-Segments are those of real brokers, but for one topic whose replicas diverge.
+The segments are those of real brokers, except for one topic whose replicas diverge.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ BROKERS = ("broker-1", "broker-2", "broker-3")
 
 
 def make(home: Path) -> list[Path]:
-    """The brokers' log dirs: the first is sound, the second has a bad record and a torn tail, and a stale leader's end
-    of ``clicks-2`` is on the third.
+    """Make the brokers' log dirs.
+
+    The first is valid, the second has a bad record and an incomplete tail, and the third has a stale leader's end of
+    ``clicks-2``.
     """
     for broker in BROKERS:
         for partition, fixture in SOURCES.items():

@@ -14,7 +14,7 @@ from threading import Thread
 
 @contextmanager
 def following(*arguments: object) -> Iterator[tuple[subprocess.Popen[bytes], Queue[bytes]]]:
-    """The command at work, and its lines as they come; it is ended at the end, however that comes."""
+    """Run the command, and yield its lines as they arrive; it is stopped at the end in any case."""
     command = [sys.executable, "-m", "kseg", "dump", "--follow", *map(str, arguments)]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     lines: Queue[bytes] = Queue()

@@ -1,4 +1,4 @@
-"""Files that are no log, made: a tutorial's message, and its like with each of its fields damaged."""
+"""Generated files that are not logs: a tutorial's message, and the same with each of its fields damaged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def message(
     key_length: int | None = None,
     value_length: int | None = None,
 ) -> bytes:
-    """One message, as the tutorial draws it: by the fields of the issue, not by kseg's own layout."""
+    """Return one message as the tutorial draws it: by its own table of fields, not by kseg's layout."""
     fields = [
         struct.pack(">q", zlib.crc32(value or b"") if crc is None else crc),
         struct.pack(">bb", magic, attributes),
@@ -39,7 +39,7 @@ def bare(
     crc: int | None = None,
     key_length: int | None = None,
 ) -> bytes:
-    """One message as a log has it, but without the offset and the size before it."""
+    """Return one message of a log without the offset and the size before it."""
     fields = [struct.pack(">BB", magic, attributes), struct.pack(">q", timestamp) if magic == 1 else b""]
     for data, length in ((key, key_length), (value, None)):
         size = -1 if data is None else len(data)
@@ -48,17 +48,17 @@ def bare(
     return struct.pack(">I", zlib.crc32(body) if crc is None else crc) + body
 
 
-#: As articles show it: the attributes say lz4, though nothing is compressed.
+#: As articles show it: the attributes say lz4, though the value is not compressed.
 ARTICLE = bare(b"key", b"value", attributes=3)
 BARE_SECOND = bare(None, b"the second has no key", magic=1)
 
-#: The tutorial's own: the gzip bit is set, though nothing is compressed.
+#: The tutorial's own: the gzip bit is set, though the value is not compressed.
 EXAMPLE = message(b"first", b"this is the first message", attributes=1)
 PLAIN = message(b"first", b"this is the first message")
 SECOND = message(None, b"the second has no key", magic=1)
 THIRD = message(b"third", None)
 
-#: name -> (the framing, the bytes); fixtures/framed/NAME holds what kseg says of them.
+#: Name -> (framing, bytes); fixtures/framed/NAME has kseg's rows and findings.
 FRAMED: Mapping[str, tuple[str, bytes]] = {
     "example": ("wide-crc", EXAMPLE),
     "several": ("wide-crc", PLAIN + SECOND + THIRD),

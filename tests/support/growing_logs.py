@@ -19,7 +19,7 @@ def batch(number: int) -> bytes:
 
 
 def write(folder: Path, batches: list[bytes], *, first: int = 0, index: bool = True) -> Path:
-    """A segment, and its indexes as a broker would have written them."""
+    """Write a segment, and its indexes as a broker would have written them."""
     folder.mkdir(exist_ok=True)
     path = folder / f"{first * 4:020d}.log"
     path.write_bytes(b"".join(batches))

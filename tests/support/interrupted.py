@@ -53,7 +53,7 @@ class FailingFile:
 
 
 def failing_disk(fails_at: int, good_openings: int) -> None:
-    """Have local files behind failing:// URLs, which fail after so many openings that are good."""
+    """Serve local files as failing:// URLs, whose reads fail after a number of successful openings."""
     fsspec = pytest.importorskip("fsspec")
     left = good_openings
 

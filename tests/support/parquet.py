@@ -12,7 +12,7 @@ from kseg import schema
 
 
 def as_json(table: Any, kind: str) -> Iterator[dict[str, Any]]:
-    """Rows of a columnar table as those of ``--format jsonl --bytes base64``, the file as its base name."""
+    """Return rows of a columnar table as those of ``--format jsonl --bytes base64``, with the base name as file."""
     columns = schema.RECORD_COLUMNS if kind == "record" else schema.BATCH_COLUMNS
     for row in table.to_pylist():
         plain: dict[str, Any] = {"kind": kind}

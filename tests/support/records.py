@@ -25,20 +25,20 @@ NOW = 1_600_000_000_000
 octets = st.none() | st.binary(max_size=200)
 
 
-# Without the line ends that only Python knows, so that the oracle's lines stay lines.
+# Without the line ends that only Python knows, so that the oracle's lines stay complete.
 header_keys = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), max_size=12)
 
 
 headers = st.lists(st.builds(Header, header_keys, octets), max_size=3).map(tuple)
 
 
-# Deltas of more than 64 bits, too: Java's sums go on at the other end.
+# Also deltas of more than 64 bits: Java's sums overflow.
 stamps = st.just(-1) | st.integers(0, NOW * 2) | st.sampled_from([2**62, 2**63 - 1, -(2**62), -(2**63)])
 
 
 @st.composite
 def record_lists(draw: st.DrawFn, magic: int = 2, max_size: int = 8) -> list[PlainRecord]:
-    """Records with increasing offsets, holes among them, that a batch of that version can hold."""
+    """Records with increasing offsets, with gaps, that a batch of that version can hold."""
     offset = draw(st.sampled_from([0, 1, 17, 2**31, 2**40]))
     records = []
     for _ in range(draw(st.integers(1, max_size))):
@@ -50,12 +50,12 @@ def record_lists(draw: st.DrawFn, magic: int = 2, max_size: int = 8) -> list[Pla
     return records
 
 
-# Neither is damage: an odd but legal stream, and a preallocated tail.
+# Neither is damage: an unusual but legal stream, and a preallocated tail.
 HARMLESS = ("codec-quirk", "zero-tail")
 
 
 def read(data: bytes) -> tuple[list[RecordBatch], list[Record]]:
-    """The entries and records of a log; any finding of damage fails."""
+    """Return the batches and records of a log; any finding of damage fails."""
     found: list[Finding] = []
     batches: list[RecordBatch] = []
     records: list[Record] = []

@@ -29,7 +29,7 @@ def batch(first: int, count: int, epoch: int, codec: str = "none") -> bytes:
 
 
 def logs(highest: int = 4) -> dict[str, dict[str, bytes]]:
-    """Partition folders, as file names and bytes, by topic; ``highest`` is the largest leader epoch.
+    """Return partition folders, as file names and bytes, by topic; ``highest`` is the largest leader epoch.
 
     A broker's own epoch of a partition is never below those in its log.
     """
@@ -48,7 +48,7 @@ def logs(highest: int = 4) -> dict[str, dict[str, bytes]]:
     return {
         "v0": {NAME: v0},
         "v1": {NAME: v1, SECOND: more},
-        # Upgraded: epochs 2 and 3 after batches that have none.
+        # Upgraded: epochs 2 and 3 after batches without one.
         "upgraded": {NAME: v1, SECOND: later, EPOCHS: checkpoint((2, 200), (3, 300))},
         # Downgraded and upgraded again, in one segment and across segments.
         "downgraded": {NAME: plain + messages(200, 20, 1), f"{220:020}.log": messages(220, 30, 1, "lz4"),

@@ -14,7 +14,7 @@ from tests.support.fixtures import FOLDERS
 REAL = sorted(path for folder in FOLDERS for path in folder.iterdir() if recognise(str(path)))
 
 
-#: One of each kind, the smallest that has entries: every byte of these is flipped.
+#: One of each kind, the smallest with entries: every byte of these is flipped.
 SMALL = {
     known.side.kind: path
     for path in sorted(REAL, key=lambda path: -path.stat().st_size)
@@ -23,7 +23,7 @@ SMALL = {
 
 
 def walked(path: Path | str, data: bytes) -> tuple[list[tuple[int, Any]], list[Finding]]:
-    """The entries of a file of that name, and what is reported of them."""
+    """Return the entries of a file with that name, and its findings."""
     known = recognise(str(path))
     assert known
     found: list[Finding] = []

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from tests.support.fixtures import FOLDERS
 
-# A fixture of a log dir's own files holds no log.
+# The fixture of a log dir's own files does not have a log.
 WITH_LOGS = [folder for folder in FOLDERS if [*folder.glob("*.log")]]

@@ -8,7 +8,7 @@ from kseg.format.writer.records_builder import PlainRecord, build_batch
 
 
 class Writer:
-    """Appends batches to a partition as a broker does: byte for byte at the end, a new segment now and then."""
+    """Appends batches to a partition as a broker does: byte for byte at the end, sometimes in a new segment."""
 
     def __init__(self, folder: Path, *, segment_batches: int = 50) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -20,7 +20,7 @@ class Writer:
         self._rest = b""
 
     def append(self, batches: int, *, torn: bool = False) -> None:
-        """Whole batches; with ``torn`` the last one's second half comes with the next call."""
+        """Append complete batches; with ``torn`` the last one's second half comes with the next call."""
         for number in range(batches):
             self._finish()
             if not self._left:

@@ -1,4 +1,4 @@
-"""What became of each transaction, against what brokers themselves kept of them: indexes and snapshots."""
+"""The state of each transaction agrees with the indexes and snapshots that brokers wrote."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_they_are_what_the_broker_kept_of_them(folder: Path) -> None:
     indexes = b"".join(path.read_bytes() for path in sorted(folder.glob("*.txnindex")))
     kept = [(txn.producer_id, txn.first_offset, txn.last_offset) for txn in read_txn_index(indexes)]
     aborted = [(row["producer_id"], row["first_offset"], row["last_offset"]) for row in of(found, "aborted")]
-    # Kafka deletes the empty index of a cleaned segment, and with it what was aborted but can no more be read.
+    # Kafka deletes the empty index of a cleaned segment, and with it aborted transactions that can't be read any more.
     assert aborted == kept or "compacted" in folder.name
     snapshots = sorted(folder.glob("*.snapshot"))
     if snapshots:
@@ -91,7 +91,7 @@ def test_damage_is_passed_over_and_told(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "crc-mismatch" in done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines()]
-    # Without its marker the next transaction of the producer seems the same one.
+    # Without its marker the next transaction of the producer looks like the same one.
     assert [row["first_offset"] for row in of(found, "aborted")] == [18]
     for unreadable in (tmp_path / "missing", TRANSACTIONS / f"{17:020}.index"):
         done = kseg(unreadable)
@@ -101,7 +101,10 @@ def test_damage_is_passed_over_and_told(tmp_path: Path) -> None:
 
 @pytest.mark.kafka
 def test_kafka_finds_the_same_ones_hanging_and_aborts_them_by_our_line(tmp_path: Path) -> None:
-    """A broker with a transaction that its coordinator knows nothing of: the same producers, and a remedy that works."""
+    """A transaction that the coordinator does not know:
+
+    both find the same producers, and the printed command aborts it.
+    """
     from tools.lab.kraft import KraftBroker
     from tools.lab.modern_fixtures import create_topic
     from tools.lab.oracle import VERSION, run_java

@@ -1,4 +1,4 @@
-"""A folder is judged as a whole: indexes against their logs, and no real broker's folder gives cause for alarm."""
+"""Checks across the files of a folder: indexes against their logs, and no finding in any real broker's folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRANSACTIONS = SEGMENTS / "4.3.0-v2-none-transactions"
 
 
 def rules(path: Path) -> dict[str, list[str]]:
-    """The rules that speak at warning or above, by file."""
+    """Return the rules with findings at warning or above, by file."""
     loud = {
         Path(result.file).name: [verdict.rule.name for verdict in result.verdicts if verdict.severity > Severity.INFO]
         for result in judged(path)
@@ -39,12 +39,12 @@ def copied(name: str, target: Path) -> Path:
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_what_brokers_wrote_holds_together(folder: Path) -> None:
-    """Of every generation, sealed, compacted, live and preallocated: a false alarm costs more than a missed fault."""
+    """Every generation, sealed, compacted, live and preallocated: a false alarm costs more than a missed fault."""
     assert rules(folder) == {}
 
 
 def test_a_whole_log_dir_holds_together(tmp_path: Path) -> None:
-    """The checkpoints of a real log dir, and beside them the partitions that they tell of."""
+    """The checkpoints of a real log dir, with the partitions that they name."""
     shutil.copytree(SEGMENTS / "4.3.0-v2-none-log-dir", tmp_path, dirs_exist_ok=True)
     reported = (tmp_path / "recovery-point-offset-checkpoint").read_text().splitlines()[2:]
     for topic in (line.split()[0] for line in reported):
@@ -53,7 +53,7 @@ def test_a_whole_log_dir_holds_together(tmp_path: Path) -> None:
                 shutil.copytree(SEGMENTS / name, tmp_path / f"{topic}-0")
     assert len(list(tmp_path.glob("*-0"))) > 15
     assert rules(tmp_path) == {}
-    # Each of their lines is held against its partition.
+    # Each of their lines is compared with its partition.
     text = (tmp_path / "replication-offset-checkpoint").read_text()
     (tmp_path / "replication-offset-checkpoint").write_text(re.sub(r"(?m)^(\S+ 0) (\d+)$", r"\1 9\2", text))
     (found,) = rules(tmp_path).values()
@@ -74,12 +74,12 @@ def test_files_are_counted_once_and_stand_behind_their_segment() -> None:
 @pytest.mark.parametrize(
     ("suffix", "entry", "field", "value", "expected"),
     [
-        (".index", 1, 0, 45 - 17, "index-mismatch"),  # the batch before reaches 45: a fetch of 45 would begin behind it
-        (".index", 1, 0, 48 - 17, "index-mismatch"),  # the end of the log is looked for behind its last batch
+        (".index", 1, 0, 45 - 17, "index-mismatch"),  # the batch before reaches 45: a fetch of 45 would begin after it
+        (".index", 1, 0, 48 - 17, "index-mismatch"),  # the end of the log is searched after its last batch
         (".index", 1, 4, 1024, None),  # an earlier batch than needed: look-ups read on from there
         (".index", 1, 4, 1298, "index-mismatch"),
         (".timeindex", 2, 8, 48 - 17, "time-index-mismatch"),
-        (".timeindex", 0, 8, 30 - 17, None),  # later than need be, and yet no earlier record is as late
+        (".timeindex", 0, 8, 30 - 17, None),  # too late, and yet no earlier record is as late
         (".timeindex", 0, 8, 21 - 17, "time-index-mismatch"),
     ],
 )
@@ -146,14 +146,17 @@ def test_a_name_of_more_than_64_bits_is_a_wrong_name(tmp_path: Path) -> None:
 
 
 def test_an_abort_that_no_index_tells_of_is_said_of_the_log(tmp_path: Path) -> None:
-    """The broker deletes empty indexes: without one it takes it that nothing was aborted."""
+    """The broker deletes empty indexes: without one it assumes that no transaction was aborted."""
     folder = copied(TRANSACTIONS.name, tmp_path)
     (folder / f"{17:020}.txnindex").unlink()
     assert rules(folder) == {f"{17:020}.log": ["txn-index-mismatch"] * 2}
 
 
 def test_an_abort_of_what_stands_in_earlier_segments_is_missed_too(tmp_path: Path) -> None:
-    """The index with the marker's segment has it, wherever its records are; a marker without any needs no entry."""
+    """The index next to the marker's segment has it, wherever its records are;
+
+    a marker without records needs no entry.
+    """
     folder = tmp_path / "orders-0"
     folder.mkdir()
 
@@ -178,7 +181,7 @@ def test_an_abort_of_what_stands_in_earlier_segments_is_missed_too(tmp_path: Pat
 
 
 def test_a_damaged_log_is_not_told_again_of_what_stands_beside_it(tmp_path: Path) -> None:
-    """One cause gives one finding: where a log is broken, neither indexes nor checkpoints nor neighbours are wrong."""
+    """One cause gives one finding: if a log is damaged, indexes, checkpoints and neighbours are not reported as well."""
     folder = copied(TRANSACTIONS.name, tmp_path)
     (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\norders 0 88\n")
     for log in sorted(folder.glob("*.log")):
@@ -204,7 +207,7 @@ def test_ranges_of_a_file_say_the_same_of_its_indexes(tmp_path: Path, monkeypatc
 
 
 def test_logs_alone_are_judged_without_what_is_not_there(tmp_path: Path) -> None:
-    """A backup of the .log files is no fault of theirs."""
+    """A backup that consists of .log files only is valid."""
     for path in TRANSACTIONS.glob("*.log"):
         shutil.copy(path, tmp_path)
     assert rules(tmp_path) == {}
@@ -212,7 +215,7 @@ def test_logs_alone_are_judged_without_what_is_not_there(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_what_goes_on_across_segments(tmp_path: Path, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Epochs and sequences are followed from one segment to the next, on however many cores these are read."""
+    """Epochs and sequences are followed from one segment to the next, with any number of processes."""
     monkeypatch.setattr(split_points, "RANGE_SIZE", 256)
     monkeypatch.setattr(parallel, "PLAIN_SHARE", 1)
     data = (SEGMENTS / "4.3.0-v2-none-idempotent" / f"{0:020}.log").read_bytes()
@@ -271,7 +274,7 @@ def test_a_gap_is_explained_by_what_is_known(
 
 
 def test_real_gaps_of_compaction_are_told_as_such() -> None:
-    """Logs that real cleaners have been at, without the log dir that says so."""
+    """Logs of real cleaners, without the log dir's cleaner checkpoint."""
     reported = [
         verdict.finding.facts["why"]
         for folder in SEGMENTS.glob("4.3.0-*-compacted")

@@ -1,4 +1,6 @@
-"""What kseg says of record sets against Kafka's own log of a leader, of a follower, and against a consumer's reader."""
+"""kseg's findings on record sets, against Kafka's own log of a leader and of a follower, and against a consumer's
+reader.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,9 @@ from tests.support.fuzzing import cases
 
 NOW = 1_700_000_000_000
 CODECS = {"gzip": 1, "snappy": 2, "lz4": 3}
-# Kafka drops a torn end without a word: kseg says what the sender meant to be there.
+# Kafka drops an incomplete end silently: kseg reports the missing bytes.
 SILENT = {"truncated-tail"}
-#: What a consumer reads all the same, though at offsets that are not those it was produced at.
+#: A consumer reads these, though at other offsets than those that they were produced with.
 SHIFTED = {"wrapper-offset-mismatch", "record-offset-mismatch", "non-monotonic-offset"}
 
 
@@ -44,14 +46,14 @@ def batch(count: int, offset: int = 0, codec: str = "none", append_time: int | N
 
 
 def claiming(magic: int, codec: int, value: bytes | None = b"value") -> bytes:
-    """A message whose attributes name a codec, though its value is plain."""
+    """Return a message whose attributes name a codec, though its value is plain."""
     body = struct.pack(">bb", magic, codec) + (struct.pack(">q", NOW) if magic else b"") + struct.pack(">i", -1)
     body += struct.pack(">i", -1 if value is None else len(value)) + (value or b"")
     return struct.pack(">qiI", 0, len(body) + 4, zlib.crc32(body)) + body
 
 
 def short(size: int, rest: bytes = b"") -> bytes:
-    """An offset and a size, and what may follow."""
+    """Return an offset and a size, and optional following bytes."""
     return struct.pack(">qi", 7, size) + rest
 
 
@@ -91,7 +93,7 @@ SETS = _sets()
 
 
 def composed(seed: int) -> bytes:
-    """A set of one to three entries of any kind, and sometimes a damaged size, from a seed."""
+    """Return a set of one to three batches of any kind, and sometimes a damaged size, from a seed."""
     rng = random.Random(seed)
     parts, at = [], 0
     for _ in range(rng.choice((1, 1, 1, 2, 2, 3))):
@@ -129,7 +131,7 @@ def errors(records: bytes, folder: Path, *, sent: bool) -> set[str]:
 
 
 def disagreements(sets: dict[str, bytes], folder: Path) -> list[str]:
-    """Sets of which kseg says something else than a leader, or a consumer, does."""
+    """Return the sets about which kseg and a leader, or a consumer, disagree."""
     from tools.lab.leader_log import judged
 
     requested = [(records, way, 2) for records in sets.values() for way in ("leader", "consumer")]
@@ -148,7 +150,10 @@ def disagreements(sets: dict[str, bytes], folder: Path) -> list[str]:
 
 @pytest.mark.kafka
 def test_a_leader_and_a_consumer_refuse_what_kseg_calls_an_error(tmp_path: Path) -> None:
-    """Sizes below the minimum, several wrappers, relative offsets, claimed codecs: each as Kafka 4.3 takes it."""
+    """Sizes below the minimum, several compressed messages, relative offsets, claimed codecs:
+
+    each as Kafka 4.3 treats it.
+    """
     assert disagreements(SETS, tmp_path) == []
 
 
@@ -159,7 +164,7 @@ def test_composed_sets_are_judged_as_kafka_does(tmp_path: Path) -> None:
 
 
 def test_append_times_are_the_leaders(tmp_path: Path) -> None:
-    """In a produce request they say nothing; a follower takes those that go back, so they are a warning elsewhere."""
+    """In a produce request they have no meaning; a follower accepts decreasing ones, so they are a warning elsewhere."""
     for name in ("append times back v1", "append times back v2"):
         rules = {verdict.rule.name: verdict.severity for verdict in verdicts(SETS[name], tmp_path, sent=False)}
         assert rules == {"append-time-regression": Severity.WARNING}

@@ -1,4 +1,4 @@
-"""Beside a broker that writes, rolls, compacts and deletes: no false finding, no crash, and the exit code is 0."""
+"""Next to a broker that writes, rolls, compacts and deletes: no false finding, no crash, and exit code 0."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kseg.format.segment import split_points
 pytestmark = pytest.mark.kafka
 
 SECONDS = 12.0
-# Sequences have holes where the cleaner was, and no file says that it was.
+# Sequences have gaps after the cleaner, and in this folder no file shows that it ran.
 COMMANDS = (
     ("validate", "--format", "jsonl", "--rule", "sequence-gap=info"),
     ("validate", "--format", "jsonl", "--rule", "sequence-gap=info", "--shallow"),
@@ -29,7 +29,7 @@ COMMANDS = (
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, float]]:
-    """A log dir that a broker is busy with, and until when."""
+    """Return a log dir that a broker writes to, and the end time."""
     from tools.lab.kraft import KraftBroker
     from tools.lab.traffic import BROKER
 
@@ -46,7 +46,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, float
 
 
 def test_a_live_log_dir_has_no_false_findings(live: tuple[Path, float], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Segments grow, roll, are swapped and vanish under each command, over and over; in ranges and processes, too."""
+    """Segments grow, roll, are swapped and deleted during each command, also in ranges and with processes."""
     folder, until = live
     whole = split_points.RANGE_SIZE
     seen: set[str] = set()

@@ -1,8 +1,8 @@
-"""Each bit of real partition folders: ``validate`` finds that it was flipped, or the flip changes nothing that is read.
+"""Each bit of real partition folders: ``validate`` finds its flip, or the flip changes no result of a read.
 
-Whether a flip is harmless is computed from the folder, as brokers and consumers read its files: each look-up in an index
-must lead to the same batches, each consumer that reads committed must get the same records. What is said of matters
-that no other file of a partition folder tells of, such as the topic's id, can't be contradicted by the folder alone.
+Whether a flip is harmless is computed from the folder, as brokers and consumers read its files: each look-up in an
+index must lead to the same batches, each consumer that reads committed must get the same records. A value that other
+files of the folder don't contain, such as the topic's id, can't be contradicted by the folder alone.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from tools.make_findings import SEGMENTS, findings
 
 FOLDERS = ("4.3.0-v2-none", "3.9.1-v2-none-transactions")
 CHUNKS = 8
-#: Bytes of a file beside the log in which each bit is flipped; the files of these folders have up to 148.
+#: Bytes of a side file in which each bit is flipped; the files of these folders have up to 148.
 WINDOW = 96
 BATCH_HEADER = 61
 
 
 class Flip(NamedTuple):
-    """``bit`` counts from the file's first."""
+    """A flipped bit; ``bit`` counts from the file's first."""
 
     folder: str
     file: str
@@ -60,7 +60,7 @@ class Batch(NamedTuple):
 
 
 def windows(folder: str) -> Iterator[tuple[str, int, int]]:
-    """Of the first log three headers, one with the begin of its records, and the begin of each other file."""
+    """Return three headers of the first log, one with the begin of its records, and the begin of each other file."""
     files = sorted(path for path in (SEGMENTS / folder).iterdir() if path.name not in ("ORIGIN", "expect.jsonl"))
     log = next(path for path in files if path.suffix == ".log")
     found = entries(log.read_bytes())
@@ -75,7 +75,7 @@ def windows(folder: str) -> Iterator[tuple[str, int, int]]:
 
 @cache
 def flips() -> list[Flip]:
-    """Every bit of every window, shuffled, so that a sample has some of each."""
+    """Return every bit of every window, shuffled, so that a sample has some of each."""
     found = {
         Flip(folder, name, bit)
         for folder in FOLDERS
@@ -89,7 +89,7 @@ def flips() -> list[Flip]:
 
 @cache
 def batches(folder: str) -> dict[int, list[Batch]]:
-    """Those of each segment, by its base offset."""
+    """Return the batches of each segment, by its base offset."""
     found = {}
     for path in sorted((SEGMENTS / folder).glob("*.log")):
         data = path.read_bytes()
@@ -109,9 +109,9 @@ def batches(folder: str) -> dict[int, list[Batch]]:
 
 
 def leads_there(index: list[OffsetEntry], log: list[Batch]) -> bool:
-    """Whether each look-up of an offset (``OffsetIndex.lookup``) begins to read at a batch not behind the offset's.
+    """Return whether each look-up of an offset (``OffsetIndex.lookup``) begins at or before the offset's batch.
 
-    ``fetchUpperBoundOffset`` takes an entry's offset for the end of what is before it: none before may reach it.
+    ``fetchUpperBoundOffset`` uses an entry's offset as the end of the batches before it: none may reach it.
     """
     ends = {batch.at: log[i - 1].last if i else log[0].first - 1 for i, batch in enumerate(log)}
     offsets = [entry.offset for entry in index]
@@ -128,7 +128,9 @@ def leads_there(index: list[OffsetEntry], log: list[Batch]) -> bool:
 
 
 def tells_times(times: list[TimeEntry], offsets: list[OffsetEntry], log: list[Batch]) -> bool:
-    """Whether each look-up of a time (``LogSegment.findOffsetByTimestamp``) finds the first batch that is so late."""
+    """Return whether each look-up of a time (``LogSegment.findOffsetByTimestamp``) finds the first batch of that time
+    or later.
+    """
     near = {batch.max_timestamp for batch in log} | {entry.timestamp for entry in times}
     for target in {time + by for time in near for by in (-1, 0, 1)}:
         offset = max((entry.offset for entry in times if entry.timestamp <= target), default=log[0].first)
@@ -140,9 +142,9 @@ def tells_times(times: list[TimeEntry], offsets: list[OffsetEntry], log: list[Ba
 
 
 def ends_with_the_latest(times: list[TimeEntry], log: list[Batch]) -> bool:
-    """Whether the last entry has the log's latest timestamp, and an offset of a batch that has it.
+    """Return whether the last entry has the log's latest timestamp, and an offset of a batch with it.
 
-    Retention, and the choice of the segment for a time, go by it.
+    Retention, and the choice of the segment for a time, use it.
     """
     latest, last = max(batch.max_timestamp for batch in log), times[-1]
     places = [batch for batch in log if batch.max_timestamp == latest]
@@ -150,9 +152,9 @@ def ends_with_the_latest(times: list[TimeEntry], log: list[Batch]) -> bool:
 
 
 def aborted_batches(index: list[AbortedTxn], log: list[Batch], first: int, end: int) -> list[int]:
-    """Batches that a consumer which reads committed passes over, of a fetch of offsets ``first`` to ``end``.
+    """Return the batches that a consumer with read_committed skips, of a fetch of offsets ``first`` to ``end``.
 
-    As ``TransactionIndex.collectAbortedTxns`` and the consumer's ``CompletedFetch`` have it.
+    As in ``TransactionIndex.collectAbortedTxns`` and the consumer's ``CompletedFetch``.
     """
     found: list[AbortedTxn] = []
     for txn in index:
@@ -188,10 +190,10 @@ def same_for_consumers(before: list[AbortedTxn], after: list[AbortedTxn], log: l
 
 
 def contradicts(epochs: list[LeaderEpoch], log: list[Batch]) -> bool:
-    """Whether a batch at or behind the first entry's start stands in another epoch's range, or behind the log's end.
+    """Return whether a batch at or after the first entry's start is in another epoch's range, or after the log's end.
 
-    A first entry that begins within its epoch's batches is what a broker leaves when the log's start went on; an epoch
-    without batches is that of a leader that was sent nothing. Nothing else in a partition folder tells of these.
+    A broker leaves a first entry that begins within its epoch's batches when the log's start increases; an epoch
+    without batches is that of a leader without writes. Other files of a partition folder don't have these facts.
     """
     starts = [epoch.start_offset for epoch in epochs]
     if starts != sorted(set(starts)) or starts[-1] > log[-1].last + 1:
@@ -205,9 +207,9 @@ def contradicts(epochs: list[LeaderEpoch], log: list[Batch]) -> bool:
 
 
 def outcome(flip: Flip, folder: Path) -> str:
-    """What a flip without a finding is.
+    """Return the class of a flip without a finding.
 
-    ``harmless``, ``untold`` if nothing in the folder contradicts it, or ``missed``.
+    ``harmless``, ``untold`` if no file of the folder contradicts it, or ``missed``.
     """
     path, segments = folder / flip.file, batches(flip.folder)
     whole = [batch for log in segments.values() for batch in log]
@@ -232,7 +234,7 @@ def outcome(flip: Flip, folder: Path) -> str:
         same = epochs == entries_of(str(SEGMENTS / flip.folder / flip.file), walk_leader_epochs)
         return "harmless" if same else "missed" if contradicts(epochs, whole) else "untold"
     if flip.kind == "partition.metadata":
-        # A broker takes any version from 0 on; a topic's id is the cluster metadata's to know.
+        # A broker accepts any version from 0 on; only the cluster metadata has a topic's id.
         (metadata,) = entries_of(str(path), walk_partition_metadata)
         assert isinstance(metadata, PartitionMetadata)
         assert re.fullmatch("[A-Za-z0-9_-]{22}", metadata.topic_id)
@@ -246,7 +248,7 @@ def _harmless(is_harmless: bool) -> str:
 
 
 def said(folder: Path) -> set[str]:
-    """The findings of a folder, in full."""
+    """Return the findings of a folder with all their facts."""
     return {str(row) for row in findings(folder, {}) if row["kind"] == "finding"}
 
 

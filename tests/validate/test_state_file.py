@@ -1,4 +1,4 @@
-"""Sweeps that go on from a state say what whole sweeps say, and read again whatever may have changed."""
+"""Runs that continue from a state file find the same as full runs, and read all files again that may have changed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LONG_AGO = 1_700_000_000
 
 
 def age(folder: Path) -> None:
-    """What was written this moment may be written to again within a clock's tick, and is not kept."""
+    """Make a file look older: a result for a file written in the same clock tick is not kept."""
     for path in folder.rglob("*"):
         if path.is_file():
             os.utime(path, (LONG_AGO, LONG_AGO))
@@ -38,10 +38,10 @@ def age(folder: Path) -> None:
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Path:
-    """Every damaged and many sound files, among them segments with open transactions beside their indexes."""
+    """Return every damaged and many valid files, among them segments with open transactions and their indexes."""
     folder = tmp_path / "logs"
     for source in (path.parent for path in sorted((FIXTURES / "findings").glob("*/ORIGIN"))):
-        if "framing" not in settings_of(source):  # what is no log is no part of a sweep
+        if "framing" not in settings_of(source):  # files that are not logs have no state
             shutil.copytree(source, folder / "findings" / source.name)
     for source in sorted((FIXTURES / "segments").glob("4.3.0-*")):
         shutil.copytree(source, folder / "segments" / source.name)
@@ -54,7 +54,10 @@ def sweep(logs: Path, *options: str) -> Result:
 
 
 def test_a_sweep_from_the_state_says_what_a_whole_one_says(logs: Path, tmp_path: Path) -> None:
-    """Findings, counts and the exit code; and all but the newest segments, and what changes by itself, is taken."""
+    """Findings, counts and the exit code are equal;
+
+    only the newest segments, and time-dependent results, are read again.
+    """
     state = str(tmp_path / "state")
     whole, first, second = sweep(logs), sweep(logs, "--state", state), sweep(logs, "--state", state)
     assert (first.stdout, first.exit_code) == (whole.stdout, 1)
@@ -65,7 +68,7 @@ def test_a_sweep_from_the_state_says_what_a_whole_one_says(logs: Path, tmp_path:
 
 
 def test_results_are_the_same_objects_again(logs: Path, tmp_path: Path) -> None:
-    """Also what concerns neighbours: checks across files go by it."""
+    """Also the facts about neighbours, which the checks across files use."""
     settings = Settings()
     files = [replace(file, active=False) for file in find_files(str(logs), lambda name: None)]
     runs = []
@@ -75,7 +78,7 @@ def test_results_are_the_same_objects_again(logs: Path, tmp_path: Path) -> None:
         state.save()
     assert runs[0] == runs[1]
     assert sum(bool(result.facts and result.facts.producers) for result in runs[1])
-    assert len(files) - 5 < state.taken < len(files)  # a timestamp of the future is none tomorrow
+    assert len(files) - 5 < state.taken < len(files)  # a timestamp of the future is in the past tomorrow
 
 
 def partition(folder: Path, segments: int = 3) -> list[Path]:
@@ -95,7 +98,7 @@ def taken(logs: Path, state: Path, *options: str) -> int:
 
 
 def test_what_has_changed_is_read_again(tmp_path: Path) -> None:
-    """A time, a size, an inode, an index that came to it, other settings; and the newest segment always."""
+    """A time, a size, an inode, a new index, other settings; and the newest segment always."""
     logs, state = tmp_path / "t-0", tmp_path / "state"
     first, *_ = partition(logs)
     assert [taken(logs, state) for _ in range(2)] == [0, 2]
@@ -114,7 +117,7 @@ def test_what_has_changed_is_read_again(tmp_path: Path) -> None:
 
 
 def test_what_was_written_this_moment_is_not_kept(tmp_path: Path) -> None:
-    """The next write may leave the same time."""
+    """The next write could leave the same time."""
     logs, state = tmp_path / "t-0", tmp_path / "state"
     first, *_ = partition(logs)
     os.utime(first, (time.time() + 60, time.time() + 60))
@@ -122,7 +125,10 @@ def test_what_was_written_this_moment_is_not_kept(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_state_is_refused(tmp_path: Path) -> None:
-    """Every cut and every flipped byte, another version, something else: one line, 2, and the file stays as it is."""
+    """Every cut and every flipped byte, another version, another file type:
+
+    one line, exit code 2, and the file is unchanged.
+    """
     logs, state = tmp_path / "t-0", tmp_path / "state"
     partition(logs)
     sweep(logs, "--state", str(state))
@@ -149,7 +155,7 @@ def test_no_state_within_what_is_swept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_sweep_goes_on(tmp_path: Path, by: signal.Signals) -> None:
-    """What was read before Ctrl-C, or before a service manager ended it, is not read again."""
+    """Files that were read before Ctrl-C, or before a service manager ended the run, are not read again."""
     logs, state = tmp_path / "t-0", tmp_path / "state"
     partition(logs, 60)
     command = [sys.executable, "-m", "kseg", "validate", "--state", str(state), "--max-rate", "20K", str(logs)]

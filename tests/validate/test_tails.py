@@ -1,4 +1,4 @@
-"""Zeros in a log: preallocated, written or a hole on disk; harmless at the log's end, a consumer's end before."""
+"""Zeros in a log, preallocated, written or a hole: harmless at the log's end, the end for a consumer elsewhere."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def knows_holes(folder: Path) -> bool:
 
 @pytest.mark.parametrize("added", [100, 70_000])
 def test_zeros_are_harmless_at_the_end_of_the_log_only(tmp_path: Path, added: int) -> None:
-    """A broker cuts preallocated space off when it rolls: before a later segment zeros stand for something lost."""
+    """A broker cuts preallocated space off when it rolls: before a later segment zeros mean lost data."""
     assert reported(judged(folder_with(tmp_path / "1", NEWEST, added, hole=True))) == [
         (NEWEST, "zero-tail", Severity.INFO)
     ]
@@ -62,7 +62,10 @@ def test_zeros_are_harmless_at_the_end_of_the_log_only(tmp_path: Path, added: in
 
 
 def test_a_hole_on_disk_is_told_from_written_zeros(tmp_path: Path) -> None:
-    """Never written and written as zeros read the same: only the file system tells, and only of whole blocks."""
+    """Unwritten bytes and written zeros read the same:
+
+    only the file system distinguishes them, and only in whole blocks.
+    """
     if not knows_holes(tmp_path):
         pytest.skip("this file system has no holes")
     kinds = {"holes": (70_000, True), "written": (70_000, False), "few": (5000, True)}
@@ -78,7 +81,7 @@ def test_a_hole_on_disk_is_told_from_written_zeros(tmp_path: Path) -> None:
 
 
 def test_a_hole_in_mid_file_is_told_and_reading_goes_on(tmp_path: Path) -> None:
-    """A page that was never written: 64 KiB between two batches, punched by seeking over them."""
+    """A page that was never written: 64 KiB between two batches, as a hole in the file."""
     if not knows_holes(tmp_path):
         pytest.skip("this file system has no holes")
     data = (SOURCE / SEALED).read_bytes()
@@ -101,7 +104,7 @@ def test_a_hole_in_mid_file_is_told_and_reading_goes_on(tmp_path: Path) -> None:
 
 
 def messages_of(bootstrap: str, topic: str) -> list[str]:
-    """What Kafka's own consumer gets of partition 0 before it fails or has waited long enough."""
+    """Return the messages that Kafka's own consumer gets of partition 0 before it fails or a timeout."""
     command = ["java", *maven.JVM, "-cp", f"{maven.libs('4.3.0')}/*", "org.apache.kafka.tools.consumer.ConsoleConsumer"]
     command += ["--bootstrap-server", bootstrap, "--topic", topic, "--partition", "0", "--offset", "0"]
     command += ["--timeout-ms", "8000", "--formatter-property", "print.offset=true"]

@@ -1,4 +1,4 @@
-"""Several processes say what one says, of sound files and of damaged ones, whatever the ranges are."""
+"""Several processes return the results of one, for valid and damaged files, with any ranges."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def batch(number: int, sequence: int | None = None) -> bytes:
 
 @pytest.fixture(autouse=True)
 def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Real ranges are of megabytes; these let a small file have several."""
+    """Ranges have megabytes; smaller ones let a small file have several."""
     monkeypatch.setattr(split_points, "RANGE_SIZE", 10_000)
     monkeypatch.setattr(split_points, "SEARCH_REACH", 8_000)
 
@@ -87,7 +87,7 @@ def test_the_same_findings_and_counts(tmp_path: Path, fault: str) -> None:
 
 
 def zeros_before_a_split(folder: Path) -> tuple[Path, int, int]:
-    """A segment with zeros where the batches before a split point were, and where they begin and end."""
+    """Return a segment with zeros in place of the batches before a split point, and their range."""
     batches = [batch(number) for number in range(BATCHES)]
     path = write(folder, batches)
     seam = split_points.range_starts(str(path), path.stat().st_size, 2)[2]
@@ -103,7 +103,7 @@ def zeros_before_a_split(folder: Path) -> tuple[Path, int, int]:
     "rules", [(), ("zero-tail=ignore",), ("lost-bytes=ignore",), ("zero-tail=ignore", "lost-bytes=info")]
 )
 def test_the_end_of_a_range_is_not_the_end_of_the_file(tmp_path: Path, rules: tuple[str, ...]) -> None:
-    """Zeros before a split point lie in the middle of the file, whatever a policy makes of zeros at its end."""
+    """Zeros before a split point lie in the middle of the file, whatever severity zeros at its end have."""
     path, begin, seam = zeros_before_a_split(tmp_path)
     one, two = both(path, *rules)
     assert two == one
@@ -112,7 +112,7 @@ def test_the_end_of_a_range_is_not_the_end_of_the_file(tmp_path: Path, rules: tu
 
 
 def test_what_a_split_says_of_its_end_is_what_the_file_says(tmp_path: Path) -> None:
-    """A reader of a split looks behind its end before it says what is there, and yields nothing from behind it."""
+    """A reader of a split reads past its end before it reports damage there, and yields no batch from there."""
     path, begin, seam = zeros_before_a_split(tmp_path)
     found: list[Finding] = []
     with SegmentReader(open_split(str(path), 0, seam), report=found.append) as reader:
@@ -127,7 +127,7 @@ def test_what_a_split_says_of_its_end_is_what_the_file_says(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("codec", "worth"), [("none", False), ("lz4", True)])
 def test_processes_only_where_they_save_time(tmp_path: Path, codec: str, worth: bool) -> None:
-    """A pool costs 0.05 s: by default all cores are used, and that must not be slower than one of them."""
+    """A pool costs 0.05 s: using all cores by default must not be slower than one of them."""
     record = PlainRecord(offset=0, timestamp=1700000000000, key=None, value=bytes(range(256)) * 100)
     entry = build_batch([record], base_offset=0, compression=codec)
     path = write(tmp_path, [entry] * (4 * split_points.RANGE_SIZE // len(entry) + 1))
@@ -137,7 +137,10 @@ def test_processes_only_where_they_save_time(tmp_path: Path, codec: str, worth: 
 
 
 def test_a_range_ends_where_it_ends_whatever_the_file_holds_behind(tmp_path: Path) -> None:
-    """A torn tail makes a reader look whether its file has grown: of a range, it would go on into the next."""
+    """An incomplete tail makes a reader check whether its file has grown:
+
+    in a range, it would continue into the next.
+    """
     path = write(tmp_path, [batch(number) for number in range(8)])
     end = len(batch(0)) * 3 + 7
     source = open_range(str(path), 0, end)

@@ -1,4 +1,4 @@
-"""Verdicts of whole files and runs: what they claim agrees with what was read, checked and lost."""
+"""Verdicts of files and runs agree with the bytes that were read, checked and lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run_kseg(*arguments: object) -> Result:
 
 
 def test_without_crcs_file_and_run_are_undetermined() -> None:
-    """A file whose CRCs were not computed is not called sound, neither by itself nor in the sum."""
+    """A file whose CRCs were not computed is not called valid, neither by itself nor in the sum."""
     done = run_kseg("validate", "--no-crc", PLAIN)
     assert f"{PLAIN}: undetermined (CRCs were not checked)\nundetermined: " in done.stdout
 
@@ -46,7 +46,7 @@ def test_an_ignored_rule_does_not_hide_lost_bytes(name: str) -> None:
 
 
 def test_a_segment_without_one_readable_batch_is_damaged(tmp_path: Path) -> None:
-    """The name makes it a segment for a broker: all of its bytes are lost, which is not "not a segment"."""
+    """The name makes it a segment for a broker: all its bytes are lost, it is not "not a segment"."""
     dice = random.Random(1)
     data = bytearray(PLAIN.read_bytes())
     for place in entries(bytes(data)):
@@ -62,7 +62,7 @@ def test_a_segment_without_one_readable_batch_is_damaged(tmp_path: Path) -> None
     assert "it looks like text" in run_kseg("validate", path).stderr
 
 
-#: Rules that one file, read by itself, can't show: dump reads no other beside it.
+#: Rules that need several files: dump reads one file.
 ACROSS_FILES = {rule.name for rule in RULES.values() if rule.code.startswith("K6")} | {"epoch-mismatch"}
 
 
@@ -77,7 +77,7 @@ def shown_by_dump() -> list[Path]:
 
 @pytest.mark.parametrize("folder", shown_by_dump(), ids=lambda folder: folder.name)
 def test_dump_exits_as_validate_does(folder: Path) -> None:
-    """Whoever sees rows of damaged data is told so: dump makes the checks of validate, and has its exit code."""
+    """A reader of damaged rows is warned: dump makes the checks of validate, and has its exit code."""
     (log,) = folder.rglob("*.log")
     judged = run_kseg("validate", log)
     shown = run_kseg("dump", "--deep", "--format", "jsonl", log)
@@ -103,7 +103,7 @@ def found(folder: Path, *options: str) -> list[dict[str, Any]]:
     [("4.3.0-v2-none-segments", 48), ("3.9.1-v2-none-transactions", 53), ("0.10.2.2-v1-none-segments", 21)],
 )  # fmt: skip
 def test_a_missing_segment_is_an_error(fixture: str, base: int, depth: str, tmp_path: Path) -> None:
-    """Nothing says that the topic is compacted, so the offsets of the missing file are lost, not a note."""
+    """The folder does not show that the topic is compacted, so the offsets of the missing file are lost."""
     folder = copied(fixture, tmp_path)
     for path in folder.glob(f"{base:020}.*"):
         path.unlink()
@@ -161,7 +161,10 @@ def test_a_missing_batch_is_a_warning(row: int, fixture: str, base: int, depth: 
 def test_a_damaged_base_offset_is_not_blamed_on_other_files(
     fixture: str, base: int, row: int, flip: tuple[int, int], tmp_path: Path
 ) -> None:
-    """The file's name, the batches around it and the next segment's name prove it wrong: nothing else is, nor is missing."""
+    """The file's name, the batches around it and the next segment's name prove it wrong:
+
+    no other batch is wrong or missing.
+    """
     folder = copied(fixture, tmp_path)
     log = folder / f"{base:020}.log"
     data = bytearray(log.read_bytes())
@@ -173,7 +176,7 @@ def test_a_damaged_base_offset_is_not_blamed_on_other_files(
 
 
 def test_a_segment_with_another_name_within_its_range_loses_nothing(tmp_path: Path) -> None:
-    """Its batches are all there: only the name is wrong."""
+    """All its batches exist: only the name is wrong."""
     folder = copied("4.3.0-v2-none-segments", tmp_path)
     for path in [*folder.glob("*index"), *folder.glob("*.snapshot")]:
         path.unlink()
@@ -192,7 +195,7 @@ def test_a_gap_between_segments_of_a_compacted_log_is_none(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("keyed", [True, False])
 def test_many_gaps_are_a_sign_of_compaction_unless_records_have_no_key(keyed: bool, tmp_path: Path) -> None:
-    """0.8 left no other sign. A cleaner drops records without a key: one that is there proves that no cleaner was."""
+    """0.8 left only this sign. A cleaner drops records without a key: one such record proves that no cleaner ran."""
     folder = tmp_path / "orders-0"
     folder.mkdir()
     for base in (0, 100):
@@ -205,7 +208,7 @@ def test_many_gaps_are_a_sign_of_compaction_unless_records_have_no_key(keyed: bo
 
 
 def test_segments_with_each_others_names_lose_nothing(tmp_path: Path) -> None:
-    """Their offsets are all there: the names are wrong, and index entries before a file's first offset with them."""
+    """All their offsets exist: the names are wrong, and with them the index entries before a file's first offset."""
     folder = copied("4.3.0-v2-none-segments", tmp_path)
     first, second = (folder / f"{base:020}.log" for base in (24, 48))
     data = first.read_bytes(), second.read_bytes()
@@ -226,7 +229,7 @@ def test_a_time_index_of_v0_is_not_held_against_times_that_v0_has_not(tmp_path: 
 
 
 def test_a_missing_index_is_reported_for_each_segment_and_for_a_copy_of_logs_once(tmp_path: Path) -> None:
-    """One index that is missing among others is worth a warning, logs without any are worth one line."""
+    """One missing index among others is worth a warning, logs without any index are worth one line."""
     folder = copied("4.3.0-v2-none-segments", tmp_path)
     (folder / f"{48:020}.timeindex").unlink()
     assert [(row["rule"], row["severity"]) for row in found(folder)] == [("missing-index", "warning")]
@@ -236,7 +239,7 @@ def test_a_missing_index_is_reported_for_each_segment_and_for_a_copy_of_logs_onc
 
 
 def captured_sets() -> list[bytes]:
-    """The record sets of real producers, from 0.8.2 on, as they were sent."""
+    """Return the record sets of real producers, from 0.8.2 on, as they were sent."""
     found = []
     for path in sorted((SEGMENTS.parent / "streams").rglob("*.requests")):
         with open_source(str(path)) as source:
@@ -249,7 +252,7 @@ def captured_sets() -> list[bytes]:
 
 
 def test_what_producers_sent_is_sound_without_its_request(tmp_path: Path) -> None:
-    """A producer's offsets count from 0, or are all 0: `--as message-set` says of them what `--as requests` does."""
+    """A producer's offsets count from 0, or are all 0: `--as message-set` reports the same as `--as requests`."""
     sets = captured_sets()
     assert len(sets) > 10
     for number, data in enumerate(sets):
@@ -262,7 +265,9 @@ def test_what_producers_sent_is_sound_without_its_request(tmp_path: Path) -> Non
     "tail", [bytes(8) + b"\0\0\0\x0d", bytes(8) + b"\xff\xff\xff\xfb" + bytes(4), bytes(16), bytes(40)]
 )
 def test_a_size_below_the_minimum_ends_no_record_set(tail: bytes, tmp_path: Path) -> None:
-    """Kafka's reader of a fetched set looks at the size once 12 bytes are there, and throws CorruptRecordException."""
+    """Kafka's reader of a fetched set reads the size as soon as 12 bytes are available, and throws
+    CorruptRecordException.
+    """
     path = tmp_path / "set"
     path.write_bytes(PLAIN.read_bytes() + tail)
     done = run_kseg("validate", "--as", "message-set", path)
@@ -274,7 +279,7 @@ def test_a_size_below_the_minimum_ends_no_record_set(tail: bytes, tmp_path: Path
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "lz4", "snappy", "zstd"])
 def test_a_chosen_compression_is_that_of_every_batch(codec: str, tmp_path: Path) -> None:
-    """v2 batches are compressed anew, too, and are otherwise what they were: producer, epoch, timestamps, records."""
+    """v2 batches are compressed again, too, and keep producer, epoch, timestamps and records."""
     source, target = SEGMENTS / "4.3.0-v2-gzip" / FIRST, tmp_path / FIRST
     assert run_kseg("convert", "any-to-v2", "--compression", codec, source, target).exit_code == 0
 
@@ -295,7 +300,7 @@ OLD = sorted(path.name for path in SEGMENTS.iterdir() if path.name.count("-v0-")
 @pytest.mark.parametrize("codec", ["none", "gzip", "lz4", "snappy"])
 @pytest.mark.parametrize("name", OLD)
 def test_a_chosen_compression_is_that_of_every_message(name: str, codec: str, tmp_path: Path) -> None:
-    """Messages that have the target's version already are compressed anew; every record stays what it was."""
+    """Messages that have the target's version already are compressed again; every record is unchanged."""
     version = name.split("-")[1]
     source = next(path for path in sorted((SEGMENTS / name).rglob("*.log")) if path.stat().st_size)
     target = tmp_path / source.name
@@ -319,7 +324,7 @@ def test_messages_that_have_the_codec_are_copied(tmp_path: Path) -> None:
 
 
 def claiming(magic: int, codec: int, key: bytes | None, value: bytes | None, offset: int = 0) -> bytes:
-    """A message whose attributes name a codec, though its value is as it was given."""
+    """Return a message whose attributes name a codec, though its value is plain."""
     body = struct.pack(">bb", magic, codec) + (struct.pack(">q", 1_700_000_000_000) if magic else b"")
     for part in (key, value):
         body += struct.pack(">i", -1 if part is None else len(part)) + (part or b"")
@@ -340,7 +345,7 @@ CLAIMS = [
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_a_value_that_only_claims_to_be_compressed_is_shown(magic: int, codec: int, tmp_path: Path) -> None:
-    """The widely read example names lz4 with key `key` and value `value`: the content is there, and is shown and kept."""
+    """A popular tutorial names lz4 with key `key` and value `value`: the content is readable, and is shown and kept."""
     path, target = tmp_path / FIRST, tmp_path / "out" / FIRST
     target.parent.mkdir()
     path.write_bytes(b"".join(claiming(magic, codec, *claim, offset) for offset, claim in enumerate(CLAIMS)))
@@ -354,7 +359,7 @@ def test_a_value_that_only_claims_to_be_compressed_is_shown(magic: int, codec: i
 
 
 def test_a_topic_that_kafka_compacted_has_lost_nothing(tmp_path: Path) -> None:
-    """61 small holes that the cleaner of 0.8.2.2 left, in six segments: infos, none of them called lost."""
+    """61 small gaps that the cleaner of 0.8.2.2 left, in six segments: infos, and none is reported as lost."""
     folder = tmp_path / "topic-0"
     shutil.copytree(SEGMENTS / "0.8.2.2-v0-gzip-compacted", folder, ignore=shutil.ignore_patterns("ORIGIN", "*.jsonl"))
     done = run_kseg("validate", "--format", "jsonl", folder)

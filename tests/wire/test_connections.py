@@ -1,4 +1,4 @@
-"""Requests and responses, old and new, as real clients and brokers sent them: every field as Kafka's own classes have it."""
+"""Requests and responses of real clients and brokers, old and new: every field equals that of Kafka's own classes."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def pair(requests: Path) -> tuple[str | Path, ...]:
 
 
 def of_folder(folder: Path, *options: str) -> list[dict[str, Any]]:
-    """The rows of all connections, with files by their names."""
+    """Return the rows of all connections, with files by their names."""
     found = [row for path in sorted(folder.glob("*.requests")) for row in rows("dump", *pair(path), *options)]
     return [{**row, "file": Path(row["file"]).name} for row in found]
 
 
 def test_there_are_streams_of_every_kind() -> None:
-    """A glob that finds nothing would let every comparison below pass."""
+    """A glob without matches would let every comparison below pass."""
     lines = [json.loads(line) for folder in FOLDERS for line in (folder / "expect.jsonl").read_text().splitlines()]
     requested = {(row["api_name"], row["api_version"]) for row in lines if row["kind"] == "request"}
     assert {("Produce", 0), ("Produce", 1), ("Produce", 2), ("Fetch", 0), ("Fetch", 1), ("Fetch", 3)} <= requested
@@ -76,7 +76,7 @@ def test_frames_equal_kafkas(folder: Path) -> None:
     "folder", sorted(path.parent for path in STREAMS.glob("*/sent.json")), ids=lambda path: path.name
 )
 def test_records_are_those_that_were_sent(folder: Path) -> None:
-    """Produced and consumed again: each way as the client had them, and in the frame of the right API."""
+    """Produced and consumed again: the records that the client had, in the frame of the right API."""
     sent = json.loads((folder / "sent.json").read_text(encoding="utf-8"))
     found = of_folder(folder, "--bytes", "hex")
     frames = {(row["file"], row["position"]): row for row in found if row["kind"] in ("request", "response")}
@@ -88,7 +88,8 @@ def test_records_are_those_that_were_sent(folder: Path) -> None:
             assert (frame["api_name"], frame["correlation_id"]) == (api, row["correlation_id"])
             assert frame["position"] < row["position"] < frame["position"] + 4 + frame["size"]
             assert row["partition"] == 0
-            # Clients of 4.x name topics by id alone; on the Java consumer's connection a Metadata response told the name.
+            # Clients of 4.x name topics by id alone; a Metadata response on the Java consumer's connection has the
+            # name.
             reported = row["topic_id"] is None or (folder.name, kind) == ("4.3.0-java", "response")
             assert (row["topic"], len(row["topic_id"] or "")) == (
                 "orders" if reported else None,
@@ -98,7 +99,7 @@ def test_records_are_those_that_were_sent(folder: Path) -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_real_streams_are_sound(folder: Path) -> None:
-    """What brokers and clients did with them is no damage; a client's quirk and a fetch's end are told."""
+    """The frames of brokers and clients are not damage; a client's quirk and a fetch's end are reported."""
     for path in sorted(folder.glob("*.requests")):
         *found, summary = rows("validate", *pair(path))
         assert summary["verdict"] == "sound"
@@ -106,20 +107,20 @@ def test_real_streams_are_sound(folder: Path) -> None:
 
 
 def test_a_last_entry_in_part_is_a_fetchs_end() -> None:
-    """0.8's consumer had room for 200 bytes: the second wrapper came in part, then whole."""
+    """0.8's consumer had room for 200 bytes: the second message came in part, then completely."""
     *found, summary = rows("validate", *pair(STREAMS / "0.8.2.2" / "05.requests"))
     assert [(finding["rule"], finding["severity"]) for finding in found] == [("partial-entry", "info")]
     assert (summary["lost_bytes"], summary["batches"]) == (0, 2)
 
 
 def test_responses_alone_are_shown_as_they_are() -> None:
-    """Nothing in a response says what it answers."""
+    """A response does not contain the API that it answers."""
     (first, *_) = rows("dump", "--as", "responses", PRODUCED.with_suffix(".responses"))
     assert (first["api_key"], first["api_name"], first["body_encoding"]) == (None, None, "base64")
 
 
 def test_bodies_that_were_not_decoded_are_not_called_sound(tmp_path: Path) -> None:
-    """Neither without the requests nor where an API isn't known; ignoring the rule makes no body read."""
+    """Neither without the requests nor with an unknown API; ignoring the rule does not make a body read."""
     for more in ((), ("--rule", "unread-bodies=ignore")):
         *_, summary = rows("validate", "--as", "responses", *more, PRODUCED.with_suffix(".responses"))
         assert (summary["verdict"], summary["unchecked"]) == ("undetermined", 1)
@@ -172,7 +173,7 @@ def header(key: int, version: int, correlation_id: int = 1) -> bytes:
 
 
 def test_a_broker_answers_version_0_where_it_does_not_know_the_asked(tmp_path: Path) -> None:
-    """KIP-511: a client can't know beforehand which versions there are."""
+    """KIP-511: a client does not know the supported versions beforehand."""
     requests, responses = tmp_path / "a", tmp_path / "b"
     requests.write_bytes(frame(header(18, 4), b"\x00\x02a\x02b\x00"))
     responses.write_bytes(frame(struct.pack(">ihi", 1, 35, 1), struct.pack(">hhh", 18, 0, 3)))
@@ -182,7 +183,7 @@ def test_a_broker_answers_version_0_where_it_does_not_know_the_asked(tmp_path: P
 
 
 def test_a_request_without_a_client_id(tmp_path: Path) -> None:
-    """ControlledShutdown of 0.8 alone has the oldest header."""
+    """Only ControlledShutdown of 0.8 has the oldest header."""
     path = tmp_path / "a"
     path.write_bytes(frame(struct.pack(">hhii", 7, 0, 5, 3)))
     (row,) = rows("dump", "--as", "requests", path)
@@ -205,7 +206,7 @@ def test_what_is_not_known_is_shown_raw(tmp_path: Path) -> None:
 
 
 def test_requests_that_are_taken_for_a_segment_are_recognised(tmp_path: Path) -> None:
-    """By their first frame, if its API is Kafka's; a number that is none's is no hint."""
+    """By their first frame, if its API is Kafka's; an unknown API number is not a hint."""
     for path in STREAMS.glob("*/00.requests"):
         done = kseg("validate", path)
         assert (done.exit_code, "--as requests" in done.stderr) == (2, True), path
@@ -216,7 +217,7 @@ def test_requests_that_are_taken_for_a_segment_are_recognised(tmp_path: Path) ->
 
 
 def test_a_huge_body_of_an_unknown_api_is_not_held_several_times(tmp_path: Path) -> None:
-    """Memory is one frame's: what of it is shown has a limit."""
+    """Memory is that of one frame: the printed part has a limit."""
     path = tmp_path / "a"
     path.write_bytes(frame(struct.pack(">i", 1), bytes(3 << 20)) + frame(struct.pack(">i", 2), b"next"))
     first, second = rows("dump", "--as", "responses", path)
@@ -246,7 +247,7 @@ def test_an_array_is_no_way_to_fill_the_memory() -> None:
 
 
 def test_answers_of_one_id_come_in_the_order_of_their_requests(tmp_path: Path) -> None:
-    """As Kafka 0.8's controller numbers what it sends: also where one of them waits behind another answer."""
+    """As Kafka 0.8's controller numbers its requests: also if one answer waits for another."""
     requests, responses = tmp_path / "a", tmp_path / "b"
     requests.write_bytes(frame(header(4, 0, 7)) + frame(header(6, 0, 7)) + frame(header(18, 0, 8)))
     responses.write_bytes(b"".join(frame(struct.pack(">ih", number, 0)) for number in (8, 7, 7)))
@@ -255,7 +256,7 @@ def test_answers_of_one_id_come_in_the_order_of_their_requests(tmp_path: Path) -
 
 
 def test_requests_are_read_only_as_far_as_they_are_answered(tmp_path: Path) -> None:
-    """Answers that never come don't pile up, and an id that was never asked doesn't use up the requests."""
+    """Missing answers don't fill the memory, and an unknown id doesn't use up the requests."""
     path = tmp_path / "a"
     path.write_bytes(b"".join(frame(header(18, 0, number)) for number in range(25_000)))
     requested = connections._SentRequests(str(path))
@@ -302,7 +303,7 @@ def test_any_bytes_end_in_findings(tmp_path_factory: pytest.TempPathFactory, dat
 
 @pytest.mark.kafka
 def test_kafkas_classes_say_so_today() -> None:
-    """The expectations are theirs, and not edited."""
+    """The stored expectations are the output of Kafka's classes, and not edited."""
     from tools.lab.streams import judge_of, said
 
     for version in {judge_of(folder) for folder in FOLDERS}:

@@ -1,4 +1,4 @@
-"""Files that are no log, read as what they are said to be: every row, and every finding with its place."""
+"""Files that are not logs, read with --as: every row, and every finding with its position."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_example_is_the_tutorials() -> None:
 
 @pytest.mark.parametrize("name", FRAMED)
 def test_findings_are_exact(name: str) -> None:
-    """The fixtures are what the table makes, and each is judged as it was looked at by hand."""
+    """The fixtures are those of the table, and the findings of each were reviewed by hand."""
     framing, data = FRAMED[name]
     path = FOLDER / name / "data"
     assert path.read_bytes() == data
@@ -71,7 +71,7 @@ def test_messages_are_rows_with_all_that_they_have() -> None:
 
 
 def test_reading_goes_on_behind_damage() -> None:
-    """A length that lies costs its message, and not those behind it."""
+    """A wrong length costs its message, and not the following ones."""
     for name, keys in (("key-length", [None, "third"]), ("value-length", ["first", None]), ("magic", ["first", None])):
         done = kseg("dump", "--as", "wide-crc", "--format", "jsonl", FOLDER / name / "data")
         assert done.exit_code == 1
@@ -95,7 +95,10 @@ def test_every_format_has_the_message(format_name: str, tmp_path: Path) -> None:
 
 
 def test_null_and_empty_differ_for_people_too(tmp_path: Path) -> None:
-    """As in the table and the text of a segment: - and a size of -1 are null; a column of nulls alone is there, too."""
+    """As in the table and the text of a segment: - and a size of -1 are null;
+
+    a column of nulls alone is printed, too.
+    """
     path = tmp_path / "data"
     path.write_bytes(framed.message(None, b"no key") + framed.message(b"", b"empty key") + framed.message(b"k", None))
     text = kseg("dump", "--as", "wide-crc", "--format", "text", path).stdout.splitlines()
@@ -115,13 +118,13 @@ def test_null_and_empty_differ_for_people_too(tmp_path: Path) -> None:
     ]  # fmt: skip
     path.write_bytes(framed.message(None, b"no key"))
     assert "key" in kseg("dump", "--as", "wide-crc", "--format", "table", path).stdout.splitlines()[2].split()
-    # A request has no key at all.
+    # A request does not have a key.
     shown = kseg("dump", "--as", "requests", "--format", "table", make_findings.STREAMS / make_findings.PRODUCED).stdout
     assert all(line.rstrip().endswith("…") for line in shown.splitlines() if "Produce" in line)
 
 
 def test_a_file_that_fails_as_a_segment_is_recognised(tmp_path: Path) -> None:
-    """By the CRC of a message near its beginning, under whatever name it goes and whatever else is wrong there."""
+    """By the CRC of a message near its beginning, under any name and with any other damage there."""
     path = tmp_path / make_findings.FIRST
     tutorials = [data for framing, data in FRAMED.values() if framing == "wide-crc"]
     for data in (*tutorials, SECOND + PLAIN, framed.message(b"long", b"x" * 9_000)):
@@ -135,7 +138,7 @@ def test_a_file_that_fails_as_a_segment_is_recognised(tmp_path: Path) -> None:
 
 
 def test_a_message_without_offset_and_size_has_the_row_of_its_log(tmp_path: Path) -> None:
-    """The articles' 22 bytes: plain content, what the attributes claim, no offset; a finding that exits 0."""
+    """The articles' 22 bytes: plain content, the claimed codec, no offset; a finding that exits 0."""
     assert len(ARTICLE) == 22
     path = FOLDER / "message-article" / "data"
     wanted = {
@@ -165,7 +168,7 @@ def test_a_message_without_offset_and_size_has_the_row_of_its_log(tmp_path: Path
 
 @pytest.mark.parametrize("fixture", ["0.8.2.2-v0-none", "2.8.2-v1-gzip", "0.10.2.2-v1-none"])
 def test_messages_of_brokers_are_read_without_their_offsets(fixture: str, tmp_path: Path) -> None:
-    """Each entry of a real segment without its first twelve bytes: the same records, but for offset and place."""
+    """Each batch of a real segment without its first twelve bytes: the same records, except for offset and position."""
     log = (make_findings.SEGMENTS / fixture / make_findings.FIRST).read_bytes()
     path, at, bare = tmp_path / "bare", 0, b""
     while at < len(log):
@@ -196,7 +199,7 @@ def test_a_message_without_offset_and_size_is_recognised(tmp_path: Path) -> None
 
 
 def test_what_begins_as_another_file_is_no_torn_log(tmp_path: Path) -> None:
-    """A program's header reads as a batch's without a size; a real batch, alone and torn or damaged, stays damaged."""
+    """A program's header reads like a batch without a size; a real batch, alone and cut or damaged, stays damaged."""
     path = tmp_path / "file"
     path.write_bytes(
         b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\x00\x3e\x00\x01\x00\x00\x00" + bytes(8) + b"\x40" + bytes(200)
@@ -211,7 +214,10 @@ def test_what_begins_as_another_file_is_no_torn_log(tmp_path: Path) -> None:
 
 
 def test_of_what_is_no_log_no_recovery_is_told() -> None:
-    """No broker truncates a log at a tutorial's message; of a frame it is told who ends the connection."""
+    """A broker does not truncate a log at a tutorial's message;
+
+    for a frame, the finding says who ends the connection.
+    """
     lies = FOLDER / "key-length" / "data"
     for name in ("table", "github", "junit", "html"):
         done = kseg("validate", "--as", "wide-crc", "--format", name, lies)
@@ -223,7 +229,7 @@ def test_of_what_is_no_log_no_recovery_is_told() -> None:
 
 
 def test_a_wrong_crc_loses_its_message() -> None:
-    """As it does in a segment, and as a summary's lost_bytes says."""
+    """As in a segment, and as a summary's lost_bytes counts."""
     *_, summary = rows("validate", "--as", "wide-crc", FOLDER / "wrong-crc" / "data")
     assert (summary["lost_bytes"], summary["batches"]) == (len(EXAMPLE), 2)
 
@@ -240,7 +246,7 @@ def test_empty_files_have_none_of_their_own() -> None:
 
 
 def test_a_message_set_is_read_as_a_segment_is(tmp_path: Path) -> None:
-    """The same rows; a last entry in part is told, and is no damage; the name says nothing about offsets."""
+    """The same rows; an incomplete last batch is reported, and is not damage; the name does not contain an offset."""
     path = tmp_path / f"{7:020}.log"
     data = SEGMENT.read_bytes()
     path.write_bytes(data)
@@ -285,7 +291,7 @@ def test_standard_input_is_read_too() -> None:
 @settings(max_examples=cases(60))
 @given(st.data())
 def test_any_bytes_end_in_findings(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """Flips, cuts and noise: never an exception, and what is lost and what is read make up the file."""
+    """Flips, cuts and noise: never an exception, and lost and read bytes add up to the file."""
     framing, sound = FRAMED[data.draw(st.sampled_from(sorted(FRAMED)))]
     raw = bytearray(sound * 2)
     for at in data.draw(st.lists(st.integers(0, len(raw) - 1), max_size=3)):

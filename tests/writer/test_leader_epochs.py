@@ -1,4 +1,4 @@
-"""Leader epochs that kseg writes: never negative, never back, and a checkpoint that agrees with the batches."""
+"""Leader epochs that kseg writes: never negative, never decreasing, and a checkpoint that agrees with the batches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EPOCHS = "leader-epoch-checkpoint"
 
 
 def epochs_of(folder: Path) -> list[int]:
-    """The leader epochs of all batches, in the order of the log."""
+    """Return the leader epochs of all batches, in the order of the log."""
     found: list[int] = []
     for path in sorted(folder.glob("*.log")):
         with SegmentReader(open_source(str(path)), report=lambda finding: None) as reader:
@@ -40,7 +40,7 @@ def errors(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", logs())
 def test_a_converted_folder_is_in_order(name: str, tmp_path: Path) -> None:
-    """v0 and v1 batches get 0 or the epoch before them, also across segments; the checkpoint has what batches have."""
+    """v0 and v1 batches get 0 or the epoch before them, also across segments; the checkpoint agrees with the batches."""
     source = fill(tmp_path / f"{name}-0", logs()[name])
     target = tmp_path / "out-0"
     convert(str(source), str(target), ConversionPlan.of("any-to-v2"))
@@ -54,7 +54,7 @@ def test_a_converted_folder_is_in_order(name: str, tmp_path: Path) -> None:
 
 
 def test_the_number_of_processes_changes_no_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A range after one with epochs begins with batches that have none."""
+    """A range after one with epochs begins with batches without one."""
     monkeypatch.setattr(split_points, "RANGE_SIZE", 4096)
     upgraded = b"".join(messages(n, 10, 1) for n in range(0, 200, 10)) + b"".join(
         batch(n, 10, 3) for n in range(200, 400, 10)
@@ -79,10 +79,10 @@ def test_the_number_of_processes_changes_no_epoch(tmp_path: Path, monkeypatch: p
     [
         ([], [[0, 5, 9]], None, [(0, 5)]),
         ([(3, 100)], [[0, 0, 99], [3, 100, 200]], None, [(0, 0), (3, 100)]),
-        # An epoch without batches stays, one that contradicts them goes.
+        # An epoch without batches is kept, one that contradicts them is removed.
         ([(1, 0), (2, 50), (4, 120)], [[1, 0, 49], [3, 60, 110]], None, [(1, 0), (2, 50), (3, 60), (4, 120)]),
         ([(2, 20)], [[1, 0, 49], [3, 60, 110]], None, [(1, 0), (3, 60)]),
-        # The log's start went on; its end came back.
+        # The log's start increased; its end decreased.
         ([(1, 40), (5, 900)], [[1, 70, 99]], 100, [(1, 40)]),
         ([(0, 7)], [[0, 3, 9]], None, [(0, 3)]),
     ],
@@ -124,7 +124,7 @@ STORED = b"0\n2\n1 0\n2 100\n"
 @pytest.mark.parametrize(
     ("first", "second", "stored", "expected"),
     [
-        # All following batches have lower epochs, and the checkpoint does not have it, or there is none.
+        # All following batches have lower epochs, and the checkpoint does not have it, or is missing.
         ([1, 1, 66], [1, 1], None, 1),
         ([1, 1, 66], [2], STORED, 2 - 1),
         ([1, 1, 2], [1, 1], b"0\n1\n1 0\n", 1),
@@ -148,7 +148,7 @@ STORED = b"0\n2\n1 0\n2 100\n"
 def test_the_last_epoch_of_a_segment_is_lowered_only_if_it_is_proved_wrong(
     first: list[int], second: list[int], stored: bytes | None, expected: int, tmp_path: Path
 ) -> None:
-    """A broker takes a leader epoch above its own for a newer leader's: replicas truncate, or never agree."""
+    """A broker takes a leader epoch above its own as a newer leader's: replicas truncate, or never agree."""
     logs = {NAME: first, f"{10 * len(first):020}.log": second}
     files = {
         name: b"".join(batch(int(name[:20]) + 10 * n, 10, epoch) for n, epoch in enumerate(epochs))
@@ -175,7 +175,7 @@ def test_negative_epochs_of_earlier_versions_become_0(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_written_meanwhile_is_not_compared(tmp_path: Path) -> None:
-    """A follower that starts anew, or deletes old segments, clears epochs of segments that were just read."""
+    """A follower that starts over, or deletes old segments, clears epochs of segments that were just read."""
     folder = fill(tmp_path / "in-0", {NAME: batch(0, 10, 3), EPOCHS: b"0\n0\n"})
     assert errors(folder) == ["epoch-mismatch"]
     later = time.time() + 1000
@@ -184,7 +184,7 @@ def test_a_checkpoint_written_meanwhile_is_not_compared(tmp_path: Path) -> None:
 
 
 def test_what_producers_send_has_no_epoch_yet(tmp_path: Path) -> None:
-    """-1 is normal in a record set that is no log."""
+    """-1 is normal in a record set that is not a log."""
     path = tmp_path / "set"
     path.write_bytes(negative(batch(0, 10, 0)))
     found = [row["rule"] for row in findings(path, {"framing": "message-set"}) if row["kind"] == "finding"]

@@ -1,4 +1,4 @@
-"""What the builder writes is what kseg, and Kafka's own reader, read back: values, headers, and every header field."""
+"""kseg, and Kafka's own reader, read back the written values, headers, and every header field."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_append_time_of_a_wrapper_replaces_the_inner_ones(records: list[PlainRec
 
 
 def test_inner_offsets_are_relative_in_v1_and_absolute_in_v0() -> None:
-    """KIP-31: brokers before 0.10 would take relative ones for absolute."""
+    """KIP-31: brokers before 0.10 would read relative ones as absolute."""
     records = [PlainRecord(offset, None, b"x") for offset in (100, 101, 105)]
     stored = {}
     for magic in (0, 1):
@@ -106,7 +106,7 @@ def test_inner_offsets_are_relative_in_v1_and_absolute_in_v0() -> None:
 
 
 def test_v0_lz4_has_the_checksum_that_old_brokers_want() -> None:
-    """KAFKA-3160: over the frame's magic too; brokers before 0.10 refuse the right one."""
+    """KAFKA-3160: over the frame's magic too; brokers before 0.10 reject the right one."""
     record = [PlainRecord(0, None, b"x" * 100)]
     v0, v1 = (build_wrapper(record, magic=magic, compression="lz4") for magic in (0, 1))
     assert b"\x04\x22\x4d\x18\x60\x40\x1a" in v0
@@ -159,7 +159,7 @@ def _row(record: Record, name: str) -> dict[str, Any]:
     )
 )
 def test_kafka_reads_the_same(tmp_path_factory: pytest.TempPathFactory, cases: list[Any]) -> None:
-    """One JVM for many entries, each in a file of its own: three versions, every codec, both timestamp types."""
+    """One JVM for many batches in separate files: three versions, every codec, both timestamp types."""
     from tools.lab import oracle
 
     folder = tmp_path_factory.mktemp("built")

@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.kafka
 
 SEEN = ("offset", "timestamp", "key", "value")
-#: With a leader epoch of -1 in its batches: no follower takes it. It shows that the test would notice.
+#: With a leader epoch of -1 in its batches: followers reject it. It shows that the test would detect the fault.
 BROKEN = "negative-epochs"
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A partition folder to be put under a broker."""
+    """A partition folder that a broker is to serve."""
 
     topic: str
     folder: Path
 
 
 def cases(work: Path) -> Iterator[Case]:
-    """Originals, converted ones, and repaired ones: wrong epochs, negative epochs, and a batch that is lost."""
+    """Return originals, converted ones, and repaired ones: wrong epochs, negative epochs, and a lost batch."""
     made = logs(highest=2)
     for each in ("converted", "repaired"):
         (work / each).mkdir()
@@ -117,7 +117,10 @@ def test_what_spark_writes_replicates(tmp_path: Path, spark: SparkSession) -> No
 
 
 def replicate(folder: Path, served: Sequence[Case]) -> dict[str, list[dict[str, Any]]]:
-    """Have partitions under three brokers through elections and a crash; return the records of each topic but BROKEN."""
+    """Run partitions under three brokers through elections and a crash;
+
+    return the records of each topic except BROKEN.
+    """
     from tools.lab import cluster as lab
     from tools.lab import serve
 
@@ -165,7 +168,7 @@ def replicate(folder: Path, served: Sequence[Case]) -> dict[str, list[dict[str, 
 
 
 def install(source: Path, target: Path) -> None:
-    """Have the files of a partition folder in a stopped broker's, with its own metadata."""
+    """Copy the files of a partition folder to a stopped broker's folder, with the broker's own metadata."""
     for file in target.iterdir():
         if file.name != "partition.metadata":
             file.unlink()
@@ -179,7 +182,7 @@ def rows(consumed: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def out_of_sync(cluster: KraftCluster, served: list[Case], seconds: float) -> list[str]:
-    """The topics that have not all three replicas in sync in time."""
+    """Return the topics that don't have all three replicas in sync in time."""
     until = time.monotonic() + seconds
     left = [case.topic for case in served]
     while left and time.monotonic() < until:
@@ -189,7 +192,7 @@ def out_of_sync(cluster: KraftCluster, served: list[Case], seconds: float) -> li
 
 
 def produce(cluster: KraftCluster, topics: list[str]) -> None:
-    """One more record in each topic."""
+    """Produce one more record to each topic."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
@@ -199,7 +202,7 @@ def produce(cluster: KraftCluster, topics: list[str]) -> None:
 
 
 def check(cluster: KraftCluster, expected: dict[str, list[dict[str, Any]]], when: str, spare: int = 0) -> None:
-    """A consumer group reads every topic to its end, from whichever broker leads."""
+    """Read every topic to its end with a consumer group, from whichever broker leads."""
     from confluent_kafka import Consumer, KafkaError
 
     from tools.lab import serve

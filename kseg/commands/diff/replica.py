@@ -258,6 +258,7 @@ class _Opener:
             framing.read_header(window.data, old.at[row], old.size[row] - LOG_OVERHEAD, old.magic[row], batches, n)
             batches.position[n] = old.position[row]
             batches.crc_state[n] = old.crc_state[row]
+            batches.selected[n] = old.selected[row]
         batches.count = count
         self.batches = batches
         self._window, self._first, self._stop = window, first, first + count

@@ -32,7 +32,7 @@ from kseg.findings import RULES, Finding, Policy, Severity
 from kseg.format.checks.check_state import CheckSettings, CheckState
 from kseg.format.checks.table import BATCH_CHECKS, RECORD_CHECKS
 from kseg.format.record import framing
-from kseg.format.record.columns import CRC_BAD, BatchColumns
+from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import (
     CODEC_MASK,
     CRC_AT,
@@ -115,7 +115,7 @@ class SegmentSalvage:
         self._tally.bytes_before = reader.position
 
     def _checked_chunks(self, reader: SegmentReader, order: OffsetOrder) -> Iterator[Window]:
-        """The windows, in which what is not to be kept is marked as if its CRC were bad."""
+        """Yield the windows, in which the batches to keep are selected."""
         for chunk in validated_chunks(reader, self.findings, self._mark_misfits, self._keep_batch, order=order):
             self._check_records(chunk)
             if chunk.stop == chunk.batches.count and not chunk.unfinished:
@@ -128,7 +128,7 @@ class SegmentSalvage:
         # Of a large batch not all records are at hand.
         large = chunk.payload_size is not None
         for row in range(chunk.first, chunk.stop if self._salvage_records and not large else chunk.first):
-            if batches.crc_state[row] == CRC_BAD or batches.intact[row]:
+            if not batches.selected[row] or batches.intact[row]:
                 continue
             if has_readable_records(batches, row) and self.findings.spares_some(batches.position[row]):
                 batches.intact[row] = 1
@@ -138,10 +138,10 @@ class SegmentSalvage:
             check.run(chunk, self._limits, self.findings)
         batches = chunk.batches
         for row in range(chunk.first, chunk.stop):
-            if batches.crc_state[row] == CRC_BAD:
+            if not batches.selected[row]:
                 continue
             if not batches.intact[row] or (self.findings.at and self.findings.cost(batches.position[row])):
-                batches.crc_state[row] = CRC_BAD
+                batches.selected[row] = 0
                 self._tally.records -= batches.record_sum[row] if chunk.resumed else 0
                 continue
             if chunk.resumed:
@@ -177,7 +177,7 @@ class SegmentSalvage:
         one = BatchColumns(1)
         one.count = 1
         for row in range(batches.count):
-            if batches.crc_state[row] == CRC_BAD:
+            if not batches.selected[row]:
                 continue
             framing.read_header(
                 window.data, batches.at[row], batches.size[row] - LOG_OVERHEAD, batches.magic[row], one, 0
@@ -205,7 +205,7 @@ class SegmentSalvage:
         for row in range(first, batches.count):
             finding = about.pop(batches.position[row], None)
             if finding is not None:
-                batches.crc_state[row] = CRC_BAD
+                batches.selected[row] = 0
                 self._tally.records -= batches.record_sum[row]
                 self.findings(finding)
             if not about:
@@ -217,7 +217,7 @@ class SegmentSalvage:
         batches = window.batches
         row = 0
         while row < batches.count:
-            if batches.crc_state[row] == CRC_BAD:
+            if not batches.selected[row]:
                 self._tally.dropped += 1
                 self._fresh.pop(batches.position[row], None)
                 row += 1
@@ -237,7 +237,7 @@ class SegmentSalvage:
         while (
             not alone
             and row < batches.count
-            and batches.crc_state[row] != CRC_BAD
+            and batches.selected[row]
             and not (found and batches.position[row] in found)
             and batches.position[row] == batches.position[row - 1] + batches.size[row - 1]
         ):

@@ -15,7 +15,6 @@ from itertools import chain
 from pathlib import Path
 
 from kseg.errors import NotASegmentError, UnreadableError
-from kseg.format.record import columns
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CONTROL, INT64_MAX, TRANSACTIONAL
 from kseg.format.segment.deep_reader import DeepIterator
@@ -116,9 +115,7 @@ def _ended_in(path: str, transactions: AbortedTransactions) -> Iterator[AbortedT
             if not has_markers(batches):
                 continue
             for row in range(batches.count):
-                if batches.crc_state[row] == columns.CRC_BAD:
-                    batches.attributes[row] = 0  # a damaged batch opens no transaction
-                elif not batches.attributes[row] & CONTROL:
-                    batches.crc_state[row] = columns.CRC_BAD  # skipped: only markers need to be opened
+                if not batches.attributes[row] & CONTROL:
+                    batches.selected[row] = 0  # only markers need to be opened
             for chunk in opener.chunks(window):
                 yield from transactions.update(chunk)

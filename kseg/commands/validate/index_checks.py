@@ -239,7 +239,7 @@ class TxnIndexCheck:
         self._at, self._entry = next(self._entries, (self._at, None))
 
     def update(self, window: Window) -> None:
-        """The window's transactional entries; nobody looks at it afterwards."""
+        """Compare the window's transactional batches with the index."""
         batches = window.batches
         if self._crowded:
             return

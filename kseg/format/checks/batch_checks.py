@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kseg.findings import Report
 from kseg.format.checks.check_state import CheckSettings, CheckState, batch_finding
-from kseg.format.record.columns import CRC_BAD, BatchColumns
+from kseg.format.record.columns import BatchColumns
 from kseg.format.record.framing import clamped
 from kseg.format.record.layout import LOG_APPEND_TIME, V0_RESERVED, V1_RESERVED, V2_RESERVED
 
@@ -20,7 +20,6 @@ MICROSECONDS = 100_000_000_000_000
 NANOSECONDS = 100_000_000_000_000_000
 
 # C constants when compiled.
-BAD = CRC_BAD
 APPEND_TIME = LOG_APPEND_TIME
 RESERVED_V0 = V0_RESERVED
 RESERVED_V1 = V1_RESERVED
@@ -31,7 +30,7 @@ def check_size(batches: BatchColumns, limits: CheckSettings, history: CheckState
     """``oversize-entry``: max.message.bytes counts the whole entry (UnifiedLog.append)."""
     limit = limits.max_message_bytes
     for row in range(batches.count):
-        if batches.size[row] > limit and batches.crc_state[row] != BAD:
+        if batches.size[row] > limit and batches.selected[row]:
             report(batch_finding("oversize-entry", batches, row, size=batches.size[row], limit=limit))
 
 
@@ -39,7 +38,7 @@ def check_counts(batches: BatchColumns, limits: CheckSettings, history: CheckSta
     """``invalid-offset-range``, and a ``record-count-mismatch`` that the header alone shows."""
     deep = limits.deep
     for row in range(batches.count):
-        if batches.magic[row] < 2 or batches.crc_state[row] == BAD:
+        if batches.magic[row] < 2 or not batches.selected[row]:
             continue
         base = batches.base_offset[row]
         delta = batches.last_offset[row] - clamped(base)
@@ -73,7 +72,7 @@ def check_attributes(batches: BatchColumns, limits: CheckSettings, history: Chec
         magic = batches.magic[row]
         mask = RESERVED_V2 if magic >= 2 else RESERVED_V1 if magic == 1 else RESERVED_V0
         bits = batches.attributes[row] & mask
-        if bits and batches.crc_state[row] != BAD:
+        if bits and batches.selected[row]:
             report(batch_finding("reserved-attribute-bits", batches, row, bits=bits, where=""))
 
 
@@ -83,7 +82,7 @@ def check_timestamps(batches: BatchColumns, limits: CheckSettings, history: Chec
     seconds_begin, seconds_end = SECONDS
     for row in range(batches.count):
         timestamp = batches.max_timestamp[row]
-        if seconds_end <= timestamp <= future or -1 <= timestamp < seconds_begin or batches.crc_state[row] == BAD:
+        if seconds_end <= timestamp <= future or -1 <= timestamp < seconds_begin or not batches.selected[row]:
             continue
         if timestamp < -1:
             report(batch_finding("invalid-timestamp", batches, row, timestamp=timestamp))
@@ -111,7 +110,7 @@ def check_leader_epochs(batches: BatchColumns, limits: CheckSettings, history: C
     """``leader-epoch-regression`` and ``negative-leader-epoch``; v0 and v1 have no epoch."""
     for row in range(batches.count):
         epoch = batches.partition_leader_epoch[row]
-        if batches.magic[row] < 2 or batches.crc_state[row] == BAD:
+        if batches.magic[row] < 2 or not batches.selected[row]:
             continue
         if epoch < 0:
             report(batch_finding("negative-leader-epoch", batches, row, epoch=epoch))
@@ -127,7 +126,7 @@ def check_leader_epochs(batches: BatchColumns, limits: CheckSettings, history: C
 def check_append_times(batches: BatchColumns, limits: CheckSettings, history: CheckState, report: Report) -> None:
     """``append-time-regression``: one leader sets LogAppendTime by one clock, while it holds the log's lock."""
     for row in range(batches.count):
-        if not batches.attributes[row] & APPEND_TIME or not batches.magic[row] or batches.crc_state[row] == BAD:
+        if not batches.attributes[row] & APPEND_TIME or not batches.magic[row] or not batches.selected[row]:
             continue
         timestamp, epoch = batches.max_timestamp[row], batches.partition_leader_epoch[row]
         if history.first_append_time < 0:
@@ -141,7 +140,7 @@ def check_append_times(batches: BatchColumns, limits: CheckSettings, history: Ch
 def check_magic_order(batches: BatchColumns, limits: CheckSettings, history: CheckState, report: Report) -> None:
     """``magic-downgrade``, where the version goes back."""
     for row in range(batches.count):
-        if batches.crc_state[row] == BAD:
+        if not batches.selected[row]:
             continue
         if batches.magic[row] < history.magic:
             facts = {"magic": batches.magic[row], "previous": history.magic}

@@ -7,7 +7,7 @@ from kseg.format.record.columns cimport BatchColumns
 from kseg.format.record.framing cimport clamped
 from kseg.format.record.offset_evidence cimport base_offset_proved_wrong
 
-cdef long long BAD, CODEC, REACH
+cdef long long CODEC, REACH
 
 
 @cython.locals(

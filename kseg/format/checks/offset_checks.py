@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kseg.findings import Finding, Report
 from kseg.format.checks.check_state import CheckSettings, CheckState, batch_finding
-from kseg.format.record.columns import CRC_BAD, BatchColumns
+from kseg.format.record.columns import BatchColumns
 from kseg.format.record.framing import clamped
 from kseg.format.record.layout import CODEC_MASK, INT32_MAX, INT64_MAX
 from kseg.format.record.offset_evidence import base_offset_proved_wrong
@@ -16,7 +16,6 @@ from kseg.format.record.offset_evidence import base_offset_proved_wrong
 UNEXPLAINED_GAP = "compaction, markers, or loss"
 
 # C constants when compiled.
-BAD = CRC_BAD
 CODEC = CODEC_MASK
 REACH = INT32_MAX
 
@@ -26,7 +25,7 @@ def check_offsets(batches: BatchColumns, limits: CheckSettings, history: CheckSt
     history.misplaced = set()
     name = -1 if limits.name_offset is None else clamped(limits.name_offset)
     for row in range(batches.count):
-        if batches.crc_state[row] == BAD:
+        if not batches.selected[row]:
             continue
         wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC
         last = batches.last_offset[row]
@@ -76,7 +75,7 @@ def check_offset_range(batches: BatchColumns, limits: CheckSettings, history: Ch
     """``invalid-offset-range`` of entries that end behind what the segment's indexes can hold."""
     base = history.base
     for row in range(batches.count):
-        if batches.crc_state[row] == BAD:
+        if not batches.selected[row]:
             continue
         if base < 0 and batches.position[row] in history.misplaced:
             continue
@@ -112,7 +111,7 @@ def check_file_name(batches: BatchColumns, limits: CheckSettings, history: Check
     for row in range(batches.count):
         if batches.base_offset[row] >= name and batches.last_offset[row] <= last:
             continue
-        if batches.crc_state[row] == BAD or batches.position[row] in history.misplaced:
+        if not batches.selected[row] or batches.position[row] in history.misplaced:
             continue
         if batches.base_offset[row] < name:
             why = f"an entry begins before it at {batches.base_offset[row]}"

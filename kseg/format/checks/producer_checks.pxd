@@ -7,7 +7,7 @@ from kseg.format.record.bounded_map cimport BoundedMap
 from kseg.format.record.columns cimport BatchColumns
 from kseg.format.record.framing cimport clamped, increment_sequence
 
-cdef long long BAD, CONTROL_BIT, TRANSACTIONAL_BIT, MOST
+cdef long long CONTROL_BIT, TRANSACTIONAL_BIT, MOST
 
 
 @cython.locals(row=cython.Py_ssize_t)

@@ -8,12 +8,11 @@ from __future__ import annotations
 from kseg.findings import Report
 from kseg.format.checks.check_state import CheckSettings, CheckState, batch_finding
 from kseg.format.record.bounded_map import LIMIT
-from kseg.format.record.columns import CRC_BAD, BatchColumns
+from kseg.format.record.columns import BatchColumns
 from kseg.format.record.framing import clamped, increment_sequence
 from kseg.format.record.layout import CONTROL, INT32_MAX, TRANSACTIONAL
 
 # C constants when compiled.
-BAD = CRC_BAD
 CONTROL_BIT = CONTROL
 TRANSACTIONAL_BIT = TRANSACTIONAL
 MOST = LIMIT
@@ -26,7 +25,7 @@ def check_producers(batches: BatchColumns, limits: CheckSettings, history: Check
     sequence is taken as it is.
     """
     for row in range(batches.count):
-        if batches.magic[row] < 2 or batches.crc_state[row] == BAD:
+        if batches.magic[row] < 2 or not batches.selected[row]:
             continue
         if batches.base_offset[row] != history.next_offset:
             history.gaps += 1

@@ -8,7 +8,7 @@ from kseg.format.record.framing cimport clamped
 from kseg.format.record.default_records cimport header_field
 from kseg.format.record.memory cimport is_ascii
 
-cdef long long BAD, CODEC, CONTROL_BIT, APPEND_TIME
+cdef long long CODEC, CONTROL_BIT, APPEND_TIME
 
 
 @cython.locals(

@@ -11,7 +11,7 @@ from typing import Any
 
 from kseg.findings import Finding, Report
 from kseg.format.checks.check_state import CheckSettings, CheckState, batch_finding
-from kseg.format.record.columns import CRC_BAD, BatchColumns
+from kseg.format.record.columns import BatchColumns
 from kseg.format.record.default_records import header_field
 from kseg.format.record.framing import clamped
 from kseg.format.record.layout import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
@@ -22,7 +22,6 @@ from kseg.format.segment.records_chunk import Chunk
 MAX_FINDINGS = 1000
 
 # C globals when compiled (see the .pxd).
-BAD = CRC_BAD
 CODEC = CODEC_MASK
 CONTROL_BIT = CONTROL
 APPEND_TIME = LOG_APPEND_TIME
@@ -94,7 +93,7 @@ def check_wrapper_order(chunk: Chunk, history: CheckState, report: Report) -> No
     """``non-monotonic-offset`` of wrappers that begin before the entry in front of them ends: their headers don't say."""
     batches = chunk.batches
     for row in range(chunk.first, chunk.stop):
-        if batches.crc_state[row] == BAD or chunk.resumed:
+        if not batches.selected[row] or chunk.resumed:
             continue
         previous, last = history.last_opened, batches.last_offset[row]
         history.last_opened = last
@@ -115,7 +114,7 @@ def note_compaction(chunk: Chunk, history: CheckState) -> None:
     batches, offsets = chunk.batches, chunk.records.offset
     for row in range(chunk.first, chunk.stop):
         total = batches.record_total[row]
-        if not total or batches.crc_state[row] == BAD:
+        if not total or not batches.selected[row]:
             continue
         if batches.magic[row] >= 2:
             if batches.null_keys[row] and not batches.attributes[row] & CONTROL_BIT:

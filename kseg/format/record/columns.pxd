@@ -7,7 +7,7 @@ cdef class BatchColumns:
     cdef public Py_ssize_t count
     cdef readonly long long[::1] at, position, size, magic, attributes, base_offset, last_offset, record_count
     cdef readonly long long[::1] base_timestamp, max_timestamp, crc, crc_state, producer_id, producer_epoch
-    cdef readonly long long[::1] base_sequence, partition_leader_epoch, intact
+    cdef readonly long long[::1] base_sequence, partition_leader_epoch, selected, intact
     cdef readonly long long[::1] first_record, record_total, attribute_bits, largest_timestamp, disorder
     cdef readonly long long[::1] null_keys, header_total, record_sum, first_record_offset, last_record_offset
 

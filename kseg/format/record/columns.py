@@ -22,8 +22,10 @@ class BatchColumns:
     """The batches of one window, one row each. A field that the batch's version (``magic``) lacks is 0.
 
     ``at`` is the batch's first byte in the window's buffer. ``position`` is its first byte in the file. ``size`` is the
-    size of the whole batch in bytes. ``crc_state`` is CRC_UNCHECKED, CRC_BAD or CRC_GOOD. In v0 and v1, ``base_offset``
-    and ``last_offset`` are both the stored offset, and both timestamps are the stored timestamp (-1 in v0).
+    size of the whole batch in bytes. ``crc_state`` is CRC_UNCHECKED, CRC_BAD or CRC_GOOD. In v0
+    and v1, ``base_offset`` and ``last_offset`` are both the stored offset, and both timestamps are the stored timestamp (-1
+    in v0). The deep reader and the checks skip a batch whose ``selected`` is 0: its CRC is wrong, or the caller
+    deselected it.
 
     The other columns are filled when the batch is decoded. Its records are the ``record_total`` rows of RecordColumns
     from row ``first_record``. ``attribute_bits`` is the OR of the records' attributes, ``largest_timestamp`` is in epoch
@@ -55,6 +57,7 @@ class BatchColumns:
         self.producer_epoch = _column(capacity)
         self.base_sequence = _column(capacity)
         self.partition_leader_epoch = _column(capacity)
+        self.selected = _column(capacity)
         self.intact = _column(capacity)
         self.first_record = _column(capacity)
         self.record_total = _column(capacity)

@@ -7,7 +7,7 @@ from kseg.format.record.framing cimport clamped, wrapped_sum
 from kseg.format.record.legacy_records cimport split_message
 
 cdef Py_ssize_t RECORD_BATCH_OVERHEAD
-cdef long long MOST_HEADERS, LARGE, BAD, SUM_LIMIT, MIN_INT64, CODEC_MASK, LOG_APPEND_TIME, MIN_RECORD_SIZE
+cdef long long MOST_HEADERS, LARGE, SUM_LIMIT, MIN_INT64, CODEC_MASK, LOG_APPEND_TIME, MIN_RECORD_SIZE
 
 
 @cython.locals(raw=cython.ulonglong, byte=cython.ulonglong, shift=cython.int)

@@ -9,14 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from kseg.format.record import layout
-from kseg.format.record.columns import CRC_BAD, BatchColumns, PartialBatch, RecordColumns
+from kseg.format.record.columns import BatchColumns, PartialBatch, RecordColumns
 from kseg.format.record.framing import clamped, length_fault, wrapped_sum
 from kseg.format.record.legacy_records import split_message
 
 COMPILED = not __file__.endswith(".py")
 
 # C constants when compiled.
-BAD = CRC_BAD
 RECORD_BATCH_OVERHEAD = layout.RECORD_BATCH_OVERHEAD
 CODEC_MASK = layout.CODEC_MASK
 LOG_APPEND_TIME = layout.LOG_APPEND_TIME
@@ -60,7 +59,7 @@ def split_uncompressed(
     Stops too once ``records`` holds ``room`` rows, and at a batch of more records than LARGE. Returns the row it stopped at.
     """
     while row < batches.count and records.count < room:
-        if batches.attributes[row] & CODEC_MASK or batches.crc_state[row] == BAD:
+        if batches.attributes[row] & CODEC_MASK or not batches.selected[row]:
             return row
         at = batches.at[row]
         if batches.magic[row] < 2:
@@ -313,7 +312,7 @@ def split_records(
         row += 1
         if part is not None or row >= batches.count or records.count >= room or batches.magic[row] < 2:
             return row
-        if batches.attributes[row] & CODEC_MASK or batches.crc_state[row] == BAD or batches.record_count[row] > LARGE:
+        if batches.attributes[row] & CODEC_MASK or not batches.selected[row] or batches.record_count[row] > LARGE:
             return row
         at = batches.at[row] + RECORD_BATCH_OVERHEAD
         end = batches.at[row] + batches.size[row]

@@ -173,6 +173,7 @@ def read_header(data: Any, at: int, size: int, magic: int, batches: BatchColumns
     batches.magic[row] = magic
     batches.base_offset[row] = offset
     batches.crc_state[row] = UNCHECKED
+    batches.selected[row] = 1
     batches.intact[row] = 1
     batches.record_total[row] = 0
     if magic < 2:
@@ -214,6 +215,7 @@ def check_crcs(view: memoryview, batches: BatchColumns) -> int:
         at = batches.at[row]
         if batch_crc(view, at, at + batches.size[row], batches.magic[row]) != batches.crc[row]:
             batches.crc_state[row] = BAD
+            batches.selected[row] = 0
             return row
         batches.crc_state[row] = GOOD
     return batches.count

@@ -1,7 +1,7 @@
-"""Deep iteration: open the entries of a window and hand on their records in columns.
+"""Read the records of a window's batches into columns (Kafka's deep iteration).
 
-Compressed payloads are inflated under a limit, wrappers opened, and what does not hold together is reported with
-the entry's place; the records before the broken one are kept, as Kafka's iterators give them.
+Compressed payloads are decompressed up to a limit. Each inconsistency is a finding with the position of its batch. The
+records before a fault are kept, as in Kafka's iterators.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from kseg.format.segment.large_payload import LargePayload
 from kseg.format.segment.reader import Window
 from kseg.format.segment.records_chunk import Chunk
 
-#: What one entry may inflate to. A 1 MiB batch of zeros makes 1 GiB; real ones seldom pass 1:20.
+#: The bytes that one batch may decompress to. A 1 MiB batch of zeros makes 1 GiB; real ratios seldom exceed 1:20.
 DECOMPRESSION_LIMIT = 256 * 1024 * 1024
-#: What of that is held in memory at once: so much, or so many times the stored bytes. One record may have no more.
+#: The decompressed bytes in memory at once: HELD_BYTES, or HELD_RATIO times the stored bytes. A record may not be larger.
 HELD_BYTES = 32 * 1024 * 1024
 HELD_RATIO = 32
-# A chunk ends once it holds this much, so that memory does not follow the ratio of a window.
+# A chunk ends at this size, so that memory does not depend on the compression ratio of a window.
 CHUNK_ROWS = 32 * 1024
 CHUNK_BYTES = 2 * 1024 * 1024
-# Room for that and one entry more, of the size that brokers take by default.
+# Room for a chunk and one more batch of the largest size that brokers accept by default.
 ROOM = CHUNK_BYTES + 1024 * 1024
 _LIKELY_RATIO = 16
-# Faults are reported when a chunk is full, or when there are so many.
+# Faults are reported when a chunk is full, or earlier when their number exceeds this.
 _FAULTS_AT_ONCE = 1000
 
 _QUIRKS = {
@@ -42,14 +42,17 @@ _QUIRKS = {
 }
 _EXPECTED_QUIRKS = frozenset({"snappy-unframed"})  # librdkafka writes raw blocks, and brokers store them so
 
-# Of an entry with such a fault all records are there.
+# All records of a batch with one of these faults can be read.
 _HARMLESS = frozenset({"codec-quirk", "claimed-codec", "limit-reached"})
-# Stands for the payload of a v0 or v1 message that names a codec, although its value is not compressed.
+# The payload of a v0 or v1 message whose attributes name a codec although its value is not compressed.
 _PLAIN = object()
 
 
 class DeepIterator:
-    """Opens window after window of one segment, reusing the columns."""
+    """Reads the records of one segment window by window, and reuses the columns.
+
+    ``report`` receives the findings. ``limit`` is the number of bytes that one batch may decompress to.
+    """
 
     def __init__(self, report: Report = ignore_finding, *, limit: int = DECOMPRESSION_LIMIT) -> None:
         self._report = report
@@ -61,10 +64,10 @@ class DeepIterator:
         self._large: LargePayload | None = None
 
     def chunks(self, window: Window) -> Iterator[Chunk]:
-        """The window's records, entry by entry; entries whose CRC is bad are passed over.
+        """Yield the records of the window's selected batches (``BatchColumns.selected``), in the order of the file.
 
-        A batch with more records than ``default_records.LARGE_BATCH``, or with a payload that is not to be held in
-        memory, comes in chunks of its own: see Chunk.
+        A batch with more than ``default_records.LARGE_BATCH`` records, or with a payload too large for memory, is
+        yielded in several chunks: see Chunk.
         """
         batches = window.batches
         row = 0
@@ -86,14 +89,14 @@ class DeepIterator:
         batches, records = chunk.batches, self._records
         records.count = 0
         inflated = 0
-        # A record set off the wire has a window of a kilobyte, and there may be a million of them.
+        # The window of a record set from the network has about 1 KiB, and there can be a million of them.
         room = self._room = self._room or memoryview(bytearray(min(ROOM, _LIKELY_RATIO * len(chunk.window.data))))
-        # The window's own buffer needs no budget: it is there already.
+        # Only decompressed bytes count: the window's own buffer is already allocated.
         while row < batches.count and records.count < CHUNK_ROWS and inflated < CHUNK_BYTES:
             row = default_records.split_uncompressed(chunk.window.data, batches, row, CHUNK_ROWS, records, self._faults)
             if row == batches.count or records.count >= CHUNK_ROWS:
                 break
-            if batches.crc_state[row] != columns.CRC_BAD:
+            if batches.selected[row]:
                 inflated += self._open(chunk, row, room[inflated:])
                 if self._large is not None:
                     break
@@ -103,9 +106,9 @@ class DeepIterator:
         return row
 
     def _open(self, chunk: Chunk, row: int, room: memoryview) -> int:
-        """Inflate one compressed entry, into that room if it serves, and split it; returns the bytes it grew to.
+        """Decompress one batch, into ``room`` if it fits, and split it. Returns the size of the payload in bytes.
 
-        A large one is left to ``_parts``, as ``_large``.
+        A large batch is only stored in ``_large``, for ``_parts``.
         """
         batches = chunk.batches
         if not batches.attributes[row] & layout.CODEC_MASK:
@@ -116,7 +119,7 @@ class DeepIterator:
         batches.record_total[row] = 0
         payload = self._inflate(batches, row, compressed, room) if compressed is not None else None
         if payload is _PLAIN:
-            # The message as it stands: its value lies in the window.
+            # The message is read as not compressed: its value is in the window.
             batches.begin_records(row, self._records.count)
             at, end = batches.at[row], batches.at[row] + batches.size[row]
             magic = batches.magic[row]
@@ -140,7 +143,7 @@ class DeepIterator:
         if not default_records.COMPILED:
             payload = bytes(view)  # plain Python takes bytes out of it twice as fast as out of a memoryview
         if batches.magic[row] >= 2:
-            # No room past this one: what follows in the file is not in this payload.
+            # ``room`` is 0, so the split ends with this batch: the next one is not in this payload.
             default_records.split_records(payload, 0, len(view), batches, row, 0, self._records, self._faults)
         elif not legacy_records.split_wrapper(payload, view, batches, row, self._records, self._faults) and not len(
             view
@@ -149,7 +152,10 @@ class DeepIterator:
         return len(view)
 
     def _parts(self, window: Window, row: int, payload: LargePayload) -> Iterator[Chunk]:
-        """The chunks of a large batch. It is split twice: what all of it is like is known before the first chunk."""
+        """Yield the chunks of a large batch.
+
+        The batch is split twice: the first chunk already has the facts of the whole batch.
+        """
         batches = window.batches
         readable = self._count_records(batches, row, payload)
         self._report_faults(batches)
@@ -180,7 +186,7 @@ class DeepIterator:
                 yield chunk
 
     def _count_records(self, batches: BatchColumns, row: int, payload: LargePayload) -> bool:
-        """Learn the facts of a large batch and its faults; False where its payload can't be had."""
+        """Set the facts of a large batch and collect its faults. Returns False if its payload can't be decompressed."""
         part = columns.PartialBatch(CHUNK_ROWS)
         found: list[tuple[str, int, int, Any]] = []
         try:
@@ -208,7 +214,7 @@ class DeepIterator:
         part: columns.PartialBatch,
         faults: list[Any],
     ) -> Iterator[int]:
-        """Split part by part into the columns; yields the index of each part's first record."""
+        """Split a large batch part by part into the columns. Yields the index of each part's first record."""
         payload.begin()
         while not part.done:
             self._records.count = 0
@@ -230,7 +236,7 @@ class DeepIterator:
         view = chunk.window.view
         if batches.magic[row] >= 2:
             return view[at + layout.RECORD_BATCH_OVERHEAD : end]
-        # The wrapper is a message like any other: its value is what was compressed.
+        # The wrapper is a normal message: its value holds the compressed messages.
         wrapper = self._wrapper
         wrapper.count = 0
         if not legacy_records.split_message(
@@ -238,7 +244,7 @@ class DeepIterator:
         ):
             return None
         if wrapper.value_size[0] <= 0 and wrapper.key_size[0] >= 0:
-            return view[:0]  # a message with a key is no wrapper
+            return view[:0]  # a message with a key is not a wrapper
         if wrapper.value_size[0] <= 0:
             what = "a null" if wrapper.value_size[0] < 0 else "an empty"
             self._faults.append(("undecodable-payload", row, 0, f"the wrapper has {what} value"))
@@ -283,7 +289,7 @@ class DeepIterator:
     def _report_faults(self, batches: BatchColumns) -> None:
         for rule, row, index, detail in self._faults:
             if rule == "wrapper-offset-mismatch" and not batches.intact[row]:
-                continue  # messages at its end are missing: their offsets, too
+                continue  # the messages at its end are missing, so the last inner offset is unknown
             codec = codecs.codec_name(batches.attributes[row] & layout.CODEC_MASK)
             wrapper = batches.magic[row] < 2 and batches.attributes[row] & layout.CODEC_MASK
             if rule not in _HARMLESS:
@@ -306,34 +312,34 @@ class DeepIterator:
 
 
 def _has_signature(compressed: memoryview, codec: int) -> bool:
-    """Whether bytes begin as those of that codec do; of snappy, as snappy-java frames it."""
+    """Return whether the bytes begin with the signature of that codec (of snappy: snappy-java's framing)."""
     return bytes(compressed[:8]).startswith(codecs.CODECS[codec].signature)
 
 
 def _whole(view: memoryview) -> LargePayload:
-    """A payload that is in memory already."""
+    """Return a payload that is already in memory."""
     return LargePayload(lambda: iter((view,)), len(view))
 
 
 def _empty(batches: BatchColumns, row: int) -> None:
-    """Say of an entry that it has no records that can be read."""
+    """Record that no record of the batch can be read."""
     batches.record_total[row] = batches.record_sum[row] = 0
 
 
 # A message without key and value, in v0.
 _SMALLEST_MESSAGE = layout.LOG_OVERHEAD + layout.V0_MIN_SIZE
-# Columns that say of each part of a large batch what all of it is like.
+# Columns that describe the whole batch, in each part of a large batch.
 _FACTS_OF_ALL = (
     "attribute_bits", "largest_timestamp", "disorder", "null_keys", "header_total", "record_sum",
     "first_record_offset", "last_record_offset",
 )  # fmt: skip
 
-# Rules about one record of an entry: facts say which.
+# Rules about one record of a batch: ``index`` in the facts is the record.
 _OF_RECORDS = frozenset({"malformed-record", "inner-crc-mismatch", "nested-compression"})
 
 _Facts = Callable[[Any, str, BatchColumns, int], dict[str, Any]]
 
-# What the kernel's and the codecs' faults say, as the facts of their rule.
+# How the detail of a fault becomes the facts of its rule.
 _FACTS: dict[str, _Facts] = {
     "malformed-record": lambda why, codec, batches, row: {"why": why},
     "record-count-mismatch": lambda actual, codec, batches, row: {

@@ -1,7 +1,7 @@
-"""Where in plain bytes an entry may begin: headers by their fixed bits, runs of zeros, sizes that entries imply.
+"""Find bytes where a batch may begin, runs of zeros, and the batch sizes that message fields imply.
 
-Damage is rare, so this is not part of the compiled kernel: regular expressions find the few places worth a look, at
-the speed of memory in text and at some 20 ns a byte in binary data.
+Damage is rare, so these functions are not compiled. Regular expressions find the few candidates: in text at the speed
+of memory, in binary data at about 20 ns per byte.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from kseg.format.record.layout import (
     V2_RESERVED,
 )
 
-# From the magic byte on: of v2 crc, attributes, last offset delta; of v0 and v1 attributes, key length. Only of v0
-# and v1 is the size looked at, which stands before it: a v2 head with a wrong size still ends the entry before it.
+# The fields from the magic byte on: CRC, attributes, last offset delta (v2); attributes, key length (v0, v1). The size field
+# before the magic is checked for v0 and v1 only: a v2 header with a wrong size still ends the batch before it.
 _HEAD = re.compile(
     rb"[\x00-\x02](?:"
     rb"(?<=\x02)(?=.{4}\x00[\x00-\x7f][\x00-\x7f])"
@@ -41,21 +41,22 @@ _HEAD = re.compile(
     re.DOTALL,
 )
 _HIGHEST_CODEC = highest_codec(2)
-_HEAD_REACH = 16  # bytes from the magic on that the expression looks at, and then some
+_HEAD_REACH = 16  # at least the bytes from the magic on that the expression reads
 _ZEROS = bytes(64 * 1024)
 _NOT_ZERO = re.compile(rb"[^\0]")
 
-#: A run of zeros this long is no part of a header.
+#: A run of zeros of this length is not part of a header.
 ZERO_RUN = 64
 _RUN = bytes(ZERO_RUN)
-#: How much of an entry's beginning may be zeros: an offset and a size begin with some, and so may all up to the magic.
+#: The most zeros that a batch can begin with: offset and size begin with zeros, and all bytes before the magic may be 0.
 ZEROS_IN_HEAD = HEADER_SIZE_UP_TO_MAGIC + SIZE_AT + 4
 
 
 def find_header(data: bytearray, at: int, end: int, limit: int, max_size: int) -> int:
-    """The first byte of ``data[at:end]`` where an entry may begin, ``end`` when nowhere.
+    """Return the first index in ``data[at:end]`` where a batch may begin, ``end`` if there is none.
 
-    Headers are looked at up to ``limit``. A v2 head may have any size: a wrong one, too, ends the entry before it.
+    Header bytes up to ``limit`` (exclusive) are used. The size field of a v2 header is not checked: a header with a
+    wrong size still ends the batch before it.
     """
     for found in _HEAD.finditer(data, at + MAGIC_AT, min(end + MAGIC_AT + _HEAD_REACH, limit)):
         place = found.start() - MAGIC_AT
@@ -70,13 +71,13 @@ def find_header(data: bytearray, at: int, end: int, limit: int, max_size: int) -
 
 
 def find_zeros(data: bytearray, at: int, end: int) -> int:
-    """Where in ``data[at:end]`` a run of at least ZERO_RUN zeros begins, ``end`` when nowhere."""
+    """Return the index in ``data[at:end]`` where a run of at least ZERO_RUN zeros begins, ``end`` if there is none."""
     found = data.find(_RUN, at, end)
     return end if found < 0 else found
 
 
 def zero_run_end(data: bytearray, at: int, end: int) -> int:
-    """How many zero bytes ``data[at:end]`` begins with."""
+    """Return the number of zero bytes at the start of ``data[at:end]``."""
     begin = at
     while at < end and data.startswith(_ZEROS, at):
         at += len(_ZEROS)
@@ -87,7 +88,7 @@ def zero_run_end(data: bytearray, at: int, end: int) -> int:
 
 
 def is_likely_header(data: bytearray, at: int, end: int) -> bool:
-    """Whether a v2 header stands at ``data[at]``, whatever its size and magic say."""
+    """Return whether a v2 header begins at ``data[at]``, whatever its size and magic fields are."""
     if end - at < RECORD_BATCH_OVERHEAD or data[at] >= 128:
         return False
     attributes = framing.read_int16(data, at + ATTRIBUTES_AT) & 0xFFFF
@@ -98,13 +99,16 @@ def is_likely_header(data: bytearray, at: int, end: int) -> bool:
 
 
 def implied_size(data: bytearray, at: int, end: int, magic: int) -> int:
-    """The whole size of the v0 or v1 entry at ``data[at]`` by its key and value lengths, 0 where they are none."""
+    """Return the size in bytes of the v0 or v1 message at ``data[at]`` that its key and value lengths imply.
+
+    0 if the lengths are not plausible.
+    """
     key_at = at + (V1_KEY_AT if magic == 1 else V0_KEY_AT)
     if end - key_at < 4 or data[at] >= 128 or data[at + LEGACY_ATTRIBUTES_AT] & (V1_RESERVED if magic == 1 else 0xF8):
         return 0
     key_size = framing.read_int32(data, key_at)
     value_at = key_at + 4 + max(key_size, 0)
-    # Zeros would pass for a message with an empty key and value; its CRC is not 0.
+    # Zeros look like a message with an empty key and value. The CRC of that message is not 0.
     if key_size < -1 or end - value_at < 4 or not framing.read_uint32(data, at + LEGACY_CRC_AT):
         return 0
     value_size = framing.read_int32(data, value_at)

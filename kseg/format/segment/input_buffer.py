@@ -1,4 +1,4 @@
-"""A reused buffer that slides over a source: the window that frames are cut from."""
+"""A growable read buffer over a byte source."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from kseg.errors import UnreadableError
 from kseg.findings import Finding, Report
 from kseg.format.storage.source import Source
 
-#: How often a file may turn out to have been written to while its tail was looked at, before that is left to its writer.
+#: How often the tail of a file is read again because the file was written to meanwhile.
 WRITES_FOLLOWED = 3
 
-#: So many bytes hold a whole block of a disk, wherever they begin: fewer can't be a hole.
+#: A run of this many bytes contains a whole disk block at any alignment: a shorter run can't be a hole.
 MIN_ZERO_RUN = 8192
-#: A stream without an end (/dev/zero) is given up when so many of its bytes can't be read as anything.
+#: Reading of a stream (such as /dev/zero) stops after this many bytes that are not batches.
 MAX_UNKNOWN_STREAM = 256 * 1024 * 1024
 
 
 class InputBuffer:
-    """``data[start:end]`` are bytes read and not yet used; ``data[0]`` is byte ``shift`` of the file.
+    """A window of bytes of a source. ``data[start:end]`` are read and not yet used; ``data[0]`` is byte ``shift`` of
+    the file.
 
-    Read with ``readinto``, not mmap: a file truncated under a map kills the process. The buffer grows only as bytes
-    come to fill it, so that a size that lies costs no memory, and shrinks again once they are used. ``failed`` is set
-    where the source could not be read any further.
+    Bytes are read with ``readinto``, not mmap: the truncation of a mapped file kills the process. The buffer grows only
+    when bytes arrive, so a wrong size field costs no memory. It shrinks again when the bytes are used. ``failed`` is
+    set when a read failed; nothing after it is read.
     """
 
     def __init__(self, source: Source, capacity: int, report: Report) -> None:
@@ -37,7 +38,7 @@ class InputBuffer:
 
     @property
     def available(self) -> int:
-        """Bytes at hand."""
+        """The number of buffered bytes that are not used yet."""
         return self.end - self.start
 
     @property
@@ -46,7 +47,9 @@ class InputBuffer:
         return self.shift + self.start
 
     def fill(self, wanted: int) -> bool:
-        """Have ``wanted`` bytes at hand, growing the buffer if they don't fit; False when the file ends before."""
+        """Read until ``wanted`` unused bytes are buffered. Returns False if the file ends before. The buffer grows if
+        needed.
+        """
         if self.end - self.start >= wanted:
             return True
         self._slide(wanted)
@@ -59,21 +62,21 @@ class InputBuffer:
             if not count:
                 break
             self.end += count
-            # A pipe gives little at a time: enough is enough. A file fills the buffer in one call.
+            # A pipe returns few bytes per call: stop when there are enough. A file fills the buffer in one call.
             if self.end >= wanted and self._source.size is None:
                 break
         return self.end >= wanted
 
     def ends_before(self, wanted: int) -> bool:
-        """Whether the file is known to end before that many bytes: a torn claim needs no room."""
+        """Return whether the file is known to end less than ``wanted`` bytes after the first unused byte."""
         return self._source.size is not None and self.position + wanted > self._source.size
 
     def skip_to(self, position: int) -> None:
-        """Use up everything before that byte of the file; it must be at hand, or the byte behind it."""
+        """Mark all bytes before that file position as used. The position must be in the buffer, or at its end."""
         self.start = min(position - self.shift, self.end)
 
     def discard_rest(self) -> int:
-        """Read to the end, and use up all of it; returns the bytes. Raises UnreadableError for a stream without one."""
+        """Read to the end and return the number of bytes. Raises UnreadableError for a stream that doesn't end."""
         began = self.position
         while self.fill(1):
             self.start = self.end
@@ -82,9 +85,10 @@ class InputBuffer:
         return self.position - began
 
     def reread_if_modified(self, *, torn: bool) -> bool:
-        """Whether what is at hand is no more what the file holds: written to in its place or, if ``torn``, grown.
+        """Read the unused bytes again, and return whether the file has changed: its content or, if ``torn``, its size.
 
-        A broker preallocates segments on request, and an append is seen page by page.
+        A broker can preallocate segments, and a reader sees an append page by page. The result is False after
+        WRITES_FOLLOWED calls.
         """
         self._writes += 1
         if self._writes > WRITES_FOLLOWED:
@@ -93,7 +97,11 @@ class InputBuffer:
         return self._source.reread(self.position, self.view[self.start : self.end]) or grown
 
     def describe_zeros(self, begin: int, end: int) -> str:
-        """What the disk tells of zeros in bytes ``begin`` to ``end``, for a message; nothing of few, or of no file."""
+        """Return a message's phrase about zeros in positions ``begin`` to ``end``: whether the disk stores them or has
+        a hole.
+
+        Empty for short runs, and if the source is not a file.
+        """
         holes = self._source.holes(begin, end) if end - begin >= MIN_ZERO_RUN else None
         if holes is None:
             return ""
@@ -102,11 +110,11 @@ class InputBuffer:
         return f", {holes if holes < end - begin else 'all'} of them a hole on disk, where nothing was ever written"
 
     def is_outgrown(self) -> bool:
-        """Whether the file grows faster than its tail can be looked at."""
+        """Return whether the file grows faster than its tail can be read."""
         return self._writes > WRITES_FOLLOWED and self._source.refresh()
 
     def _slide(self, wanted: int) -> None:
-        """Move the unused bytes to the buffer's beginning."""
+        """Move the unused bytes to the start of the buffer."""
         kept = self.end - self.start
         self.shift += self.start
         if len(self.data) > self._capacity and max(kept, wanted) <= self._capacity // 2:
@@ -121,7 +129,7 @@ class InputBuffer:
         self._replace(bytearray(capacity), self.view[: self.end])
 
     def _replace(self, data: bytearray, kept: memoryview) -> None:
-        # A new object: windows handed out before still look at the old one.
+        # A new object: windows that were returned before still use the old one.
         data[: len(kept)] = kept
         self.data, self.view = data, memoryview(data)
 

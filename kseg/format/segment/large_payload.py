@@ -1,4 +1,4 @@
-"""The payload of a large batch, in windows: what a small file decompresses to need not fit in memory."""
+"""The payload of a large batch, read in windows: a small file can decompress to more than fits in memory."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 from kseg.format.compress.libraries import Buffer, DecompressionLimit
 
-#: A window has at least so many bytes, unless the payload ends.
+#: The smallest size of a window in bytes, except for the last one.
 WINDOW = 2 * 1024 * 1024
 
 
 class LargePayload:
-    """Bytes that are read front to back, once or more often.
+    """A decompressed payload that is read from start to end, once or several times.
 
-    ``data`` is the current window, ``final`` whether the payload ends with it, ``size`` the bytes read so far.
-    ``record_limit`` is the most bytes that one record may have.
+    ``data`` is the current window, ``final`` whether the payload ends with it, ``size`` the number of bytes read so
+    far. ``record_limit`` is the largest size of one record in bytes.
     """
 
     def __init__(self, pieces: Callable[[], Iterator[Buffer]], record_limit: int) -> None:
@@ -28,7 +28,7 @@ class LargePayload:
         self.size = 0
 
     def begin(self) -> None:
-        """Go to the front. Raises CodecError, as the others do."""
+        """Read the first window. Raises CodecError, like the other methods."""
         self._pieces = self._open()
         self.data = b""
         self.size = 0
@@ -36,7 +36,10 @@ class LargePayload:
         self.refill(0)
 
     def refill(self, at: int) -> None:
-        """Replace the window by one that begins with byte ``at`` of it and has more bytes behind."""
+        """Replace the window by one that begins at its byte ``at`` and continues after its end.
+
+        Raises DecompressionLimit if a record is larger than ``record_limit``.
+        """
         rest = memoryview(self.data)[at:]
         if len(rest) > self._record_limit:
             raise DecompressionLimit(self._record_limit)
@@ -50,7 +53,7 @@ class LargePayload:
         self.final = self._next is None
 
     def discard_rest(self) -> None:
-        """Read on to the end, which proves the stream whole."""
+        """Read to the end, which proves that the compressed stream is complete."""
         self.data = b""
         while self._next is not None:
             self._advance()

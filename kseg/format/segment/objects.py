@@ -1,7 +1,7 @@
-"""What a person asks to see: an entry of the log, a record in it, a header. Names are Kafka's, snake-cased.
+"""Batches, records and headers as objects, with Kafka's field names in snake case.
 
-The bulk of the work never makes these: it runs over the columns of ``kernel``. They are made one at a time, for
-what is shown or handed out.
+Most work uses columns (``BatchColumns``, ``RecordColumns``). Objects are made one at a time, for what is shown or
+returned.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kseg.format.record.control_records import ControlRecord
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A record header (KIP-82). ``key`` is text; bytes that are not UTF-8 stand as surrogate escapes."""
+    """A record header (KIP-82). Bytes of ``key`` that are not UTF-8 are surrogate escapes."""
 
     key: str
     value: bytes | None
@@ -23,10 +23,10 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record, with its first 10,000 headers. ``position`` is the byte where the entry that holds it begins.
+    """A record, with its first 10,000 headers. ``position`` is the byte where its batch begins.
 
-    ``timestamp`` is in epoch milliseconds, None when there is none. ``sequence`` is None in v0 and v1, -1 where the
-    producer is not idempotent. ``control`` is the decoded marker of a control record, else None.
+    ``timestamp`` is in epoch milliseconds, None if it is missing. ``sequence`` is None in v0 and v1, and -1 if the
+    producer is not idempotent. ``control`` is the decoded marker of a control record, otherwise None.
     """
 
     position: int
@@ -42,11 +42,11 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class RecordBatch:
-    """One entry of the log: a v2 record batch, or a v0 or v1 message (a wrapper when ``compression`` isn't none).
+    """A v2 record batch, or a v0 or v1 message (a compressed message set if ``compression`` isn't none).
 
-    ``position`` and ``size`` are bytes of the file, ``size`` the whole entry's. Timestamps are epoch milliseconds.
-    What a version lacks is None, and so is the ``base_offset`` of a wrapper, known only after decompression.
-    ``crc_valid`` is None when the CRC was not checked.
+    ``position`` is a byte of the file, ``size`` the whole size in bytes. Timestamps are epoch milliseconds. Fields that
+    the version lacks are None. The ``base_offset`` of a compressed message set is None: only decompression shows it.
+    ``crc_valid`` is None if the CRC was not checked.
     """
 
     position: int
@@ -71,26 +71,26 @@ class RecordBatch:
 
     @property
     def last_sequence(self) -> int | None:
-        """The last record's sequence, wrapped past Int.MAX as ``DefaultRecordBatch.incrementSequence`` does."""
+        """The sequence of the last record; wraps after Int.MAX like ``DefaultRecordBatch.incrementSequence``."""
         if self.base_sequence is None or self.base_sequence < 0 or self.base_offset is None:
             return self.base_sequence
         return framing.increment_sequence(self.base_sequence, self.last_offset - self.base_offset)
 
 
 def timestamp_or_none(stored: int) -> int | None:
-    """A stored timestamp, with -1 as None."""
+    """Return a stored timestamp, None for -1."""
     return None if stored == layout.NO_TIMESTAMP else stored
 
 
 def timestamp_type(magic: int, attributes: int) -> str | None:
-    """``CreateTime`` or ``LogAppendTime``; v0 has neither."""
+    """Return ``CreateTime`` or ``LogAppendTime``, None for v0."""
     if not magic:
         return None
     return layout.TIMESTAMP_TYPES[1 if attributes & layout.LOG_APPEND_TIME else 0]
 
 
 def record_batch(batches: columns.BatchColumns, row: int) -> RecordBatch:
-    """One row of the columns as an object."""
+    """Return one row of the columns as an object."""
     magic, attributes = batches.magic[row], batches.attributes[row]
     codec = attributes & layout.CODEC_MASK
     modern = magic >= 2

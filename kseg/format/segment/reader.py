@@ -1,8 +1,8 @@
-"""Stream a log segment: frame its entries, check their CRCs, and go on behind damage.
+"""Read a log segment in windows of batches: frame batches, check CRCs, and continue after damage.
 
-The reader knows nothing of what entries mean; it yields windows of framed entries and reports what is not an entry.
-``FileLogInputStream.nextBatch`` and ``LogSegment.recover`` stop at the first break. This doesn't: it looks for the
-next real entry, and where the next header proves that only a length was wrong, it reads on with the right one.
+The reader doesn't interpret batches. It reports bytes that are not batches. ``FileLogInputStream.nextBatch`` and
+``LogSegment.recover`` stop at the first fault. This reader searches the next batch. If the header after a batch proves
+that only its length was wrong, the batch is read with the right length.
 """
 
 from __future__ import annotations
@@ -24,22 +24,24 @@ if TYPE_CHECKING:
     from kseg.format.segment.resync import Resync
     from kseg.format.segment.resync_search import ScanBudget
 
-#: Entries larger than this are taken for a size that lies. Kafka's default limit is 1 MiB, and few raise it past 100.
+#: A larger size field is treated as wrong. Kafka's default limit is 1 MiB, and few installations use more than 100 MiB.
 MAX_ENTRY_SIZE = 256 * 1024 * 1024
-#: An entry that claims more than this is looked into before it is read: no honest one was ever seen.
+#: A batch with a larger size field is searched for other batches before it is read: no valid one was ever observed.
 DOUBTFUL_SIZE = 64 * 1024 * 1024
 WINDOW_SIZE = 4 * 1024 * 1024
-WINDOW_ROWS = 16 * 1024  # a window of entries that are smaller ends when there are no more rows for them
+WINDOW_ROWS = 16 * 1024  # a window of small batches ends when it has this many rows
 SMALLEST_ENTRY = layout.LOG_OVERHEAD + framing.smallest(0)
-FEWEST_ROWS = 1024  # entries are judged by their neighbours, as far as these are in the same window
-# Behind damage there may be more: framing a whole window for each bad entry would take quadratic time.
+FEWEST_ROWS = 1024  # some checks compare a batch with its neighbours in the same window
+# More damage may follow damage: framing a whole window for each damaged batch would take quadratic time.
 REACH_AFTER_DAMAGE = 4 * 1024
 # No producer's batch has more records than this.
 LIKELY_STEP = 1_000_000
 
 
 class Window:
-    """A run of framed entries, rows of ``batches``, and the buffer they lie in. Valid until the next is asked for."""
+    """A run of framed batches (rows of ``batches``) and the buffer that holds them. Valid until the next window is
+    read.
+    """
 
     __slots__ = ("batches", "data", "view")
 
@@ -50,14 +52,14 @@ class Window:
 
 
 class SegmentReader:
-    """Reads one segment front to back in constant memory.
+    """Reads one segment from start to end in constant memory.
 
-    ``report`` is called with what is wrong as it is met. With ``verify_crc=False`` CRCs are not computed, as a
-    consumer with check.crcs=false does; entries found behind damage are still verified.
+    ``report`` receives each finding. With ``verify_crc=False`` CRCs are not computed, like in a consumer with
+    check.crcs=false; the CRC of a batch found after damage is still computed.
 
-    ``damaged`` is set once something is met that is not a whole entry with a good CRC, preallocated zeros at the end of
-    the file excepted. Of a split (``open_split``) the entries that begin in it are read, and what is said of them is
-    what is said when the whole file is read.
+    ``damaged`` becomes True at the first bytes that are not a complete batch with a valid CRC; preallocated zeros at
+    the end of the file are not damage. Of a split (``open_split``) the batches that begin in it are read, with the same
+    findings as when the whole file is read.
     """
 
     def __init__(
@@ -76,13 +78,13 @@ class SegmentReader:
         self.damaged = False
         self._report = report
         self._verify_crc = verify_crc
-        # Whether a segment's name makes a file without a readable entry a damaged segment, or it is none (NotASegmentError).
+        # Whether a file with a segment's name but no readable batch is a damaged segment; otherwise NotASegmentError.
         self._by_name = by_name
         self._max_size = max_entry_size - layout.LOG_OVERHEAD
-        # Short ranges are read by the thousand: behind damage, and where a conversion reads back what it wrote.
+        # Thousands of short ranges are read: after damage, and when a conversion reads back its output.
         room = WINDOW_SIZE if source.size is None else min(WINDOW_SIZE, max(source.size - source.start, 1024))
         self._buffer = InputBuffer(source, room, report)
-        # What is in memory does not grow, and may be one of a million record sets.
+        # Bytes in memory do not grow, and can be one of a million record sets.
         fewest = FEWEST_ROWS if source.may_grow else min(FEWEST_ROWS, room // SMALLEST_ENTRY)
         self._batches = BatchColumns(max(fewest, room * WINDOW_ROWS // WINDOW_SIZE))
         self._split_end = INT64_MAX if source.split_end is None else source.split_end
@@ -94,19 +96,19 @@ class SegmentReader:
 
     @property
     def position(self) -> int:
-        """The byte of the file that reading has come to."""
+        """The file position up to which the segment was read."""
         return self._buffer.position
 
     def windows(self) -> Iterator[Window]:
-        """Every entry in order. Entries with a bad CRC, where the framing holds, come too, marked CRC_BAD.
+        """Yield all batches in order. Framed batches with a wrong CRC are included, with ``crc_state`` CRC_BAD.
 
-        Raises NotASegmentError when the file holds no entry at all.
+        Raises NotASegmentError if the file contains no batch at all, UnreadableError if it can't be read.
         """
         buffer = self._buffer
         batches = self._batches
         reach = len(buffer.data)
         buffer.fill(1)
-        # Behind a split's end only a finding is read to its end that waits for what follows.
+        # After the split's end, reading continues only to complete a pending finding.
         while buffer.available and (buffer.position < self._split_end or self._held):
             end = min(buffer.end, buffer.start + reach)
             stop = framing.frame(buffer.data, buffer.start, end, buffer.shift, self._max_size, batches)
@@ -151,12 +153,12 @@ class SegmentReader:
 
     @cached_property
     def _effort(self) -> ScanBudget:
-        from kseg.format.segment.resync_search import ScanBudget  # what damage needs is loaded where damage is
+        from kseg.format.segment.resync_search import ScanBudget  # imported only for damaged segments
 
         return ScanBudget()
 
     def _cut_at_split_end(self) -> bool:
-        """Take entries that begin behind the split's end out of the columns; True where there are any."""
+        """Remove batches that begin after the split's end from the columns. Returns whether there were any."""
         buffer, batches = self._buffer, self._batches
         if batches.position[batches.count - 1] < self._split_end:
             return False
@@ -175,7 +177,7 @@ class SegmentReader:
         self.close()
 
     def _bytes_to_read(self) -> int:
-        """Bytes that the entry at the tape's start needs to be whole, as far as its header is there."""
+        """Return how many bytes the batch at the buffer's start needs to be complete, as far as its header is read."""
         buffer = self._buffer
         if buffer.available < layout.HEADER_SIZE_UP_TO_MAGIC:
             return layout.HEADER_SIZE_UP_TO_MAGIC
@@ -189,22 +191,22 @@ class SegmentReader:
         self._found_any = True
         row = batches.count - 1
         last, expected = batches.last_offset[row], self._expected()
-        # Where reading begins in the middle of a file, the name does not tell what comes before the first entry.
+        # In the middle of a file the name doesn't give the offset before the first batch.
         first = self._next_offset is None and self.source.start > 0
         before = batches.last_offset[row - 1] + 1 if row else None if first else expected
-        # The header of an entry with a bad CRC is believed as far as it is likely.
+        # The offsets of a batch with a wrong CRC are used only if they are likely.
         if batches.crc_state[row] != columns.CRC_BAD or (expected is not None and 0 <= last - expected < LIKELY_STEP):
             self._next_offset = self._floor = last + 1
             if before is not None and batches.base_offset[row] != before:
-                # The base offset is outside the CRC: one that is too high must not make all that follow look low.
+                # The CRC does not cover the base offset. If it is too high, the batches after it must not seem to go back.
                 self._floor = min(before, last + 1)
         return Window(self._buffer.data, self._buffer.view, batches)
 
     def _emit_one(self, size: int, magic: int, crc_state: int) -> Window:
-        """The entry at the tape's start, as a window of one row; ``size`` is the whole entry's."""
+        """Return the batch at the buffer's start as a window of one row; ``size`` is its whole size in bytes."""
         buffer, batches = self._buffer, self._batches
         if crc_state == columns.CRC_GOOD:
-            # What the CRC proved goes into this copy of the entry, so that whoever copies it on copies it right.
+            # Write the size and magic that the CRC proved into the buffer: commands that copy the batch copy valid bytes.
             buffer.view[buffer.start + layout.SIZE_AT : buffer.start + layout.LOG_OVERHEAD] = (
                 size - layout.LOG_OVERHEAD
             ).to_bytes(4, "big")
@@ -212,6 +214,7 @@ class SegmentReader:
         framing.read_header(buffer.data, buffer.start, size - layout.LOG_OVERHEAD, magic, batches, 0)
         batches.position[0] = buffer.position
         batches.crc_state[0] = crc_state
+        batches.selected[0] = crc_state != columns.CRC_BAD
         batches.count = 1
         return self._emit()
 
@@ -219,12 +222,14 @@ class SegmentReader:
         return self._next_offset if self._next_offset is not None else self.name_offset
 
     def _resynchronise(self) -> Iterator[Window]:
-        """The entry at the tape's start does not hold: say what is wrong, yield what can be had, move on."""
+        """Handle the damaged batch at the buffer's start: report findings, yield the batch if it can be read, and move
+        on.
+        """
         from kseg.format.segment.resync import resynchronise
 
         buffer = self._buffer
         if buffer.position >= self._split_end and self._held is None:
-            return  # the next split's
+            return  # the next split reads it
         self.source.remove_end()
         reach = MAX_UNKNOWN_STREAM if not self._found_any and self.source.size is None else None
         began = buffer.position
@@ -233,7 +238,7 @@ class SegmentReader:
             self._head = bytes(buffer.view[buffer.start : min(buffer.start + HEAD, buffer.end)])
         outcome = resynchronise(buffer, self._max_size, self._expected(), self._floor, self._effort, reach)
         if outcome.torn and buffer.failed:
-            # The read error has been told, and is why the file ends here.
+            # The read error, already reported, is the reason for the missing bytes.
             self.damaged = True
             self.lost_bytes += buffer.shift + buffer.end - began
             buffer.skip_to(buffer.shift + buffer.end)
@@ -243,11 +248,11 @@ class SegmentReader:
         if outcome.torn and buffer.is_outgrown():
             buffer.skip_to(buffer.shift + buffer.end)
             return
-        # A broker takes every file of that name for a segment: one without a readable batch is damaged.
+        # A broker loads every file with such a name as a segment: one without a readable batch is damaged.
         named = outcome.torn and self.name_offset is not None and (self._by_name or not buffer.fill(17))
         recognised = outcome.recognised or (named and not (buffer.fill(17) and describe_likely_type(self._head)))
         if not self._found_any and outcome.torn and began == self.source.start:
-            # Of other files, too, the beginning may look like that of a torn entry.
+            # The first bytes of other kinds of files can also look like a torn batch.
             recognised = recognised and not describe_certain_type(self._head)
         if outcome.gave_up or not (self._found_any or recognised):
             raise NotASegmentError(f"{self.name}: no Kafka log segment: {describe_file(self.name, self._head)}")
@@ -271,7 +276,7 @@ class SegmentReader:
         self._buffer.fill(1)
 
     def _flush_pending(self, *, zeros_follow: bool = False) -> None:
-        """Report what waited for what comes behind it."""
+        """Report the pending finding about the last batch: the bytes after it are known now."""
         held, self._held = self._held, None
         if held is None:
             return

@@ -1,4 +1,4 @@
-"""A run of opened entries: their records in columns, and as objects for what is shown."""
+"""The records of a run of batches: in columns, and as objects for display."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ColumnLists(NamedTuple):
-    """The record columns as Python lists: many times faster to index from Python than typed buffers are."""
+    """The record columns as Python lists, which plain Python indexes many times faster than typed buffers."""
 
     offset: list[int]
     timestamp: list[int]
@@ -31,15 +31,15 @@ class ColumnLists(NamedTuple):
 
 
 class Chunk:
-    """The records of the window's entries ``first`` to ``stop`` (rows of ``batches``, stop exclusive).
+    """The records of the batches ``first`` to ``stop`` of a window (rows of ``batches``, stop exclusive).
 
-    The parts of a large batch come in chunks of their own, one batch per chunk. ``index`` is the index of the chunk's first
-    record in it, 0 everywhere else, and ``unfinished`` is whether more parts follow. Counts and checks of batches belong to
-    the first part (``resumed`` is False); the columns of facts are about all of the batch. ``payload_size`` is then the
-    size of the whole payload in bytes.
+    A large batch is yielded in several chunks that contain only this batch. ``index`` is the index of the chunk's first
+    record in the batch (0 otherwise), ``unfinished`` is whether more chunks of it follow, ``payload_size`` the size of
+    its decompressed payload in bytes. Count and check batches at the first chunk only (``resumed`` is False). The fact
+    columns of ``batches`` describe the whole batch.
 
-    ``payload(row)`` is the buffer that a record's ``key_at`` and its like are bytes of. Valid until the next chunk
-    is asked for.
+    ``payload(row)`` is the buffer that ``key_at`` and the other record positions refer to. A chunk is valid until the
+    next one is read.
     """
 
     def __init__(self, window: Window, records: RecordColumns) -> None:
@@ -55,35 +55,35 @@ class Chunk:
 
     @property
     def resumed(self) -> bool:
-        """Whether this is a part of a batch of which others came before."""
+        """Whether earlier chunks contain the first records of this batch."""
         return self.index > 0
 
     @cached_property
     def lists(self) -> ColumnLists:
-        """The columns that making rows needs; asked for only once the chunk is filled."""
+        """The columns that rows are made from. Read it only after the chunk is filled."""
         count = self.records.count
         return ColumnLists(*(memoryview(getattr(self.records, name))[:count].tolist() for name in ColumnLists._fields))
 
     def rows(self, row: int) -> range:
-        """The record rows of one entry."""
+        """Return the record rows of a batch."""
         first = self.batches.first_record[row]
         return range(first, first + self.batches.record_total[row])
 
     def payload(self, row: int) -> memoryview:
-        """The inflated payload of a compressed entry, the window's buffer for others."""
+        """Return the decompressed payload of a compressed batch, the window's buffer for other batches."""
         payload: memoryview = self.payloads.get(row, self.window.view)
         return payload
 
     def key(self, i: int) -> bytes | None:
-        """The key of record ``i``, None where it is null."""
+        """Return the key of record ``i``, None if it is null."""
         return self._bytes(self.records.batch[i], self.lists.key_at[i], self.lists.key_size[i])
 
     def value(self, i: int) -> bytes | None:
-        """The value of record ``i``, None where it is null."""
+        """Return the value of record ``i``, None if it is null."""
         return self._bytes(self.records.batch[i], self.lists.value_at[i], self.lists.value_size[i])
 
     def headers(self, i: int, most: int | None = MAX_HEADERS) -> tuple[Header, ...]:
-        """The headers of record ``i`` in their order; of more than ``most``, the first."""
+        """Return the headers of record ``i`` in their order, at most the first ``most``."""
         if not self.lists.header_count[i]:
             return ()
         from kseg.format.segment.objects import Header
@@ -94,7 +94,7 @@ class Chunk:
         )
 
     def header_keys(self, i: int) -> Iterator[memoryview]:
-        """The keys of the headers of record ``i``, one at a time: there may be millions."""
+        """Yield the header keys of record ``i`` one at a time: there may be millions."""
         return (key for key, _ in self.header_fields(i))
 
     def header_fields(self, i: int) -> Iterator[tuple[memoryview, memoryview | None]]:
@@ -102,7 +102,7 @@ class Chunk:
         payload = self.payload(self.records.batch[i])
         at = self.records.headers_at[i]
         for _ in range(self.lists.header_count[i]):
-            # The kernel walked these before: sizes and ends hold.
+            # The deep reader has already checked these sizes.
             size, at = header_field(payload, at, len(payload))
             key = payload[at : at + size]
             size, at = header_field(payload, at + size, len(payload))
@@ -110,7 +110,7 @@ class Chunk:
             at += max(size, 0)
 
     def control(self, i: int) -> ControlRecord | None:
-        """The decoded marker of record ``i``, None for data. One that can't be decoded is a finding elsewhere."""
+        """Return the decoded marker of record ``i``, None for data. An undecodable marker has the type MALFORMED."""
         row = self.records.batch[i]
         if self.batches.magic[row] < 2 or not self.batches.attributes[row] & layout.CONTROL:
             return None
@@ -122,8 +122,10 @@ class Chunk:
             return ControlRecord("MALFORMED", -1, -1, {"error": str(error)})
 
     def record(self, i: int, most_headers: int | None = MAX_HEADERS, *, contents: bool = True) -> Record:
-        """Return record ``i`` with its first ``most_headers`` headers; without ``contents`` no key, value and headers."""
-        # Their classes take 10 ms to make: who only checks the columns does without them.
+        """Return record ``i`` with its first ``most_headers`` headers. Without ``contents``, key, value and headers are
+        left out.
+        """
+        # Importing these classes takes 10 ms, and checks of columns don't need them.
         from kseg.format.segment.objects import Record, timestamp_or_none, timestamp_type
 
         batches = self.batches
@@ -141,7 +143,9 @@ class Chunk:
         )
 
     def sequence(self, i: int, row: int) -> int | None:
-        """The sequence of record ``i`` of entry ``row``; -1 without an idempotent producer, None before v2."""
+        """Return the sequence of record ``i`` of batch ``row``: -1 if the producer is not idempotent, None before
+        v2.
+        """
         if self.batches.magic[row] < 2:
             return None
         base = self.batches.base_sequence[row]

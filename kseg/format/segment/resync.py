@@ -1,8 +1,8 @@
-"""What to do at an entry that does not hold: read it another way, prove its length, or find the next real one.
+"""Handle a damaged batch: read it with another magic, prove its length, or find the next valid batch.
 
-The damage that is met is mostly a single fault. Where the magic, the size or the base offset is wrong, all of them
-outside a v2 CRC, the CRC itself proves what was there, and the entry is read. Where content is wrong, the framing
-still holds: the next entry begins where this one says. For the rest there is ``search``.
+Most damage is a single fault. The CRC of v2 does not cover base offset, size and magic. If one of these fields is
+wrong, the CRC proves the right value, and the batch can be read. If the content is wrong, the framing is still valid:
+the next batch begins where the size field says. For other damage, ``resync_search`` searches the next batch.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ from kseg.format.segment.resync_search import (
 )
 
 KEY_REACH = 256 * 1024
-# Fewer zeros at an entry's end are a matter of chance.
+# A batch can end with fewer zeros by chance.
 TORN_ZEROS = 8
-# A run of zeros worth telling: a page or a sector that was never written.
+# Runs of zeros from this length on are reported: a disk sector or a page was never written.
 REPORTED_ZEROS = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Resync:
-    """What was made of a broken place.
+    """The result for one damaged place.
 
-    ``resume`` is the file position to read on from. When the entry itself can be had, ``entry_size`` is its whole
-    size in bytes, ``magic`` and ``crc_state`` how to read it. ``lost`` are bytes that no one can use. ``torn`` is
-    set where the file ends inside an entry, ``recognised`` where the place at least began as an entry does, is all
-    zeros, or has an entry behind it. ``gave_up`` is set where a stream was not searched to its end. ``if_last`` is
-    what to say instead where nothing but zeros follows.
+    ``resume`` is the file position to continue at. If the batch can be read, ``entry_size`` is its whole size in bytes,
+    and ``magic`` and ``crc_state`` say how to read it. ``lost`` is the number of unusable bytes. ``torn`` is set if the
+    file ends inside a batch. ``recognised`` is set if the bytes begin like a batch, are all zeros, or are followed by a
+    batch. ``gave_up`` is set if a stream was not searched to its end. ``if_last`` is reported instead of ``findings``
+    if only zeros follow.
     """
 
     findings: tuple[Finding, ...]
@@ -73,11 +73,11 @@ class Resync:
 
 @dataclass(frozen=True, slots=True)
 class BrokenBatch:
-    """The broken place by its own header.
+    """The header fields of a damaged batch.
 
-    ``size`` is its size field, None where the file ends before it. ``likely`` says whether, its size aside, the header
-    is one that a broker writes; then ``offset`` and ``last_offset`` are its offsets. ``legal`` is whether an entry of
-    that version may have that size.
+    ``size`` is the size field, None if the file ends before it. ``likely`` is whether a broker can have written the
+    rest of the header; ``offset`` and ``last_offset`` are then its offsets. ``legal`` is whether a batch of that
+    version can have that size, ``most`` the largest size.
     """
 
     position: int
@@ -93,10 +93,10 @@ class BrokenBatch:
 def resynchronise(
     buffer: InputBuffer, max_size: int, expected: int | None, floor: int | None, effort: ScanBudget, reach: int | None
 ) -> Resync:
-    """Judge the entry at the tape's start, which was not framed or whose CRC is wrong.
+    """Decide how to continue at the batch at the buffer's start, which is incomplete or has a wrong CRC.
 
-    ``expected`` is the offset that should come next, ``floor`` the least one that may, ``reach`` how many bytes to
-    search at most (None: to the end).
+    ``expected`` is the offset that should come next, ``floor`` the lowest that may come. At most ``reach`` bytes are
+    searched (None: all).
     """
     broken = _inspect(buffer, max_size)
     whole = _declared_size(buffer, broken, max_size)
@@ -110,7 +110,7 @@ def resynchronise(
     follows = how_likely_batch_begins(buffer, whole, max_size) if whole else NOTHING
     if follows:
         end = buffer.position + whole
-        # Or the size is a little too small for the last entry, or as large as that of two, or bytes of it are gone.
+        # The size field can still be wrong: a little too small, as large as two batches, or bytes of the batch are missing.
         search = _search(buffer, max_size, floor, effort, broken, keep=True, around=end)
         ahead = (
             LOOK_AHEAD if follows == LIKELY and effort.allows(LOOK_AHEAD, buffer.position) else RECORD_BATCH_OVERHEAD
@@ -134,20 +134,22 @@ def resynchronise(
 
 
 def _contradicts(chain: BatchChain, broken: BrokenBatch, end: int) -> bool:
-    """Return whether a chain that begins inside the broken entry proves that this does not end at byte ``end``."""
+    """Return whether a chain that begins inside the damaged batch proves that the batch does not end at position
+    ``end``.
+    """
     if not chain.begins_batch(end):
         return True
-    # The value of a v0 or v1 message may end with a batch, a v2 batch has at least a count of headers after it.
+    # The value of a v0 or v1 message can end with a batch. In a v2 batch at least a header count follows the value.
     if broken.magic == 2 or not broken.likely:
         return True
     return broken.last_offset is not None and chain.offset == broken.last_offset + 1
 
 
 def _may_contain(broken: BrokenBatch, chain: BatchChain, expected: int | None) -> bool:
-    """Return whether the last entry of the file, torn or not, seems to have that chain in a value.
+    """Return whether the last batch of the file, torn or not, seems to contain that chain in a value.
 
-    It does if its header is the one expected, nothing that continues the log follows the chain, and the chain's
-    offsets are not those that would follow soon.
+    That is the case if its header is the expected one, nothing after the chain continues the log, and the chain's
+    offsets are not the ones that would follow soon.
     """
     if chain.closed or not (broken.likely and broken.legal) or broken.size is None or broken.last_offset is None:
         return False
@@ -159,7 +161,9 @@ def _may_contain(broken: BrokenBatch, chain: BatchChain, expected: int | None) -
 def check_oversized_batch(
     buffer: InputBuffer, max_size: int, expected: int | None, effort: ScanBudget
 ) -> Resync | None:
-    """Look into an entry of a doubtful size before room is made for it. None where nothing speaks against it."""
+    """Search a batch with a doubtful size for other batches before its bytes are read. None if nothing contradicts its
+    size.
+    """
     broken = _inspect(buffer, max_size)
     outcome = _prove_legacy(buffer, broken)
     if outcome:
@@ -177,7 +181,7 @@ def check_oversized_batch(
 def _inspect(buffer: InputBuffer, max_size: int) -> BrokenBatch:
     if not buffer.fill(HEADER_SIZE_UP_TO_MAGIC):
         return BrokenBatch(buffer.position, None, 0, False, False, max_size, None, None)
-    # Enough for the key of a v0 or v1 message, which tells where the value's length stands.
+    # Enough for the key of a v0 or v1 message: the length of the value comes after it.
     buffer.fill(KEY_REACH)
     data, at = buffer.data, buffer.start
     size, magic = framing.read_int32(data, at + SIZE_AT), data[at + MAGIC_AT]
@@ -205,7 +209,7 @@ def _inspect(buffer: InputBuffer, max_size: int) -> BrokenBatch:
 
 
 def _declared_size(buffer: InputBuffer, broken: BrokenBatch, max_size: int) -> int:
-    """The whole size that the entry declares, if that many bytes are there, else 0."""
+    """Return the whole size that the batch declares in bytes, 0 if the file has fewer bytes."""
     size = broken.size
     if size is None or not framing.smallest(0) <= size <= max_size or (size > PROOF_REACH and not broken.likely):
         return 0
@@ -214,7 +218,7 @@ def _declared_size(buffer: InputBuffer, broken: BrokenBatch, max_size: int) -> i
 
 
 def _next_offset(broken: BrokenBatch, expected: int | None) -> int | None:
-    """The offset that should follow the broken entry, where its header can be believed."""
+    """Return the offset that should follow the damaged batch, if its header is plausible."""
     last = broken.last_offset
     if expected is None or last is None or not expected <= last < expected + INT32_MAX:
         return expected
@@ -237,7 +241,7 @@ def _search(
 
 
 def _read_as_another(buffer: InputBuffer, size: int) -> Resync | None:
-    """The entry under another magic than it names, if its CRC holds so."""
+    """Return the batch read with another magic, if its CRC is valid for that version."""
     named = buffer.data[buffer.start + MAGIC_AT]
     for magic in (2, 1, 0):
         if magic != named and is_valid_batch_of(buffer, size, magic):
@@ -247,7 +251,9 @@ def _read_as_another(buffer: InputBuffer, size: int) -> Resync | None:
 
 
 def _prove_legacy(buffer: InputBuffer, broken: BrokenBatch) -> Resync | None:
-    """A v0 or v1 entry whose size is wrong: its key and value lengths tell the right one, and the CRC proves it."""
+    """Return a v0 or v1 message with a wrong size field, if its key and value lengths give a size that the CRC
+    proves.
+    """
     if broken.size is None or broken.magic > 1:
         return None
     size = header_scan.implied_size(buffer.data, buffer.start, buffer.end, broken.magic)
@@ -266,14 +272,14 @@ def _proved(buffer: InputBuffer, broken: BrokenBatch, size: int) -> Resync:
 
 
 def _readable(rule: str, buffer: InputBuffer, size: int, magic: int, facts: dict[str, Any]) -> Resync:
-    """The entry can be had: ``size`` bytes, read as that version."""
+    """Return the result for a batch that can be read: ``size`` bytes of version ``magic``."""
     finding = _description(rule, buffer, size, magic, facts)
     end = buffer.position + size
     return Resync((finding,), end, entry_size=size, magic=magic, crc_state=columns.CRC_GOOD, recognised=True)
 
 
 def _description(rule: str, buffer: InputBuffer, size: int, magic: int, facts: dict[str, Any]) -> Finding:
-    """A finding on the entry at the tape's start, with the offsets that its header names."""
+    """Return a finding about the batch at the buffer's start, with the offsets of its header."""
     row = columns.BatchColumns(1)
     framing.read_header(buffer.data, buffer.start, size - LOG_OVERHEAD, magic, row, 0)
     wrapper = magic < 2 and row.attributes[0] & CODEC_MASK
@@ -282,14 +288,14 @@ def _description(rule: str, buffer: InputBuffer, size: int, magic: int, facts: d
 
 
 def _bad_content(buffer: InputBuffer, broken: BrokenBatch, size: int) -> Resync:
-    """The framing holds, since another entry begins right behind, and only the content is wrong."""
+    """Return the result for a batch with valid framing (another batch follows directly) and damaged content."""
     end = buffer.position + size
     if broken.magic > 2:
         facts = {"magic": signed_byte(broken.magic), "why": "its CRC holds as no known version"}
         finding = Finding("unknown-magic", buffer.position, end, broken.offset, broken.last_offset, facts)
         return Resync((finding,), end, lost=size, recognised=True)
     if size - LOG_OVERHEAD < framing.smallest(broken.magic):
-        # Too small for its version, and yet something begins behind it.
+        # The size is too small for its version, but a batch begins after it.
         facts = {"size": broken.size, "why": f"a v{broken.magic} entry has at least {framing.smallest(broken.magic)}"}
         finding = Finding("invalid-size", buffer.position, end, broken.offset, broken.last_offset, facts)
         return Resync((finding,), end, lost=size, recognised=True)
@@ -316,7 +322,7 @@ def _bad_content(buffer: InputBuffer, broken: BrokenBatch, size: int) -> Resync:
 
 
 def _zero_tail_start(buffer: InputBuffer, size: int) -> int:
-    """How many zeros the entry at the tape's start ends with."""
+    """Return how many zeros the batch at the buffer's start ends with."""
     entry = buffer.view[buffer.start : buffer.start + size]
     return size - len(bytes(entry).rstrip(b"\0"))
 
@@ -324,7 +330,7 @@ def _zero_tail_start(buffer: InputBuffer, size: int) -> int:
 def _lost(
     buffer: InputBuffer, broken: BrokenBatch, search: ResyncScan, best: BatchChain, expected: int | None
 ) -> Resync:
-    """The bytes up to the next entry that could be found are of no use."""
+    """Return the result for bytes that are lost up to the next valid batch."""
     wrapper = is_wrapper(buffer.data, best.position - buffer.shift)
     last = best.offset - 1 if not wrapper and expected is not None and best.offset > expected else None
     lost = best.position - broken.position
@@ -341,7 +347,10 @@ def _lost(
 
 
 def _size_findings(broken: BrokenBatch, end: int, rest: int | None) -> tuple[Finding, ...]:
-    """An ``invalid-size``, where the rest of the header is an entry's; ``rest`` is what the file has left, if known."""
+    """Return an ``invalid-size`` finding if the other header fields are plausible and the size is not.
+
+    ``rest`` is the number of bytes to the end of the file, None if unknown.
+    """
     if not broken.likely or broken.size is None:
         return ()
     if broken.legal and (rest is None or broken.size + LOG_OVERHEAD <= rest):
@@ -352,7 +361,7 @@ def _size_findings(broken: BrokenBatch, end: int, rest: int | None) -> tuple[Fin
 
 
 def _illegal(broken: BrokenBatch) -> str:
-    """What sizes the version of that header can have."""
+    """Return a phrase with the sizes that a batch of this version can have."""
     return f"a v{min(broken.magic, 2)} entry has {framing.smallest(min(broken.magic, 2))} to {broken.most}"
 
 
@@ -372,11 +381,13 @@ def _reason(buffer: InputBuffer, broken: BrokenBatch, search: ResyncScan, end: i
 
 
 def _tail(buffer: InputBuffer, broken: BrokenBatch, search: ResyncScan) -> Resync:
-    """The ends of a file: zeros, a torn entry, a torn header, either of them with zeros behind, garbage."""
+    """Return the result for the end of a file: zeros, a torn batch or header with or without zeros after it, or
+    garbage.
+    """
     began, end = broken.position, buffer.shift + buffer.end
     size = end - began
     zeros = search.last_zeros[0] if search.last_zeros[1] == end else end
-    # Fewer zeros are the torn beginning of an offset and a size.
+    # A shorter run of zeros is the torn start of an offset and a size.
     if zeros <= began and size >= LOG_OVERHEAD:
         return Resync((_zero_tail(buffer, began, end),), end, recognised=True)
     if size < LOG_OVERHEAD:
@@ -404,7 +415,7 @@ def _tail(buffer: InputBuffer, broken: BrokenBatch, search: ResyncScan) -> Resyn
 
 
 def _torn(buffer: InputBuffer, findings: tuple[Finding, ...], zeros: int, lost: int, *, recognised: bool) -> Resync:
-    """A torn end, and the zeros behind it, if there are any, as what they are."""
+    """Return the result for a torn end. Zeros after it are a finding of their kind."""
     end = buffer.shift + buffer.end
     if zeros < end:
         findings += (_zero_tail(buffer, zeros, end),)
@@ -416,5 +427,5 @@ def _zero_tail(buffer: InputBuffer, begin: int, end: int) -> Finding:
 
 
 def signed_byte(value: int) -> int:
-    """A byte as Java's int8."""
+    """Return a byte as a signed int8."""
     return value - 256 if value >= 128 else value

@@ -1,16 +1,17 @@
-"""The search after a broken entry: for proof of its true length, and for the next batch of the log.
+"""Search after a damaged batch: for a proof of its true length, and for the next batch of the log.
 
-Base offset and length are outside a v2 CRC. So the broken entry's CRC is carried along, and where it holds at a
-place at which an entry may begin, the length is proved. For v0 and v1 no search is needed: their key and value
-lengths give the end.
+The CRC of v2 does not cover base offset and size. So the CRC of the damaged batch is computed up to each position where
+a batch may begin; where it is valid, the length is proved. v0 and v1 need no search: the key and value lengths give the
+end.
 
-Otherwise the search looks for chains: batches with a good CRC, one right after the other. A batch with a good CRC is
-one of the log, with one exception: the value of a record may hold whole batches of another log (of a mirror, of a dead
-letter queue), and the broken entry may be the batch around them. Such a chain is followed by the rest of that batch,
-which is no header. So a chain is taken at once if a header, zeros or the end of the file follow it. If not, the next
-chain decides: batches inside a value have offsets that do not go before those of the log.
+Otherwise the search looks for chains: batches with a valid CRC, one directly after the other. A batch with a valid CRC
+belongs to the log, with one exception: the value of a record can contain whole batches of another log (of a mirror, of
+a dead letter queue), and the damaged batch can be the one that contains them. Such a chain is followed by the remaining
+bytes of that batch, which are not a header. So a chain is accepted at once if a header, zeros or the end of the file
+follows it. If not, the next chain decides: batches inside a value have offsets that do not precede those of the log.
 
-Every byte that is checked without result is paid from the file's ``ScanBudget``: a file full of traps takes linear time too.
+Every byte that is checked without result is charged to the file's ``ScanBudget``, so that a file full of false starts
+also takes linear time.
 """
 
 from __future__ import annotations
@@ -38,19 +39,21 @@ from kseg.format.record.layout import (
 from kseg.format.segment import header_scan
 from kseg.format.segment.input_buffer import InputBuffer
 
-# The broken entry is kept at hand this far, to be read once its length is proved. An entry found behind damage that
-# claims to be larger must continue the offsets.
+# At most this many bytes of the damaged batch stay in the buffer, to be read when its length is proved. A larger batch
+# found after damage must continue the offsets.
 PROOF_REACH = 16 * 1024 * 1024
-# How far to look past a doubtful entry: max.message.bytes as brokers default to it.
+# Bytes to search after a doubtful batch: the default of max.message.bytes.
 LOOK_AHEAD = 1024 * 1024
-# How many batches of a chain its offsets are compared by.
+# The number of batches of a chain whose offsets are compared.
 COMPARED = 16
 FIRST_STEP = 4 * 1024
 STEP = 256 * 1024
 
 
 class ScanBudget:
-    """What may be looked at in vain in a file: a constant, and some times what has been read of it."""
+    """The number of bytes that may be checked without result in a file: a constant, plus FACTOR times the bytes read so
+    far.
+    """
 
     ALLOWANCE = 64 * 1024 * 1024
     FACTOR = 4
@@ -59,16 +62,16 @@ class ScanBudget:
         self._spent = 0
 
     def allows(self, size: int, position: int) -> bool:
-        """Whether that many bytes may be looked at, having come to that byte of the file."""
+        """Return whether ``size`` more bytes may be checked at that file position."""
         return self._spent + size <= self.ALLOWANCE + self.FACTOR * position
 
     def spend(self, size: int) -> None:
-        """Count bytes that were looked at in vain."""
+        """Count bytes that were checked without result."""
         self._spent += size
 
 
 class RunningCrc:
-    """The CRC of the v2 batch at the tape's start, carried along to every place where the batch may end."""
+    """The CRC of the v2 batch at the buffer's start, extended to each position where the batch may end."""
 
     def __init__(self, buffer: InputBuffer) -> None:
         self._buffer = buffer
@@ -78,7 +81,7 @@ class RunningCrc:
         self.done = self.began + ATTRIBUTES_AT
 
     def holds(self, end: int) -> bool:
-        """Whether the CRC holds if the batch ends at that byte of the file; ends must not go back."""
+        """Return whether the CRC is valid if the batch ends at that file position. Positions must not decrease."""
         if end < self.began + RECORD_BATCH_OVERHEAD or end < self.done:
             return False
         shift = self._buffer.shift
@@ -89,10 +92,11 @@ class RunningCrc:
 
 @dataclass(frozen=True, slots=True)
 class BatchChain:
-    """Batches with a good CRC, one right after the other, up to byte ``end`` of the file.
+    """Batches with a valid CRC, one directly after the other, up to byte ``end`` of the file.
 
-    ``batches`` are (position, first offset, last offset); of a compressed v0 or v1 message both are its last.
-    ``closed``: a header, zeros or the end of the file follow, or the chain is as long as is looked.
+    ``batches`` are (position, first offset, last offset); for a compressed v0 or v1 message both offsets are its last
+    one. ``closed`` is whether a header, zeros or the end of the file follows, or the chain has the length up to which
+    it is read.
     """
 
     batches: tuple[tuple[int, int, int], ...]
@@ -112,32 +116,33 @@ class BatchChain:
         return position == self.end or any(batch[0] == position for batch in self.batches)
 
     def continues(self, floor: int | None) -> bool:
-        """Return whether most batches have offsets from ``floor`` on, and no more than a segment holds."""
+        """Return whether most batches have offsets from ``floor`` on that one segment can hold."""
         if floor is None:
             return True
         within = sum(floor <= first <= floor + INT32_MAX for _, first, _ in self.batches)
         return 2 * within >= len(self.batches)
 
     def leads_to(self, later: BatchChain, floor: int | None) -> bool:
-        """Return whether its last batch has offsets from ``floor`` on, and less than those of a chain after it."""
+        """Return whether its last batch has offsets from ``floor`` on and below those of a later chain."""
         _, first, last = self.batches[-1]
         return (floor is None or floor <= first) and last < later.offset
 
     def precedes(self, later: BatchChain) -> bool:
-        """Return whether most of its batches have smaller offsets than those of a chain after it."""
+        """Return whether most of its batches have smaller offsets than those of a later chain."""
         firsts = sorted(first for _, first, _ in later.batches[:COMPARED])
         pairs = sum(len(firsts) - bisect_right(firsts, last) for _, _, last in self.batches)
         return 2 * pairs >= len(self.batches) * len(firsts)
 
 
 class ResyncScan:
-    """Looks on from the entry at the tape's start. Positions are the file's: the buffer slides under the search.
+    """Searches from the damaged batch at the buffer's start. Positions are file positions: the buffer moves during the
+    search.
 
-    ``floor`` is the least offset that the log may continue with, None if unknown, ``least`` the same if the broken entry
-    is there once more. With ``around``, a byte of the file, only a chain is wanted that begins before it and reaches it,
-    or what ``_reaches`` takes for that. After ``run``: ``proved`` is the broken entry's true whole size, ``best`` the
-    chain to continue with, ``at`` the byte looked up to, ``zeros`` the longest run of zeros as (first byte, byte after
-    it), ``last_zeros`` the last one.
+    ``floor`` is the lowest offset that can continue the log, None if unknown; ``least`` is the same if the damaged
+    batch occurs again. With ``around``, a file position, only a chain is searched that begins before and reaches it
+    (see ``_reaches``). After ``run``: ``proved`` is the true whole size of the damaged batch, ``best`` the chain to
+    continue with, ``at`` the position up to which the file was searched, ``zeros`` the longest run of zeros as (first
+    byte, byte after it), ``last_zeros`` the last run.
     """
 
     def __init__(
@@ -172,7 +177,7 @@ class ResyncScan:
         self._until: int | None = None
 
     def run(self, until: int | None = None) -> None:
-        """Search up to that byte of the file, or to its end, or until it is clear how to continue."""
+        """Search up to file position ``until``, the end of the file, or the point where the result is certain."""
         buffer = self._buffer
         self._limit = self._until = until
         step = FIRST_STEP
@@ -199,11 +204,11 @@ class ResyncScan:
         return self.proved is not None or self._decided
 
     def _discard_candidates(self) -> None:
-        """Give the buffer what is not needed any more."""
+        """Release the bytes of the buffer that are not needed any more."""
         far = self.at - self.began
         if far > PROOF_REACH:
             self._proof = None
-        # Without proof, too, the beginning is kept for a while: if this is the tail of a live file, it is read again.
+        # The start is also kept for a while without ``_proof``: the tail of a live file is read again.
         if not self._keep and self._proof is None and far > LOOK_AHEAD:
             self._buffer.skip_to(self.best.position if self.best else self.at)
 
@@ -236,7 +241,7 @@ class ResyncScan:
         return header_scan.find_zeros(buffer.data, self.at - buffer.shift, end) + buffer.shift
 
     def _skip_first_zeros(self) -> None:
-        """A broken place that begins with zeros: its first byte counts, too."""
+        """Handle zeros at the start of the damaged place: the run includes the first byte."""
         buffer = self._buffer
         if (
             header_scan.find_zeros(buffer.data, buffer.start, min(buffer.end, buffer.start + header_scan.ZERO_RUN))
@@ -247,13 +252,13 @@ class ResyncScan:
             self.zeros = self.last_zeros = (self.began, self.began + buffer.available)
 
     def _skip_zeros(self, begin: int) -> None:
-        """Go to the end of a run of zeros, but for those that the next entry may begin with."""
+        """Move to the end of a run of zeros, except for those that the next batch may begin with."""
         buffer = self._buffer
         end = begin + header_scan.zero_run_end(buffer.data, begin - buffer.shift, buffer.end)
         if begin == self.last_zeros[1] - header_scan.ZEROS_IN_HEAD:
             begin = self.last_zeros[0]
         elif self._proof is not None:
-            # A batch ends with zeros of its own: the last record's count of headers.
+            # A batch can itself end with a zero: the header count of the last record.
             for place in range(begin, min(begin + header_scan.ZERO_RUN, end) + 1):
                 if self._proof.holds(place):
                     self.proved = place - self.began
@@ -264,7 +269,7 @@ class ResyncScan:
         self.at = max(end - header_scan.ZEROS_IN_HEAD, self.at + 1)
 
     def _add_candidate(self) -> None:
-        """Check the header at ``at``: does it end the broken entry, or is it one to continue with?"""
+        """Check the header at ``at``: whether it ends the damaged batch, or begins a chain to continue with."""
         buffer = self._buffer
         if self._proof is not None and self._proof.holds(self.at):
             self.proved = self.at - self.began
@@ -275,17 +280,17 @@ class ResyncScan:
                 self._rank(chain)
 
     def _rank(self, chain: BatchChain) -> None:
-        """Decide between the best chain so far and the one after it."""
+        """Choose between the best chain so far and a later one."""
         best = self.best
         if self._around is not None:
-            # A chain that ends before is not what is wanted: it may lie within a value.
+            # A chain that ends before is not accepted: it may be inside a value.
             if best is None and chain.position < self._around and self._reaches(chain, self._around):
                 self.best = chain
                 self._decided = chain.closed or self._proof is None
             return
         if best is not None:
             if not chain.continues(self._floor) and best.continues(self._floor):
-                return  # of the two, the later one is odd
+                return  # only the later one does not fit the offsets
             odd = chain.continues(self._floor) and not best.continues(self._floor)
             outweighed = chain.closed or len(chain.batches) >= len(best.batches)
             if best.leads_to(chain, self._least) or (not odd and (best.precedes(chain) or not outweighed)):
@@ -298,9 +303,9 @@ class ResyncScan:
             self._limit = min(chain.end + LOOK_AHEAD, self._until or chain.end + LOOK_AHEAD)
 
     def _reaches(self, chain: BatchChain, place: int) -> bool:
-        """Return whether a chain ends at or behind that byte.
+        """Return whether a chain ends at that position or after it.
 
-        Zeros on both sides of it prove no end: then a chain is enough whose offsets follow soon.
+        Zeros on both sides of the position prove no end. In that case a chain is accepted whose offsets follow soon.
         """
         buffer = self._buffer
         if chain.end >= place:
@@ -314,7 +319,7 @@ class ResyncScan:
         return 0 <= chain.offset - self._floor < chain.end - self.began
 
     def _chain(self, position: int) -> BatchChain | None:
-        """Return the chain that begins at that byte, None if no batch with a good CRC does."""
+        """Return the chain that begins at that position, None if no batch with a valid CRC begins there."""
         buffer = self._buffer
         batches: list[tuple[int, int, int]] = []
         stop = position + LOOK_AHEAD
@@ -331,7 +336,7 @@ class ResyncScan:
         return BatchChain(tuple(batches), position, closed)
 
     def _good_batch(self, position: int, *, first: bool) -> int:
-        """Return the size in bytes of the batch at that byte, 0 if there is none or its CRC is wrong."""
+        """Return the size in bytes of the batch at that position, 0 if there is none or its CRC is wrong."""
         buffer = self._buffer
         distance = position - buffer.position
         if not buffer.fill(distance + HEADER_SIZE_UP_TO_MAGIC):
@@ -355,7 +360,7 @@ class ResyncScan:
         return 0
 
     def _prove_near_end(self, end: int) -> None:
-        """The broken entry may be the last: behind it are the end of the file or a torn header."""
+        """Check the end of the file: if the damaged batch is the last one, the end or a torn header follows it."""
         if self._proof is None:
             return
         for place in range(max(self._proof.done, end - RECORD_BATCH_OVERHEAD), end + 1):
@@ -365,7 +370,7 @@ class ResyncScan:
 
 
 def is_valid_batch(buffer: InputBuffer, at: int, size: int, magic: int) -> bool:
-    """Whether the CRC of the ``size`` bytes at buffer byte ``at`` holds when they are read as that version."""
+    """Return whether the CRC of the ``size`` bytes at buffer index ``at`` is valid for that version."""
     if size - LOG_OVERHEAD < framing.smallest(magic):
         return False
     stored = framing.read_uint32(buffer.data, at + (CRC_AT if magic >= 2 else LEGACY_CRC_AT))
@@ -373,9 +378,9 @@ def is_valid_batch(buffer: InputBuffer, at: int, size: int, magic: int) -> bool:
 
 
 def is_valid_batch_of(buffer: InputBuffer, size: int, magic: int) -> bool:
-    """Whether the CRC of the entry at the tape's start holds once its magic byte is put right.
+    """Return whether the CRC of the batch at the buffer's start is valid for version ``magic``.
 
-    That byte is outside the CRC of v2, inside those of v0 and v1.
+    The CRC of v2 does not cover the magic byte, the CRC of v0 and v1 does.
     """
     at = buffer.start
     if magic == 2:
@@ -386,16 +391,18 @@ def is_valid_batch_of(buffer: InputBuffer, size: int, magic: int) -> bool:
     return crc == framing.read_uint32(buffer.data, at + LEGACY_CRC_AT)
 
 
-# What may begin at a place, as ``how_likely_batch_begins`` tells.
+# The results of ``how_likely_batch_begins``.
 NOTHING = 0
 LIKELY = 1
 SURELY = 2
 
 
 def how_likely_batch_begins(buffer: InputBuffer, distance: int, max_size: int) -> int:
-    """Whether an entry, the end of the file, or a run of zeros begins that many bytes behind the tape's start.
+    """Return NOTHING, LIKELY or SURELY: whether a batch, the end of the file or zeros begin ``distance`` bytes after
+    the start.
 
-    LIKELY is an entry that is broken in its size or its magic, or torn: two broken ones may stand in a row.
+    ``distance`` counts from the buffer's start. LIKELY is a batch that is torn, or whose size or magic is wrong: two
+    damaged batches can be neighbours.
     """
     buffer.fill(distance + RECORD_BATCH_OVERHEAD)
     at = buffer.start + distance
@@ -425,12 +432,12 @@ def last_offset_of(data: bytearray, at: int) -> int:
 
 
 def is_wrapper(data: bytearray, at: int) -> bool:
-    """Whether a compressed v0 or v1 message stands there: its offset is the last one in it."""
+    """Return whether a compressed v0 or v1 message begins at ``data[at]``: its offset is the last one in it."""
     return data[at + MAGIC_AT] < 2 and bool(data[at + LEGACY_ATTRIBUTES_AT] & CODEC_MASK)
 
 
 def legacy_crc_holds(buffer: InputBuffer, distance: int, size: int) -> bool:
-    """Whether a sound v0 or v1 entry of ``size`` bytes in all stands that many bytes behind the tape's start."""
+    """Return whether a valid v0 or v1 message of ``size`` bytes begins ``distance`` bytes after the buffer's start."""
     if not buffer.fill(distance + size):
         return False
     at = buffer.start + distance

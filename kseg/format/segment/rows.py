@@ -1,4 +1,4 @@
-"""The row schema: one list of columns for every output, from tables to Spark, and how bytes are written as text."""
+"""Batches, records and findings as rows of the row schema, and the text encodings of bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kseg.schema import BATCH_COLUMNS, Row
 
 _BATCH_NAMES = tuple(column.name for column in BATCH_COLUMNS[2:])
 
-#: A writer of bytes: (text, encoding to note beside it or None).
+#: Returns bytes as (text, name of the encoding to add to the row, or None).
 Encoder = Callable[[bytes], tuple[Any, str | None]]
 
 
@@ -32,12 +32,12 @@ ENCODERS: Mapping[str, Encoder] = {
 
 
 def unchanged(data: bytes) -> tuple[bytes, None]:
-    """The encoder of a row that keeps its bytes; ``encoded`` writes them later."""
+    """Return the bytes themselves: the encoder of rows that ``encoded`` encodes later."""
     return data, None
 
 
 def encoded(row: Row, encode: Encoder) -> Row:
-    """A row with its bytes written."""
+    """Return a row with its bytes encoded as text."""
     found: Row = {}
     for name, value in row.items():
         if isinstance(value, bytes):
@@ -48,12 +48,15 @@ def encoded(row: Row, encode: Encoder) -> Row:
 
 
 def batch_row(file: str, batch: RecordBatch) -> Row:
-    """An entry as a row of BATCH_COLUMNS."""
+    """Return a batch as a row of BATCH_COLUMNS."""
     return {"kind": "batch", "file": file, **{name: getattr(batch, name) for name in _BATCH_NAMES}}
 
 
 def record_row(file: str, record: Record, encode: Encoder) -> Row:
-    """A record as a row of RECORD_COLUMNS; ``key_encoding`` and ``value_encoding`` are added where they need saying."""
+    """Return a record as a row of RECORD_COLUMNS.
+
+    ``key_encoding`` and ``value_encoding`` are added if the encoder names an encoding.
+    """
     row: Row = {
         "kind": "record",
         "file": file,
@@ -71,10 +74,10 @@ def record_row(file: str, record: Record, encode: Encoder) -> Row:
 
 
 def header_rows(headers: Iterable[Header], encode: Encoder) -> list[Row]:
-    """Headers as a row holds them."""
+    """Return headers as the list in a record's row."""
     found: list[Row] = []
     for header in headers:
-        # Kafka replaces what is no UTF-8 in a header key; the check reports it.
+        # Kafka replaces bytes of a header key that are not UTF-8; a check reports them.
         entry: Row = {"key": header.key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")}
         _put(entry, "value", header.value, encode)
         found.append(entry)
@@ -91,7 +94,7 @@ def _put(row: Row, name: str, data: bytes | None, encode: Encoder) -> None:
 
 
 def finding_row(verdict: Verdict) -> Row:
-    """A weighed finding as a row."""
+    """Return a finding with its severity as a row."""
     finding = verdict.finding
     return {
         "kind": "finding",

@@ -12,7 +12,7 @@ from kseg.format.storage.source import open_range
 def batch_at(path: str, position: int, size: int) -> columns.BatchColumns | None:
     """Return the batch that begins at byte ``position`` of a log of ``size`` bytes.
 
-    None where no batch begins there whose CRC is right.
+    None if no batch with a valid CRC begins there.
     """
     if not 0 <= position < size:
         return None
@@ -32,7 +32,7 @@ def batch_at(path: str, position: int, size: int) -> columns.BatchColumns | None
 
 
 def _read(path: str, start: int, end: int) -> bytearray:
-    """Bytes ``start`` to ``end`` of a file, fewer where it ends before."""
+    """Return bytes ``start`` to ``end`` of a file, fewer if the file ends before."""
     data = bytearray(end - start)
     with open_range(path, start, end) as source:
         return data[: source.readinto(memoryview(data))]

@@ -1,4 +1,4 @@
-"""Positions at which a segment can be split into ranges of whole batches."""
+"""Find positions at which a segment can be split into ranges of whole batches."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.segment.reader import MAX_ENTRY_SIZE
 from kseg.format.storage.source import is_snapshot, open_range
 
-#: A file is split into ranges of at least this many bytes: below, a process costs more than it saves.
+#: The smallest range in bytes: for a smaller one, a process costs more than it saves.
 RANGE_SIZE = 16 * 1024 * 1024
 
 
-# How far to look for a range's first entry, and how many must follow it for it to be believed.
+#: The first batch of a range is searched in this many bytes. It is accepted if it begins a chain of CHAIN valid batches.
 SEARCH_REACH = 4 * 1024 * 1024
-
-
 CHAIN = 3
 
 
 def range_starts(path: str, size: int, jobs: int) -> list[int]:
-    """Where to split a file: bytes at which entries begin, 0 the first. Only 0 where it isn't worth it."""
-    count = min(jobs * 8, size // RANGE_SIZE)  # so many that none is waited for long at the end
+    """Return the positions at which to split a file for ``jobs`` processes: starts of batches, the first of them 0.
+
+    The result is [0] if a split costs more than it saves.
+    """
+    count = min(jobs * 8, size // RANGE_SIZE)  # many ranges, so that all processes end at about the same time
     starts = [0]
-    # The end of a snapshot is judged by its beginning, too.
+    # The checks of a KRaft snapshot's end need its beginning.
     if jobs < 2 or count < 2 or is_snapshot(path):
         return starts
     try:
@@ -38,8 +39,8 @@ def range_starts(path: str, size: int, jobs: int) -> list[int]:
 
 
 def _batch_near(path: str, position: int, size: int) -> int | None:
-    """The first byte from ``position`` on where an entry seems to begin, and others follow; None if it isn't near."""
-    for reach in (SEARCH_REACH // 32, SEARCH_REACH):  # small entries are found in a little
+    """Return the first position from ``position`` on where a chain of batches begins, None if there is none nearby."""
+    for reach in (SEARCH_REACH // 32, SEARCH_REACH):  # a short read suffices for small batches
         with open_range(path, position, min(size, position + reach)) as source:
             buffer = InputBuffer(source, reach, lambda finding: None)
             buffer.fill(reach)

@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from kseg.errors import LimitError
-from kseg.format.record.columns import BatchColumns
+from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import CONTROL, TRANSACTIONAL
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.sidefiles.producer_snapshot import read_snapshot
@@ -69,11 +69,12 @@ class AbortedTransactions:
                 self._begin(producer.producer_id, producer.current_txn_first_offset)
 
     def update(self, chunk: Chunk) -> Iterator[AbortedTxn]:
-        """The transactions that end, aborted, among the chunk's entries, which must be sound."""
+        """Yield the aborted transactions that end in the chunk. Batches with a wrong CRC are skipped."""
         batches = chunk.batches
         for row in range(chunk.first, chunk.stop):
             attributes = batches.attributes[row]
-            if batches.magic[row] < 2 or not attributes & TRANSACTIONAL or batches.producer_id[row] < 0:
+            transactional = attributes & TRANSACTIONAL and batches.magic[row] >= 2 and batches.producer_id[row] >= 0
+            if not transactional or batches.crc_state[row] == CRC_BAD:
                 continue
             if not attributes & CONTROL:
                 if batches.producer_id[row] not in self.open:

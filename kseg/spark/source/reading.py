@@ -15,7 +15,6 @@ from kseg.errors import KsegError
 from kseg.findings import RULES, Finding, Severity, Verdict
 from kseg.format.checks.run_checks import policy_for
 from kseg.format.internal_topics.recognise import internal_topic
-from kseg.format.record import columns
 from kseg.format.segment import rows
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.objects import record_batch
@@ -156,13 +155,13 @@ def _rows_to_skip(piece: SegmentRange, task: Task) -> Callable[[Any, int], bool]
 
 
 def _skip_rows(window: Window, unwanted: Callable[[Any, int], bool] | None) -> None:
-    """Have entries passed over as those with a bad CRC are: unopened."""
+    """Deselect the batches of which no record is wanted: the deep reader then skips them."""
     if unwanted is None:
         return
     batches = window.batches
     for row in range(batches.count):
         if unwanted(batches, row):
-            batches.crc_state[row] = columns.CRC_BAD
+            batches.selected[row] = 0
 
 
 def _batches(task: Task, split: Split) -> Iterator[pa.RecordBatch]:

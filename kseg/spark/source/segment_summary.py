@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from kseg.commands.validate.validate import validate_segment
 from kseg.format.compress.codecs import codec_name
-from kseg.format.record.columns import CRC_BAD, BatchColumns
+from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CODEC_MASK, DELETE_HORIZON, NO_TIMESTAMP
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.storage.source import SegmentFile
@@ -26,7 +26,7 @@ class _SummaryFacts:
 
     def __call__(self, chunk: Chunk) -> None:
         for row in range(chunk.first, chunk.stop):
-            if chunk.batches.crc_state[row] != CRC_BAD:
+            if chunk.batches.selected[row]:
                 self._update(chunk.batches, row)
 
     def _update(self, batches: BatchColumns, row: int) -> None:
