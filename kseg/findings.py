@@ -232,6 +232,10 @@ _TABLE = (
          "files stay empty."),
     Rule("K621", "missing-batches", _W, "no batch has the offsets {first} to {last}: {why}",
          "Nothing: consumers continue after the gap without an error."),
+    Rule("K622", "stale-high-watermark", _I,
+         "the {what} of {topic}-{partition} is {offset}, the log ends at {end}, and the broker was not shut down cleanly",
+         "Nothing: it lowers the high watermark to the log's end. A broker that is killed right after it truncated a log "
+         "leaves it so, as does a machine that lost records that were not flushed."),
     # K8: what is on the wire
     Rule("K801", "frame-size", _E, "the frame's size says {size}: {why}",
          "Ends the connection: a request has at most socket.request.max.bytes."),

@@ -590,6 +590,12 @@ def checkpoint_behind_log(data: bytes) -> bytes:
     return data.replace(b"none-headers 0 26", b"none-headers 0 126")
 
 
+@Case(f"{LOG_DIR}/replication-offset-checkpoint", "the partition's high watermark 100 more", beside=(FIRST,),
+      of=HEADERS, within="none-headers-0")  # fmt: skip
+def stale_high_watermark(data: bytes) -> bytes:
+    return data.replace(b"none-headers 0 26", b"none-headers 0 126")
+
+
 @Case(f"{LOG_DIR}/log-start-offset-checkpoint", "a log start of 100 for the partition", beside=(FIRST,),
       of=HEADERS, within="none-headers-0")  # fmt: skip
 def log_start_behind_end(data: bytes) -> bytes:

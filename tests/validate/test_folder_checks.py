@@ -58,6 +58,9 @@ def test_a_whole_log_dir_holds_together(tmp_path: Path) -> None:
     (tmp_path / "replication-offset-checkpoint").write_text(re.sub(r"(?m)^(\S+ 0) (\d+)$", r"\1 9\2", text))
     (found,) = rules(tmp_path).values()
     assert found == ["checkpoint-behind-log"] * 16
+    # A broker that is killed right after it truncated its logs leaves high watermarks of before.
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    assert rules(tmp_path) == {}
 
 
 def test_files_are_counted_once_and_stand_behind_their_segment() -> None:

@@ -20,7 +20,7 @@ from kseg.format.log_loader.partition_files import Files
 from kseg.format.log_loader.plan import RefusedError
 from kseg.format.log_loader.unfinished_files import complete_swaps, delete_unfinished
 from kseg.format.sidefiles.checkpoints import HARMLESS, walk_offset_checkpoint
-from kseg.format.sidefiles.log_dir_names import CLEANER_OFFSETS, LOG_STARTS
+from kseg.format.sidefiles.log_dir_names import CLEAN_SHUTDOWN, CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS
 from kseg.format.sidefiles.reading import entries_of, positioned_entries_of
 from kseg.format.storage.log_dir_lock import is_in_use
 from kseg.format.storage.source import SegmentFile, base_offset_of, local_size, partition_of, topic_partition
@@ -238,6 +238,9 @@ class _FolderChecks:
         if is_in_use(folder):
             return  # written every few seconds at most: after a truncation it is out of date until the next time
         rule, what = AFTER_THE_END[name]
+        if name == HIGH_WATERMARKS and not os.path.exists(os.path.join(folder, CLEAN_SHUTDOWN)):
+            # The checkpoint is written every 5 s: after a truncation it is out of date until then.
+            rule = "stale-high-watermark"
         try:
             entries = positioned_entries_of(path, walk_offset_checkpoint, HARMLESS)
         except (KsegError, ValueError):
