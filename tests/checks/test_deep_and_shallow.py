@@ -60,7 +60,7 @@ def test_deep_finds_what_shallow_finds(chunk: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("count", [-1, -4, -INT32_MAX - 1])
-def test_a_negative_count_behind_a_valid_crc(codec: str, count: int, tmp_path: Path) -> None:
+def test_a_negative_count_with_a_valid_crc(codec: str, count: int, tmp_path: Path) -> None:
     """Its records are stored but a reader can't get them:
 
     both modes report the batch, and no command drops it silently.

@@ -26,7 +26,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return {name: data for name, data in named.items() if make_findings.is_judged(Path(name))}
 
 
-def judged(folder: Path) -> Path:
+def fixture_path(folder: Path) -> Path:
     """Return the one file of a fixture, or its folder if the rule needs a folder."""
     files = files_in(folder)
     return folder / next(iter(files)) if len(files) == 1 else folder
@@ -50,7 +50,7 @@ def test_findings_are_exact(folder: Path) -> None:
     """One cause gives one finding, with its position, and no second finding for its consequences."""
     expected = [json.loads(line) for line in (folder / "expect.jsonl").read_text(encoding="utf-8").splitlines()]
     assert folder.name in {row.get("rule") for row in expected}
-    found = make_findings.findings(judged(folder), settings_of(folder))
+    found = make_findings.findings(fixture_path(folder), settings_of(folder))
     # Through JSON, as a consumer of the rows gets them.
     rows = [json.loads(json.dumps(row)) for row in found]
     assert list(map(without_today, rows)) == list(map(without_today, expected))

@@ -138,7 +138,7 @@ def test_a_bad_file_does_not_hide_the_good_ones(tmp_path: Path) -> None:
     assert (summary["files"], summary["records"], summary["verdict"]) == (3, 44, "undetermined")
 
 
-def test_what_comes_from_a_file_name_is_data(tmp_path: Path) -> None:
+def test_file_names_are_data(tmp_path: Path) -> None:
     """Escape sequences in a file name don't reach the terminal, and its markup has no effect."""
     path = tmp_path / "\x1b[31m[bold]red.txt"
     path.write_text("no segment")
@@ -157,7 +157,7 @@ def test_damage_is_findings_and_exit_1(tmp_path: Path) -> None:
     assert "truncated-tail" in kseg("validate", path).stdout
 
 
-def test_nothing_is_made_beside_the_input(tmp_path: Path) -> None:
+def test_no_file_is_created_next_to_the_input(tmp_path: Path) -> None:
     path = tmp_path / FIRST
     path.write_bytes(SEGMENT.read_bytes()[:-100])
     before = path.stat()

@@ -73,7 +73,7 @@ def test_json_lines_end_with_a_summary() -> None:
 
 
 @pytest.mark.parametrize("name", ["table", "jsonl", "junit", "sarif", "github", "html"])
-def test_a_report_goes_whole_into_a_file(tmp_path: Path, name: str) -> None:
+def test_a_report_file_is_complete(tmp_path: Path, name: str) -> None:
     target = tmp_path / "report"
     run = kseg("validate", "--format", name, "-o", target, DAMAGED)
     assert (run.returncode, run.stdout) == (1, "")
@@ -157,7 +157,7 @@ def test_standard_input_reads_as_a_file_does() -> None:
     assert kseg("validate", "-", stdin=PLAIN.read_bytes()).returncode == 0
 
 
-def test_what_a_key_holds_can_not_steer_a_terminal(tmp_path: Path) -> None:
+def test_contents_of_a_key_cannot_control_a_terminal(tmp_path: Path) -> None:
     """A value with escape sequences, bidi marks and C1 controls is printed as text in every format."""
     from kseg.format.writer.records_builder import PlainRecord, build_batch
 
@@ -203,7 +203,7 @@ def test_converting_by_force_leaves_what_is_not_a_partitions(tmp_path: Path) -> 
     assert (tmp_path / "precious.txt").read_text() == "mine"
 
 
-def test_csv_tells_null_from_empty() -> None:
+def test_csv_distinguishes_null_and_empty() -> None:
     lines = kseg("dump", "--deep", "--limit", "3", "--format", "csv", PLAIN).stdout.splitlines()
     assert [line.split(",")[7] for line in lines[1:]] == ["", '""', "key-2"]
 

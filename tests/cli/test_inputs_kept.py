@@ -111,7 +111,7 @@ def test_new_indexes_leave_that_of_aborted_transactions(tmp_path: Path) -> None:
     assert own.read_bytes() == before
 
 
-def test_building_indexes_does_not_take_the_place_of_segments(tmp_path: Path) -> None:
+def test_building_indexes_does_not_replace_segments(tmp_path: Path) -> None:
     target = tmp_path / "dst-0"
     shutil.copytree(TRANSACTIONS, target)
     (target / "ORIGIN").unlink(missing_ok=True)
@@ -123,7 +123,7 @@ def test_building_indexes_does_not_take_the_place_of_segments(tmp_path: Path) ->
     assert digests(tmp_path) == before
 
 
-def test_a_lone_segment_takes_its_aborted_transactions_along(tmp_path: Path) -> None:
+def test_a_single_segment_keeps_its_transaction_index(tmp_path: Path) -> None:
     """Without the transaction index a read_committed consumer would get aborted records."""
     source, target, copy = (
         TRANSACTIONS / f"{ABORTED}.log",

@@ -38,7 +38,7 @@ from tests.support.damaged_cases import Case, chunks, damaged, rules_setting, se
 pytestmark = pytest.mark.fuzz
 
 
-class HereAndNow:
+class ImmediatePool:
     """A pool that runs each call immediately, in this process."""
 
     def __init__(self, jobs: int) -> None:
@@ -84,7 +84,7 @@ def _in_memory(case: Case) -> Source:
 
 
 def validated(files: list[SegmentFile], settings: Settings, jobs: int) -> list[FileResult]:
-    pool = HereAndNow(jobs) if jobs > 1 else None
+    pool = ImmediatePool(jobs) if jobs > 1 else None
     return list(check_folders(files, settings, parallel.validate_files(files, settings, jobs, pool=pool)))
 
 
@@ -143,7 +143,7 @@ def test_policy_changes_what_is_shown_and_nothing_else(chunk: int, tmp_path: Pat
 # --- convert ---
 
 
-class _Pool(HereAndNow):
+class _Pool(ImmediatePool):
     """The same as ``rewrite_jobs._Pool``."""
 
     def __init__(self, jobs: int, progress: Progress) -> None:
@@ -238,7 +238,7 @@ def records_in(path: Path) -> int:
 
 @contextmanager
 def _pool_of(jobs: int) -> Iterator[Any]:
-    class Executor(HereAndNow):
+    class Executor(ImmediatePool):
         map = staticmethod(map)
 
     yield Executor(jobs)

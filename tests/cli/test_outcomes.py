@@ -27,7 +27,7 @@ def shell(command: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("name", ["jsonl", "text", "csv", "hex", "table"])
-def test_a_reader_that_has_enough_is_no_failure(name: str) -> None:
+def test_a_reader_that_closes_the_pipe_is_no_failure(name: str) -> None:
     """head closes the pipe: Click and rich would exit with 1, which means findings."""
     many = f"{PLAIN} " * 150
     assert shell(f"kseg dump --deep --format {name} {many} | head -n 1 > /dev/null") == (0, "")
@@ -37,7 +37,7 @@ def test_a_reader_that_has_enough_is_no_failure(name: str) -> None:
     "verb", ["validate", "validate --format jsonl", "validate --format sarif", "stats", "dump --deep"]
 )
 @pytest.mark.parametrize("reader", ["true", "head -c 1"])
-def test_a_reader_that_goes_changes_no_verdict(verb: str, reader: str) -> None:
+def test_a_reader_that_exits_early_changes_no_exit_code(verb: str, reader: str) -> None:
     """A script that shows the first line of a report must still learn of the damage."""
     line = f"kseg {verb} {BROKEN} | {reader} > /dev/null; test $? = 1"
     assert shell(line)[0] == 0
@@ -47,7 +47,7 @@ def test_a_reader_that_goes_changes_no_verdict(verb: str, reader: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code"), [(f"stats {PLAIN}", 0), (f"stats {BROKEN}", 1), ("stats absent", 2), ("--x", 2)]
 )
-def test_what_can_not_be_said_changes_no_exit_code(arguments: str, code: int, stream: str) -> None:
+def test_output_that_cannot_be_written_changes_no_exit_code(arguments: str, code: int, stream: str) -> None:
     """A daemon runs without streams, and the next file to be opened must not get their descriptors."""
     assert shell(f"kseg {arguments} {stream}")[0] == code
 
@@ -61,7 +61,7 @@ def test_a_repair_is_not_undone_by_its_report(stream: str, code: int, tmp_path: 
     assert str(tmp_path) not in reported
 
 
-def test_nothing_is_fine_where_nothing_was_looked_at(tmp_path: Path) -> None:
+def test_nothing_read_is_not_success(tmp_path: Path) -> None:
     (tmp_path / "a-0" / FIRST).mkdir(parents=True)
     (tmp_path / "b-0").mkdir()
     (tmp_path / "b-0" / FIRST).symlink_to("nowhere")
@@ -110,7 +110,7 @@ def test_a_name_that_is_no_utf8_goes_into_parquet(tmp_path: Path) -> None:
         assert parquet.read_table(target)["file"][0].as_py() == f"{tmp_path}/\\udcff.log"
 
 
-def test_a_url_that_fails_says_why() -> None:
+def test_a_failing_url_gives_its_reason() -> None:
     pytest.importorskip("aiohttp")
     done = kseg("dump", "http://localhost:1/x.log")
     assert done.returncode == 2

@@ -92,7 +92,7 @@ def zstd_frame(data: bytes, write_content_size: bool = True, write_checksum: boo
     return zstandard.ZstdCompressor(write_content_size=write_content_size, write_checksum=write_checksum).compress(data)
 
 
-def odd_streams() -> Iterator[tuple[str, int, int, bytes, bytes, list[str]]]:
+def unusual_streams() -> Iterator[tuple[str, int, int, bytes, bytes, list[str]]]:
     """Return name, codec, magic, stream, content and quirks; kafka-clients 4.3.0 reads all of them."""
     gzip, raw, plain = compress(GZIP, TEXT), snappy_block(TEXT), compress(LZ4, TEXT)
     yield "gzip members", GZIP, 2, gzip + compress(GZIP, b"") + gzip, 2 * TEXT, []
@@ -159,10 +159,10 @@ def zstd_flushed(data: bytes, times: int) -> bytes:
     return b"".join([*parts, stream.flush()])
 
 
-ODD = list(odd_streams())
+ODD = list(unusual_streams())
 
 
-def broken_streams() -> Iterator[tuple[str, int, int, bytes]]:
+def invalid_streams() -> Iterator[tuple[str, int, int, bytes]]:
     """Return name, codec, magic and stream; kafka-clients 4.3.0 rejects all of them."""
     raw = snappy_block(TEXT)
     yield "gzip crc", GZIP, 2, flip(compress(GZIP, TEXT), -8)
@@ -208,7 +208,7 @@ def broken_streams() -> Iterator[tuple[str, int, int, bytes]]:
         yield f"codec {codec}", codec, 2, TEXT
 
 
-BROKEN = list(broken_streams())
+BROKEN = list(invalid_streams())
 
 
 @pytest.mark.parametrize("codec", [0, *COMPRESSED])
@@ -257,7 +257,9 @@ def test_writes_what_kafka_writes() -> None:
 
 
 @pytest.mark.parametrize(("codec", "magic", "stream", "data", "quirks"), [o[1:] for o in ODD], ids=[o[0] for o in ODD])
-def test_reads_oddities_and_names_them(codec: int, magic: int, stream: bytes, data: bytes, quirks: list[str]) -> None:
+def test_unusual_streams_are_read_and_named(
+    codec: int, magic: int, stream: bytes, data: bytes, quirks: list[str]
+) -> None:
     seen: list[str] = []
     assert decompress(codec, stream, limit=LIMIT, magic=magic, quirks=seen) == data
     assert sorted(seen) == sorted(quirks)
@@ -459,7 +461,7 @@ def test_memory_peaks_near_the_output(codec: int) -> None:
 def test_python_snappy_and_lz4_read_the_same_without_cramjam(codec: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """cramjam makes reading faster, and kseg works without it."""
     monkeypatch.setitem(libraries.__dict__, CODECS[codec].name, None)
-    for name, each, magic, stream, data, quirks in odd_streams():
+    for name, each, magic, stream, data, quirks in unusual_streams():
         if each == codec:
             seen: list[str] = []
             assert decompress(codec, stream, limit=LIMIT, magic=magic, quirks=seen) == data, name
@@ -498,7 +500,7 @@ def test_names() -> None:
 
 
 @pytest.mark.parametrize(("codec", "magic"), [(5, 2), (ZSTD, 0), (ZSTD, 1)])
-def test_compress_refuses_what_no_reader_would_take(codec: int, magic: int) -> None:
+def test_compress_rejects_codecs_that_readers_reject(codec: int, magic: int) -> None:
     with pytest.raises(CodecError):
         compress(codec, TEXT, magic=magic)
 

@@ -49,10 +49,10 @@ def label(segment: Path) -> str:
     return f"{segment.parent.name}/{segment.stem.lstrip('0') or 0}"
 
 
-Said = tuple[Any, ...]
+Content = tuple[Any, ...]
 
 
-def said(record: Record) -> Said:
+def content_of(record: Record) -> Content:
     """Return the content of a record that every version has; a v0 record counts as CreateTime without a timestamp."""
     kind = record.timestamp_type or "CreateTime"
     return record.offset, record.timestamp, kind, record.key, record.value, record.headers
@@ -76,7 +76,7 @@ def test_any_to_v2_says_the_same(segment: Path, tmp_path: Path) -> None:
     target = tmp_path / segment.name
     (one,) = convert(str(segment), str(target), ConversionPlan.of("any-to-v2")).segments
     before, after = records_of(segment), records_of(target)
-    assert [said(record) for record in after] == [said(record) for record in before]
+    assert [content_of(record) for record in after] == [content_of(record) for record in before]
     assert one.records == len(before)
     assert one.lost == {}
     result = validate_segment(SegmentFile(str(target)), Settings())
@@ -108,7 +108,7 @@ def test_rebatched_and_recompressed(segment: Path, codec: str, tmp_path: Path) -
     convert(str(segment), str(target), ConversionPlan.of("any-to-v2", compression=codec, rebatch=700))
     batches, after = read(target.read_bytes())
     before = records_of(segment)
-    assert [said(record) for record in after] == [said(record) for record in before]
+    assert [content_of(record) for record in after] == [content_of(record) for record in before]
     if all(batch.magic < 2 for batch in read(segment.read_bytes())[0]):
         assert {batch.compression for batch in batches} == {codec}
 
@@ -155,8 +155,8 @@ def test_downwards_what_the_version_can_hold_is_kept(segment: Path, version: int
     lost = {kind: loss.count for kind, loss in one.lost.items()}
     assert {batch.magic for batch in batches} <= {version}
     keys = (0, 3, 4) if version == 0 else (0, 1, 2, 3, 4)
-    assert [[said(record)[key] for key in keys] for record in after] == [
-        [said(record)[key] for key in keys] for record in before
+    assert [[content_of(record)[key] for key in keys] for record in after] == [
+        [content_of(record)[key] for key in keys] for record in before
     ]
     assert lost.get("headers", 0) == sum(len(record.headers) for record in before)
     assert lost.get("control-records", 0) == sum(record.control is not None for record in records_of(middle))
@@ -399,7 +399,7 @@ def damaged_log() -> tuple[bytes, list[PlainRecord]]:
 
 
 @pytest.mark.parametrize("fault", ["flipped", "cut"])
-def test_damage_is_told_once(fault: str, tmp_path: Path) -> None:
+def test_damage_is_reported_once(fault: str, tmp_path: Path) -> None:
     source, target = tmp_path / "in.log", tmp_path / NAME
     data, _ = damaged_log()
     source.write_bytes(data if fault == "flipped" else data[:-1])
@@ -531,8 +531,8 @@ def test_partition_folder(partition: Path, tmp_path: Path) -> None:
     target.parent.mkdir()
     result = convert(str(partition), str(target), ConversionPlan.of("v1-to-v2"))
     logs = sorted(target.glob("*.log"))
-    assert [said(record) for log in logs for record in records_of(log)] == [
-        said(record) for record in read(big_log())[1]
+    assert [content_of(record) for log in logs for record in records_of(log)] == [
+        content_of(record) for record in read(big_log())[1]
     ]
     assert sorted(path.name for path in target.iterdir()) == sorted(
         [
@@ -668,13 +668,13 @@ def test_kafka_reads_converted_fixtures_the_same(tmp_path: Path) -> None:
             target = tmp_path / f"{number}-{segment.parent.name}-{segment.name}"
             convert(str(segment), str(target), plan)
             sources[target] = segment
-    judged = oracle.rows_of(list(sources))
-    assert len(judged) > len(SEGMENTS)
+    read_by_kafka = oracle.rows_of(list(sources))
+    assert len(read_by_kafka) > len(SEGMENTS)
     for target, segment in sources.items():
         wanted = [row for row in expected(segment.parent)[segment.name] if row["kind"] == "record"]
-        assert [row for row in judged[target] if row["kind"] == "error"] == []
-        assert [_said_by_kafka(row) for row in judged[target] if row["kind"] == "record"] == [
-            _said_by_kafka(row) for row in wanted
+        assert [row for row in read_by_kafka[target] if row["kind"] == "error"] == []
+        assert [_rows_by_kafka(row) for row in read_by_kafka[target] if row["kind"] == "record"] == [
+            _rows_by_kafka(row) for row in wanted
         ]
 
 
@@ -692,11 +692,11 @@ def test_kafka_reads_what_was_converted_downwards(version: int, tmp_path: Path) 
         plan = ConversionPlan.of(f"v2-to-v{version}", lossy=True, compression="snappy" if zstd else "keep")
         convert(str(middle), str(target), plan)
         sources[target] = segment
-    judged = oracle.rows_of(list(sources))
+    read_by_kafka = oracle.rows_of(list(sources))
     names = ("offset", "key", "value", "timestamp") if version else ("offset", "key", "value")
     for target, segment in sources.items():
         wanted = [row for row in expected(segment.parent)[segment.name] if row["kind"] == "record"]
-        rows = judged[target]
+        rows = read_by_kafka[target]
         assert {row["magic"] for row in rows if row["kind"] == "batch"} <= {version}
         assert [row for row in rows if row["kind"] == "error"] == []
         assert [[row[name] for name in names] for row in rows if row["kind"] == "record"] == [
@@ -713,7 +713,7 @@ def _plans(segment: Path) -> list[ConversionPlan]:
     return plans
 
 
-def _said_by_kafka(row: dict[str, Any]) -> dict[str, Any]:
+def _rows_by_kafka(row: dict[str, Any]) -> dict[str, Any]:
     kind = row["timestamp_type"] or "CreateTime"
     kept = {name: row[name] for name in ("offset", "timestamp", "key", "value", "headers", "control")}
     return {**kept, "timestamp_type": kind}

@@ -83,7 +83,7 @@ def old_log() -> bytes:
     return b"".join(out)
 
 
-def seen(row: Row) -> dict[str, Any]:
+def consumed(row: Row) -> dict[str, Any]:
     return {name: row[name] for name in SEEN}
 
 
@@ -94,7 +94,7 @@ def topics(work: Path) -> Iterator[Topic]:
     source = work / "source-0"
     source.mkdir()
     (source / NAME).write_bytes(old_log())
-    written = [seen(row) for row in oracle.rows_of([source / NAME])[source / NAME] if row["kind"] == "record"]
+    written = [consumed(row) for row in oracle.rows_of([source / NAME])[source / NAME] if row["kind"] == "record"]
     assert len(written) == SETS * 12
     for codec in CODECS:
         target = work / codec
@@ -108,10 +108,10 @@ def topics(work: Path) -> Iterator[Topic]:
         target = work / folder
         target.mkdir()
         rows: list[Row] = []
-        for name, said in expected(SEGMENTS / folder).items():
+        for name, rows_by_kafka in expected(SEGMENTS / folder).items():
             plan = replace(ConversionPlan.of("any-to-v2"), index_interval=INDEX_INTERVAL)
             convert(str(SEGMENTS / folder / name), str(target / name), plan)
-            rows += [seen(row) for row in said if row["kind"] == "record" and row["control"] is None]
+            rows += [consumed(row) for row in rows_by_kafka if row["kind"] == "record" and row["control"] is None]
         assert rows
         yield Topic(folder, target, rows)
 
@@ -152,7 +152,7 @@ def check(broker: Any, topic: Topic, spare: int = 0) -> None:
     """Read every row, and find rows by offset and by time; the last ``spare`` were written since."""
     from tools.lab import serve
 
-    rows = [seen(row) for row in serve.consume(broker, topic.name)]
+    rows = [consumed(row) for row in serve.consume(broker, topic.name)]
     assert rows[: len(rows) - spare] == topic.rows, topic.name
     offsets = {offset: found for offset, found in topic.offsets.items() if found is not None or not spare}
     assert dict(zip(offsets, serve.seek(broker, topic.name, list(offsets)), strict=True)) == offsets, topic.name

@@ -63,7 +63,7 @@ def diff(a: Path, b: Path, *options: object) -> tuple[int, list[dict[str, Any]],
     return run.returncode, rows[:-1], rows[-1]
 
 
-def stretches(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def differences(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [(row["difference"], row["lacking"], row["first_offset"], row["last_offset"]) for row in rows]
 
 
@@ -110,7 +110,7 @@ def test_leader_epochs_alone_are_the_same_content(tmp_path: Path) -> None:
     other = [*BASE[:5], *(damage.put(entry, 0, partition_leader_epoch=3) for entry in BASE[5:])]
     code, rows, outcome = diff(write(tmp_path / "a", BASE), write(tmp_path / "b", other))
     assert (code, outcome["verdict"]) == (0, "same")
-    assert stretches(rows) == [("leader-epoch", None, 20, 39)]
+    assert differences(rows) == [("leader-epoch", None, 20, 39)]
     assert (rows[0]["count"], rows[0]["detail"], rows[0]["b"]["leader_epoch"]) == (5, "0 and 3", 3)
 
 
@@ -130,20 +130,20 @@ def test_a_replica_that_ends_earlier_or_starts_later_did_not_diverge(tmp_path: P
     a, b = write(tmp_path / "a", BASE), write(tmp_path / "b", BASE[3:8])
     code, rows, outcome = diff(a, b)
     assert (code, outcome["verdict"], outcome["last_common_offset"]) == (1, "consistent", 31)
-    assert stretches(rows) == [("starts-later", "b", 0, 11), ("ends-earlier", "b", 32, 39)]
+    assert differences(rows) == [("starts-later", "b", 0, 11), ("ends-earlier", "b", 32, 39)]
     assert outcome["truncation_offset"] == {"a": 32, "b": 32}
     assert diff(a, b, "--allow", "starts-later")[0] == 1
     assert diff(a, b, "--allow", "starts-later", "--allow", "ends-earlier")[0] == 0
-    assert stretches(diff(b, a)[1]) == [("starts-later", "a", 0, 11), ("ends-earlier", "a", 32, 39)]
+    assert differences(diff(b, a)[1]) == [("starts-later", "a", 0, 11), ("ends-earlier", "a", 32, 39)]
 
 
-def test_replicas_without_a_common_offset_are_told_so(tmp_path: Path) -> None:
+def test_replicas_without_a_common_offset_are_reported(tmp_path: Path) -> None:
     a, b = write(tmp_path / "a", BASE[:3]), write(tmp_path / "b", BASE[5:])
     code, _, outcome = diff(a, b, "--allow", "starts-later", "--allow", "ends-earlier")
     assert (code, outcome["verdict"], outcome["last_common_offset"]) == (1, "disjoint", None)
 
 
-def test_a_replica_without_a_batch_begins_and_ends_where_its_name_says(tmp_path: Path) -> None:
+def test_a_replica_without_a_batch_begins_and_ends_at_its_name(tmp_path: Path) -> None:
     """Retention deleted all records, and the newest segment is empty: its name is the start and the end of the log."""
     a = write(tmp_path / "a", BASE)
     b = tmp_path / "b"
@@ -151,19 +151,19 @@ def test_a_replica_without_a_batch_begins_and_ends_where_its_name_says(tmp_path:
     (b / f"{24:020}.log").touch()
     (b / "leader-epoch-checkpoint").write_text("0\n1\n0 24\n")
     _, rows, outcome = diff(a, b)
-    assert stretches(rows) == [("starts-later", "b", 0, 23), ("ends-earlier", "b", 24, 39)]
+    assert differences(rows) == [("starts-later", "b", 0, 23), ("ends-earlier", "b", 24, 39)]
     assert (outcome["b"]["end_offset"], outcome["truncation_offset"]) == (24, {"a": 24, "b": 24})
 
 
-def test_what_compaction_took_from_the_front_is_missing_too(tmp_path: Path) -> None:
+def test_records_that_compaction_removed_at_the_front_are_missing(tmp_path: Path) -> None:
     """The first segment still has the name that it was rolled with: retention would have deleted that segment."""
     a, b = write(tmp_path / "a", BASE), tmp_path / "b"
     b.mkdir()
     (b / f"{0:020}.log").write_bytes(b"".join(BASE[2:]))
-    assert stretches(diff(a, b)[1]) == [("missing", "b", 0, 7)]
+    assert differences(diff(a, b)[1]) == [("missing", "b", 0, 7)]
 
 
-def test_what_compaction_took_from_one_is_missing_there(tmp_path: Path) -> None:
+def test_records_that_compaction_removed_from_one_replica_are_missing_there(tmp_path: Path) -> None:
     """Compaction removes whole batches, and records within a batch: in both cases the replicas have not diverged."""
     gone = {9, 10, 16, 17, 18, 19}
     b = write(tmp_path / "b", log([offset for offset in range(40) if offset not in gone]))
@@ -171,7 +171,7 @@ def test_what_compaction_took_from_one_is_missing_there(tmp_path: Path) -> None:
     code, rows, outcome = diff(a, b)
     assert (code, outcome["verdict"], outcome["last_common_offset"]) == (1, "consistent", 39)
     missing = [row for row in rows if row["difference"] == "missing"]
-    assert stretches(missing) == [("missing", "b", 9, 10), ("missing", "b", 16, 19)]
+    assert differences(missing) == [("missing", "b", 9, 10), ("missing", "b", 16, 19)]
     assert diff(a, b, "--allow", "missing")[0] == 0
 
 
@@ -194,13 +194,13 @@ def test_divergence_is_found_to_the_offset(tmp_path: Path) -> None:
     a, b = write(tmp_path / "a", mine), write(tmp_path / "b", theirs)
     code, rows, outcome = diff(a, b)
     assert (code, outcome["verdict"]) == (1, "diverged")
-    assert stretches(rows) == [("content", None, 22, 25), ("ends-earlier", "b", 26, 29)]
+    assert differences(rows) == [("content", None, 22, 25), ("ends-earlier", "b", 26, 29)]
     assert (rows[0]["detail"], rows[0]["a"]["leader_epoch"], rows[0]["b"]["leader_epoch"]) == ("value", 1, 2)
     assert (outcome["first_difference"], outcome["last_common_offset"]) == (22, 21)
     assert outcome["truncation_offset"] == {"a": 22, "b": 22}
 
 
-def test_a_checkpoint_beside_the_log_is_believed_before_its_batches(tmp_path: Path) -> None:
+def test_the_epoch_checkpoint_is_preferred_to_the_batches(tmp_path: Path) -> None:
     a, b = write(tmp_path / "a", BASE), write(tmp_path / "b", BASE[:8])
     (b / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 24\n")
     assert diff(a, b)[2]["truncation_offset"] == {"a": 24, "b": 24}
@@ -208,13 +208,13 @@ def test_a_checkpoint_beside_the_log_is_believed_before_its_batches(tmp_path: Pa
     assert diff(a, b)[2]["b"]["leader_epochs"] == [{"epoch": 0, "start_offset": 0}]
 
 
-def test_what_replication_would_not_mend_is_said(tmp_path: Path) -> None:
+def test_differences_that_replication_does_not_repair_are_reported(tmp_path: Path) -> None:
     """Different bytes with a valid CRC in one leader epoch: a broker would never detect this."""
     b = write(tmp_path / "b", log(range(40), values={13: b"value-!!"}))
     a = write(tmp_path / "a", BASE)
     code, rows, outcome = diff(a, b)
     assert (code, outcome["verdict"], outcome["first_difference"]) == (1, "diverged", 13)
-    assert stretches(rows) == [("content", None, 13, 13)]
+    assert differences(rows) == [("content", None, 13, 13)]
     assert "replication would not mend it" in kseg("diff", a, b).stdout
 
 
@@ -234,7 +234,7 @@ def test_damage_in_one_is_no_divergence(hurt: Callable[[bytes], bytes], lost: tu
     b.write_bytes(hurt(data))
     code, rows, outcome = diff(a, b)
     assert (code, outcome["verdict"], outcome["damaged_places"]["a"]) == (1, "damaged", 0)
-    assert stretches(rows) == [("damaged", "b", *lost)]
+    assert differences(rows) == [("damaged", "b", *lost)]
     assert f"kseg: {b}: " in kseg("diff", a, b).stderr
 
 

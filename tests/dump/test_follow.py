@@ -52,7 +52,7 @@ def test_a_limit_ends_it_and_columns_are_named_once(tmp_path: Path) -> None:
         assert lines.empty()
 
 
-def test_damage_is_told_when_it_is_sure(tmp_path: Path) -> None:
+def test_damage_is_reported_when_it_is_certain(tmp_path: Path) -> None:
     """A batch that may be incomplete is reported only after a valid batch follows. The exit code is that of any dump."""
     path = tmp_path / "00000000000000000000.log"
     data = (SEGMENTS.parent / "findings" / "crc-mismatch" / path.name).read_bytes()
@@ -77,7 +77,7 @@ def test_damage_is_told_when_it_is_sure(tmp_path: Path) -> None:
         (["--format", "parquet"], "--follow writes segments to stdout"),
     ],
 )
-def test_what_cant_be_followed_is_refused(arguments: list[str], line: str, tmp_path: Path) -> None:
+def test_inputs_that_cannot_be_followed_are_rejected(arguments: list[str], line: str, tmp_path: Path) -> None:
     """A file that is replaced atomically can't grow, and the size of a pipe is unknown."""
     done = kseg("dump", "--follow", *arguments, SEGMENTS / "4.3.0-v2-none", cwd=tmp_path)
     assert (done.returncode, line in done.stderr) == (2, True)
@@ -87,7 +87,7 @@ def test_what_cant_be_followed_is_refused(arguments: list[str], line: str, tmp_p
     assert (missing.returncode, "missing.log: No such file" in missing.stderr) == (2, True)
 
 
-def test_a_log_that_is_cut_is_told_of(tmp_path: Path) -> None:
+def test_a_truncated_log_is_reported(tmp_path: Path) -> None:
     """A follower that truncates removes rows that were printed: this is reported once, and following continues."""
     writer = Writer(tmp_path / "orders-3")
     writer.append(3)

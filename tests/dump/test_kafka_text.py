@@ -110,14 +110,14 @@ def test_null_is_left_out_and_empty_is_not(key: bytes | None, value: bytes | Non
     assert kafka_text.record_line(replace(RECORD, key=key, value=value), BATCH, print_data=True) == line
 
 
-def test_header_keys_stand_bare() -> None:
+def test_header_keys_are_not_quoted() -> None:
     record = replace(RECORD, timestamp=None, headers=(Header("h1", b"x"), Header("h,2", None), Header("\udcff", b"")))
     assert kafka_text.record_line(record, BATCH, print_data=False) == (
         "| offset: 48 CreateTime: -1 keySize: 1 valueSize: 1 sequence: 0 headerKeys: [h1,h,2,\ufffd]"
     )
 
 
-def test_a_legacy_record_tells_its_own_crc() -> None:
+def test_a_legacy_record_has_its_own_crc() -> None:
     # One inner message: null key, value v2, offset 43, in a gzip message set by Kafka's builder.
     inner = bytes.fromhex("000000000000002b00000010d5960a780000ffffffff000000027632")
     payload = gzip.decompress(gzip.compress(inner))
@@ -154,7 +154,7 @@ def test_a_legacy_record_tells_its_own_crc() -> None:
         (77, "010203", " controlType: UNKNOWN(77)"),
     ],
 )
-def test_a_control_record_tells_what_it_carries_and_no_data(type_id: int, value: str, text: str) -> None:
+def test_a_control_record_has_its_marker_and_not_data(type_id: int, value: str, text: str) -> None:
     key = b"\0\0" + type_id.to_bytes(2, "big")
     payload = bytes.fromhex(value)
     record = replace(RECORD, sequence=-1, key=key, value=payload, control=control_records.decode(key, payload))
@@ -178,7 +178,7 @@ def test_undecodable_text_is_replaced_as_java_does(data: str, text: str) -> None
     assert kafka_text.java_text(bytes.fromhex(data)) == text
 
 
-def test_a_tail_is_told_by_its_size_and_the_base_name() -> None:
+def test_a_tail_is_reported_with_its_size_and_the_base_name() -> None:
     assert kafka_text.trailing_line("a/b/00000000000000000042.log", 5) == (
         "Found 5 invalid bytes at the end of 00000000000000000042.log"
     )

@@ -260,7 +260,7 @@ def test_a_message_within_a_wrapper_has_no_sequence(segment: Path, magic: int, e
     check(segment, build_wrapper(plain, magic=magic, compression="gzip"), encoding)
 
 
-def test_what_does_not_fit_the_buffer_is_written_by_other_hands_in_its_place(segment: Path) -> None:
+def test_records_larger_than_the_buffer_are_written_in_order(segment: Path) -> None:
     """A record can be larger than the buffer: order and content must not depend on it."""
     sizes = [0, 1, 30, 2000, 5, 119, 120, 121, 122, 70_000, 3]
     plain = [PlainRecord(n, b"k", b"\x01" * size, 0, (Header("h", b"\x02" * size),)) for n, size in enumerate(sizes)]
@@ -277,7 +277,7 @@ def test_what_does_not_fit_the_buffer_is_written_by_other_hands_in_its_place(seg
     assert {2000, 70_000} <= set(requested) < set(sizes)
 
 
-def test_nothing_beyond_the_table_steers_a_terminal() -> None:
+def test_code_points_after_the_table_are_escaped() -> None:
     """The loop looks code points up in a table; larger code points must be escaped, too."""
     beyond = "".join(map(chr, [*range(STEERING_END, 0xD800), *range(0xE000, 0x110000)]))
     assert escape_controls(beyond) == beyond

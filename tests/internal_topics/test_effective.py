@@ -49,7 +49,7 @@ def state(path: Path) -> dict[tuple[str, str], Any]:
     return found
 
 
-def test_metadata_come_to_what_kafka_wrote_into_its_snapshot(tmp_path: Path) -> None:
+def test_effective_metadata_equal_kafkas_snapshot(tmp_path: Path) -> None:
     """The log up to the snapshot, and the snapshot: topics, partitions, configs, quotas, ACLs, credentials…"""
     folder = SEGMENTS / FOLDERS["__cluster_metadata"][0]
     (snapshot,) = folder.glob("*.checkpoint")
@@ -62,7 +62,7 @@ def test_metadata_come_to_what_kafka_wrote_into_its_snapshot(tmp_path: Path) -> 
     assert before == state(snapshot)
 
 
-def test_a_snapshot_and_the_log_behind_it_come_to_the_same_as_the_whole_log(tmp_path: Path) -> None:
+def test_a_snapshot_and_the_log_after_it_give_the_state_of_the_whole_log(tmp_path: Path) -> None:
     folder = placed("__cluster_metadata", tmp_path)
     kept = [row for row in rows(folder) if row["kind"] == "state"]
     for snapshot in folder.glob("*.checkpoint"):
@@ -92,7 +92,7 @@ def test_offsets_are_those_that_the_broker_answered(tmp_path: Path) -> None:
     assert [(row["key"]["group"], row["data"]["offset"]) for row in pending] == [("kseg-open", 9)]
 
 
-def test_open_transactions_are_told(tmp_path: Path) -> None:
+def test_open_transactions_are_reported(tmp_path: Path) -> None:
     found = rows(placed("__transaction_state", tmp_path))
     ongoing = {row["key"]["transactionalId"] for row in found if row["kind"] == "state" and row["status"] == "Ongoing"}
     assert ongoing == {"plain-three", "plain-open"}
@@ -154,7 +154,7 @@ def test_remote_segments_have_their_states_until_they_are_gone(tmp_path: Path) -
     assert "COPY_SEGMENT_FINISHED" in line
 
 
-def test_names_stand_for_ids_and_numbers(tmp_path: Path) -> None:
+def test_names_replace_ids_and_numbers(tmp_path: Path) -> None:
     """A partition is shown with its topic's name; ACLs and configs with the names of Kafka's enums.
 
     JSON keeps the numbers.
@@ -199,7 +199,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_what_takes_the_space_is_told_by_owner(tmp_path: Path) -> None:
+def test_used_space_is_reported_by_owner(tmp_path: Path) -> None:
     """Every record is counted once, and the effective part is at most the total."""
     folder = placed("__consumer_offsets", tmp_path)
     found = rows(folder)
@@ -221,7 +221,7 @@ def test_a_table_has_a_line_for_each_key(tmp_path: Path) -> None:
     assert "Ongoing" in done.stdout
 
 
-def test_damage_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_damage_is_reported_and_reading_continues(tmp_path: Path) -> None:
     folder = placed("__transaction_state", tmp_path)
     data = bytearray((folder / FIRST).read_bytes())
     data[200] ^= 0xFF
@@ -243,7 +243,7 @@ def test_damage_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
         (["--follow"], "--effective cannot be combined with --follow"),
     ],
 )
-def test_what_makes_no_sense_is_refused(arguments: list[str], line: str, tmp_path: Path) -> None:
+def test_contradicting_options_are_rejected(arguments: list[str], line: str, tmp_path: Path) -> None:
     """One line names the option or path that is the cause."""
     done = dump(*arguments, placed("__transaction_state", tmp_path))
     assert done.exit_code == 2
@@ -251,7 +251,7 @@ def test_what_makes_no_sense_is_refused(arguments: list[str], line: str, tmp_pat
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_what_is_not_there_is_no_matter_of_topics(tmp_path: Path) -> None:
+def test_a_missing_path_is_reported_as_missing(tmp_path: Path) -> None:
     """A missing path gives one line that says so; the other paths are printed."""
     missing, empty = tmp_path / "nosuch", tmp_path / "empty"
     empty.mkdir()
@@ -265,7 +265,7 @@ def test_what_is_not_there_is_no_matter_of_topics(tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 2
 
 
-def test_standard_input_goes_by_its_name(tmp_path: Path) -> None:
+def test_standard_input_has_its_own_name(tmp_path: Path) -> None:
     data = (placed("__transaction_state", tmp_path) / FIRST).read_bytes()
     arguments = ["dump", "--effective", "--decode", "__transaction_state", "-"]
     done = CliRunner().invoke(main, arguments, input=data)
@@ -275,7 +275,7 @@ def test_standard_input_goes_by_its_name(tmp_path: Path) -> None:
     assert {json.loads(line)["folder"] for line in done.stdout.splitlines()} == {"-"}
 
 
-def test_keys_of_unknown_types_are_told_apart(tmp_path: Path) -> None:
+def test_keys_of_unknown_types_are_distinguished(tmp_path: Path) -> None:
     """Records of a newer Kafka are printed as bytes, with key and value separate."""
     folder = placed("__consumer_offsets", tmp_path)
     data = (folder / FIRST).read_bytes()
@@ -313,7 +313,7 @@ def test_topics_of_users_have_no_state(tmp_path: Path) -> None:
     assert "internal topic: 1" in done.stderr
 
 
-def test_a_later_record_wins_over_a_transaction_that_ends_behind_it() -> None:
+def test_a_later_record_wins_over_a_transaction_that_ends_after_it() -> None:
     """As in OffsetMetadataManager: a pending offset takes effect only if no newer one was written meanwhile."""
     state = State()
     state.put("OffsetCommit", {"group": "g"}, {"offset": 2}, RecordPlace(8, None, 1))

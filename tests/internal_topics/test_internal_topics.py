@@ -125,7 +125,7 @@ KEY = struct.pack(">h", 0) + b"\x00\x02id"
         ("__cluster_metadata", None, None, {"value": None}),
     ],
 )
-def test_what_is_not_known_is_kept_raw(
+def test_unknown_records_are_kept_raw(
     topic: str, key: bytes | None, value: bytes | None, wanted: dict[str, Any]
 ) -> None:
     """Records of a newer broker are not damage: only ``fault`` marks damage."""
@@ -143,7 +143,7 @@ def test_what_is_not_known_is_kept_raw(
         ("__cluster_metadata", None, b"\x02\x01\x00", "value: frame version 2, expected 1"),
     ],
 )
-def test_a_fault_says_where_it_is(topic: str, key: bytes | None, value: bytes | None, fault: str) -> None:
+def test_a_fault_has_its_position(topic: str, key: bytes | None, value: bytes | None, fault: str) -> None:
     decoded = decode(topic, key, value)
     assert decoded.fault == fault
     stored = value if fault.startswith("value") else key

@@ -163,7 +163,7 @@ def test_no_shorter_message_passes_and_no_longer() -> None:
         (STATE + bytes.fromhex("01 02 01 00"), "clientTransactionVersion: 2 bytes expected"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(data: bytes, why: str) -> None:
+def test_an_error_has_its_position(data: bytes, why: str) -> None:
     with pytest.raises(MalformedMessage, match=re.escape(why)):
         decode(state(), 1, data)
 

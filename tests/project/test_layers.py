@@ -150,3 +150,16 @@ def test_a_lone_segment_is_checked_with_little_loaded() -> None:
         "click",
         "json",
     }
+
+
+TESTS = sorted(Path(__file__).parents[1].rglob("*.py"), key=str)
+
+
+@pytest.mark.parametrize("path", TESTS, ids=lambda path: "/".join(path.parts[-2:]))
+def test_no_test_module_imports_another(path: Path) -> None:
+    """Shared helpers belong to ``tests/support``: a test module can be moved or deleted without breaking others."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    imported |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    own = {name for name in imported if name.split(".")[0] == "tests"}
+    assert {name for name in own if not name.startswith("tests.support.")} == set()

@@ -60,7 +60,7 @@ def kseg(*arguments: object) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def test_more_open_transactions_than_are_followed_are_said(tmp_path: Path) -> None:
+def test_more_open_transactions_than_the_limit_are_reported(tmp_path: Path) -> None:
     """validate reports the transactions that it does not compare; other commands report open transactions;
 
     all tables are bounded.

@@ -177,7 +177,7 @@ def test_a_value_newer_than_its_layout_is_not_guessed_at(type_id: int) -> None:
         (key(4), bytes.fromhex("0000 00 00"), "1 bytes after the end"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(marker_key: bytes | None, value: bytes | None, why: str) -> None:
+def test_an_error_is_one_line(marker_key: bytes | None, value: bytes | None, why: str) -> None:
     with pytest.raises(MalformedControlRecord) as raised:
         decode(marker_key, value)
     assert why in str(raised.value)

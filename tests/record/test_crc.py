@@ -42,7 +42,7 @@ def test_crc32c_is_the_librarys_own_and_comes_without_its_package() -> None:
 
 
 @pytest.mark.parametrize(("at", "end"), [(-1, 8), (0, 701), (690, 717)])
-def test_bytes_that_are_not_there_are_refused(at: int, end: int) -> None:
+def test_ranges_outside_of_the_buffer_are_rejected(at: int, end: int) -> None:
     """The compiler omits bounds checks in that loop: it checks the bounds itself."""
     with pytest.raises(IndexError):
         crc.crc_by_table(memoryview(DATA), at, end, crc.table(crc.CRC32))

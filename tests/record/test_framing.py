@@ -37,7 +37,7 @@ def test_a_number_that_is_not_wholly_there_is_refused(code: str) -> None:
             READERS[code](BYTES, at)
 
 
-def test_headers_and_rows_that_are_not_there_are_refused() -> None:
+def test_headers_and_rows_outside_of_the_buffer_are_rejected() -> None:
     """Also if the buffer ends within a header, in every version."""
     entry = bytearray(RECORD_BATCH_OVERHEAD)
     batches = columns.BatchColumns(2)

@@ -48,7 +48,7 @@ def rows(*args: object) -> list[dict[str, Any]]:
     return [json.loads(line) for line in run("--format", "jsonl", *args).stdout.splitlines()]
 
 
-def assert_foretold(plan: PartitionPlan, outcome: dict[str, Any]) -> None:
+def assert_predicted(plan: PartitionPlan, outcome: dict[str, Any]) -> None:
     """Compare the plan with the broker's actions. The new leader's epoch at the log's end can't be predicted."""
     if outcome["stray"]:
         # An empty log replaced the one that was renamed.
@@ -70,7 +70,7 @@ def assert_foretold(plan: PartitionPlan, outcome: dict[str, Any]) -> None:
 def test_the_plan_is_what_a_broker_did(scene: Scene, tmp_path: Path) -> None:
     """The actions of a real broker were recorded, so this test runs without Kafka."""
     plan = plan_partition(str(placed(scene, tmp_path)), scene.start())
-    assert_foretold(plan, OUTCOMES[scene.name, scene.clean])
+    assert_predicted(plan, OUTCOMES[scene.name, scene.clean])
     assert (plan.lost.bytes > 0) is scene.loses
     assert {step.action for step in plan.steps} <= set(ACTIONS)
 
@@ -81,7 +81,7 @@ def test_what_a_broker_dies_of_is_refused(scene: Scene, tmp_path: Path) -> None:
     assert [step.action for step in plan.steps if step.action in FAILURES] == ["refuse"]
 
 
-def test_every_action_is_met(tmp_path: Path) -> None:
+def test_every_action_has_a_scene(tmp_path: Path) -> None:
     """Each action of the table occurs in a scene."""
     done: set[str] = set()
     for scene in (*SCENES, *REFUSED):
@@ -92,7 +92,7 @@ def test_every_action_is_met(tmp_path: Path) -> None:
     assert set(ACTIONS) - done == {"offline", "delete-folder", "pass-over", "write-directory-id"}
 
 
-def test_a_damaged_segment_costs_all_behind_it(tmp_path: Path) -> None:
+def test_a_damaged_segment_costs_all_later_ones(tmp_path: Path) -> None:
     """Bytes, records and offsets that are truncated and deleted, by a search after the damage."""
     scene = next(scene for scene in SCENES if scene.name == "bad-crc-second")
     plan = plan_partition(str(placed(scene, tmp_path)), scene.start())
@@ -122,7 +122,7 @@ def test_old_messages_are_recovered_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", sorted(folder.name for folder in SEGMENTS.iterdir() if (folder / log(0)).exists()))
-def test_nothing_is_lost_of_what_brokers_left(folder: str, tmp_path: Path) -> None:
+def test_logs_that_brokers_left_lose_nothing(folder: str, tmp_path: Path) -> None:
     """Every fixture after its broker's shutdown, taken as clean and as a crash; live ones are after a crash."""
     target = tmp_path / "topic-0"
     shutil.copytree(SEGMENTS / folder, target)
@@ -158,7 +158,7 @@ def make_log_dir(tmp_path: Path, *, clean: bool) -> Path:
     return log_dir
 
 
-def test_a_log_dir_goes_by_its_checkpoints(tmp_path: Path) -> None:
+def test_a_log_dir_is_loaded_by_its_checkpoints(tmp_path: Path) -> None:
     log_dir = make_log_dir(tmp_path, clean=False)
     recovered = [row for row in rows("--index-interval", 512, log_dir) if row.get("action") == "recover-segment"]
     first = {row["partition"]: row["file"] for row in reversed(recovered)}
@@ -172,7 +172,7 @@ def test_a_log_dir_goes_by_its_checkpoints(tmp_path: Path) -> None:
     assert sum(row.get("action") == "recover-segment" for row in overridden) == 2 + 1 + 6
 
 
-def test_a_partition_goes_by_the_log_dir_around_it(tmp_path: Path) -> None:
+def test_a_partition_depends_on_its_log_dir(tmp_path: Path) -> None:
     log_dir = make_log_dir(tmp_path, clean=False)
     alone = rows("--index-interval", 512, log_dir / "orders-0")
     assert [row["file"] for row in alone if row.get("action") == "recover-segment"] == [log(96), log(120)]
@@ -194,7 +194,7 @@ def test_exit_codes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", OFFLINE)
-def test_what_takes_a_log_dir_offline(what: str, tmp_path: Path) -> None:
+def test_errors_that_make_a_log_dir_go_offline(what: str, tmp_path: Path) -> None:
     log_dir = make_log_dir(tmp_path, clean=True)
     OFFLINE[what](log_dir)
     actions = [row["action"] for row in rows(log_dir) if row["kind"] == "step"]
@@ -218,7 +218,7 @@ def steps_of(*log_dirs: Path) -> set[tuple[str, str]]:
         ("0\n9\norders 0 0\n", "offline"),
     ],
 )
-def test_what_is_wrong_with_a_checkpoint_decides(name: str, text: str, action: str, tmp_path: Path) -> None:
+def test_the_kind_of_checkpoint_error_decides(name: str, text: str, action: str, tmp_path: Path) -> None:
     """A NumberFormatException counts as an empty checkpoint, an IOException makes the log dir go offline."""
     log_dir = make_log_dir(tmp_path, clean=True)
     (log_dir / name).write_text(text)
@@ -268,7 +268,7 @@ def test_a_log_dir_of_nobody_is_not_loaded(tmp_path: Path) -> None:
     assert [row["kind"] for row in rows(log_dir)] == ["step", "log_dir", "summary"]
 
 
-def test_folders_that_are_on_their_way_out(tmp_path: Path) -> None:
+def test_folders_to_be_deleted_or_moved(tmp_path: Path) -> None:
     """Kafka's names for folders in transition; only the one to be deleted loses its files."""
     log_dir = make_log_dir(tmp_path, clean=True)
     for state in ("delete", "stray", "future"):
@@ -340,7 +340,7 @@ def test_no_byte_is_trusted(clean: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.kafka
-def test_a_broker_does_what_the_plan_says() -> None:
+def test_a_broker_does_what_was_predicted() -> None:
     """Sixty damaged partitions under a real broker, planned before its start and compared afterwards."""
     from dataclasses import asdict
 
@@ -355,12 +355,12 @@ def test_a_broker_does_what_the_plan_says() -> None:
     assert len(outcomes) == len(SCENES)
     for outcome in outcomes:
         now = json.loads(json.dumps(asdict(outcome)))
-        assert_foretold(plans[outcome.scene, outcome.clean], now)
+        assert_predicted(plans[outcome.scene, outcome.clean], now)
         assert now == OUTCOMES[outcome.scene, outcome.clean]
 
 
 @pytest.mark.kafka
-def test_a_broker_dies_where_the_plan_says() -> None:
+def test_a_broker_dies_where_predicted() -> None:
     from tools.lab.recovery_broker import refused
 
     failing: list[str] = []
@@ -373,7 +373,7 @@ def test_a_broker_dies_where_the_plan_says() -> None:
 
 
 @pytest.mark.kafka
-def test_a_broker_leaves_the_log_dirs_that_the_plan_says() -> None:
+def test_a_broker_drops_the_log_dirs_as_predicted() -> None:
     from tools.lab.recovery_broker import offline
 
     failing: list[str] = []

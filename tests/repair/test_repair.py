@@ -79,7 +79,7 @@ def run(*args: object) -> Result:
     return CliRunner().invoke(main, ["repair", *map(str, args)])
 
 
-def mend(data: bytes, folder: Path, name: str = FIRST) -> tuple[bytes, list[LostRange]]:
+def repaired_bytes(data: bytes, folder: Path, name: str = FIRST) -> tuple[bytes, list[LostRange]]:
     """Return the repaired bytes of a segment, checked as every repair is, and the report."""
     source, target = folder / "in" / name, folder / "out" / name
     source.parent.mkdir(exist_ok=True)
@@ -141,7 +141,7 @@ def test_damaged_fixtures(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", HARMLESS, ids=lambda folder: folder.name)
-def test_what_is_no_error_stays(folder: Path, tmp_path: Path) -> None:
+def test_warnings_cost_nothing(folder: Path, tmp_path: Path) -> None:
     """People decide about warnings; repair removes only a zero tail."""
     source, target = log_of(folder), tmp_path / log_of(folder).name
     assert run(source, target).exit_code == 0
@@ -151,7 +151,7 @@ def test_what_is_no_error_stays(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["invalid-size", "unknown-magic", "max-timestamp-mismatch"])
-def test_mended_fixtures_are_what_they_were(name: str, tmp_path: Path) -> None:
+def test_corrected_fixtures_equal_their_originals(name: str, tmp_path: Path) -> None:
     """The damage was done to a broker's segment; the repaired file is the original again."""
     repair(str(log_of(FINDINGS / name)), str(tmp_path / FIRST), RepairPlan())
     assert (tmp_path / FIRST).read_bytes() == SOUND.read_bytes()
@@ -161,7 +161,7 @@ def test_a_wrapper_gets_its_largest_timestamp_back(tmp_path: Path) -> None:
     """In v1 it is the timestamp of the compressed message, covered by a CRC-32."""
     data = (SEGMENTS / "2.8.2-v1-gzip" / FIRST).read_bytes()
     place = entries(data)[1]
-    out, reported = mend(damage.alter(data, place.at, timestamp=NOW * 2), tmp_path)
+    out, reported = repaired_bytes(damage.alter(data, place.at, timestamp=NOW * 2), tmp_path)
     assert out == data
     assert [what.rule for what in reported] == ["max-timestamp-mismatch"]
 
@@ -176,7 +176,7 @@ def test_a_wrong_leader_epoch_costs_nothing(odd: int, epoch: int, tmp_path: Path
     for place in places:
         data = put(data, place.at, partition_leader_epoch=5)
     damaged = put(data, places[odd].at, partition_leader_epoch=epoch)
-    out, reported = mend(damaged, tmp_path)
+    out, reported = repaired_bytes(damaged, tmp_path)
     assert out == data
     assert [(what.position, what.end) for what in reported] == [(places[odd].at, places[odd].end)]
 
@@ -186,15 +186,15 @@ def test_the_offsets_that_are_lost(tmp_path: Path) -> None:
     places = entries(data)
     second = places[1]
     last = get(data, second.at, "base_offset") + get(data, second.at, "last_offset_delta")
-    _, reported = mend(damage.zero(data, second.at, second.end), tmp_path)
+    _, reported = repaired_bytes(damage.zero(data, second.at, second.end), tmp_path)
     assert [(what.rule, what.offset, what.last_offset) for what in reported] == [
         ("lost-bytes", get(data, second.at, "base_offset"), last)
     ]
     # A duplicate loses bytes, and no offset.
-    _, reported = mend(damage.insert(data, second.end, data[second.at : second.end]), tmp_path)
+    _, reported = repaired_bytes(damage.insert(data, second.end, data[second.at : second.end]), tmp_path)
     assert [(what.rule, what.offset, what.last_offset) for what in reported] == [("non-monotonic-offset", None, None)]
     # A wrong base offset does not show which offsets were lost.
-    _, reported = mend(put(data, second.at, base_offset=1 << 40), tmp_path)
+    _, reported = repaired_bytes(put(data, second.at, base_offset=1 << 40), tmp_path)
     assert [(what.offset, what.last_offset) for what in reported] == [(get(data, second.at, "base_offset"), last)]
 
 
@@ -205,7 +205,7 @@ def test_damage_of_several_kinds(tmp_path: Path) -> None:
     damaged = put(damaged, third.at, size=third.size - LOG_OVERHEAD - 50)
     damaged = damage.flip(damaged, first.end - 3)
     damaged = damage.insert(damaged, second.at, damage.noise(40))
-    out, reported = mend(damaged, tmp_path)
+    out, reported = repaired_bytes(damaged, tmp_path)
     assert out == data[second.at : last.at]
     assert [what.rule for what in reported] == ["lost-bytes", "invalid-size", "truncated-tail"]
     assert sum(isinstance(what, CorrectedBatch) for what in reported) == 1
@@ -215,17 +215,17 @@ def test_an_entry_past_the_end_of_the_segment(tmp_path: Path) -> None:
     """The last batch lacks a successor that proves its base offset wrong; an index could not hold it."""
     data = SOUND.read_bytes()
     last = entries(data)[-1]
-    out, reported = mend(put(data, last.at, base_offset=1 << 50), tmp_path)
+    out, reported = repaired_bytes(put(data, last.at, base_offset=1 << 50), tmp_path)
     assert out == data[: last.at]
     assert [(what.rule, what.offset, what.last_offset) for what in reported] == [("invalid-offset-range", None, None)]
 
 
-def test_a_first_entry_that_lies_does_not_cost_the_rest(tmp_path: Path) -> None:
+def test_a_wrong_first_offset_does_not_cost_the_rest(tmp_path: Path) -> None:
     """Against such a high offset all others seem to decrease; the next batch does not help here."""
     data = SOUND.read_bytes()
     first, second, third, *_ = entries(data)
     damaged = damage.flip(put(data, first.at, base_offset=3 << 50), second.end - 1)
-    out, reported = mend(damaged, tmp_path)
+    out, reported = repaired_bytes(damaged, tmp_path)
     assert out == data[third.at :]
     assert [what.rule for what in reported] == ["invalid-offset-range", "crc-mismatch"]
 
@@ -304,7 +304,7 @@ def test_a_last_entry_past_the_reach_of_the_indexes(name: str, rebatch: int | No
 
 
 @pytest.mark.parametrize("high", [{n, n + 1, n + 2} for n in range(65, 71)] + [{69}, {70}, {0, 1}, {98}, {95, 97}])
-def test_a_high_offset_where_windows_meet(high: set[int], tmp_path: Path) -> None:
+def test_a_high_offset_at_the_boundary_of_windows(high: set[int], tmp_path: Path) -> None:
     """Base offsets are outside the CRC:
 
     a few that are too high cost only themselves, also at the end of a read window.
@@ -313,13 +313,13 @@ def test_a_high_offset_where_windows_meet(high: set[int], tmp_path: Path) -> Non
     batches = [build_batch([PlainRecord(n, b"k", value)]) for n in range(100)]
     assert 69 <= WINDOW_SIZE // len(batches[0]) <= 70
     damaged, wanted = _with_high_offsets(batches, high)
-    out, reported = mend(damaged, tmp_path)
+    out, reported = repaired_bytes(damaged, tmp_path)
     assert out == wanted
     assert [what.rule for what in reported] == ["non-monotonic-offset"] * len(high)
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_a_high_offset_where_chunks_meet(compression: str, tmp_path: Path) -> None:
+def test_a_high_offset_at_the_boundary_of_chunks(compression: str, tmp_path: Path) -> None:
     """Chunks end after a fixed number of records, inside a window."""
     batches = [
         build_batch([PlainRecord(1000 * n + i, b"k", b"v") for i in range(1000)], compression=compression)
@@ -328,7 +328,7 @@ def test_a_high_offset_where_chunks_meet(compression: str, tmp_path: Path) -> No
     borders = {n for border in range(0, 100_000, CHUNK_ROWS) for n in (border // 1000 - 1, border // 1000) if n > 0}
     assert len(borders) == 6
     damaged, wanted = _with_high_offsets(batches, borders)
-    assert mend(damaged, tmp_path)[0] == wanted
+    assert repaired_bytes(damaged, tmp_path)[0] == wanted
 
 
 def test_wrong_offsets_are_outvoted(tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ def test_wrong_offsets_are_outvoted(tmp_path: Path) -> None:
     damaged[high] = put(batches[high], 0, base_offset=5 * high + 1024)
     damaged[low] = put(batches[low], 0, base_offset=5 * low - 8)
     damaged[far] = damage.alter(batches[far], 0, last_offset_delta=5000)
-    out, reported = mend(b"".join(damaged), tmp_path)
+    out, reported = repaired_bytes(b"".join(damaged), tmp_path)
     assert out == b"".join(batch for n, batch in enumerate(batches) if n not in (low, high, far))
     assert len(reported) == 3
 
@@ -348,7 +348,7 @@ def test_every_entry_damaged_leaves_an_empty_log(tmp_path: Path) -> None:
     data = SOUND.read_bytes()
     for place in entries(data):
         data = damage.flip(data, place.end - 1)
-    out, reported = mend(data, tmp_path)
+    out, reported = repaired_bytes(data, tmp_path)
     assert (out, len(reported)) == (b"", 5)
     assert [path.stat().st_size for path in index_paths(tmp_path / "out" / FIRST)] == [0, 0]
 
@@ -400,7 +400,7 @@ def test_every_verb_on_every_version_and_codec(kind: str, tmp_path: Path) -> Non
     for name, (costly, verb) in VERBS.items():
         if name == NO_FAULT_IN_A_MESSAGE and kind in ("v0-none", "v1-none"):
             continue
-        out, reported = mend(verb(data, place), tmp_path)
+        out, reported = repaired_bytes(verb(data, place), tmp_path)
         assert out == (damage.cut(data, place.at, place.end) if costly and name != TOO_HIGH else data), name
         assert reported or name == "zeros at the end"
 
@@ -412,7 +412,7 @@ def test_wrong_sizes_side_by_side(kind: str, delta: int, tmp_path: Path) -> None
     data = damaged = REAL[kind].read_bytes()
     for place in entries(data)[1:3]:
         damaged = put(damaged, place.at, size=place.size - LOG_OVERHEAD + delta)
-    out, reported = mend(damaged, tmp_path)
+    out, reported = repaired_bytes(damaged, tmp_path)
     assert out == data
     assert [what.rule for what in reported] == ["invalid-size"] * 2
 
@@ -429,7 +429,7 @@ def test_random_damage(seed: int, tmp_path: Path) -> None:
         piece = dice.choice([b"", bytes(end - begin), damage.noise(end - begin, seed)])
         data = damage.splice(data, begin, end, piece)
     try:
-        out, reported = mend(data, tmp_path)
+        out, reported = repaired_bytes(data, tmp_path)
     except NotASegmentError:
         return
     whole = {sound[place.at : place.end] for place in entries(sound)}
@@ -452,7 +452,7 @@ def test_many_duplicates_drop_only_themselves(tmp_path: Path) -> None:
     sent = [build_batch([PlainRecord(n, b"k", b"v")], producer_id=7, producer_epoch=1, base_sequence=n)
             for n in range(40)]  # fmt: skip
     again = [put(sent[n - 1], 0, base_offset=n) if n % 4 == 2 else sent[n] for n in range(40)]
-    out, reported = mend(b"".join(again), tmp_path)
+    out, reported = repaired_bytes(b"".join(again), tmp_path)
     assert out == b"".join(batch for n, batch in enumerate(sent) if n % 4 != 2)
     assert [what.rule for what in reported] == ["duplicate-sequence"] * 10
 
@@ -605,7 +605,7 @@ def test_zeros_in_front_of_a_later_segment_are_a_loss(segments: Path) -> None:
     assert "zeros" in gap["message"]
 
 
-def test_a_missing_segment_is_told_and_is_no_damage(segments: Path) -> None:
+def test_a_missing_segment_is_reported_and_not_damage(segments: Path) -> None:
     """Retention or compaction can explain it; but the partition can't be called free of losses."""
     (segments / f"{24:020}.log").rename(segments / f"{24:020}.log.deleted")
     reported = run(segments, "--dry-run", "--format", "jsonl")
@@ -616,7 +616,7 @@ def test_a_missing_segment_is_told_and_is_no_damage(segments: Path) -> None:
     assert "nothing is lost of the segments that are there" in run(segments, "--dry-run").stdout
 
 
-def test_a_spared_fault_is_told_where_the_entry_goes_all_the_same() -> None:
+def test_an_ignored_fault_is_reported_for_a_dropped_batch() -> None:
     """A report that no batch begins there would be false."""
     reported: list[LostRange] = []
     policy = Policy.parse(["crc-mismatch=ignore"])
@@ -632,7 +632,7 @@ def test_side_files_are_no_logs_whatever_their_bytes(tmp_path: Path) -> None:
         assert "offset index" in result.stderr
 
 
-def test_an_entry_in_the_next_segments_range_goes(tmp_path: Path) -> None:
+def test_a_batch_in_the_next_segments_range_is_dropped(tmp_path: Path) -> None:
     """The batch with the wrong offset is dropped, and not all of the next segment."""
     source = tmp_path / "in-0"
     source.mkdir()
@@ -687,7 +687,7 @@ def test_records_before_a_fault(rule: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rule", ["inner-crc-mismatch", "nested-compression", "undecodable-payload", "unknown-codec",
                                   "malformed-control-record", "record-offset-mismatch", "crc-mismatch"])  # fmt: skip
-def test_what_can_not_be_salvaged_is_lost(rule: str, tmp_path: Path) -> None:
+def test_records_after_an_unproved_fault_are_lost(rule: str, tmp_path: Path) -> None:
     """A fault that does not prove the bytes before it, or that a CRC does not cover."""
     source = log_of(FINDINGS / rule)
     plain, salvaged = tmp_path / "plain" / FIRST, tmp_path / "salvaged" / FIRST
@@ -788,7 +788,7 @@ def test_a_partition_that_can_not_be_done_does_not_stop_the_others(log_dir: Path
 
 @pytest.mark.parametrize("name", ["00000000000000000052.log.deleted", "00000000000000000052.log.cleaned",
                                   "00000000000000000052.index.swap", "core.1234"])  # fmt: skip
-def test_what_a_broker_would_not_read_stays_behind(name: str, partition: Path, tmp_path: Path) -> None:
+def test_files_that_a_broker_does_not_read_are_not_copied(name: str, partition: Path, tmp_path: Path) -> None:
     """Segments to be deleted, a cleaner's unfinished files, the index of a segment that is in place, and foreign
     files.
     """
@@ -916,7 +916,7 @@ def test_what_can_not_be_done(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"noise.log", "empty-0"}
 
 
-def test_a_lone_segment_says_what_it_lacks(partition: Path, tmp_path: Path) -> None:
+def test_a_single_segment_reports_missing_context(partition: Path, tmp_path: Path) -> None:
     """The first offsets of transactions are in other segments."""
     name = "00000000000000000052.log"
     done = run(partition / name, tmp_path / name)
@@ -924,12 +924,12 @@ def test_a_lone_segment_says_what_it_lacks(partition: Path, tmp_path: Path) -> N
     assert "not copied: 00000000000000000052.txnindex" in done.stderr
 
 
-def test_a_long_run_of_damage_is_told_as_it_is_met(tmp_path: Path) -> None:
+def test_a_long_run_of_damage_is_reported_during_reading(tmp_path: Path) -> None:
     """Findings must not wait in memory until the next valid batch; each batch is reported once."""
     batches = [build_batch([PlainRecord(n, b"k", b"v" * 2000)]) for n in range(8000)]
     # All of them again, and one more.
     data = b"".join([*batches, *batches, build_batch([PlainRecord(8000)])])
-    out, reported = mend(data, tmp_path)
+    out, reported = repaired_bytes(data, tmp_path)
     assert len(entries(out)) == 8001
     assert len(reported) == 8000
     assert all(before.end == after.position for before, after in pairwise(reported))
@@ -937,10 +937,10 @@ def test_a_long_run_of_damage_is_told_as_it_is_met(tmp_path: Path) -> None:
 
 def test_an_empty_log(tmp_path: Path) -> None:
     """The newest segment of a partition without a write since it was rolled."""
-    assert mend(b"", tmp_path) == (b"", [])
+    assert repaired_bytes(b"", tmp_path) == (b"", [])
 
 
-def test_the_report_goes_to_a_file(tmp_path: Path) -> None:
+def test_the_report_is_written_to_a_file(tmp_path: Path) -> None:
     report = tmp_path / "report.jsonl"
     done = run(log_of(FINDINGS / "crc-mismatch"), tmp_path / FIRST, "--format", "jsonl", "-o", report)
     assert (done.exit_code, done.stdout) == (1, "")
@@ -959,7 +959,7 @@ def test_the_modification_time_is_kept(tmp_path: Path) -> None:
     assert {path.stat().st_mtime_ns for path in (target, *index_paths(target))} == {10**18}
 
 
-def test_a_window_is_no_seam(tmp_path: Path) -> None:
+def test_windows_of_the_reader_do_not_matter(tmp_path: Path) -> None:
     """Damage and leader epochs on either side of the boundary of two read windows."""
     value = damage.noise(200) * 300
     batches = [build_batch([PlainRecord(n, b"k", value)]) for n in range(200)]
@@ -971,7 +971,7 @@ def test_a_window_is_no_seam(tmp_path: Path) -> None:
     damaged = b"".join(
         put(data[n * size : (n + 1) * size], 0, partition_leader_epoch=9 if n == 100 else 3) for n in range(200)
     )
-    out, reported = mend(damaged, tmp_path)
+    out, reported = repaired_bytes(damaged, tmp_path)
     assert [what.rule for what in reported] == ["crc-mismatch"] * 3 + ["leader-epoch-regression"] + ["crc-mismatch"] * 2
     assert len(out) == 195 * size
     index = (tmp_path / "out" / FIRST).with_suffix(".index").read_bytes()
@@ -990,9 +990,9 @@ def test_kafka_reads_what_was_repaired(tmp_path: Path) -> None:
             target.parent.mkdir(parents=True)
             result = repair(str(log_of(folder)), str(target), RepairPlan(salvage_records=salvage_records))
             targets[target] = result.segments[0]
-    judged = oracle.rows_of(list(targets))
+    read_by_kafka = oracle.rows_of(list(targets))
     for target, segment in targets.items():
-        rows = judged[target]
+        rows = read_by_kafka[target]
         assert [row for row in rows if row["kind"] == "error"] == [], target
         assert sum(row["kind"] == "batch" for row in rows) == segment.kept
         assert sum(row["kind"] == "record" for row in rows) == segment.records

@@ -47,7 +47,7 @@ def test_parquet_rows_equal_json_rows(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_what_only_columns_have_is_the_batchs(folder: Path) -> None:
+def test_columns_of_the_batch_are_in_record_rows(folder: Path) -> None:
     """Producer and transaction of a record are those of its batch; null in v0 and v1."""
     for name in expected(folder):
         by_position = {row["position"]: row for row in dumped(folder / name, deep=False)}
@@ -58,7 +58,7 @@ def test_what_only_columns_have_is_the_batchs(folder: Path) -> None:
             }
 
 
-def test_a_filter_that_leaves_holes_takes_the_right_rows() -> None:
+def test_a_filter_that_leaves_gaps_keeps_the_right_rows() -> None:
     """The kept rows of a batch can have gaps: their bytes are gathered range by range."""
     keep = RowFilter(key=b"k1")
     wanted = [row for row in dumped(HEADERS, deep=True) if row["key"] == _text(b"k1")]
@@ -87,7 +87,7 @@ def test_batches_end_by_rows_and_by_bytes() -> None:
         assert len(found) > 1
 
 
-def test_times_and_texts_that_other_readers_would_choke_on(tmp_path: Path) -> None:
+def test_times_and_texts_outside_of_arrows_types(tmp_path: Path) -> None:
     """Timestamps outside the years 1 to 9999 are null (the stored number is kept), bytes that are not UTF-8 are
     replaced.
     """

@@ -86,7 +86,7 @@ UNREAD = result_of("t-0/00000000000000000200.log", [], size=0, unread="no permis
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.name)
-def test_every_rule_can_be_told(rule: Rule) -> None:
+def test_every_rule_has_a_message_for_its_facts(rule: Rule) -> None:
     """A template whose facts are missing would be a traceback at the moment of damage."""
     verdict = Verdict("f", rule.severity, finding_for(rule))
     assert "{" not in verdict.message
@@ -139,7 +139,7 @@ def test_junit_has_a_suite_for_each_file_and_a_passing_test_for_a_sound_one() ->
     assert error.get("message") == "no permission"
 
 
-def test_junit_fails_a_test_for_each_error_and_only_tells_the_rest() -> None:
+def test_junit_fails_a_test_for_each_error_and_lists_other_findings() -> None:
     result = every_rule()
     (suite,) = suites(result)
     failing = {case.get("classname") for case in suite.findall("testcase") if case.find("failure") is not None}
@@ -164,7 +164,7 @@ def test_junit_weighs_as_the_policy_does() -> None:
     assert "warning: K201" in (suite.findtext("system-out") or "")
 
 
-def test_junit_says_what_it_leaves_out() -> None:
+def test_junit_counts_the_findings_that_it_leaves_out() -> None:
     (suite,) = suites(result_of("f", [finding_for(RULES["zero-tail"])] * (MAX_PER_RULE + 1234)))
     assert "1,234 more of K102 zero-tail" in (suite.findtext("system-out") or "")
 
@@ -210,7 +210,7 @@ def test_sarif_locates_each_finding_by_its_bytes() -> None:
     assert run["invocations"] == [{"executionSuccessful": True, "toolExecutionNotifications": []}]
 
 
-def test_sarif_tells_findings_of_one_file_apart_and_knows_them_again() -> None:
+def test_sarif_fingerprints_are_distinct_and_stable() -> None:
     """GitHub closes and opens alerts by the fingerprint."""
     prints = [found["partialFingerprints"]["primaryLocationLineHash"] for found in sarif_run(every_rule())["results"]]
     assert len(set(prints)) == len(RULES)
@@ -219,7 +219,7 @@ def test_sarif_tells_findings_of_one_file_apart_and_knows_them_again() -> None:
     ]
 
 
-def test_sarif_tells_two_findings_of_one_rule_apart() -> None:
+def test_sarif_distinguishes_two_findings_of_one_rule() -> None:
     rule = RULES["crc-mismatch"]
     same_place = Finding(rule.name, position=0, end=61, offset=0, last_offset=4, facts={**facts_for(rule), "stored": 8})
     findings = [finding_for(rule), finding_for(rule, at=61), same_place]
@@ -364,7 +364,7 @@ def test_html_shows_each_finding_with_what_a_broker_does() -> None:
     assert page.count("rect") == len(RULES)
 
 
-def test_html_stands_alone() -> None:
+def test_html_needs_no_other_file() -> None:
     """It is opened from a mail or a CI artifact: no scripts, no requests, and content of files is never markup."""
     plain = Page(written(html.write_html, every_rule("x", "y"), result_of("x", [], unread="y")))
     hostile = Page(written(html.write_html, every_rule(WORST, WORST), result_of(WORST, [], unread=WORST)))
@@ -383,7 +383,7 @@ def test_html_puts_the_summary_above_what_it_sums_up() -> None:
 @pytest.mark.parametrize(
     ("size", "position", "end"), [(1 << 30, 0, 61), (1 << 30, (1 << 30) - 61, 1 << 30), (0, 100, 161), (61, 0, None)]
 )
-def test_byte_map_marks_can_be_seen_and_stay_inside(size: int, position: int, end: int | None) -> None:
+def test_byte_map_marks_are_visible_and_inside(size: int, position: int, end: int | None) -> None:
     """One batch of a GiB is 0.0001 pixels wide; a finding may lie after the counted end."""
     facts = {"bytes": 61, "why": "x"}
     drawn = html.byte_map(result_of("f", [Finding("lost-bytes", position=position, end=end, facts=facts)], size))
@@ -402,7 +402,7 @@ def test_byte_map_is_left_out_where_nothing_has_a_place() -> None:
 
 
 @pytest.mark.parametrize("writer", [junit.write_junit, sarif.write_sarif, github.write_github])
-def test_writers_write_as_they_go(writer: Writer) -> None:
+def test_writers_write_during_the_run(writer: Writer) -> None:
     """The memory for a report must not grow with the number of files."""
     out = io.StringIO()
     lengths = []

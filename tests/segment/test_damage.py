@@ -46,7 +46,7 @@ def segment(folder: str) -> bytes:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Outcome:
     """The results of validating and reading a damaged segment."""
 
     findings: list[Finding]
@@ -64,7 +64,7 @@ class Workbench:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def read(self, data: bytes, name: str = FIRST) -> Seen:
+    def read(self, data: bytes, name: str = FIRST) -> Outcome:
         path = self.folder / name
         path.write_bytes(data)
         result = validate_segment(SegmentFile(str(path)), Settings(max_per_rule=10**6))
@@ -72,7 +72,7 @@ class Workbench:
         findings = [verdict.finding for verdict in result.verdicts]
         assert result.summary.bytes == len(data)
         assert result.summary.lost_bytes <= sum((f.end or 0) - (f.position or 0) for f in findings if f.end)
-        return Seen(findings, records_in(path), result.summary.lost_bytes)
+        return Outcome(findings, records_in(path), result.summary.lost_bytes)
 
 
 def records_in(path: Path) -> list[Read]:
@@ -274,7 +274,7 @@ def test_a_wrong_size_is_proved(bench: Workbench, sound: bytes, middle: Place) -
             assert seen.records == whole
 
 
-def test_a_size_that_swallows_the_next_entry(bench: Workbench, sound: bytes, middle: Place, following: Place) -> None:
+def test_a_size_that_includes_the_next_batch(bench: Workbench, sound: bytes, middle: Place, following: Place) -> None:
     """It ends where another batch begins, as a valid one would; the CRC is valid with the true size only."""
     seen = bench.read(put(sound, middle.at, size=middle.size + following.size - LOG_OVERHEAD))
     assert seen.reported == [("invalid-size", middle.at, middle.end)]
@@ -330,7 +330,7 @@ def test_a_wrong_magic_is_proved(bench: Workbench, sound: bytes, middle: Place, 
     assert seen.records == all_records(bench, sound)
 
 
-def test_a_version_that_is_not_known_yet(bench: Workbench) -> None:
+def test_an_unknown_version(bench: Workbench) -> None:
     """A batch of a later version with the same framing: it is reported and skipped, and later batches are read."""
     sound = segment(FOLDERS["v2"])
     place = entries(sound)[2]
@@ -358,7 +358,7 @@ def test_a_base_offset_flipped(bench: Workbench, folder: str, bit: int) -> None:
     assert "its base offset is wrong" in seen.findings[0].facts["note"]
 
 
-def test_a_wild_offset_does_not_hide_what_is_behind_later_damage(bench: Workbench, sound: bytes) -> None:
+def test_a_wrong_offset_does_not_hide_batches_after_later_damage(bench: Workbench, sound: bytes) -> None:
     """The search after damage expects increasing offsets: one wrong offset before must not prevent all later matches."""
     places = entries(sound)
     wild, broken = places[1], places[len(places) // 2]
@@ -466,7 +466,7 @@ def test_batches_in_the_value_of_an_entry_without_a_header(bench: Workbench, inn
     assert seen.lost == outer.size
 
 
-def test_more_damage_right_behind_damage(bench: Workbench) -> None:
+def test_more_damage_directly_after_damage(bench: Workbench) -> None:
     """A valid batch between two damaged places is read, though damage follows it again."""
     sound = segment(FOLDERS["v1"])
     places = entries(sound)
@@ -550,7 +550,7 @@ def test_the_name_against_the_contents(bench: Workbench, name: int, rules: list[
     assert [finding.rule for finding in seen.findings] == rules
 
 
-def test_a_wrong_name_does_not_hide_what_is_behind_damage(bench: Workbench) -> None:
+def test_a_wrong_name_does_not_hide_batches_after_damage(bench: Workbench) -> None:
     sound = segment(FOLDERS["v2"])
     first = entries(sound)[0]
     seen = bench.read(damage.splice(sound, 0, 80, damage.noise(80)), f"{10**9:020}.log")
@@ -593,7 +593,7 @@ def test_a_hole_of_a_gibibyte(bench: Workbench) -> None:
     assert peak < usual + 16
 
 
-def test_a_size_that_lies_costs_no_memory(bench: Workbench) -> None:
+def test_a_wrong_size_costs_no_memory(bench: Workbench) -> None:
     """250 MiB claimed in a file of less than 14 kB, and in one where 250 MiB follow."""
     sound = segment(FOLDERS["v2"])
     place = entries(sound)[2]

@@ -108,7 +108,7 @@ def test_every_bit_of_the_headers_flipped(folder: str) -> None:
 
 
 @pytest.mark.parametrize("folder", SMALL)
-def test_every_byte_flipped_behind_a_good_crc(folder: str) -> None:
+def test_every_byte_flipped_with_a_valid_crc(folder: str) -> None:
     """Most of the code is there: varints, lengths, counts, codecs."""
     data = sound(folder)
     for place in damage.entries(data):
@@ -224,7 +224,7 @@ def test_bytes_that_look_like_headers(pieces: list[bytes]) -> None:
 
 @FUZZ
 @given(SOURCES, st.binary(min_size=1, max_size=200), st.data())
-def test_payloads_replaced_behind_a_good_crc(folder: str, payload: bytes, choose: st.DataObject) -> None:
+def test_payloads_replaced_with_a_valid_crc(folder: str, payload: bytes, choose: st.DataObject) -> None:
     data = sound(folder)
     place = choose.draw(st.sampled_from(damage.entries(data)))
     read(damage.with_payload(data, place, payload))

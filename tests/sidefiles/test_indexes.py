@@ -87,12 +87,12 @@ def test_the_largest_timestamp_is_there_at_the_end() -> None:
 
 
 @pytest.mark.parametrize("batch", [(11, 100 + 2**31, -1), (11, 99, -1), (2**31, 100, -1)])
-def test_what_does_not_fit_32_bits_is_refused(batch: tuple[int, int, int]) -> None:
+def test_positions_over_32_bits_are_rejected(batch: tuple[int, int, int]) -> None:
     """The broker splits such a segment (LogSegmentOffsetOverflowException)."""
     with pytest.raises(KsegError, match="does not fit"):
         built([batch])
 
 
-def test_a_torn_index_is_read_as_far_as_it_goes() -> None:
+def test_a_cut_index_is_read_to_its_last_complete_entry() -> None:
     assert list(read_offset_index(b"\0" * 12, 5)) == [(5, 0)]
     assert list(read_time_index(b"\0" * 13, 5)) == [(0, 5)]

@@ -52,7 +52,7 @@ def test_columns_are_named_after_the_fields_of_entries(side: SideFile) -> None:
 
 
 @pytest.mark.parametrize("path", REAL, ids=label)
-def test_nothing_is_wrong_with_what_a_broker_wrote(path: Path) -> None:
+def test_files_of_brokers_have_no_findings(path: Path) -> None:
     """Entries follow each other, each within the file, and only zeros are left over."""
     data = path.read_bytes()
     entries, found = walked(path, data)
@@ -110,7 +110,7 @@ def test_files_are_known_by_their_names(path: str, kind: str, offset: int, fate:
         "",
     ],
 )
-def test_other_files_are_not_taken_for_side_files(path: str) -> None:
+def test_other_files_are_not_side_files(path: str) -> None:
     assert recognise(path) is None
 
 
@@ -128,7 +128,7 @@ def test_zeros_at_the_end_of_a_preallocated_index_are_no_entries() -> None:
     assert walked(f"{5:020}.index", bytes(80)) == ([], [])
 
 
-def test_a_walk_over_a_large_index_goes_block_by_block() -> None:
+def test_a_large_index_is_read_in_blocks() -> None:
     """Entries cross the ends of blocks at any byte, in a file and in a pipe with short reads."""
 
     class Pipe(io.BytesIO):
@@ -148,7 +148,7 @@ _WORDS = st.integers(-(2**31), 2**31 - 1)
 
 
 @given(st.lists(st.tuples(_TIMES, _WORDS, _WORDS), max_size=40), st.integers(0, 2**62), st.integers(1, 6))
-def test_runs_of_entries_say_what_each_entry_says(rows: list[tuple[int, int, int]], base: int, times: int) -> None:
+def test_columns_of_entries_equal_the_single_entries(rows: list[tuple[int, int, int]], base: int, times: int) -> None:
     """Compiled loops over words fill and check the columns: all 64 bits and the order of entries are right."""
     rows = [row for row in rows for _ in range(times)]
     for suffix, layout, pairs, step in (
@@ -285,7 +285,7 @@ def test_random_bytes_in_real_files(kind: str, piece: bytes, where: float, gone:
         assert RULES[finding.rule].message.format_map(finding.facts)
 
 
-def test_a_folder_is_validated_with_what_stands_beside_its_segments(tmp_path: Path) -> None:
+def test_a_folder_is_validated_with_its_side_files(tmp_path: Path) -> None:
     """Segments are counted as before; other files are named, and are not errors."""
     folder = next(folder for folder in FOLDERS if folder.name == "4.3.0-v2-none-transactions")
     done = kseg("validate", "--format", "jsonl", folder)
@@ -355,7 +355,7 @@ def test_parquet_rows_are_those_of_json_lines(kind: str, tmp_path: Path) -> None
     assert table.to_pylist() == wanted
 
 
-def test_a_damaged_index_is_dumped_as_far_as_it_goes(tmp_path: Path) -> None:
+def test_a_damaged_index_is_dumped_up_to_the_damage(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.index"
     path.write_bytes(SMALL["offset_index_entry"].read_bytes() + b"\0\0\0")
     done = kseg("dump", "--format", "jsonl", path)

@@ -143,7 +143,7 @@ def test_only_the_newest_segment_has_stale_entries(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("with_log", [True, False])
-def test_an_index_read_alone_ends_at_the_first_entry_that_goes_back(tmp_path: Path, with_log: bool) -> None:
+def test_an_index_read_alone_ends_at_the_first_decreasing_entry(tmp_path: Path, with_log: bool) -> None:
     """``dump`` and ``validate`` of one index: the valid entries and one info."""
     folder = partition(tmp_path, SOURCE)
     index = folder / f"{STEM}.index"

@@ -38,7 +38,7 @@ def segment(folder: Path, offset: int, batches: Sequence[bytes]) -> Path:
     return path
 
 
-def test_replicas_tell_where_they_part_and_which_is_stale(tmp_path: Path) -> None:
+def test_replicas_show_where_they_diverge_and_which_is_stale(tmp_path: Path) -> None:
     """As two brokers after an unclean election; the verdicts are those of ``kseg diff``."""
     common = batch(0, 5, partition_leader_epoch=1)
     a = segment(tmp_path / "a" / "orders-0", 0, [common, batch(5, 3, value=b"old", partition_leader_epoch=1)])
@@ -103,7 +103,7 @@ def test_the_largest_producers_and_keys(tmp_path: Path) -> None:
     assert sum(row["records"] for row in keys) == 8
 
 
-def test_what_retention_waits_for(tmp_path: Path) -> None:
+def test_retention_blockers(tmp_path: Path) -> None:
     """A timestamp in the future, and one that is larger than the following ones, with its batch."""
     late = 4_102_444_800_000
     segment(tmp_path / "orders-0", 0, [batch(0, 2, 1_000), batch(2, 2, late), batch(4, 2, 1_001)])

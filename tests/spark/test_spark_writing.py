@@ -29,7 +29,7 @@ def dumped(path: Path) -> list[tuple[Any, ...]]:
     return [tuple(row[name] for name in ("offset", "timestamp", "key", "value", "headers")) for row in found]
 
 
-def test_what_is_read_is_written(spark: SparkSession, tmp_path: Path) -> None:
+def test_read_records_are_written(spark: SparkSession, tmp_path: Path) -> None:
     """Two partitions, old versions and headers among them, in segments in which every check passes."""
     load = spark.read.format("kseg").option("mode", "failfast")
     first = load.load(str(SEGMENTS / "4.3.0-v2-none-headers")).withColumn("topic", lit("headers"))
@@ -53,14 +53,14 @@ def test_kafka_reads_what_was_written(spark: SparkSession, tmp_path: Path) -> No
     rows = spark.read.format("kseg").load(str(source)).withColumn("topic", lit("t")).withColumn("partition", lit(0))
     write_segments(rows, str(tmp_path), compression="zstd", batch_bytes=200)
     (log,) = (tmp_path / "t-0").glob("*.log")
-    judged, (wanted,) = oracle.rows_of([log])[log], expected(source).values()
+    read_by_kafka, (wanted,) = oracle.rows_of([log])[log], expected(source).values()
     names = ("offset", "timestamp", "key", "value", "headers")
-    assert [[row[name] for name in names] for row in judged if row["kind"] == "record"] == [
+    assert [[row[name] for name in names] for row in read_by_kafka if row["kind"] == "record"] == [
         [row[name] for name in names] for row in wanted if row["kind"] == "record"
     ]
 
 
-def test_what_is_there_is_refused_or_replaced(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_existing_target_is_rejected_or_replaced(spark: SparkSession, tmp_path: Path) -> None:
     """Only needed columns are required: text counts as bytes, timestamps and headers may be missing."""
     rows = spark.createDataFrame([("t", 0, 5, "k", "v"), ("t", 0, 3, None, None)], "topic string, partition int, "
                                  "offset bigint, key string, value string")  # fmt: skip
@@ -119,7 +119,7 @@ KINDS = ["damage", "control", "aborted"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_not_a_record_is_refused(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_rows_that_are_not_records_are_rejected(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     """Rows that are not records are rejected, unless they are requested by name."""
     others = [other for other in KINDS if other != kind]
     rows = rows_of_kinds(spark)

@@ -216,7 +216,9 @@ def test_the_batch_that_retention_waits_for_is_named(tmp_path: Path) -> None:
     assert "look like microseconds" in shown
 
 
-def test_many_producers_are_bounded_and_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_producers_is_limited_and_the_limit_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The sums stay right and the largest stay known: only the number of ids is dropped."""
     monkeypatch.setattr(stats_module, "MAX_PRODUCERS", 10)
     monkeypatch.setattr(stats_module, "MAX_LEADER_EPOCHS", 10)
@@ -259,7 +261,7 @@ def test_several_processes_count_the_same() -> None:
     assert len(one) > len(files)
 
 
-def test_the_table_says_where_old_versions_live() -> None:
+def test_the_table_names_the_files_with_old_versions() -> None:
     run = kseg("stats", MIXED, PLAIN)
     assert (run.returncode, run.stderr) == (0, "")
     lines = run.stdout.splitlines()

@@ -74,7 +74,7 @@ def local(*arguments: object) -> str:
     return kseg(*arguments).stdout.replace(str(SOURCE), f"{BUCKET}/orders-3")
 
 
-def test_what_is_said_of_a_bucket_is_what_is_said_of_its_files(bucket: str) -> None:
+def test_a_bucket_gives_the_findings_of_its_files(bucket: str) -> None:
     """A file, a partition folder and a log dir; a folder's segments in Kafka's order, the last one active."""
     first = "00000000000000000000.log"
     arguments = ("dump", "--deep", "--format", "jsonl")
@@ -86,7 +86,7 @@ def test_what_is_said_of_a_bucket_is_what_is_said_of_its_files(bucket: str) -> N
     assert '"verdict":"sound"' in both[-1]
 
 
-def test_what_is_not_there_is_said_in_one_line(bucket: str) -> None:
+def test_a_missing_object_is_one_line(bucket: str) -> None:
     """A missing bucket or key, and a folder without segments: exit 2, no traceback."""
     for url in ("s3://missing/orders-3", f"{BUCKET}/orders-9/00000000000000000000.log", f"{BUCKET}/orders-9"):
         done = kseg("dump", url)
@@ -94,7 +94,7 @@ def test_what_is_not_there_is_said_in_one_line(bucket: str) -> None:
         assert done.stderr.startswith(f"kseg: {url}: ")
 
 
-def test_an_address_or_credentials_that_are_wrong_are_said(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_address_or_wrong_credentials_are_reported(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Errors of the store's own library are not OSError, but are not internal errors either."""
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)

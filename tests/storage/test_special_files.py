@@ -197,7 +197,7 @@ def test_without_an_end_and_named(short: Path, kind: str, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["convert", "repair"])
-def test_what_is_read_twice_can_be_no_pipe(short: Path, command: str) -> None:
+def test_a_pipe_cannot_be_converted(short: Path, command: str) -> None:
     """The verification of a conversion reads the source again: a pipe is rejected before its first byte is read."""
     os.mkfifo(short / LOG)
     done = run(command, short / LOG, short / "out.log")

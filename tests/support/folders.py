@@ -12,6 +12,6 @@ from kseg.results import FileResult, Settings
 SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
 
 
-def judged(path: Path, jobs: int = 1) -> list[FileResult]:
+def validate_folder(path: Path, jobs: int = 1) -> list[FileResult]:
     files = list(find_files(str(path), lambda name: None))
     return list(check_folders(files, Settings(), parallel.validate_files(files, Settings(), jobs)))

@@ -54,7 +54,7 @@ def test_they_are_what_the_broker_kept_of_them(folder: Path) -> None:
         assert found[-2]["last_stable_offset"] == min(wanted.values(), default=found[-2]["log_end"])
 
 
-def test_one_that_hangs_is_told_with_its_remedy(tmp_path: Path) -> None:
+def test_a_hanging_transaction_is_reported_with_its_remedy(tmp_path: Path) -> None:
     folder = tmp_path / "orders-3"
     shutil.copytree(TRANSACTIONS, folder)
     done = kseg(folder)
@@ -83,7 +83,7 @@ def test_what_began_before_the_first_segment_is_known_by_its_snapshot(tmp_path: 
     assert others == [{**row, "folder": str(folder), "topic": "orders", "partition": 3} for row in wanted]
 
 
-def test_damage_is_passed_over_and_told(tmp_path: Path) -> None:
+def test_damage_is_skipped_and_reported(tmp_path: Path) -> None:
     log = tmp_path / f"{17:020}.log"
     data = (TRANSACTIONS / log.name).read_bytes()
     log.write_bytes(damage.flip(data, damage.entries(data)[2].end - 1))  # the first abort's marker

@@ -16,7 +16,7 @@ from kseg.format.sidefiles.indexes import TIME_ENTRY
 from kseg.format.sidefiles.txn_index import ABORTED_TXN
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import damage
-from tests.support.folders import SEGMENTS, judged
+from tests.support.folders import SEGMENTS, validate_folder
 
 FOLDERS = sorted(path.parent for path in SEGMENTS.glob("*/ORIGIN"))
 TRANSACTIONS = SEGMENTS / "4.3.0-v2-none-transactions"
@@ -26,7 +26,7 @@ def rules(path: Path) -> dict[str, list[str]]:
     """Return the rules with findings at warning or above, by file."""
     loud = {
         Path(result.file).name: [verdict.rule.name for verdict in result.verdicts if verdict.severity > Severity.INFO]
-        for result in judged(path)
+        for result in validate_folder(path)
     }
     return {name: found for name, found in loud.items() if found}
 
@@ -38,12 +38,12 @@ def copied(name: str, target: Path) -> Path:
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_what_brokers_wrote_holds_together(folder: Path) -> None:
+def test_folders_of_brokers_have_no_findings(folder: Path) -> None:
     """Every generation, sealed, compacted, live and preallocated: a false alarm costs more than a missed fault."""
     assert rules(folder) == {}
 
 
-def test_a_whole_log_dir_holds_together(tmp_path: Path) -> None:
+def test_a_log_dir_of_a_broker_has_no_findings(tmp_path: Path) -> None:
     """The checkpoints of a real log dir, with the partitions that they name."""
     shutil.copytree(SEGMENTS / "4.3.0-v2-none-log-dir", tmp_path, dirs_exist_ok=True)
     reported = (tmp_path / "recovery-point-offset-checkpoint").read_text().splitlines()[2:]
@@ -63,8 +63,8 @@ def test_a_whole_log_dir_holds_together(tmp_path: Path) -> None:
     assert rules(tmp_path) == {}
 
 
-def test_files_are_counted_once_and_stand_behind_their_segment() -> None:
-    results = judged(TRANSACTIONS)
+def test_files_are_counted_once_and_follow_their_segment() -> None:
+    results = validate_folder(TRANSACTIONS)
     names = [Path(result.file).name for result in results]
     assert (
         len(names) == len(set(names)) == len([path for path in TRANSACTIONS.iterdir() if path.suffix != ".jsonl"]) - 1
@@ -86,7 +86,7 @@ def test_files_are_counted_once_and_stand_behind_their_segment() -> None:
         (".timeindex", 0, 8, 21 - 17, "time-index-mismatch"),
     ],
 )
-def test_an_entry_is_judged_by_what_a_look_up_needs(
+def test_an_entry_is_checked_for_its_look_ups(
     tmp_path: Path, suffix: str, entry: int, field: int, value: int, expected: str | None
 ) -> None:
     folder = copied(TRANSACTIONS.name, tmp_path)
@@ -148,14 +148,14 @@ def test_a_name_of_more_than_64_bits_is_a_wrong_name(tmp_path: Path) -> None:
     assert {Path(name).suffix for name in found} == {".log", ".index", ".timeindex", ".txnindex", ".snapshot"}
 
 
-def test_an_abort_that_no_index_tells_of_is_said_of_the_log(tmp_path: Path) -> None:
+def test_an_abort_without_an_index_is_reported_for_the_log(tmp_path: Path) -> None:
     """The broker deletes empty indexes: without one it assumes that no transaction was aborted."""
     folder = copied(TRANSACTIONS.name, tmp_path)
     (folder / f"{17:020}.txnindex").unlink()
     assert rules(folder) == {f"{17:020}.log": ["txn-index-mismatch"] * 2}
 
 
-def test_an_abort_of_what_stands_in_earlier_segments_is_missed_too(tmp_path: Path) -> None:
+def test_an_abort_of_records_in_earlier_segments_is_missed_too(tmp_path: Path) -> None:
     """The index next to the marker's segment has it, wherever its records are;
 
     a marker without records needs no entry.
@@ -183,7 +183,7 @@ def test_an_abort_of_what_stands_in_earlier_segments_is_missed_too(tmp_path: Pat
     assert rules(folder) == {index.name: ["txn-index-mismatch"]}
 
 
-def test_a_damaged_log_is_not_told_again_of_what_stands_beside_it(tmp_path: Path) -> None:
+def test_damage_of_a_log_is_not_reported_for_its_side_files(tmp_path: Path) -> None:
     """One cause gives one finding: if a log is damaged, indexes, checkpoints and neighbours are not reported as well."""
     folder = copied(TRANSACTIONS.name, tmp_path)
     (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\norders 0 88\n")
@@ -203,13 +203,13 @@ def test_ranges_of_a_file_say_the_same_of_its_indexes(tmp_path: Path, monkeypatc
     folder = copied("4.3.0-v2-none", tmp_path)
     index = folder / f"{0:020}.index"
     index.write_bytes(damage.flip(index.read_bytes(), index.stat().st_size - 1))
-    one, two = judged(folder), judged(folder, 2)
+    one, two = validate_folder(folder), validate_folder(folder, 2)
     assert [result.summary.rules for result in one] == [result.summary.rules for result in two]
     assert [result.verdicts for result in one] == [result.verdicts for result in two]
     assert any(result.summary.rules["index-mismatch"] for result in two)
 
 
-def test_logs_alone_are_judged_without_what_is_not_there(tmp_path: Path) -> None:
+def test_logs_without_side_files_are_valid(tmp_path: Path) -> None:
     """A backup that consists of .log files only is valid."""
     for path in TRANSACTIONS.glob("*.log"):
         shutil.copy(path, tmp_path)
@@ -217,7 +217,7 @@ def test_logs_alone_are_judged_without_what_is_not_there(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_what_goes_on_across_segments(tmp_path: Path, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_continue_across_segments(tmp_path: Path, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Epochs and sequences are followed from one segment to the next, with any number of processes."""
     monkeypatch.setattr(split_points, "RANGE_SIZE", 256)
     monkeypatch.setattr(parallel, "PLAIN_SHARE", 1)
@@ -228,7 +228,7 @@ def test_what_goes_on_across_segments(tmp_path: Path, jobs: int, monkeypatch: py
     (tmp_path / f"{0:020}.log").write_bytes(damage.put(data[: third.at], places[2].at, partition_leader_epoch=3))
     later = damage.alter(data, third.at, base_sequence=damage.get(data, third.at, "base_sequence") + 5)
     (tmp_path / f"{begin:020}.log").write_bytes(later[third.at : third.end])
-    first, second = judged(tmp_path, jobs)
+    first, second = validate_folder(tmp_path, jobs)
     assert [verdict.rule.name for verdict in first.verdicts] == ["no-indexes"]
     assert [verdict.rule.name for verdict in second.verdicts] == ["leader-epoch-regression", "sequence-gap"]
 
@@ -240,7 +240,10 @@ def test_a_hole_between_segments_is_compaction_where_there_are_signs_of_it(tmp_p
     (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 96\n")
     assert f"{48:020}.log" not in rules(folder)
     (reported,) = (
-        verdict for result in judged(folder) for verdict in result.verdicts if verdict.rule.name == "offset-gap"
+        verdict
+        for result in validate_folder(folder)
+        for verdict in result.verdicts
+        if verdict.rule.name == "offset-gap"
     )
     assert (reported.finding.offset, reported.finding.last_offset) == (24, 47)
     assert reported.message.endswith("the cleaner has been up to offset 96")
@@ -269,19 +272,22 @@ def test_a_gap_is_explained_by_what_is_known(
         (tmp_path / checkpoint).write_text(f"0\n1\norders 0 {offset}\n")
     rule = "missing-batches" if expected.startswith("probably lost") else "offset-gap"
     reported = [
-        verdict for result in judged(folder) for verdict in result.verdicts if verdict.rule.name != "no-indexes"
+        verdict
+        for result in validate_folder(folder)
+        for verdict in result.verdicts
+        if verdict.rule.name != "no-indexes"
     ]
     ((found, why),) = ((verdict.rule.name, verdict.finding.facts["why"]) for verdict in reported)
     assert found == rule
     assert why.startswith(expected)
 
 
-def test_real_gaps_of_compaction_are_told_as_such() -> None:
+def test_real_gaps_of_compaction_are_reported_as_compaction() -> None:
     """Logs of real cleaners, without the log dir's cleaner checkpoint."""
     reported = [
         verdict.finding.facts["why"]
         for folder in SEGMENTS.glob("4.3.0-*-compacted")
-        for result in judged(folder)
+        for result in validate_folder(folder)
         for verdict in result.verdicts
         if verdict.rule.name == "offset-gap"
     ]

@@ -132,10 +132,10 @@ def errors(records: bytes, folder: Path, *, sent: bool) -> set[str]:
 
 def disagreements(sets: dict[str, bytes], folder: Path) -> list[str]:
     """Return the sets about which kseg and a leader, or a consumer, disagree."""
-    from tools.lab.leader_log import judged
+    from tools.lab.leader_log import answers_of
 
     requested = [(records, way, 2) for records in sets.values() for way in ("leader", "consumer")]
-    answers = iter(judged(requested))
+    answers = iter(answers_of(requested))
     found = []
     for name, records in sets.items():
         leader, consumer = next(answers), next(answers)
@@ -159,7 +159,7 @@ def test_a_leader_and_a_consumer_refuse_what_kseg_calls_an_error(tmp_path: Path)
 
 @pytest.mark.kafka
 @pytest.mark.fuzz
-def test_composed_sets_are_judged_as_kafka_does(tmp_path: Path) -> None:
+def test_composed_sets_are_accepted_and_rejected_as_by_kafka(tmp_path: Path) -> None:
     assert disagreements({str(seed): composed(seed) for seed in range(cases(400))}, tmp_path) == []
 
 

@@ -108,7 +108,7 @@ def batches(folder: str) -> dict[int, list[Batch]]:
     return found
 
 
-def leads_there(index: list[OffsetEntry], log: list[Batch]) -> bool:
+def offsets_are_found(index: list[OffsetEntry], log: list[Batch]) -> bool:
     """Return whether each look-up of an offset (``OffsetIndex.lookup``) begins at or before the offset's batch.
 
     ``fetchUpperBoundOffset`` uses an entry's offset as the end of the batches before it: none may reach it.
@@ -127,7 +127,7 @@ def leads_there(index: list[OffsetEntry], log: list[Batch]) -> bool:
     return True
 
 
-def tells_times(times: list[TimeEntry], offsets: list[OffsetEntry], log: list[Batch]) -> bool:
+def times_are_found(times: list[TimeEntry], offsets: list[OffsetEntry], log: list[Batch]) -> bool:
     """Return whether each look-up of a time (``LogSegment.findOffsetByTimestamp``) finds the first batch of that time
     or later.
     """
@@ -215,12 +215,12 @@ def outcome(flip: Flip, folder: Path) -> str:
     whole = [batch for log in segments.values() for batch in log]
     if flip.kind == ".index":
         base = int(path.stem)
-        return _harmless(leads_there(list(read_offset_index(path.read_bytes(), base)), segments[base]))
+        return _harmless(offsets_are_found(list(read_offset_index(path.read_bytes(), base)), segments[base]))
     if flip.kind == ".timeindex":
         base = int(path.stem)
         offsets = list(read_offset_index(path.with_suffix(".index").read_bytes(), base))
         times = list(read_time_index(path.read_bytes(), base))
-        found = tells_times(times, offsets, segments[base])
+        found = times_are_found(times, offsets, segments[base])
         return _harmless(found and ends_with_the_latest(times, segments[base]))
     if flip.kind == ".txnindex":
         names = sorted(folder.glob("*.txnindex"))
@@ -247,7 +247,7 @@ def _harmless(is_harmless: bool) -> str:
     return "harmless" if is_harmless else "missed"
 
 
-def said(folder: Path) -> set[str]:
+def findings_of(folder: Path) -> set[str]:
     """Return the findings of a folder with all their facts."""
     return {str(row) for row in findings(folder, {}) if row["kind"] == "finding"}
 
@@ -260,7 +260,7 @@ def test_each_flipped_bit_is_found_or_harmless(chunk: int, tmp_path: Path) -> No
     for name in FOLDERS:
         kept = shutil.ignore_patterns("ORIGIN", "expect.jsonl")
         shutil.copytree(SEGMENTS / name, tmp_path / name / "topic-0", ignore=kept)
-        known[name] = said(tmp_path / name / "topic-0")
+        known[name] = findings_of(tmp_path / name / "topic-0")
     outcomes: Counter[tuple[str, str]] = Counter()
     missed = []
     for flip in flips()[: cases(160)][chunk::CHUNKS]:
@@ -271,7 +271,7 @@ def test_each_flipped_bit_is_found_or_harmless(chunk: int, tmp_path: Path) -> No
         flipped[flip.bit // 8] ^= 1 << flip.bit % 8
         path.write_bytes(flipped)
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-        reported = "found" if said(folder) - known[flip.folder] else outcome(flip, folder)
+        reported = "found" if findings_of(folder) - known[flip.folder] else outcome(flip, folder)
         outcomes[flip.kind, reported] += 1
         if reported == "missed":
             missed.append(flip)

@@ -53,7 +53,7 @@ def sweep(logs: Path, *options: str) -> Result:
     return CliRunner().invoke(main, ["validate", "--format", "jsonl", *options, str(logs)])
 
 
-def test_a_sweep_from_the_state_says_what_a_whole_one_says(logs: Path, tmp_path: Path) -> None:
+def test_a_run_from_the_state_finds_the_same_as_a_full_run(logs: Path, tmp_path: Path) -> None:
     """Findings, counts and the exit code are equal;
 
     only the newest segments, and time-dependent results, are read again.
@@ -92,36 +92,36 @@ def partition(folder: Path, segments: int = 3) -> list[Path]:
     return paths
 
 
-def taken(logs: Path, state: Path, *options: str) -> int:
+def reused(logs: Path, state: Path, *options: str) -> int:
     (line,) = [line for line in sweep(logs, "--state", str(state), *options).stderr.splitlines() if "taken" in line]
     return int(line.split()[1])
 
 
-def test_what_has_changed_is_read_again(tmp_path: Path) -> None:
+def test_changed_files_are_read_again(tmp_path: Path) -> None:
     """A time, a size, an inode, a new index, other settings; and the newest segment always."""
     logs, state = tmp_path / "t-0", tmp_path / "state"
     first, *_ = partition(logs)
-    assert [taken(logs, state) for _ in range(2)] == [0, 2]
+    assert [reused(logs, state) for _ in range(2)] == [0, 2]
     os.utime(first, (LONG_AGO, LONG_AGO + 1))
-    assert [taken(logs, state) for _ in range(2)] == [1, 2]
+    assert [reused(logs, state) for _ in range(2)] == [1, 2]
     copy = first.with_suffix(".swap")
     shutil.copy2(first, copy)
     copy.replace(first)
-    assert [taken(logs, state) for _ in range(2)] == [1, 2]
+    assert [reused(logs, state) for _ in range(2)] == [1, 2]
     first.with_suffix(".txnindex").touch()
     os.utime(first.with_suffix(".txnindex"), (LONG_AGO, LONG_AGO))
-    assert [taken(logs, state) for _ in range(2)] == [1, 2]
-    assert [taken(logs, state, "--shallow") for _ in range(2)] == [0, 2]
+    assert [reused(logs, state) for _ in range(2)] == [1, 2]
+    assert [reused(logs, state, "--shallow") for _ in range(2)] == [0, 2]
     assert Settings(policy=Policy({"offset-gap": Severity.ERROR})) != Settings()
-    assert [taken(logs, state, "--rule", "offset-gap=error") for _ in range(2)] == [0, 2]
+    assert [reused(logs, state, "--rule", "offset-gap=error") for _ in range(2)] == [0, 2]
 
 
-def test_what_was_written_this_moment_is_not_kept(tmp_path: Path) -> None:
+def test_results_for_files_written_just_now_are_not_kept(tmp_path: Path) -> None:
     """The next write could leave the same time."""
     logs, state = tmp_path / "t-0", tmp_path / "state"
     first, *_ = partition(logs)
     os.utime(first, (time.time() + 60, time.time() + 60))
-    assert [taken(logs, state) for _ in range(2)] == [0, 1]
+    assert [reused(logs, state) for _ in range(2)] == [0, 1]
 
 
 def test_a_file_that_is_no_state_is_refused(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_file_that_is_no_state_is_refused(tmp_path: Path) -> None:
         assert state.read_bytes() == data
 
 
-def test_no_state_within_what_is_swept(tmp_path: Path) -> None:
+def test_the_state_file_must_be_outside_of_the_inputs(tmp_path: Path) -> None:
     """A broker does not start with a foreign file in a partition's folder."""
     logs = tmp_path / "t-0"
     partition(logs)
@@ -154,7 +154,7 @@ def test_no_state_within_what_is_swept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_sweep_goes_on(tmp_path: Path, by: signal.Signals) -> None:
+def test_an_interrupted_run_continues(tmp_path: Path, by: signal.Signals) -> None:
     """Files that were read before Ctrl-C, or before a service manager ended the run, are not read again."""
     logs, state = tmp_path / "t-0", tmp_path / "state"
     partition(logs, 60)
@@ -170,7 +170,7 @@ def test_an_interrupted_sweep_goes_on(tmp_path: Path, by: signal.Signals) -> Non
     _, stderr = running.communicate(timeout=60)
     assert running.returncode == 2, stderr
     assert "Traceback" not in stderr
-    assert 0 < taken(logs, state) < 59
+    assert 0 < reused(logs, state) < 59
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

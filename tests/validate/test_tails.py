@@ -14,7 +14,7 @@ import pytest
 from kseg.findings import Severity
 from kseg.format.storage.source import open_source
 from kseg.results import FileResult
-from tests.support.folders import SEGMENTS, judged
+from tests.support.folders import SEGMENTS, validate_folder
 from tools.lab import maven
 
 SOURCE = SEGMENTS / "4.3.0-v2-none-segments"
@@ -53,15 +53,15 @@ def knows_holes(folder: Path) -> bool:
 @pytest.mark.parametrize("added", [100, 70_000])
 def test_zeros_are_harmless_at_the_end_of_the_log_only(tmp_path: Path, added: int) -> None:
     """A broker cuts preallocated space off when it rolls: before a later segment zeros mean lost data."""
-    assert reported(judged(folder_with(tmp_path / "1", NEWEST, added, hole=True))) == [
+    assert reported(validate_folder(folder_with(tmp_path / "1", NEWEST, added, hole=True))) == [
         (NEWEST, "zero-tail", Severity.INFO)
     ]
     sealed = folder_with(tmp_path / "2", SEALED, added, hole=True)
     for jobs in (1, 2):
-        assert reported(judged(sealed, jobs)) == [(SEALED, "zero-tail", Severity.ERROR)]
+        assert reported(validate_folder(sealed, jobs)) == [(SEALED, "zero-tail", Severity.ERROR)]
 
 
-def test_a_hole_on_disk_is_told_from_written_zeros(tmp_path: Path) -> None:
+def test_a_hole_on_disk_is_distinguished_from_written_zeros(tmp_path: Path) -> None:
     """Unwritten bytes and written zeros read the same:
 
     only the file system distinguishes them, and only in whole blocks.
@@ -72,7 +72,7 @@ def test_a_hole_on_disk_is_told_from_written_zeros(tmp_path: Path) -> None:
     messages = {
         kind: verdict.message
         for kind, (added, hole) in kinds.items()
-        for result in judged(folder_with(tmp_path / kind, NEWEST, added, hole=hole))
+        for result in validate_folder(folder_with(tmp_path / kind, NEWEST, added, hole=hole))
         for verdict in result.verdicts
     }
     assert "a hole on disk, where nothing was ever written" in messages["holes"]
@@ -80,7 +80,7 @@ def test_a_hole_on_disk_is_told_from_written_zeros(tmp_path: Path) -> None:
     assert messages["few"].endswith("as preallocation leaves them")
 
 
-def test_a_hole_in_mid_file_is_told_and_reading_goes_on(tmp_path: Path) -> None:
+def test_a_hole_in_mid_file_is_reported_and_reading_continues(tmp_path: Path) -> None:
     """A page that was never written: 64 KiB between two batches, as a hole in the file."""
     if not knows_holes(tmp_path):
         pytest.skip("this file system has no holes")
@@ -91,7 +91,7 @@ def test_a_hole_in_mid_file_is_told_and_reading_goes_on(tmp_path: Path) -> None:
         out.write(data)
         out.seek(len(data) + 65536)
         out.write(data)
-    (result,) = judged(path.parent)
+    (result,) = validate_folder(path.parent)
     messages = [verdict.message for verdict in result.verdicts if verdict.rule.name == "lost-bytes"]
     assert len(messages) == 1
     assert "a hole on disk" in messages[0]

@@ -111,7 +111,7 @@ def test_the_end_of_a_range_is_not_the_end_of_the_file(tmp_path: Path, rules: tu
     assert one.found == {"lost-bytes"}
 
 
-def test_what_a_split_says_of_its_end_is_what_the_file_says(tmp_path: Path) -> None:
+def test_a_split_reports_its_end_as_the_file_does(tmp_path: Path) -> None:
     """A reader of a split reads past its end before it reports damage there, and yields no batch from there."""
     path, begin, seam = zeros_before_a_split(tmp_path)
     found: list[Finding] = []
@@ -136,7 +136,7 @@ def test_processes_only_where_they_save_time(tmp_path: Path, codec: str, worth: 
     assert not parallel._worth_processes([SegmentFile(str(path))], [size], Settings(deep=False))
 
 
-def test_a_range_ends_where_it_ends_whatever_the_file_holds_behind(tmp_path: Path) -> None:
+def test_a_range_ends_at_its_end_whatever_follows_in_the_file(tmp_path: Path) -> None:
     """An incomplete tail makes a reader check whether its file has grown:
 
     in a range, it would continue into the next.

@@ -79,10 +79,10 @@ def shown_by_dump() -> list[Path]:
 def test_dump_exits_as_validate_does(folder: Path) -> None:
     """A reader of damaged rows is warned: dump makes the checks of validate, and has its exit code."""
     (log,) = folder.rglob("*.log")
-    judged = run_kseg("validate", log)
+    validated = run_kseg("validate", log)
     shown = run_kseg("dump", "--deep", "--format", "jsonl", log)
-    assert shown.exit_code == judged.exit_code
-    if judged.exit_code == 1:
+    assert shown.exit_code == validated.exit_code
+    if validated.exit_code == 1:
         assert f"kseg: {log}: " in shown.stderr
 
 
@@ -251,7 +251,7 @@ def captured_sets() -> list[bytes]:
     return found
 
 
-def test_what_producers_sent_is_sound_without_its_request(tmp_path: Path) -> None:
+def test_record_sets_of_producers_are_valid_without_their_requests(tmp_path: Path) -> None:
     """A producer's offsets count from 0, or are all 0: `--as message-set` reports the same as `--as requests`."""
     sets = captured_sets()
     assert len(sets) > 10

@@ -205,7 +205,7 @@ def test_what_is_not_known_is_shown_raw(tmp_path: Path) -> None:
     assert (done.exit_code, done.stderr.count("unknown-api"), len(others)) == (0, 2, 9)
 
 
-def test_requests_that_are_taken_for_a_segment_are_recognised(tmp_path: Path) -> None:
+def test_requests_in_a_segments_place_are_recognised(tmp_path: Path) -> None:
     """By their first frame, if its API is Kafka's; an unknown API number is not a hint."""
     for path in STREAMS.glob("*/00.requests"):
         done = kseg("validate", path)
@@ -225,7 +225,7 @@ def test_a_huge_body_of_an_unknown_api_is_not_held_several_times(tmp_path: Path)
     assert second["body"] == "bmV4dA=="
 
 
-def test_reading_goes_on_behind_a_size_that_lies(tmp_path: Path) -> None:
+def test_reading_continues_after_a_wrong_size(tmp_path: Path) -> None:
     path = tmp_path / "a"
     data = PRODUCED.read_bytes()
     for size in (-1, 3, 1 << 30, 5000):

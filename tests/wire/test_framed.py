@@ -70,7 +70,7 @@ def test_messages_are_rows_with_all_that_they_have() -> None:
     assert rows("dump", "--as", "wide-crc", FOLDER / "gzip" / "data")[0]["value"] == "this is compressed"
 
 
-def test_reading_goes_on_behind_damage() -> None:
+def test_reading_continues_after_damage() -> None:
     """A wrong length costs its message, and not the following ones."""
     for name, keys in (("key-length", [None, "third"]), ("value-length", ["first", None]), ("magic", ["first", None])):
         done = kseg("dump", "--as", "wide-crc", "--format", "jsonl", FOLDER / name / "data")
@@ -198,7 +198,7 @@ def test_a_message_without_offset_and_size_is_recognised(tmp_path: Path) -> None
     assert kseg("validate", path).exit_code == 1
 
 
-def test_what_begins_as_another_file_is_no_torn_log(tmp_path: Path) -> None:
+def test_the_start_of_another_file_is_not_a_cut_log(tmp_path: Path) -> None:
     """A program's header reads like a batch without a size; a real batch, alone and cut or damaged, stays damaged."""
     path = tmp_path / "file"
     path.write_bytes(
@@ -213,7 +213,7 @@ def test_what_begins_as_another_file_is_no_torn_log(tmp_path: Path) -> None:
         assert kseg("validate", path).exit_code == 1
 
 
-def test_of_what_is_no_log_no_recovery_is_told() -> None:
+def test_findings_on_other_files_do_not_mention_recovery() -> None:
     """A broker does not truncate a log at a tutorial's message;
 
     for a frame, the finding says who ends the connection.
@@ -264,7 +264,7 @@ def test_a_message_set_is_read_as_a_segment_is(tmp_path: Path) -> None:
     assert kseg("validate", path).exit_code == 1
 
 
-def test_what_cannot_be_is_said_in_a_line(tmp_path: Path) -> None:
+def test_impossible_requests_are_one_line(tmp_path: Path) -> None:
     example = FOLDER / "example" / "data"
     for arguments, said in (
         (("dump", "--as", "wide-crc", tmp_path), "is a folder"),

@@ -183,7 +183,7 @@ def test_a_checkpoint_written_meanwhile_is_not_compared(tmp_path: Path) -> None:
     assert errors(folder) == []
 
 
-def test_what_producers_send_has_no_epoch_yet(tmp_path: Path) -> None:
+def test_record_sets_of_producers_have_no_epoch(tmp_path: Path) -> None:
     """-1 is normal in a record set that is not a log."""
     path = tmp_path / "set"
     path.write_bytes(negative(batch(0, 10, 0)))

@@ -37,7 +37,7 @@ def test_batch_with_append_time(records: list[PlainRecord], codec: str, moment: 
     assert [record.value for record in found] == [record.value for record in records]
 
 
-def test_batch_header_fields_stand_where_kafka_has_them() -> None:
+def test_batch_header_fields_are_at_kafkas_positions() -> None:
     data = build_batch(
         [PlainRecord(7, b"k", b"v", NOW)],
         base_offset=5,

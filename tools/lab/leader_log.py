@@ -15,7 +15,7 @@ PROGRAM = Path(__file__).with_name("LeaderLog.java")
 VERSION = "4.3.0"
 
 
-def judged(sets: Iterable[tuple[bytes, str, int]]) -> list[dict[str, Any]]:
+def answers_of(sets: Iterable[tuple[bytes, str, int]]) -> list[dict[str, Any]]:
     """Return the answer of LeaderLog.java to each (records, as, version): "ok", or "error" and "message"."""
     requested = [
         json.dumps({"records": base64.b64encode(records).decode(), "as": way, "version": version})
