@@ -162,4 +162,4 @@ def test_no_test_module_imports_another(path: Path) -> None:
     imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     imported |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     own = {name for name in imported if name.split(".")[0] == "tests"}
-    assert {name for name in own if not name.startswith("tests.support.")} == set()
+    assert {name for name in own if not f"{name}.".startswith("tests.support.")} == set()

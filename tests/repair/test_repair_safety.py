@@ -23,12 +23,9 @@ from kseg.commands.repair.repair import repair
 from kseg.commands.repair.segment import RepairPlan
 from kseg.errors import UnreadableError
 from kseg.format.writer.records_builder import PlainRecord, build_batch
-from tests.conftest import small_disk
 from tests.support import damage
 from tests.support.interrupted import failing_disk
 from tests.support.repairing import FIRST, digests
-
-__all__ = ["small_disk"]
 
 REPAIR = [sys.executable, "-m", "kseg", "repair"]
 SECOND = "00000000000000002000.log"
