@@ -1,4 +1,4 @@
-"""``python -m bench``: make the corpora and peers that are wanting, measure, print the table."""
+"""``python -m bench``: make missing corpora and install missing peers, measure, print the table."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from bench.corpora import Corpus
 from bench.measure import BenchError, Command, Run, alternate, run
 
 README = Path(__file__).resolve().parents[1] / "README.md"
-#: A case begins no further round after that many seconds.
+#: A case starts no further round after this many seconds.
 QUICK_SECONDS, FULL_SECONDS = 8.0, 240.0
 _SUMMARY = re.compile(r"(\d+) batches, (\d+|records not counted)")
 
 
 def main() -> int:
-    """0 when all was measured, whatever came out; 1 when something was not; 2 for usage."""
+    """Return 0 if everything was measured, whatever the figures; 1 if something was not; 2 for wrong usage."""
     options = _options()
     cases = [case for case in CASES if case.quick or not options.quick]
     if options.only:
@@ -62,7 +62,7 @@ def _options() -> argparse.Namespace:
 
 
 def _measure(case: Case, rounds: int, seconds: float) -> list[table.Row]:
-    """The rows of one case. A contender that can't run leaves its rows empty, and the others run."""
+    """Return the rows of one case. A contender that can't run has empty rows; the others run."""
     missing: list[str] = []
     commands: list[Command] = []
     runs: dict[str, list[Run]] = {}
@@ -74,7 +74,7 @@ def _measure(case: Case, rounds: int, seconds: float) -> list[table.Row]:
             except BenchError as error:
                 missing.append(str(error))
         for corpus in made.values():
-            run(peers.cat(corpus))  # into the page cache: disks are not what is measured
+            run(peers.cat(corpus))  # into the page cache: the benchmark does not measure disks
         runs = alternate(commands, rounds * case.times, seconds)
         for command in commands:
             _check(command, runs[command.name], made)
@@ -90,7 +90,7 @@ def _measure(case: Case, rounds: int, seconds: float) -> list[table.Row]:
 
 
 def _check(command: Command, runs: list[Run], made: Mapping[str, Corpus]) -> None:
-    """Whoever says how much it saw must have seen all of its corpus: nobody wins by reading less."""
+    """Check that each contender that counts records has read its whole corpus: reading less must not win."""
     for corpus in made.values():
         if str(corpus.path) not in command.argv:
             continue

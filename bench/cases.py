@@ -1,4 +1,4 @@
-"""What is measured, and the goals it is held to: a table of cases. A goal is a figure of two contenders' runs."""
+"""The table of cases with their goals. A goal limits a figure that is computed from the runs of two contenders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Contender = Callable[[Mapping[str, Corpus]], Command]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number made of one round's two runs, ours and the peer's, and how it is written."""
+    """A number computed from two runs of one round, kseg's and the peer's, and its format."""
 
     of: Callable[[Run, Run], float]
     written: str
@@ -32,7 +32,7 @@ PER_BYTE = Figure(lambda ours, peer: ours.wall / peer.wall / 4, "{:.2f}x its tim
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """``ours`` and ``peer`` name contenders of the case. ``limit`` None is measured for information."""
+    """``ours`` and ``peer`` name contenders of the case. Without a ``limit`` the figure is for information."""
 
     ours: str
     peer: str
@@ -41,14 +41,14 @@ class Goal:
     at_least: float | None = None
 
     def holds(self, value: float) -> bool | None:
-        """Whether that value is good enough; None where nothing was promised."""
+        """Return whether the value reaches the goal; None without a limit."""
         if self.at_most is not None:
             return value <= self.at_most
         return value >= self.at_least if self.at_least is not None else None
 
     @property
     def text(self) -> str:
-        """The promise, as the table has it."""
+        """Return the goal as the table prints it."""
         if self.at_most is not None:
             return f"at most {self.at_most:g}"
         return f"at least {self.at_least:g}" if self.at_least is not None else ""
@@ -56,7 +56,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Contenders that take turns over some corpora. ``times`` multiplies the rounds, where a run is a blink."""
+    """Contenders that take turns over some corpora. ``times`` multiplies the rounds, for very short runs."""
 
     name: str
     inputs: tuple[str, ...]
@@ -131,7 +131,7 @@ def _columns(codec: str) -> Case:
 
 
 def _convert(corpus: str) -> Case:
-    """To v2 and back from the disk, against reading, inflating, compressing again and writing alone."""
+    """Compare a conversion to v2 with only reading, decompressing, compressing and writing."""
     return Case(
         f"convert {corpus}",
         (corpus,),
@@ -145,7 +145,7 @@ def _convert(corpus: str) -> Case:
 
 
 def _indexes(base: str, *options: str) -> Case:
-    """A folder with its indexes, against the log alone in a folder."""
+    """Compare a folder that has indexes with a folder that has only the log."""
     return Case(
         " ".join(("indexes of", base, *options)),
         (f"{base}-indexed", f"{base}-bare"),

@@ -1,7 +1,7 @@
 """The segments that are measured: made once by Kafka's own batch builder, kept under ``.lab/bench/corpora``.
 
-Where Java and Maven are not, kseg's own writer makes them. The big ones are copies of a base, one after another, their
-base offsets moved on: a v2 batch's CRC leaves the base offset out, so each copy is as valid as the first.
+Without Java and Maven kseg's own writer makes them. A large corpus repeats a base with increased base offsets. The CRC of a
+v2 batch does not cover the base offset, so each copy is valid.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SIZES = {"10k": 10_000, "256m": 1 << 28, "1g": 1 << 30, "4g": 1 << 32}
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What Corpora.java is asked for. ``batch_size`` 0 makes every record a batch."""
+    """The arguments of Corpora.java. ``batch_size`` 0 makes every record a batch."""
 
     magic: int
     codec: str
@@ -61,7 +61,7 @@ RECIPES = {
     "large-none": Recipe(2, "none", records=400, batch_size=0, kind="large"),
     "large-lz4": Recipe(2, "lz4", records=400, batch_size=0, kind="large"),
 }
-#: A broker's folders: of which recipe, in how many segments of how many batches, with indexes beside them or without.
+#: Partition folders: the recipe, the number of segments, the batches per segment, and whether they have indexes.
 FOLDERS = {
     "2500-segments": ("one-record-batches", 2_500, 80, True),
     "10000-segments": ("one-record-batches", 10_000, 80, True),
@@ -76,7 +76,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A segment, or a folder of them, and what it holds; ``bytes`` is the size of the log."""
+    """A segment, or a folder of segments, and its counts; ``bytes`` is the size of the log."""
 
     path: Path
     batches: int
@@ -85,9 +85,9 @@ class Corpus:
 
 
 def corpus(name: str) -> Corpus:
-    """The corpus of that name, made if it isn't there: a recipe's, or ``4g-lz4``, a recipe's repeated to a size.
+    """Return the corpus of that name and make it if it is missing: a recipe, or, as in ``4g-lz4``, a recipe repeated.
 
-    Raises BenchError for another name, and where the writer fails.
+    Raises BenchError for an unknown name, and if the writer fails.
     """
     if name in FOLDERS:
         return _folder(name)
@@ -96,7 +96,7 @@ def corpus(name: str) -> Corpus:
     manifest = path.with_name("corpus.json")
     if name not in RECIPES and (size not in _SIZES or base not in RECIPES):
         raise BenchError(f"no corpus is named {name}")
-    # Another recipe, or another writer, makes it anew.
+    # A changed recipe or writer makes the corpus again.
     key = json.dumps([_SIZES.get(size), asdict(RECIPES.get(name) or RECIPES[base]), maven.missing()])
     if manifest.exists():
         kept = json.loads(manifest.read_text())
@@ -105,19 +105,19 @@ def corpus(name: str) -> Corpus:
     path.parent.mkdir(parents=True, exist_ok=True)
     counts = _write(path, RECIPES[name]) if name in RECIPES else _repeat(corpus(base), path, _SIZES[size])
     manifest.write_text(json.dumps({**counts, "key": key}))
-    # What is not yet on disk would be written while others are timed.
+    # Otherwise the kernel would write the corpus to disk while contenders are timed.
     os.sync()
     return Corpus(path, **counts)
 
 
 def remove(name: str) -> None:
-    """Give back the room of a repeated corpus; recipes are kept."""
+    """Delete a repeated corpus; recipes are kept."""
     if name not in RECIPES:
         shutil.rmtree(CORPORA / name, ignore_errors=True)
 
 
 def for_kafka(made: Corpus) -> Path:
-    """The same file under a folder of its own: kafka-dump-log leaves an empty ``.index`` beside what it reads."""
+    """Link the file into a separate folder, because kafka-dump-log creates an empty ``.index`` next to its input."""
     link = made.path.parent / "kafka" / SEGMENT
     link.parent.mkdir(exist_ok=True)
     link.unlink(missing_ok=True)
@@ -139,7 +139,7 @@ def _write(path: Path, recipe: Recipe) -> dict[str, int]:
 
 
 def _folder(name: str) -> Corpus:
-    """A partition's folder, made anew each time: it is of files that would only be in the way."""
+    """Make a partition folder. It is made again for each run, since its many files would waste space."""
     base, segments, batches, indexed = FOLDERS[name]
     source = corpus(base)
     remove(name)
@@ -180,7 +180,7 @@ def _index(path: Path) -> None:
 
 
 def _repeat(base: Corpus, path: Path, size: int) -> dict[str, int]:
-    """Whole v2 batches of ``base``, over and over, up to ``size`` bytes; a batch at a time (see ``measure.run``)."""
+    """Write the v2 batches of ``base`` repeatedly, up to ``size`` bytes, batch by batch (see ``measure.run``)."""
     batches = records = written = 0
     with path.open("wb") as out:
         for shift in count(0, base.records):

@@ -1,4 +1,4 @@
-"""Run whole processes and take their time, processor time and peak memory from the kernel's own accounts."""
+"""Run whole processes and read their wall time, processor time and peak memory from the kernel."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-#: Seconds after which a process is taken for stuck.
+#: A process that runs longer, in seconds, has failed.
 TIME_LIMIT = 600.0
 
 
-# PYTHONUNBUFFERED and PYTHONDONTWRITEBYTECODE of a container would be measured along: the first slows what prints, the
-# second compiles every module at every start (0.07 s). Where a package is found is nobody's speed.
+# A container's PYTHONUNBUFFERED slows printing, and its PYTHONDONTWRITEBYTECODE compiles every module at every start
+# (0.07 s). Neither is part of a contender's speed.
 _ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 if "PYTHONPATH" in os.environ:
     _ENVIRONMENT["PYTHONPATH"] = os.environ["PYTHONPATH"]
 
 
 class BenchError(Exception):
-    """A process failed, or counted something else than its corpus holds. `str(e)` is for a person."""
+    """A process failed, or its counts differ from the corpus. ``str(e)`` is one readable line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A contender: what is run, and under which name it stands in the table.
+    """A contender: the command line, and the name in the table.
 
-    With ``own_clock`` the process prints ``seconds``, and these count: what is compared is the loop, not the start.
-    ``output`` False sends stdout to /dev/null, where it is large and of no interest.
+    With ``own_clock`` the process prints ``seconds``, which count instead of the wall time: the comparison is about the
+    loop, not the start. ``output`` False sends a large stdout to /dev/null.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Run:
     output: str
 
     def counted(self) -> dict[str, float]:
-        """The JSON object that a program of ``bench.programs`` printed last; empty for all others."""
+        """Return the JSON object that a program of ``bench.programs`` printed last; empty for other commands."""
         lines = self.output.splitlines()
         if not lines or not lines[-1].startswith("{"):
             return {}
@@ -63,10 +63,10 @@ class Run:
 
 
 def run(command: Command) -> Run:
-    """Run it to its end. Raises BenchError when it does not exit with 0 or runs past TIME_LIMIT.
+    """Run the command. Raises BenchError if its exit code is not 0, or after TIME_LIMIT.
 
-    The kernel hands a process's peak down from the one that started it (exec keeps ``signal->maxrss``), so what runs
-    here must stay small: nothing in ``bench`` may hold a corpus in memory.
+    A process inherits the peak of the process that started it (exec keeps ``signal->maxrss``). This process must
+    therefore stay small: nothing in ``bench`` may hold a corpus in memory.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         begin = time.perf_counter()
@@ -82,7 +82,7 @@ def run(command: Command) -> Run:
         _, status, usage = os.wait4(process.pid, 0)
         wall = time.perf_counter() - begin
         watchdog.cancel()
-        # wait4 took the status: without this, Popen would look for a process that is gone.
+        # wait4 has read the status, so Popen could not.
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             err.seek(0)
@@ -96,9 +96,9 @@ def run(command: Command) -> Run:
 
 
 def alternate(commands: Sequence[Command], rounds: int, seconds: float) -> dict[str, list[Run]]:
-    """``rounds`` runs of each, taking turns, every second round backwards, so that a slow minute hits all alike.
+    """Run each command ``rounds`` times, in turns, every second round in reverse, so that slow phases affect all.
 
-    No round but the first begins after ``seconds``.
+    After ``seconds`` no further round starts.
     """
     begin = time.perf_counter()
     runs: dict[str, list[Run]] = {command.name: [] for command in commands}

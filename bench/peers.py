@@ -1,4 +1,4 @@
-"""The contenders: how each is installed (once, under ``.lab/bench``) and started, as a user would."""
+"""The contenders: how each is installed (once, under ``.lab/bench``), and how a user starts it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tools.lab import maven
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
 VENV = HOME / "venv"
-# kafka-python takes crc32c and the codecs' libraries only where they are installed: with them it is at its best.
+# kafka-python is fastest with crc32c and the libraries of the codecs installed.
 REQUIREMENTS = ("aiokafka==0.14.0", "kafka-python==3.0.12", "cramjam", "crc32c", "lz4", "python-snappy", "zstandard")
 
-# What bin/kafka-run-class.sh of Kafka 4.3 starts a tool with: KAFKA_HEAP_OPTS and KAFKA_JVM_PERFORMANCE_OPTS.
+# The JVM flags of bin/kafka-run-class.sh in Kafka 4.3: KAFKA_HEAP_OPTS and KAFKA_JVM_PERFORMANCE_OPTS.
 JVM_FLAGS = (
     "-Xmx256M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
     "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true",
@@ -26,7 +26,7 @@ JVM_FLAGS = (
 
 
 def kseg(name: str, *args: str, pure: bool = False, output: bool = True) -> Command:
-    """The installed command with those arguments; ``pure`` asks for the interpreted kernel."""
+    """Return the installed command with those arguments; ``pure`` selects plain Python."""
     installed = Path(sys.executable).with_name("kseg")
     if not installed.exists():
         raise BenchError(f"no kseg beside {sys.executable}: pip install -e .")
@@ -34,36 +34,36 @@ def kseg(name: str, *args: str, pure: bool = False, output: bool = True) -> Comm
 
 
 def prepare() -> None:
-    """Write kseg's .pyc files, as an installer does: a checkout has none until each module was first imported."""
+    """Write kseg's .pyc files, as an installer does."""
     program = "import compileall, kseg; compileall.compile_dir(kseg.__path__[0], quiet=1, force=False)"
     run(Command("compileall", (sys.executable, "-c", program)))
 
 
 def engine(*, pure: bool = False) -> str:
-    """What ``kseg --version`` says."""
+    """Return the output of ``kseg --version``."""
     return run(kseg("kseg", "--version", pure=pure)).output.strip()
 
 
 def kseg_columns(corpus: Corpus) -> Command:
-    """kseg as a library, timed in its process."""
+    """Return kseg as a library, timed inside its process."""
     argv = (sys.executable, str(PROGRAMS / "kseg_columns.py"), str(corpus.path))
     return Command("kseg columns", argv, own_clock=True)
 
 
 def floor(corpus: Corpus, *, deep: bool = True) -> Command:
-    """The same bytes through the same libraries."""
+    """Return the floor of reading: the same bytes through the same libraries."""
     options = () if deep else ("--shallow",)
     return Command("floor", (sys.executable, str(PROGRAMS / "floor.py"), *options, str(corpus.path)))
 
 
 def kseg_convert(corpus: Corpus, jobs: int) -> Command:
-    """A conversion to v2, codec and bounds kept; the target is overwritten each time."""
+    """Return a conversion to v2 that keeps codec and batches; it overwrites its target each time."""
     options = ("--force", "--format", "jsonl", "--jobs", str(jobs))
     return kseg(f"--jobs {jobs}", "convert", "any-to-v2", *options, str(corpus.path), str(_target(corpus)))
 
 
 def convert_floor(corpus: Corpus) -> Command:
-    """The same bytes through the same libraries, there and back, into a file; no record is looked at."""
+    """Return the floor of a conversion: decompress, compress and write, without reading records."""
     floor_py = str(PROGRAMS / "floor.py")
     return Command("floor", (sys.executable, floor_py, "--recompress", str(_target(corpus)), str(corpus.path)))
 
@@ -75,19 +75,19 @@ def _target(corpus: Corpus) -> Path:
 
 
 def bare_python() -> Command:
-    """The least that any Python command takes."""
+    """Return the start of Python alone."""
     return Command("python -c pass", (sys.executable, "-c", "pass"))
 
 
 def cat(corpus: Corpus) -> Command:
-    """Reading alone."""
+    """Return reading alone."""
     if corpus.path.is_dir():
         return Command("cat", ("find", str(corpus.path), "-type", "f", "-exec", "cat", "{}", "+"), output=False)
     return Command("cat", ("cat", str(corpus.path)), output=False)
 
 
 def dump_log(corpus: Corpus, *options: str) -> Command:
-    """kafka-dump-log, JVM and all. Its name in the table holds the option. Raises BenchError without Java or Maven."""
+    """Return kafka-dump-log with its JVM, named with its option. Raises BenchError without Java or Maven."""
     absent = maven.missing()
     if absent:
         raise BenchError(f"kafka-dump-log {absent}")
@@ -96,24 +96,24 @@ def dump_log(corpus: Corpus, *options: str) -> Command:
 
 
 def aiokafka(corpus: Corpus, *, own_clock: bool = False) -> Command:
-    """aiokafka's compiled reader, as a process or timed inside it."""
+    """Return aiokafka's compiled reader, as a process or timed inside it."""
     argv = (str(_venv()), str(PROGRAMS / "aiokafka_reader.py"), str(corpus.path))
     return Command("aiokafka", argv, own_clock=own_clock)
 
 
 def kafka_python(corpus: Corpus) -> Command:
-    """kafka-python's reader, as a process."""
+    """Return kafka-python's reader, as a process."""
     return Command("kafka-python", (str(_venv()), str(PROGRAMS / "kafka_python_reader.py"), str(corpus.path)))
 
 
 def franz(corpus: Corpus) -> Command:
-    """franz-go's decoder, as a process. Raises BenchError where Go is not there."""
+    """Return franz-go's decoder, as a process. Raises BenchError without Go."""
     return Command("franz-go", (str(_franz_binary()), str(corpus.path)))
 
 
 @cache
 def _venv() -> Path:
-    """The Python of the peers' own environment: theirs must not move the versions that kseg is measured with."""
+    """Return the Python of a separate environment, so that peers don't change the versions of kseg's dependencies."""
     python = VENV / "bin" / "python"
     wanted = "\n".join(REQUIREMENTS)
     installed = VENV / "installed.txt"

@@ -1,4 +1,4 @@
-"""The table of figures against goals, as Markdown, and its place in the README."""
+"""Write the table of figures and goals as Markdown into the README."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from statistics import median
 from bench.cases import Case, Goal
 from bench.measure import BenchError, Run
 
-#: What marks the table of ``make bench``; others have names of their own.
+#: The marker of the table of ``make bench``.
 MARKER = "bench"
 PROCESSES = "wall-clock medians of whole processes (of the loop alone for columns)."
 _HEAD = (
@@ -24,7 +24,7 @@ _HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One goal of a case, measured. ``values`` has the figure of every round; ``missing`` says why there are none."""
+    """One measured goal of a case. ``values`` has the figure of each round; ``missing`` is the reason if there are none."""
 
     case: str
     goal: Goal
@@ -35,12 +35,12 @@ class Row:
 
     @property
     def held(self) -> bool | None:
-        """Whether the median holds the goal; None without a goal or a measurement."""
+        """Return whether the median reaches the goal; None without a goal or a measurement."""
         return self.goal.holds(median(self.values)) if self.values else None
 
 
 def rows_of(case: Case, runs: Mapping[str, Sequence[Run]], missing: str) -> list[Row]:
-    """A row a goal. Rounds are paired: a figure is made of two runs that stood side by side."""
+    """Return one row per goal. A figure is computed from two runs of the same round."""
     rows = []
     for goal in case.goals:
         ours, peer = tuple(runs.get(goal.ours, ())), tuple(runs.get(goal.peer, ()))
@@ -50,7 +50,7 @@ def rows_of(case: Case, runs: Mapping[str, Sequence[Run]], missing: str) -> list
 
 
 def line(row: Row) -> str:
-    """One row in Markdown. Times and figures are medians over the rounds, the spread their least and greatest."""
+    """Return a row in Markdown. Times and figures are medians over the rounds; the spread is minimum and maximum."""
     goal = row.goal
     if not row.values:
         cells = [row.case, goal.ours, "", goal.peer, "", row.missing, "", goal.text, "", ""]
@@ -67,7 +67,7 @@ def line(row: Row) -> str:
 
 
 def table(rows: Iterable[Row], engine: str, rounds: int, how: str = PROCESSES) -> str:
-    """The whole table, with when, where and ``how`` it was made."""
+    """Return the table with its date, its machine and ``how`` it was measured."""
     rows = list(rows)
     promised = [row for row in rows if row.goal.text]
     held = sum(row.held is True for row in promised)
@@ -79,7 +79,7 @@ def table(rows: Iterable[Row], engine: str, rounds: int, how: str = PROCESSES) -
 
 
 def machine() -> str:
-    """Processor, cores, memory, system, Python."""
+    """Return processor, cores, memory, system and Python as one line."""
     model = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
@@ -92,7 +92,7 @@ def machine() -> str:
 
 
 def write(readme: Path, text: str, marker: str = MARKER) -> None:
-    """Put the table between the README's markers. Raises BenchError where they are not."""
+    """Put the table between the README's markers. Raises BenchError without markers."""
     old = readme.read_text(encoding="utf-8") if readme.exists() else ""
     opening, closing = f"<!-- {marker}:begin -->", f"<!-- {marker}:end -->"
     before, begin, rest = old.partition(opening)

@@ -1,1 +1,1 @@
-"""What the benchmark starts as processes of their own, each printing one JSON object of what it counted."""
+"""Programs that the benchmark runs as processes. Each prints its counts as one JSON object."""

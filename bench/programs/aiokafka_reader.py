@@ -6,7 +6,7 @@ import time
 
 from aiokafka.record import memory_records  # type: ignore[import-not-found]
 
-# Without the compiled module aiokafka falls back in silence.
+# Without the compiled module aiokafka falls back to Python without a message.
 if "_crecords" not in memory_records.MemoryRecords.__module__:
     raise SystemExit("aiokafka's compiled reader is not there")
 

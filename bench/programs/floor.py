@@ -1,12 +1,11 @@
-"""The floor: a segment's bytes read, CRC'd and decompressed by the libraries, and nothing else done with them.
+"""The floor: the libraries read a segment, compute its CRCs and decompress it, and do nothing else.
 
     python floor.py [--shallow] FILE
     python floor.py --recompress OUT FILE
 
-Written apart from kseg, on purpose: it trusts the file, knows only what ``bench.corpora`` makes, and takes of each
-library the fastest call that was found. ``--shallow`` leaves the decompression out. ``--recompress`` is the floor of a
-conversion: what was inflated is compressed again by the same codec, CRC-32C'd, written and synced; no record is looked
-at, nothing is encoded anew, compared or read back.
+It does not use kseg. It trusts the file, reads only files of ``bench.corpora``, and uses the fastest call of each library.
+``--shallow`` does not decompress. ``--recompress`` is the floor of a conversion: it compresses the records again with the
+same codec, computes CRC-32C, writes and syncs. It does not decode, encode, compare or read back a record.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ MESSAGE = struct.Struct(">qiIbb")
 
 
 LENGTH = struct.Struct("<I")
-# Inflated blocks, one behind the other, batch after batch: a buffer of its own for each takes longer than the inflating.
+# One buffer for the decompressed blocks of all batches: allocating one per block takes longer than decompressing.
 ROOM = memoryview(bytearray(WINDOW))
 
 
 def unlz4(data: Any) -> memoryview:
-    """A header of 7 bytes, then independent blocks of at most 64 kB, each behind its length, up to a length of 0."""
+    """Decompress an LZ4 frame: a header of 7 bytes, then independent blocks of at most 64 kB after their lengths."""
     inflate, at, made = cramjam.lz4.decompress_block_into, 7, 0
     while size := LENGTH.unpack_from(data, at)[0]:
         at += 4
@@ -55,7 +54,7 @@ def unlz4(data: Any) -> memoryview:
 
 
 def unsnappy(data: Any) -> memoryview:
-    """snappy-java's framing: a header of 16 bytes, then blocks, each behind its length."""
+    """Decompress snappy-java's framing: a header of 16 bytes, then blocks, each after its length."""
     inflate, at, made = cramjam.snappy.decompress_raw_into, 16, 0
     while at < len(data):
         size = int.from_bytes(data[at : at + 4], "big")
@@ -66,7 +65,7 @@ def unsnappy(data: Any) -> memoryview:
 
 def zstd_inflater() -> Callable[[Any], Any]:
     decompressor = zstandard.ZstdDecompressor()
-    # Kafka's frames carry no size; a batch of 16 KiB of JSON stays below 1 MiB. Larger ones go by pieces.
+    # Kafka's frames have no size. 16 KiB of compressed JSON stay below 1 MiB; larger batches are decompressed in pieces.
 
     def inflate(data: Any) -> Any:
         try:
@@ -87,7 +86,7 @@ def gzip(data: bytes) -> bytes:
 
 
 def snappy(data: Any) -> bytes:
-    """In snappy-java's blocks of 32 kB."""
+    """Compress in snappy-java's blocks of 32 kB."""
     parts = []
     for at in range(0, len(data), 32768):
         packed = cramjam.snappy.compress_raw(data[at : at + 32768])
@@ -104,7 +103,7 @@ NEW_HEADER = bytes(61)
 
 
 def rewriter(path: str) -> tuple[BinaryIO, Callable[[int, Any], None]]:
-    """The file, and what writes an entry to it: its codec, and what was inflated or the whole of it as it stood."""
+    """Return the output file and the function that writes a batch to it: its codec and its payload."""
     out = open(path, "wb", buffering=1 << 20)  # noqa: SIM115
     deflaters = [lambda data: data, gzip, snappy, lz4]
 
@@ -118,7 +117,7 @@ def rewriter(path: str) -> tuple[BinaryIO, Callable[[int, Any], None]]:
 
 
 def read(file: BinaryIO, deep: bool, rewrite: Callable[[int, Any], None] | None = None) -> tuple[int, int]:
-    """(entries, bytes inflated)."""
+    """Return the number of batches and of decompressed bytes."""
     inflaters = [None, gunzip, unsnappy, unlz4, zstd_inflater()]
     buffer = bytearray(WINDOW)
     view = memoryview(buffer)

@@ -1,8 +1,8 @@
-"""Corpora.java's stand-in where Maven is not: the same arguments, the same kinds of events, kseg's own writer.
+"""Write corpora with kseg's own writer, without Maven: the arguments and events of Corpora.java.
 
     python own_corpora.py FILE MAGIC CODEC RECORDS BATCH_SIZE KIND
 
-The bytes are not those of Kafka's writer (libraries compress differently), but they are as many and as hard.
+The bytes differ from those of Kafka's writer, since libraries compress differently. Size and difficulty are the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FIRST_TIMESTAMP = 1_700_000_000_000
 ACTIONS = ("view", "click", "add_to_cart", "purchase", "search", "logout", "refund")
 AGENTS = ("Mozilla/5.0 (X11; Linux x86_64)", "Mozilla/5.0 (Macintosh)", "okhttp/4.9.3")
 COUNTRIES = ("DE", "US", "BR", "IN", "JP", "FR", "ZA")
-# What a record costs beside its key and value, about.
+# About the bytes of a record without its key and value.
 RECORD_OVERHEAD = 12
 
 chance = random.Random(20)
@@ -67,7 +67,7 @@ def entry(batch: list[PlainRecord], magic: int, codec: str) -> bytes:
 def main() -> None:
     path, magic, codec, count, batch_size, kind = sys.argv[1:]
     batches = written = size = 0
-    # As the producer: it learns from closed batches how far the next will shrink.
+    # Like the producer, estimate the compression ratio from closed batches.
     ratio = 1.0
     batch: list[PlainRecord] = []
     with open(path, "wb") as out:

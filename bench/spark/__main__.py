@@ -1,4 +1,4 @@
-"""``python -m bench.spark``: make what is wanting, measure, print the table."""
+"""``python -m bench.spark``: make missing corpora, measure, print the table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MARKER = "bench-spark"
 
 
 def main() -> int:
-    """0 when all was measured, whatever came out; 1 when something was not; 2 for usage."""
+    """Return 0 if everything was measured, whatever the figures; 1 if something was not; 2 for wrong usage."""
     options = _options()
     wanted = [case for case in cases(options.size * GIB) if not options.only or _named(case, options.only)]
     if not wanted:
@@ -48,7 +48,7 @@ def main() -> int:
             print(table.line(row), file=sys.stderr, flush=True)
         print(f"{case.name}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
     spark.stop()
-    shutil.rmtree(HOME / "spark", ignore_errors=True)  # links to corpora that are gone hold their room
+    shutil.rmtree(HOME / "spark", ignore_errors=True)  # links to deleted corpora keep their disk space
     how = "wall-clock medians in one warm session (of whole processes for --jobs); the peak is a Python worker's."
     text = table.table(rows, engine, options.rounds, how)
     print(text, end="")
@@ -86,7 +86,7 @@ def _measure(spark: Any, case: Case, rounds: int, size: int) -> list[table.Row]:
                     if number or not case.warm:
                         runs.setdefault(name, []).append(done)
         _check(case, runs)
-    except (BenchError, KsegError, PySparkException, RuntimeError) as error:  # the others are measured all the same
+    except (BenchError, KsegError, PySparkException, RuntimeError) as error:  # the others are still measured
         missing = (str(error).splitlines() or [type(error).__name__])[0]
         print(f"{case.name}: {error}", file=sys.stderr)
         runs = {}
@@ -94,7 +94,7 @@ def _measure(spark: Any, case: Case, rounds: int, size: int) -> list[table.Row]:
 
 
 def _run(spark: Any, work: Work) -> Run:
-    """One run; of a call ``output`` is what it counted."""
+    """Return one run; for a call, ``output`` is its count."""
     if isinstance(work, Command):
         return run(work)
     workers.forget(spark)
@@ -105,7 +105,7 @@ def _run(spark: Any, work: Work) -> Run:
 
 
 def _check(case: Case, runs: Mapping[str, Sequence[Run]]) -> None:
-    """Whom a goal sets beside each other must have seen the same: nobody wins by reading less."""
+    """Check that contenders of one goal read the same records: reading less must not win."""
     for goal in case.goals:
         if goal.figure is PEAKS:
             continue

@@ -1,7 +1,6 @@
-"""What is measured on Spark, and the goals it is held to. Sizes are of hard links: a disk holds a corpus once.
+"""The cases on Spark and their goals. Large sizes are hard links, so the disk has each corpus once.
 
-All contenders run in one session that is warm, so that neither's start counts; commands are called in this process, and
-find the session.
+All contenders run in one warm session, so that no start counts. Commands are called in this process and use the session.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ SHARE = Figure(lambda ours, peer: peer.wall / ours.wall * 100, "{:.0f}% of its s
 EACH = Figure(lambda ours, peer: ours.wall / SMALL * 1000, "{:.1f} ms each")
 _COUNTED = re.compile(r"(\d+) records")
 
-#: What a contender does: it answers with the records it has seen, None where it doesn't say. A command is a process.
+#: The work of a contender: a call that returns the number of its records, or None, or a command as a process.
 Work = Callable[[], "int | None"] | Command
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Contenders that take turns, made by ``make`` for a session and the bytes of the large cases.
+    """Contenders that take turns; ``make`` creates them for a session and the bytes of the large cases.
 
-    ``rounds`` bounds those that were asked for. Where ``warm`` each has a round before that doesn't count.
+    ``rounds`` limits the number of rounds. With ``warm``, a first round does not count.
     """
 
     name: str
@@ -52,7 +51,7 @@ class Case:
 
 
 def _linked(name: str, made: Corpus, count: int) -> Path:
-    """A log dir of so many partitions with that segment."""
+    """Make a log directory with ``count`` partitions of that segment."""
     home = HOME / "spark" / name
     shutil.rmtree(home, ignore_errors=True)
     for number in range(count):
@@ -63,7 +62,7 @@ def _linked(name: str, made: Corpus, count: int) -> Path:
 
 
 def _kseg(*arguments: str) -> Callable[[], int | None]:
-    """A command in this process."""
+    """Return a call of a kseg command in this process."""
 
     def run() -> int | None:
         done = CliRunner().invoke(kseg, arguments)
@@ -75,7 +74,7 @@ def _kseg(*arguments: str) -> Callable[[], int | None]:
 
 
 def counted(output: str) -> int | None:
-    """The records that a summary tells of, which is the last line to do so."""
+    """Return the number of records in the last line that has one, the summary."""
     found = _COUNTED.findall(output)
     return int(found[-1]) if found else None
 
@@ -92,7 +91,7 @@ def _export(source: Path) -> Callable[[], int | None]:
 
 
 def _written(frame: Any) -> Callable[[], int | None]:
-    """As Parquet by Spark itself. Its codec is the exporter's."""
+    """Return a call that has Spark write Parquet, with the codec of kseg's export."""
     target = HOME / "spark" / "written"
 
     def run() -> int:
@@ -103,7 +102,7 @@ def _written(frame: Any) -> Callable[[], int | None]:
 
 
 def _rows(folder: Path) -> int:
-    """The rows of Parquet files, by their footers."""
+    """Return the number of rows in Parquet files, from their footers."""
     return int(dataset.dataset(folder, format="parquet").count_rows())
 
 
@@ -185,7 +184,7 @@ def _small(spark: Any, size: int) -> Iterator[dict[str, Work]]:
 
 
 def cases(size: int) -> tuple[Case, ...]:
-    """All of them; the large ones read so many bytes."""
+    """Return all cases; the large ones read ``size`` bytes."""
     large = f"{size / GIB:g} GiB"
     return (
         _count("none"),

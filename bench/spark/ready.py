@@ -1,4 +1,4 @@
-"""The floor of a Python data source: the rows that kseg gives, in Arrow batches made beforehand, one file a split."""
+"""The floor of a Python data source: kseg's rows in Arrow batches that exist before the run, one file per split."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kseg.spark.data_source import KsegDataSource, KsegReader
 
 
 class ReadyBatches(DataSource):
-    """Arrow files, mapped into memory; option ``segment`` names what they were made of."""
+    """Arrow files, mapped into memory; the option ``segment`` names their source."""
 
     @classmethod
     def name(cls) -> str:
@@ -44,7 +44,7 @@ class _Reader(DataSourceReader):
 
 
 def make_ready(segment: Path) -> Path:
-    """The folder of a segment's batches, a file a split, made anew: what kseg gives may have changed."""
+    """Write the Arrow batches of a segment, one file per split, and return their folder."""
     folder = HOME / "spark" / segment.parent.name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -1,6 +1,6 @@
 """A topic of a real broker on this machine, and what Spark's own ``kafka`` source needs to read it.
 
-The broker is given the segments of a corpus, and so both sides read the same bytes: one from it, one from its log dir.
+The broker has the segments of a corpus. Both sides read the same bytes: Spark from the broker, kseg from its log directory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tools.lab.modern_fixtures import create_topic
 from tools.lab.serve import forget_clean_stop, put
 
 NAME = "events"
-#: The newest in Maven that runs under the pyspark here, and what of its needs Spark does not bring.
+#: The newest connector in Maven for this pyspark, and its dependencies that Spark does not include.
 CONNECTOR = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
@@ -28,20 +28,20 @@ CONNECTOR = (
 )
 
 
-#: As brokers have them by default: those of the tests are for small segments.
+#: The defaults of brokers; the tests use values for small segments.
 _INDEXES = {"log.index.size.max.bytes": str(10 << 20), "log.index.interval.bytes": "4096"}
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """Where it is served, and where its partition lies."""
+    """The address of the broker, and the folder of the partition."""
 
     bootstrap: str
     folder: Path
 
 
 def jars() -> str:
-    """The connector's jars as ``spark.jars`` takes them; nothing where Maven or Java is missing."""
+    """Return the connector's jars for ``spark.jars``; empty without Maven or Java."""
     if maven.missing():
         return ""
     return ",".join(str(path) for path in sorted(maven.only("spark-kafka", CONNECTOR).glob("*.jar")))
@@ -49,7 +49,7 @@ def jars() -> str:
 
 @contextmanager
 def served(name: str) -> Iterator[Topic]:
-    """A broker with the segment of that corpus in a topic's one partition. Raises BenchError where there can be none."""
+    """Run a broker with the segment of that corpus as a topic with one partition. Raises BenchError if it can't run."""
     if absent := maven.missing():
         raise BenchError(f"a broker {absent}")
     with TemporaryDirectory(prefix="kseg-bench-", dir=HOME) as work:

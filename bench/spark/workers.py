@@ -1,4 +1,4 @@
-"""Spark's processes as the kernel accounts for them: what the Python workers hold at most, and processor time."""
+"""Peak memory of Spark's Python workers, and processor time of all its processes, from the kernel."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 
 _PARENT = re.compile(r"^PPid:\s+(\d+)$", re.MULTILINE)
 _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
-# proc(5), stat: utime, stime and those of children that have ended, counted behind the name in brackets.
+# proc(5), stat: utime, stime and those of ended children, counted after the name in parentheses.
 _TIMES = slice(11, 15)
-# proc(5), clear_refs: the peak is counted anew from what is held now.
+# proc(5), clear_refs: reset the peak to the current memory.
 _FORGET = "5"
 
 
 def forget(spark: Any) -> None:
-    """Count peaks from here on."""
+    """Reset the peaks of the workers."""
     for status in _workers(spark):
         with suppress(OSError):
             status.with_name("clear_refs").write_text(_FORGET)
 
 
 def peak(spark: Any) -> int:
-    """Bytes of the largest worker at its largest, of those that live; 0 where there is none."""
+    """Return the largest peak of a live worker in bytes; 0 without workers."""
     sizes = [0]
     for status in _workers(spark):
         with suppress(OSError):
@@ -35,7 +35,7 @@ def peak(spark: Any) -> int:
 
 
 def cpu(spark: Any) -> float:
-    """Seconds of processor time so far, of Java and its workers."""
+    """Return the processor time of Java and its workers so far, in seconds."""
     ticks = 0
     java = Path("/proc", str(spark.sparkContext._gateway.proc.pid), "status")
     for status in (java, *_workers(spark)):
@@ -46,7 +46,7 @@ def cpu(spark: Any) -> float:
 
 
 def _workers(spark: Any) -> Iterator[Path]:
-    """Status files of what the session's Java has started, and what that has."""
+    """Return the /proc folders of the processes that the session's Java has started, directly or indirectly."""
     children: dict[int, list[int]] = {}
     for status in Path("/proc").glob("[0-9]*/status"):
         with suppress(OSError):
