@@ -1,9 +1,9 @@
-"""``kseg convert`` as a library: segments, partition folders and log dirs from one record version to another.
+"""``kseg convert`` as a library: convert segments, partition folders and log directories between record versions.
 
-    plan = Plan.of("v0-to-v2", compression="zstd")
+    plan = ConversionPlan.of("v0-to-v2", compression="zstd")
     result = convert("old/00000000000000000000.log", "new/00000000000000000000.log", plan)
 
-The source is only read; what was written is read back and compared with it.
+The source is only read. The output is read back and compared with the source.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ from kseg.format.writer import epoch_checkpoint
 from kseg.format.writer.source_checks import side_file_error
 from kseg.format.writer.targets import DamagedError, index_paths, txn_index_path
 
-# What stays true of a partition when its entries change their version upwards, since it speaks of offsets only. On
-# the way down producers, transactions and epochs are lost, and these would contradict the log.
+# Side files that stay valid when batches are converted to a higher version, since they only contain offsets. A conversion
+# to a lower version loses producers, transactions and epochs, and these files would contradict the log.
 _KEPT = re.compile(r"partition\.metadata")
 _KEPT_UPWARDS = re.compile(r"partition\.metadata|\d{20}\.(snapshot|txnindex)")
 _REBUILT = re.compile(r"\d{20}\.(index|timeindex)")
 
-# What is wrong with one partition of a log dir, and with none of the others.
+# Errors of one partition that do not affect the others.
 EXCUSED = (DamagedError, WrongVersionError, UnreadableError, NotASegmentError)
 
-#: Converts segments of one folder, results in their order.
+#: Converts the segments of one folder; results have their order.
 ConvertSegments = Callable[[Sequence[Pair]], Iterable[Conversion]]
 
 
 @dataclass(slots=True)
 class ConvertResult:
-    """What was written.
+    """The result of a conversion.
 
-    ``left_out`` are files of a folder that are not in its copy. ``failed`` says, a line each, which partitions of a log
-    dir could not be converted; there is nothing of these.
+    ``left_out`` are the files of a folder that were not copied. ``failed`` has one line per partition of a log directory
+    that could not be converted; nothing is written for these.
     """
 
     segments: list[Conversion] = field(default_factory=list)
@@ -69,7 +69,7 @@ class ConvertResult:
 
 
 def _ignore_finding(path: str, finding: Finding) -> None:
-    """A report that keeps nothing."""
+    """Ignore a finding."""
 
 
 def convert(
@@ -80,17 +80,17 @@ def convert(
     progress: Progress = no_progress,
     jobs: int = 1,
 ) -> ConvertResult:
-    """Convert a segment (a path or a URL), a partition folder or a log dir, with the indexes built anew.
+    """Convert a segment (a path or a URL), a partition folder or a log directory, and build its indexes again.
 
-    ``target`` appears whole or not at all, of a log dir each partition folder in it. ``jobs`` is the number of processes
-    to use at most; what is written and reported is the same for any. Raises DamagedError, WrongVersionError,
+    ``target`` is created atomically; in a log directory, each partition folder is. ``jobs`` is the largest number of
+    processes; output and findings are the same for any number. Raises DamagedError, WrongVersionError,
     ReadBackError, UsageError, UnreadableError and NotASegmentError; then there is no target.
     """
     return convert_by(lambda pairs: convert_segments(pairs, plan, report, progress, jobs), source, target, plan, report)
 
 
 def convert_by(work: ConvertSegments, source: str, target: str, plan: ConversionPlan, report: Report) -> ConvertResult:
-    """As ``convert``, the segments of a folder by ``work``, which raises as that does."""
+    """Convert like ``convert``, with ``work`` for the segments of a folder, which raises the same errors."""
     if source == STDIN:
         raise UsageError("convert takes a file or a folder, not standard input")
     goal = Path(os.path.abspath(target))
@@ -113,7 +113,7 @@ def convert_by(work: ConvertSegments, source: str, target: str, plan: Conversion
 
 
 def _convert_alone(work: ConvertSegments, source: str, target: Path, plan: ConversionPlan) -> ConvertResult:
-    """One segment. What stays true of it goes along: without its aborted transactions these would be read as data."""
+    """Convert one segment and copy its transaction index: without it, aborted records would be read as data."""
     own, copy = txn_index_path(Path(source)), txn_index_path(target)
     beside = [name for name in (own, own.with_suffix(".snapshot")) if name.is_file()]
     is_copied = own in beside and not plan.downwards
@@ -129,7 +129,7 @@ def _convert_alone(work: ConvertSegments, source: str, target: Path, plan: Conve
 
 @dataclass(frozen=True, slots=True)
 class _ConvertRun:
-    """What all partitions of one call have in common."""
+    """The settings that all partitions of one call share."""
 
     root: Path
     plan: ConversionPlan
@@ -196,10 +196,10 @@ class _ConvertRun:
 
 
 def _write_epochs(partition: PartitionFolder, folder: Path, segments: Sequence[Conversion]) -> None:
-    """Have the leader epochs of all segments in order, and a checkpoint that agrees with them."""
+    """Make the leader epochs of all segments ascend, and write a checkpoint that agrees with them."""
     epoch = 0
     for segment, name in zip(segments, partition.logs, strict=True):
-        # Converted after batches with an epoch, as of a log that was downgraded: a lower one would go back.
+        # Converted batches after batches with an epoch, as in a downgraded log, need an epoch that is not lower.
         end = segment.bytes_after if segment.epochless_bytes is None else segment.epochless_bytes
         if epoch and end:
             epoch_checkpoint.set_epoch(folder / name, end, epoch)

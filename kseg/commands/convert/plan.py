@@ -1,4 +1,4 @@
-"""What a conversion is asked to do, and which of it contradicts itself."""
+"""The settings of a conversion, and which combinations are rejected."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from kseg.format.compress.codecs import CODECS
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
 from kseg.format.writer.records_builder import codec_id
 
-#: The conversions there are: versions taken and version written. From a version to itself a codec can be chosen.
+#: The conversions: versions accepted and version written. A conversion of a version to itself can change the codec.
 DIRECTIONS = {
     **{f"v{a}-to-v{b}": (frozenset({a}), b) for a in range(3) for b in range(3)},
     "any-to-v2": (frozenset({0, 1}), 2),
 }
 
-#: The largest size to pack batches to, far above what max.message.bytes is ever set to.
+#: The largest batch size in bytes for ``rebatch``, far above usual values of max.message.bytes.
 MAX_REBATCH = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ConversionPlan:
-    """What to do. ``codec`` None keeps each entry's, ``rebatch`` (bytes before compression) None keeps their bounds."""
+    """A conversion. ``codec`` None keeps each batch's codec. ``rebatch`` (bytes before compression) None keeps batches."""
 
     direction: str
     codec: int | None = None
@@ -41,7 +41,7 @@ class ConversionPlan:
         skip_damaged: bool = False,
         force: bool = False,
     ) -> ConversionPlan:
-        """A plan from the command line's words. Raises UsageError for those that contradict each other."""
+        """Return the plan for the command line's values. Raises UsageError for values that contradict each other."""
         if direction not in DIRECTIONS:
             raise UsageError(f"there is no conversion {direction!r}: {', '.join(DIRECTIONS)}")
         sources, target = DIRECTIONS[direction]
@@ -60,7 +60,7 @@ class ConversionPlan:
 
     @property
     def sources(self) -> frozenset[int]:
-        """The versions that are converted; the target's own is copied."""
+        """Return the versions that are converted; batches of the target's version are copied."""
         return DIRECTIONS[self.direction][0]
 
     @property

@@ -1,4 +1,4 @@
-"""What became of a conversion: counts before and after, and what the target's version could not hold."""
+"""The result of a conversion: counts before and after, and the losses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class Loss:
-    """What the target's version can't hold: how many there were, from the first such offset to the last."""
+    """Data that the target's version can't contain: the number, the first and the last offset."""
 
     count: int
     first_offset: int
@@ -19,13 +19,13 @@ class Loss:
 
 @dataclass(slots=True)
 class Conversion:
-    """What became of one segment. Sizes are bytes, counts without a word are of entries.
+    """The result of one segment. Sizes are in bytes; counts are batches unless their name says otherwise.
 
-    ``copied`` were of the target's version already, ``skipped`` damaged; ``lost_bytes`` are theirs, and those that
-    are no entry at all. ``codecs_before`` and ``codecs_after`` count entries by codec. ``lost`` is by kind, see
-    ``LOSSES``. ``leader_epochs`` are [epoch, first offset, last offset] of the batches written. Before byte
-    ``epochless_bytes`` of the target no batch has an epoch of its own, None where none has. ``first_offset`` and
-    ``last_offset`` are those of the batches converted, None where there are none.
+    ``copied`` batches already had the target's version, ``skipped`` ones are damaged; ``lost_bytes`` are the bytes of
+    skipped batches and of data that is not a batch. ``codecs_before`` and ``codecs_after`` count batches by codec.
+    ``lost`` is by kind, see ``LOSSES``. ``leader_epochs`` are [epoch, first offset, last offset] of the written batches.
+    Before byte ``epochless_bytes`` of the target every batch has -1 as its epoch in the source; None if all have.
+    ``first_offset`` and ``last_offset`` are those of the converted batches, None without batches.
     """
 
     source: str
@@ -57,7 +57,7 @@ class Conversion:
         loss.last_offset = last_offset
 
     def merge(self, other: Conversion) -> None:
-        """Add what became of the next range of the same segment."""
+        """Add the result of the next range of the same segment."""
         if self.epochless_bytes is None and other.epochless_bytes is not None:
             self.epochless_bytes = self.bytes_after + other.epochless_bytes
         for each in fields(self):
@@ -72,18 +72,18 @@ class Conversion:
             self.count_loss(kind, loss.count, loss.first_offset, loss.last_offset)
 
     def as_row(self) -> dict[str, Any]:
-        """One flat object, fit for JSON."""
+        """Return the result as one flat object for JSON."""
         row = {each.name: getattr(self, each.name) for each in fields(self)}
         return {**row, "lost": {kind: asdict(loss) for kind, loss in self.lost.items()}}
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Conversion:
-        """What ``as_row`` was made of."""
+        """Return the result of a row that ``as_row`` returned."""
         codecs = {name: Counter(row[name]) for name in ("codecs_before", "codecs_after")}
         return cls(**{**row, **codecs, "lost": {kind: Loss(**loss) for kind, loss in row["lost"].items()}})
 
 
-#: What a down-conversion can lose, and what is counted of it.
+#: The data that a conversion to a lower version can lose.
 LOSSES = {
     "headers": "record headers",
     "timestamps": "records with a timestamp",
@@ -94,5 +94,5 @@ LOSSES = {
     "delete-horizons": "batches with a delete horizon",
     "empty-batches": "empty batches, kept by compaction",
 }
-#: Of these the records are counted, of others the batches.
+#: Kinds of losses counted in records; the others are counted in batches.
 COUNTED_BY_RECORD = ("headers", "control-records")

@@ -1,7 +1,7 @@
-"""One segment rewritten: converted chunk by chunk, and each chunk read back from the file and compared.
+"""Convert one segment chunk by chunk; each chunk is read back from the file and compared.
 
-The source is read once: what was written is compared with the records while they are at hand. Where batches are packed
-anew one may hold records of many chunks, and then the source is read a second time instead.
+The source is read once: the output is compared with the records while they are in memory. With ``rebatch`` a batch can
+contain records of many chunks, so the source is read a second time.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from kseg.format.writer.read_back import ReadBackError, compare
 from kseg.format.writer.source_checks import SourceChecks
 from kseg.format.writer.targets import DamagedError, index_paths
 
-#: Told of what is wrong with a source: its path and a finding.
+#: Called with the path of a source and a finding.
 Report = Callable[[str, Finding], None]
-#: A log and its two indexes, on their way.
+#: A log and its two indexes before they are published.
 Files = tuple[Staged, Staged, Staged]
-#: What fills them: from a source, for a target, by a plan. Raises as ``convert`` does.
+#: Fills the files from a source. Raises the errors of ``convert``.
 FillFiles = Callable[[str, Path, Files, ConversionPlan, Report, Progress], Conversion]
 
 
 def rewrite(
     source: str, target: Path, files: Files, plan: ConversionPlan, report: Report, progress: Progress
 ) -> Conversion:
-    """Fill the files from front to back."""
+    """Convert the segment from its start to its end into the files."""
     log, offsets, times = files
     tally = Conversion(source, str(target))
     proof = ReadBackCheck(log.path, (offsets.file, times.file), tally, plan)
-    # Without damage there is nothing to find, and what is out of order ends the conversion.
+    # Without ``skip_damaged``, a batch that is out of order ends the conversion.
     order = find_order(lambda: open_source(source), ceiling_of(source)) if plan.skip_damaged else IN_ORDER
     transcribe(open_source(source), log.file, proof, tally, plan, report, progress, order)
     proof.finish()
@@ -62,19 +62,19 @@ def rewrite(
 def convert_segment(
     source: str, target: Path, plan: ConversionPlan, report: Report, progress: Progress, fill: FillFiles = rewrite
 ) -> Conversion:
-    """Convert one segment and build its indexes beside the target. Raises as ``convert`` does."""
+    """Convert one segment and build its indexes next to the target. Raises the errors of ``convert``."""
     targets = target, *index_paths(target)
     if not plan.force:
         check_absent(targets)
     with ExitStack() as stack, writing(target):
         log, offsets, times = (stage(stack, path) for path in targets)
         tally = fill(source, target, (log, offsets, times), plan, report, progress)
-        # Retention goes by the log's modification time where there are no timestamps, and the cleaner keeps it.
+        # Retention uses the modification time of a log without timestamps, and the cleaner keeps it.
         modified = os.stat(source).st_mtime_ns if os.path.exists(source) else None
         for staged in (log, offsets, times):
             staged.sync(modified)
         if plan.force:
-            # A broker builds an index that is missing; one that belongs to another log it would believe.
+            # A broker builds a missing index, but would trust the index of another log.
             for path in targets[1:]:
                 path.unlink(missing_ok=True)
         for staged in (log, offsets, times):
@@ -84,7 +84,7 @@ def convert_segment(
 
 
 def _parts(first: Chunk, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-    """The parts of a large batch that was copied with the first of them."""
+    """Yield the remaining parts of a large batch, which was copied with its first part."""
     yield first
     for chunk in chunks:
         yield chunk
@@ -96,10 +96,10 @@ def transcribe(
     source: Source, log: IO[bytes], proof: ReadBackCheck, tally: Conversion, plan: ConversionPlan, report: Report,
     progress: Progress, order: OffsetOrder = IN_ORDER,
 ) -> CheckState | None:  # fmt: skip
-    """Write a source's entries to ``log`` in the version that was planned, and have each chunk proved.
+    """Write the batches of a source to ``log`` in the target's version, and have each chunk compared.
 
-    ``order`` is what ``find_order`` said of the whole segment. Returns the state of its checks, None if the source was not
-    read without damage (``SegmentReader.damaged``).
+    ``order`` is the result of ``find_order`` for the whole segment. Returns the state of its checks, or
+    None if the source is damaged (``SegmentReader.damaged``).
     """
     damage = _DamagePolicy(tally.source, plan, report)
 
@@ -141,13 +141,13 @@ def transcribe(
 
 
 def check_size(tally: Conversion) -> None:
-    """Raise KsegError for a target that no index could point into."""
+    """Raise KsegError if the target is too large for index positions."""
     if tally.bytes_after > INT32_MAX:
         raise KsegError(f"{tally.target}: it would pass 2 GiB, and positions in a segment are 32-bit")
 
 
 class _DamagePolicy:
-    """Passes findings on, and keeps the one that forbids to go on."""
+    """Reports findings, and keeps the first one that ends the conversion."""
 
     def __init__(self, source: str, plan: ConversionPlan, report: Report) -> None:
         self._source = source
@@ -169,7 +169,7 @@ class _DamagePolicy:
             self._report(self._source, finding)
 
     def check(self) -> None:
-        """Raise what was met, if it forbids to go on."""
+        """Raise DamagedError if a finding ends the conversion."""
         if self._stop:
             raise self._stop
 
@@ -183,9 +183,9 @@ def _unreadable(source: str) -> Callable[[Finding], None]:
 
 
 class ReadBackCheck:
-    """Reads back what has been written to the log at ``path``, and builds the two ``indexes`` from it.
+    """Reads the written log at ``path`` back, and builds the two ``indexes`` from it.
 
-    ``first_offset`` and ``last_offset`` are those of the source's entries that were noted.
+    ``first_offset`` and ``last_offset`` are those of the source's batches.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class ReadBackCheck:
         self._records = 0
 
     def expect(self, chunk: Chunk) -> None:
-        """Take down the first and the last offset of a chunk of the source."""
+        """Record the first and the last offset of a chunk of the source."""
         batches = chunk.batches
         rows = range(chunk.first, chunk.stop)
         sound = (row for row in rows if batches.intact[row] and batches.crc_state[row] != CRC_BAD)
@@ -215,7 +215,7 @@ class ReadBackCheck:
             self.last_offset = batches.last_offset[last]
 
     def compare(self, source: Iterator[Chunk]) -> None:
-        """What was written since the last call are the records of ``source``. Raises ReadBackError."""
+        """Check that the output since the last call has the records of ``source``. Raises ReadBackError."""
         expected = self._tally.records - self._records
         with self._reader() as result:
             written = self._indexed(validated_chunks(result, self._wrong, opener=self._opener))
@@ -223,15 +223,15 @@ class ReadBackCheck:
             self._whole(result)
 
     def read_framing(self) -> None:
-        """What was written since the last call, and compared elsewhere, is whole. Raises ReadBackError."""
+        """Check that the output since the last call, which was compared elsewhere, is complete. Raises ReadBackError."""
         with self._reader() as result:
             for window in result.windows():
-                # Its first record's offset is wanted only where no name says it, and a v2 entry's header has it.
+                # The first record's offset is needed only for files without a base offset in their name; v2 headers have it.
                 self._add(window.batches, 0, window.batches.count, window.batches.base_offset[0])
             self._whole(result)
 
     def finish(self) -> None:
-        """The ends of the indexes."""
+        """Write the last entries of the indexes."""
         if self._builder is not None:
             self._builder.finish()
 
@@ -260,14 +260,14 @@ class ReadBackCheck:
             yield chunk
 
     def _add(self, batches: BatchColumns, first: int, stop: int, first_offset: int) -> None:
-        """Entries ``first`` to ``stop``, whose first record has that offset."""
+        """Index the batches ``first`` to ``stop``, whose first record has ``first_offset``."""
         if self._builder is None:
             self._start = self._named_offset(first_offset)
             self._builder = IndexBuilder(self._start, *self._indexes, self._plan.index_interval)
         append_runs(self._tally.leader_epochs, batches, first, stop)
         for offset in (batches.last_offset[first], batches.last_offset[stop - 1]):
             if not 0 <= offset - self._start <= INT32_MAX:
-                # LogSegmentOffsetOverflowException, however few index entries there would be.
+                # LogSegmentOffsetOverflowException, even if no index entry had that offset.
                 where = f"{self._tally.target}: offset {offset} has no place in a segment that begins at {self._start}"
                 raise KsegError(f"{where}: it would have to be split")
         self._builder.add(batches, first, stop)

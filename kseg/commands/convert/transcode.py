@@ -1,8 +1,7 @@
-"""From opened entries of any version to entries of one version: what ``kseg convert`` writes.
+"""Convert decoded batches of any version to batches of one version.
 
-To v2 as Kafka's cleaner does it: a wrapper becomes one batch, a message a batch of its own (FORMATS: converting to
-v2), unless they are packed anew. To v0 and v1 as brokers did it for old consumers (``RecordsUtil.downConvert``), but
-what gets lost is counted.
+To v2 like Kafka's cleaner: a compressed wrapper becomes one batch, and so does a single message, unless ``rebatch`` packs
+them again. To v0 and v1 like brokers for old consumers (``RecordsUtil.downConvert``), with a count of the losses.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def _add(codecs: Counter[str], counts: list[int]) -> None:
 
 
 def _with_codec(entry: memoryview, payload: memoryview, codec: int) -> memoryview:
-    """A v2 batch whose records, ``payload``, are compressed with that codec; its header says so and has a new CRC."""
+    """Return the v2 batch with ``payload`` as its compressed records, the codec in its header, and a new CRC."""
     body = compress(codec, payload) if codec else payload
     out = bytearray(entry[: layout.RECORD_BATCH_OVERHEAD]) + body
     (attributes,) = _ATTRIBUTES.unpack_from(out, layout.ATTRIBUTES_AT)
@@ -45,14 +44,14 @@ def _with_codec(entry: memoryview, payload: memoryview, codec: int) -> memoryvie
 
 
 class WrongVersionError(KsegError):
-    """An entry of a version that the conversion does not take."""
+    """A batch has a version that the conversion does not accept."""
 
 
 class Transcoder:
-    """Takes opened entries and writes them as entries of version ``target``.
+    """Writes decoded batches as batches of version ``target``.
 
-    ``sources`` are the versions it takes, ``codec`` the codec to write (None keeps each entry's own), ``rebatch`` the
-    bytes before compression to pack v2 batches to (None keeps the entries' bounds).
+    ``sources`` are the accepted versions, ``codec`` is the codec to write (None keeps each batch's codec), ``rebatch`` the
+    size of v2 batches in bytes before compression (None keeps the batches).
     """
 
     def __init__(
@@ -74,13 +73,13 @@ class Transcoder:
         self._packer = BatchPacker(rebatch, self._count_written)
 
     def convert_chunk(self, chunk: Chunk) -> None:
-        """Write the chunk's entries. Raises WrongVersionError, KsegError, and OSError as writing does."""
+        """Write the batches of the chunk. Raises WrongVersionError, KsegError, and OSError from writing."""
         for run in runs_of(chunk, self._target, copies=not self._must_repack):
             counts = [0] * 8
             if self._is_unchanged(run):
                 run = replace(run, kind=conversion_kinds.COPY)
             if chunk.resumed and run.kind != conversion_kinds.PACKED and run.kind != conversion_kinds.PLAIN:
-                continue  # what is copied or left out is so with its first part
+                continue  # a batch is copied or dropped with its first part
             if chunk.resumed:
                 self._convert(run)
                 continue
@@ -102,11 +101,11 @@ class Transcoder:
 
     @property
     def _must_repack(self) -> bool:
-        """Whether v0 and v1 messages that have the target's version get another codec: they are encoded again."""
+        """Return whether v0 and v1 messages of the target's version are encoded again, to change their codec."""
         return self._codec is not None and self._target < 2
 
     def _is_unchanged(self, run: BatchRun) -> bool:
-        """Whether messages that could be encoded again have the version and the codec already."""
+        """Return whether messages already have the version and the codec of the target."""
         codec = run.chunk.batches.attributes[run.row] & CODEC_MASK
         return (
             self._must_repack
@@ -124,7 +123,7 @@ class Transcoder:
             self._to_messages(run, codec)
 
     def finish(self) -> None:
-        """Write what is still being packed."""
+        """Write the records that are still being packed."""
         self._packer.flush()
 
     def _check_version(self, run: BatchRun) -> None:
@@ -135,7 +134,7 @@ class Transcoder:
             raise WrongVersionError(f"{where} is v{run.magic}; this conversion takes {taken}")
 
     def _count_written(self, entry: memoryview, codec: int) -> None:
-        """One entry of the target's version is ready."""
+        """Count one batch of the target's version."""
         self._write(entry)
         self._count(1, codec, len(entry))
 
@@ -149,7 +148,7 @@ class Transcoder:
         batches = run.chunk.batches
         for row in range(run.row, run.stop):
             self._tally.skipped += 1
-            # The reader counts those whose CRC is bad.
+            # The reader counts batches with a wrong CRC.
             self._tally.lost_bytes += batches.size[row] if batches.crc_state[row] != CRC_BAD else 0
 
     def _copy(self, run: BatchRun, counts: list[int], largest: int) -> None:
@@ -164,7 +163,7 @@ class Transcoder:
         _add(tally.codecs_after, counts)
 
     def _recompress(self, run: BatchRun, codec: int) -> None:
-        """Write v2 batches with that codec, and all else as it is; control and empty batches stay uncompressed."""
+        """Write v2 batches with that codec and otherwise unchanged; control and empty batches stay uncompressed."""
         self._packer.flush()
         self._append_epochs(run)
         chunk, batches = run.chunk, run.chunk.batches
@@ -183,7 +182,7 @@ class Transcoder:
         self._tally.records += run.end - run.i if chunk.payload_size is None else batches.record_sum[run.row]
 
     def _append_epochs(self, run: BatchRun) -> None:
-        """Batches written from now on get no lower leader epoch than those that are copied."""
+        """Make later batches have at least the leader epoch of the copied ones."""
         batches = run.chunk.batches
         highest = max(batches.partition_leader_epoch[row] for row in range(run.row, run.stop))
         if self._target < 2 or highest < 0:
@@ -230,7 +229,7 @@ class Transcoder:
                 self._message_set(run, row, first, first + total, codec)
 
     def _message_set(self, run: BatchRun, row: int, first: int, stop: int, codec: int) -> None:
-        """Records ``first`` to ``stop`` as messages, compressed into one wrapper if there is a codec."""
+        """Return the records ``first`` to ``stop`` as messages, in one compressed wrapper if there is a codec."""
         known = CODECS.get(codec)
         if known is not None and known.first_magic > self._target:
             where = f"{self._tally.source}: the entry at byte {run.chunk.batches.position[row]}"

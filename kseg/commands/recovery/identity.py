@@ -1,4 +1,4 @@
-"""Whose a log dir is, by its ``meta.properties``, as a KRaft broker judges it before it loads any log.
+"""Check the ``meta.properties`` of log directories as a KRaft broker does before it loads any log.
 
 Source: ``MetaPropertiesEnsemble`` and ``KafkaRaftServer.initializeLogDirs`` of Kafka 4.3.
 """
@@ -19,9 +19,9 @@ _SHOWN = {"cluster_id": "cluster.id", "node_id": "node.id", "directory_id": "dir
 
 
 def read_identity(log_dir: str) -> MetaProperties:
-    """Return whose a log dir is.
+    """Return the cluster, node and directory ids of a log directory.
 
-    Raises OfflineError for what a broker can't read, RefusedError for what it can read that names no cluster or node.
+    Raises OfflineError if a broker can't read the file, RefusedError if the file names no cluster or node.
     """
     path = os.path.join(log_dir, META)
     if not os.path.exists(path):
@@ -39,7 +39,7 @@ def read_identity(log_dir: str) -> MetaProperties:
 
 
 def conflicts(one: MetaProperties, other: MetaProperties) -> Iterator[str]:
-    """Yield why two log dirs can't be those of one broker."""
+    """Yield the reasons why two log directories can't belong to one broker."""
     for field in ("cluster_id", "node_id"):
         if getattr(one, field) != getattr(other, field):
             yield f"{_SHOWN[field]} is {getattr(one, field)}, and {getattr(other, field)} in another log dir"

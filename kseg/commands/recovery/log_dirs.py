@@ -1,4 +1,4 @@
-"""``kseg recovery`` as a library: the plans for a log dir and for every partition in it, or for one partition's folder.
+"""``kseg recovery`` as a library: the plans for a log directory and its partitions, or for one partition folder.
 
 Source: ``LogManager.loadLogs`` of Kafka 4.3.
 """
@@ -31,18 +31,18 @@ from kseg.format.storage.special_files import skip_special
 
 _CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 _OF_A_LOG_DIR = {CLEAN_SHUTDOWN, RECOVERY_POINTS, META}
-# The cache of tiered storage is no partition, and the broker knows it by name.
+# The cache of tiered storage is not a partition; the broker knows its name.
 _PASSED_OVER = frozenset({"remote-log-index-cache"})
 
 _METADATA_FOLDER = f"{METADATA_TOPIC}-0"
-#: Seen in six of eight starts, 20 s long. An upgrade from before Kafka 3.7 has no earlier id.
+#: Observed in six of eight starts of 20 s. An upgrade from before Kafka 3.7 has none.
 _NEW_ID = "it has none; if the cluster knows an earlier one, partitions in the log dir can stay without a leader"
 _Offsets = dict[tuple[str, int], int]
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryRequest:
-    """``clean`` overrides what the log dir says of the last stop, None leaves it.
+    """The settings of a prediction. ``clean`` overrides the log directory's state of the last shutdown; None keeps it.
 
     ``index_interval`` and ``index_bytes`` are the topics' index.interval.bytes and segment.index.bytes.
     """
@@ -52,7 +52,7 @@ class RecoveryRequest:
     index_bytes: int = INDEX_BYTES
 
 
-#: ``map``, or one that hands the calls to other processes.
+#: ``map``, or a function like it that uses other processes.
 Each = Callable[
     [Callable[[str, BrokerStart], PartitionPlan], Iterable[str], Iterable[BrokerStart]], Iterable[PartitionPlan]
 ]
@@ -61,7 +61,7 @@ Each = Callable[
 def plan_dirs(
     paths: Iterable[str], requested: RecoveryRequest, each: Each = map
 ) -> Iterator[LogDirPlan | PartitionPlan]:
-    """Yield the plans for each path as ``plan`` does, the paths being log dirs of one broker. Raises UnreadableError."""
+    """Yield the plans for the log directories of one broker, as ``plan`` does. Raises UnreadableError."""
     broker = Broker()
     for path in paths:
         for made in plan(path, requested, each):
@@ -69,7 +69,7 @@ def plan_dirs(
 
 
 class Broker:
-    """What several log dirs of one broker may not have in common: partitions, identities, the metadata."""
+    """The partitions, ids and metadata that only one log directory of a broker may have."""
 
     def __init__(self) -> None:
         self._homes: dict[Partition, str] = {}
@@ -77,7 +77,7 @@ class Broker:
         self._metadata_dir: str | None = None
 
     def check_log_dirs(self, made: LogDirPlan | PartitionPlan) -> LogDirPlan | PartitionPlan:
-        """Return a plan with a step more where the broker does not start because of another log dir."""
+        """Return the plan, with one more step if another log directory keeps the broker from starting."""
         if isinstance(made, LogDirPlan):
             steps = self._of_log_dir(made.folder)
             return replace(made, steps=(*made.steps, *steps)) if steps else made
@@ -107,7 +107,7 @@ class Broker:
 
 
 def plan(path: str, requested: RecoveryRequest, each: Each = map) -> Iterator[LogDirPlan | PartitionPlan]:
-    """The plan for a log dir, then those for its partitions, made by ``each``; or the one for a partition's folder.
+    """Yield the plan for a log directory, then the plans of its partitions; or the plan for a partition folder.
 
     Raises UnreadableError.
     """
@@ -120,7 +120,7 @@ def plan(path: str, requested: RecoveryRequest, each: Each = map) -> Iterator[Lo
     steps: list[Step] = []
     _check_identity(log_dir, steps)
     if steps and steps[0].action == "offline" and not alone:
-        # Before any log is loaded: nothing else in it is looked at.
+        # The broker ends before it loads any log.
         yield LogDirPlan(path, bool(requested.clean), tuple(steps), sum(bool(partition_of(name)) for name in folders))
         return
     starts = _starts(log_dir, requested, steps)
@@ -152,7 +152,7 @@ class _BrokerStarts:
 def _starts(log_dir: str, requested: RecoveryRequest, steps: list[Step]) -> _BrokerStarts:
     found = os.path.exists(os.path.join(log_dir, CLEAN_SHUTDOWN))
     if found:
-        steps.append(Step("delete-file", CLEAN_SHUTDOWN, "a crash from here on shall not pass for a clean stop"))
+        steps.append(Step("delete-file", CLEAN_SHUTDOWN, "a crash from now on must not look like a clean shutdown"))
     offsets = {name: _read_offsets(log_dir, name, steps) for name in _CHECKPOINTS}
     recovery_points, log_starts = (
         {(entry.topic, entry.partition): entry.offset for entry in offsets[name]}
@@ -162,7 +162,7 @@ def _starts(log_dir: str, requested: RecoveryRequest, steps: list[Step]) -> _Bro
 
 
 def _read_offsets(log_dir: str, name: str, steps: list[Step]) -> list[CheckpointOffset]:
-    """The entries of a checkpoint, none where a broker takes it for empty."""
+    """Return the entries of a checkpoint, none if a broker treats it as empty."""
     path = os.path.join(log_dir, name)
     if not os.path.exists(path) or not skip_special(log_dir, [name]):
         return []
@@ -176,7 +176,7 @@ def _read_offsets(log_dir: str, name: str, steps: list[Step]) -> list[Checkpoint
 
 
 def _check_identity(log_dir: str, steps: list[Step]) -> None:
-    """A folder of partitions that has none of a log dir's files may be a copy of some of them."""
+    """Check the ids. A folder of partitions without a log directory's files may be a copy of some partitions."""
     if not any(os.path.exists(os.path.join(log_dir, name)) for name in (CLEAN_SHUTDOWN, META, *_CHECKPOINTS)):
         return
     try:
@@ -189,7 +189,7 @@ def _check_identity(log_dir: str, steps: list[Step]) -> None:
 
 
 def _entries(path: str) -> tuple[list[str], set[str]]:
-    """The names of a folder's folders, sorted, and of its files."""
+    """Return the sorted names of the folders in a folder, and the names of its files."""
     try:
         with os.scandir(path) as found:
             entries = list(found)

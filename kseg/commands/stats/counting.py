@@ -1,6 +1,6 @@
-"""The hot loops of ``kseg stats``: sums over a segment's entries, and over their records.
+"""The hot loops of ``kseg stats``: sums over the batches of a segment and over their records.
 
-Like ``kernel`` ordinary Python over columns, to be compiled or not.
+Plain Python over columns, which is compiled with the types of the ``.pxd`` file.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ V0_OVERHEAD = layout.LOG_OVERHEAD + layout.V0_MIN_SIZE
 V1_OVERHEAD = layout.LOG_OVERHEAD + layout.V1_MIN_SIZE
 V2_OVERHEAD = layout.RECORD_BATCH_OVERHEAD
 
-#: Entries are counted by magic and codec, in group ``magic * CODECS + codec``.
+#: Batches are counted by magic and codec, in group ``magic * CODECS + codec``.
 CODECS = CODEC_MASK + 1
 GROUPS = 3 * CODECS
 FAR = 1 << 62
 
 
 class Counts:
-    """What the loops add up over one segment.
+    """The sums of one segment.
 
-    ``batches``, ``bytes``, ``records``, ``stored``, ``inflated`` and ``unopened`` (entries whose records nobody counted)
+    ``batches``, ``bytes``, ``records``, ``stored``, ``inflated`` and ``unopened`` (batches whose records were not counted)
     are by group. Smallest values begin at FAR, largest at -1, ``first_offset`` is -1 until it is known.
-    ``pin_*`` is the first entry with the largest timestamp. ``producers`` has [batches, bytes, records] by id,
-    ``leader_epochs`` [batches, first offset, last offset] by epoch, ``odd_timestamps`` entries by unit.
+    ``pin_*`` is the first batch with the largest timestamp. ``producers`` has [batches, bytes, records] by id,
+    ``leader_epochs`` [batches, first offset, last offset] by epoch, ``odd_timestamps`` batches by unit.
     """
 
     def __init__(self) -> None:
@@ -74,20 +74,20 @@ class Counts:
 
 
 def group_of(batches: BatchColumns, row: int) -> int:
-    """The group of an entry."""
+    """Return the group of a batch."""
     magic = batches.magic[row]
     return (magic if magic < 2 else 2) * CODECS + (batches.attributes[row] & CODEC_MASK)
 
 
 def stored_payload(batches: BatchColumns, row: int) -> int:
-    """Bytes of an entry besides its header: a batch's records, a message's key and value."""
+    """Return the bytes of a batch without its header: the records of v2, the key and value of a message."""
     magic = batches.magic[row]
     overhead = V2_OVERHEAD if magic >= 2 else V1_OVERHEAD if magic == 1 else V0_OVERHEAD
     return batches.size[row] - overhead
 
 
 def records_in(batches: BatchColumns, row: int, deep: bool) -> int:
-    """How many records an entry has, -1 where only opening it would tell."""
+    """Return the number of records in a batch, -1 if it is known only after decompression."""
     if deep:
         return batches.record_sum[row]
     if batches.magic[row] >= 2:
@@ -98,11 +98,11 @@ def records_in(batches: BatchColumns, row: int, deep: bool) -> int:
 def count_batches(
     batches: BatchColumns, records: RecordColumns, first: int, stop: int, deep: bool, counts: Counts
 ) -> None:
-    """Add entries ``first`` to ``stop``, by their headers; with ``deep`` they are opened, into ``records``.
+    """Add the batches ``first`` to ``stop`` from their headers; with ``deep`` their records are in ``records``.
 
-    Of an entry with a bad CRC nothing is believed: it is counted as damaged and no more.
+    A batch with a wrong CRC is only counted as damaged: its fields are not used.
     """
-    producer = -1  # a run of one producer's entries goes into the table at once
+    producer = -1  # consecutive batches of one producer are added together
     producer_batches = producer_bytes = producer_records = 0
     for row in range(first, stop):
         size = batches.size[row]
@@ -152,7 +152,7 @@ def count_batches(
 
 
 def add_to(producers: dict[int, list[int]], producer: int, batches: int, size: int, records: int) -> None:
-    """Add a run of a producer's entries; -1 is nobody."""
+    """Add consecutive batches of a producer; -1 means no producer."""
     if producer < 0:
         return
     known = producers.get(producer)
@@ -165,7 +165,7 @@ def add_to(producers: dict[int, list[int]], producer: int, batches: int, size: i
 
 
 def count_offsets(batches: BatchColumns, records: RecordColumns, row: int, total: int, counts: Counts) -> None:
-    """The first entry's first offset and the highest last offset; a wrapper's first is known once it is opened."""
+    """Update the first and the last offset; the first offset of a wrapper is known once it is decompressed."""
     if not counts.begun:
         counts.begun = True
         if batches.magic[row] >= 2 or not batches.attributes[row] & CODEC_MASK:
@@ -177,7 +177,7 @@ def count_offsets(batches: BatchColumns, records: RecordColumns, row: int, total
 
 
 def count_timestamp(batches: BatchColumns, row: int, counts: Counts) -> None:
-    """The header's largest timestamp: what retention, the time index and offsetsForTimes go by."""
+    """Update the largest timestamp, which retention, the time index and offsetsForTimes use."""
     timestamp = batches.max_timestamp[row]
     if timestamp == NO_TIMESTAMP:
         counts.timeless += 1
@@ -194,7 +194,7 @@ def count_timestamp(batches: BatchColumns, row: int, counts: Counts) -> None:
 
 
 def count_leader_epoch(batches: BatchColumns, row: int, counts: Counts) -> None:
-    """The offsets of a leader epoch: entries of one need not stand together in a damaged log."""
+    """Update the offsets of a leader epoch. In a damaged log its batches need not be adjacent."""
     span = counts.leader_epochs.get(batches.partition_leader_epoch[row])
     if span is None:
         span = [0, batches.base_offset[row], -1]
@@ -205,7 +205,7 @@ def count_leader_epoch(batches: BatchColumns, row: int, counts: Counts) -> None:
 
 
 def count_records(batches: BatchColumns, records: RecordColumns, first: int, stop: int, counts: Counts) -> None:
-    """Add the records of opened entries ``first`` to ``stop``. Keys and values of control records are not data."""
+    """Add the records of the batches ``first`` to ``stop``. Keys and values of control records are not data."""
     for row in range(first, stop):
         if batches.crc_state[row] == BAD or not batches.record_total[row]:
             continue
@@ -234,7 +234,7 @@ def count_records(batches: BatchColumns, records: RecordColumns, first: int, sto
 
 
 def control_record_rows(batches: BatchColumns, first: int, stop: int) -> list[int]:
-    """The control batches among entries ``first`` to ``stop`` that were opened."""
+    """Return the decoded control batches among the batches ``first`` to ``stop``."""
     found = []
     for row in range(first, stop):
         if batches.magic[row] >= 2 and batches.attributes[row] & CONTROL and batches.record_total[row]:
@@ -243,7 +243,7 @@ def control_record_rows(batches: BatchColumns, first: int, stop: int) -> list[in
 
 
 def count_payload(batches: BatchColumns, row: int, inflated: int, counts: Counts) -> None:
-    """Add the size of an inflated payload, in bytes, beside its stored size."""
+    """Add the decompressed size of a payload, in bytes, and its stored size."""
     group = group_of(batches, row)
     counts.stored[group] += stored_payload(batches, row)
     counts.inflated[group] += inflated

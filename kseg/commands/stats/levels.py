@@ -1,6 +1,6 @@
-"""``kseg stats`` as a library: segments counted one by one, and added up to partitions, log dirs and a total.
+"""``kseg stats`` as a library: count segments, and add them up to partitions, log directories and a total.
 
-Shallow, headers tell all that is told, nothing is inflated, and what headers don't say is None.
+Shallow counts come from headers alone; numbers that headers do not have are None.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _PARTITION_NAME = re.compile(r".+-\d+$")
 
 @dataclass(frozen=True, slots=True)
 class SegmentStats:
-    """What one file holds, and what was met on the way (``result``); counts are empty where it can't be read."""
+    """The counts of one file, and the findings (``result``); counts are empty if the file can't be read."""
 
     stats: Stats
     result: FileResult
 
 
 def segment_stats(file: SegmentFile, settings: Settings, progress: Progress = no_progress) -> SegmentStats:
-    """Count one segment. What can't be read is a result too, never an exception."""
+    """Count one segment. An unreadable file is a result, never an exception."""
     tally = new_collector(file, settings)
     stats = Stats(settings.deep, partitions=1)
     try:
@@ -97,7 +97,7 @@ def _count_chunk(chunk: Chunk, counts: Counts, stats: Stats) -> None:
 
 
 def _add_previous(counts: Counts, stats: Stats, path: str) -> None:
-    """The loops' sums in plain form."""
+    """Convert the sums of the loops to ``Stats``."""
     for group in range(counting.GROUPS):
         if counts.batches[group]:
             magic, codec = divmod(group, counting.CODECS)
@@ -123,7 +123,7 @@ def _range(smallest: int, largest: int) -> OffsetRange:
 def stats_of(
     files: Iterable[SegmentFile], settings: Settings, jobs: int = 1, progress: Progress = no_progress
 ) -> Iterator[SegmentStats]:
-    """Count files, results in their order, on at most ``jobs`` processes. Those that have vanished are passed over."""
+    """Count files with at most ``jobs`` processes, in their order. Files that have vanished are skipped."""
     counted = _stats_of(list(files), settings, jobs, progress)
     return (one for one in counted if not one.result.vanished)
 
@@ -150,9 +150,10 @@ def _collected(counted: SegmentStats, progress: Progress) -> SegmentStats:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Counts with what they are of: ``level`` is segment, partition, log_dir or total; ``path`` None of a total.
+    """Counts of one level: ``level`` is segment, partition, log_dir or total; ``path`` is None for the total.
 
-    ``parts`` are the segments of a partition, the partitions of a log dir, the log dirs and lone files of a total.
+    ``parts`` is the number of segments in a partition, of partitions in a log directory, or of log directories and single
+    files in the total.
     """
 
     level: str
@@ -162,7 +163,7 @@ class Level:
 
 
 def sorted_by_folder(files: Iterable[SegmentFile]) -> list[SegmentFile]:
-    """The files with those of a partition, and the partitions of a log dir, side by side, as they come first."""
+    """Return the files grouped by partition and log directory, in the order of their first file."""
     rank: dict[str | None, int] = {}
 
     def place(file: SegmentFile) -> tuple[int, int]:
@@ -173,7 +174,7 @@ def sorted_by_folder(files: Iterable[SegmentFile]) -> list[SegmentFile]:
 
 
 def folders_of(path: str) -> tuple[str | None, str | None]:
-    """The log dir and the partition folder a segment lies in; None where names don't tell of one."""
+    """Return the log directory and the partition folder of a segment; None if the names do not show one."""
     if path == STDIN:
         return None, None
     partition = os.path.dirname(path) or "."
@@ -181,7 +182,7 @@ def folders_of(path: str) -> tuple[str | None, str | None]:
 
 
 def levels(counted: Iterable[SegmentStats], deep: bool) -> Iterator[Level]:
-    """Each segment, each partition behind its segments, each log dir behind its partitions, the total last."""
+    """Yield each segment, each partition after its segments, each log directory after its partitions, the total last."""
     total, parts = Stats(deep), 0
     by_log_dir = groupby(counted, key=lambda one: folders_of(one.result.file)[0])
     for log_dir, in_log_dir in by_log_dir:

@@ -1,7 +1,7 @@
-"""What segments hold, in numbers that add up: from segment to partition, log dir and total.
+"""The counts of segments, which add up to partitions, log directories and a total.
 
-Memory does not grow with what is counted: of many producers the largest are kept, of many leader epochs the newest,
-and how much was dropped is kept, too.
+Memory is bounded: of many producers the largest are kept, of many leader epochs the newest, and the dropped ones are
+counted.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 from kseg.commands.stats import counting
 
-#: Producers and leader epochs remembered of one file, partition or log dir; twice as many for a while.
+#: Producers and leader epochs that are kept per file, partition or log directory; up to twice as many temporarily.
 MAX_PRODUCERS = 10_000
 MAX_LEADER_EPOCHS = 1_000
 
-#: What one entry counts as, and what one magic and codec sums up to.
+#: The sums per magic and codec.
 GROUP_SUMS = ("batches", "bytes", "records", "stored", "inflated", "unopened")
-#: Names of plain sums in ``Counts``, taken over under the same names.
+#: The plain sums in ``Counts``, which have the same names in ``Stats``.
 SCALAR_SUMS = (
     "damaged", "damaged_bytes", "transactional", "control", "timeless",
     "null_keys", "null_values", "tombstones", "key_bytes", "value_bytes", "headers",
@@ -26,13 +26,13 @@ SCALAR_SUMS = (
 
 @dataclass(slots=True)
 class OffsetRange:
-    """The smallest and the largest of some numbers; both None of none."""
+    """The smallest and the largest of some numbers; both None without numbers."""
 
     smallest: int | None = None
     largest: int | None = None
 
     def add(self, other: OffsetRange) -> None:
-        """Widen to take in another."""
+        """Extend the range by another."""
         known = [value for value in (self.smallest, other.smallest) if value is not None]
         self.smallest = min(known, default=None)
         known = [value for value in (self.largest, other.largest) if value is not None]
@@ -41,7 +41,7 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class RetentionPin:
-    """The first entry with the largest timestamp (epoch milliseconds): the one that time retention waits for."""
+    """The first batch with the largest timestamp (epoch milliseconds), which time retention uses."""
 
     timestamp: int
     file: str
@@ -52,9 +52,9 @@ class RetentionPin:
 
 @dataclass(slots=True)
 class ProducerCount:
-    """[batches, bytes, records] by producer id, of the largest by bytes once there were too many.
+    """[batches, bytes, records] by producer id; of too many producers, the largest by bytes.
 
-    ``dropped`` are the sums of those left out; ids left out may have come back, so counts are lower bounds then.
+    ``dropped`` are the sums of the others. A dropped id can return, so counts are lower bounds then.
     """
 
     by_id: dict[int, list[int]] = field(default_factory=dict)
@@ -72,18 +72,18 @@ class ProducerCount:
         self.bound()
 
     def bound(self) -> None:
-        """Keep the largest where there are more than twice as many as allowed."""
+        """Keep the largest if there are more than twice as many as allowed."""
         if len(self.by_id) <= 2 * MAX_PRODUCERS:
             return
         ordered = self.largest()
         for _, sums in ordered[MAX_PRODUCERS:]:
             self.dropped = [mine + others for mine, others in zip(self.dropped, sums, strict=True)]
-        # Emptied and filled, not replaced: the loops count into this very table.
+        # Cleared and filled, not replaced: the loops have a reference to this table.
         self.by_id.clear()
         self.by_id.update(ordered[:MAX_PRODUCERS])
 
     def largest(self) -> list[tuple[int, list[int]]]:
-        """Producers by bytes, the largest first."""
+        """Return the producers by bytes, the largest first."""
         return sorted(self.by_id.items(), key=lambda item: (-item[1][1], item[0]))
 
 
@@ -93,7 +93,7 @@ class Stats:
 
     ``sums`` has the names of SCALAR_SUMS, ``segments``, ``legacy_segments``, ``file_bytes`` and ``lost_bytes``;
     ``groups`` those of GROUP_SUMS by (magic, codec's name). Offsets and ``leader_epochs``, [batches, first offset,
-    last offset] by epoch, mean something within one partition only: they are None and empty across several.
+    last offset] by epoch, are valid within one partition only: they are None and empty across several.
     """
 
     deep: bool
@@ -112,7 +112,7 @@ class Stats:
     leader_epochs_dropped: int = 0
 
     def total(self, name: str) -> int:
-        """The sum over all groups."""
+        """Return the sum over all groups."""
         return sum(group[name] for group in self.groups.values())
 
     def add(self, other: Stats, *, same_partition: bool) -> None:
@@ -137,7 +137,7 @@ class Stats:
 
     def _add_offsets(self, other: Stats) -> None:
         if self.offsets.largest is None:
-            # A first entry that is a closed wrapper leaves the first offset open.
+            # If the first batch is a compressed wrapper, the first offset is unknown.
             self.offsets = OffsetRange(other.offsets.smallest, other.offsets.largest)
         elif other.offsets.largest is not None:
             self.offsets.largest = max(self.offsets.largest, other.offsets.largest)
@@ -149,7 +149,7 @@ class Stats:
 
 
 def bound_epochs(epochs: dict[int, list[int]]) -> int:
-    """Drop the oldest where there are more than twice as many as allowed; returns how many."""
+    """Drop the oldest if there are more than twice as many as allowed; return how many."""
     if len(epochs) <= 2 * MAX_LEADER_EPOCHS:
         return 0
     oldest = sorted(epochs)[:-MAX_LEADER_EPOCHS]
