@@ -17,7 +17,7 @@ from kseg.format.internal_topics.recognise import BY_FOLDER, internal_topic
 from kseg.format.storage.source import STDIN, SegmentFile, check_output, find_segments, open_source, topic_partition
 from kseg.format.storage.special_files import special_kind_at
 from kseg.report.effective import Partition
-from kseg.report.formats import EFFECTIVE_FORMATS, destination, writer
+from kseg.report.formats import EFFECTIVE_FORMATS, check_format, destination, writer
 
 if TYPE_CHECKING:
     from kseg.cli.spark import SparkOutcome
@@ -39,8 +39,7 @@ def show_effective(
     """
     output, name = result
     _check_options(context)
-    if name not in EFFECTIVE_FORMATS:
-        raise UsageError(f"--effective supports --format {' and '.join(EFFECTIVE_FORMATS)}, got {name!r}")
+    check_format(EFFECTIVE_FORMATS, name, "the effective state")
     files = list(chain.from_iterable(outcome.attempt(_readable(path)) for path in paths))
     check_output(output, [*paths, *(file.path for file in files)])
     if not files:

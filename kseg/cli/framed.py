@@ -14,7 +14,7 @@ from kseg.commands.dump.rows import BatchItem, RecordsItem, RowFilter, WireRow, 
 from kseg.errors import UsageError
 from kseg.format.storage.source import SegmentFile, check_output
 from kseg.format.wire.framings import framed_files, framing
-from kseg.report.formats import DUMP_FORMATS, FRAMED_FORMATS, View, destination, writer
+from kseg.report.formats import DUMP_FORMATS, FRAMED_FORMATS, View, check_format, destination, writer
 
 if TYPE_CHECKING:
     from kseg.cli.spark import SparkOutcome
@@ -43,8 +43,7 @@ def show_framed(
     if others:
         raise UsageError("these kinds of --as have different rows: dump them separately")
     formats = FRAMED_FORMATS if own else DUMP_FORMATS
-    if name not in formats:
-        raise UsageError(f"--format {name} supports segments and message sets only")
+    check_format(formats, name, "requests, responses and single messages")
     if own and keep != RowFilter():
         raise UsageError("--offsets and other filters support segments and message sets only")
     # Requests and responses are deep by default; a message set is shallow by default, like a segment.

@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, TextIO, cast
 
-from kseg.errors import KsegError
+from kseg.errors import KsegError, UsageError
 
 # Format -> "module:function" of its writer, imported when the format is requested.
 # dump: (rows, out, view). validate: (results, total, out); `total` is complete after the last result.
@@ -86,8 +86,15 @@ AUDIT_FORMATS: Mapping[str, str] = {
 }
 
 
+def check_format(formats: Mapping[str, str], name: str, rows: str) -> None:
+    """Raise UsageError with the possible formats if these rows cannot be written in the format."""
+    if name not in formats:
+        raise UsageError(f"--format {name} cannot write {rows}; possible formats: {', '.join(formats)}")
+
+
 def writer(formats: Mapping[str, str], name: str) -> Callable[..., Any]:
-    """Import and return the writer of a format."""
+    """Import and return the writer of a format. Raises UsageError if the table does not have the format."""
+    check_format(formats, name, "these rows")
     module, _, function = formats[name].partition(":")
     found: Callable[..., Any] = getattr(import_module(module), function)
     return found

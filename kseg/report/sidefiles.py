@@ -17,7 +17,7 @@ from kseg.errors import UsageError
 from kseg.format.sidefiles.registry import COMMON, SideFile, recognise, side_row
 from kseg.format.storage.source import Source, open_source
 from kseg.report.dump import cell, csv_cell, pages
-from kseg.report.formats import DUMP_FORMATS, SIDE_FORMATS, View, console, writer
+from kseg.report.formats import DUMP_FORMATS, SIDE_FORMATS, View, check_format, console, writer
 from kseg.schema import Column, Row
 from kseg.text import escape_controls, to_json
 
@@ -34,6 +34,7 @@ def refuse_for_side_files(paths: Iterable[str], name: str, *, filtered: bool) ->
     """Raise UsageError if side files are among the paths and the options apply to segments only."""
     kinds = {known.side if (known := recognise(path)) else None for path in paths}
     titles = ", ".join(sorted(side.title for side in kinds if side))
+    check_format(SIDE_FORMATS, name, "side files")
     if filtered:
         raise UsageError(f"--offsets and its like choose from segments; {titles}: give it without")
     if name in ("csv", "parquet") and len(kinds) > 1:

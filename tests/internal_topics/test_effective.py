@@ -235,7 +235,7 @@ def test_damage_is_reported_and_reading_continues(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--format", "csv"], "--effective supports --format table and jsonl"),
+        (["--format", "csv"], "--format csv cannot write the effective state; possible formats: table, jsonl"),
         (["--key", "x"], "--effective cannot be combined with --key"),
         (["--key", "x", "--deep"], "--effective cannot be combined with --key"),
         (["--limit", "0"], "--effective cannot be combined with --limit"),

@@ -68,7 +68,7 @@ class _Table:
     def __init__(self, stack: ExitStack, folder: Path, view: str) -> None:
         from pyarrow.parquet import ParquetWriter
 
-        self._columns = VIEWS[view]
+        self._columns = VIEWS[view].columns
         self._rows: list[schema.Row] = []
         out = stack.enter_context(whole_file(folder / f"{view}.parquet"))
         self._writer = stack.enter_context(ParquetWriter(out, arrow_schema(self._columns)))

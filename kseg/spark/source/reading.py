@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from kseg import schema
@@ -54,8 +55,10 @@ class Task:
 
 def read(options: Options, limits: RowLimits, split: Split) -> Iterator[pa.RecordBatch]:
     """The rows of a split. Raises Damaged in failfast mode; else what can't be read is rows, or left out."""
-    reader = _framed if options.framing and options.view != FINDINGS else _READERS[options.view]
-    return reader(Task(options, limits), split)
+    module, _, function = VIEWS[options.view].reader.partition(":")
+    reader = _framed if options.framing and options.view != FINDINGS else getattr(import_module(module), function)
+    found: Iterator[pa.RecordBatch] = reader(Task(options, limits), split)
+    return found
 
 
 class DamagePolicy:
@@ -89,11 +92,11 @@ class DamagePolicy:
         self.rows.clear()
 
 
-def _records(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
+def read_records(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
     bounds = _bounds(task.limits)
     wanted = task.options.columns
     # What the bounds look at is gathered, too, and left out of what is given.
-    hidden = [column for column in VIEWS["records"] if column.name in bounds and column not in wanted]
+    hidden = [column for column in VIEWS["records"].columns if column.name in bounds and column not in wanted]
     gathered = RecordRows([*wanted, *hidden])
     for piece in split.pieces:
         damage = DamagePolicy(piece, task.options.mode)
@@ -164,7 +167,7 @@ def _skip_rows(window: Window, unwanted: Callable[[Any, int], bool] | None) -> N
             batches.selected[row] = 0
 
 
-def _batches(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
+def read_batches(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
     found: list[schema.Row] = []
     keep = task.filter
     for piece in split.pieces:
@@ -208,7 +211,7 @@ def _framed(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
         yield from damage.reported(task)
 
 
-def _findings(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
+def read_findings(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
     """As ``validate`` finds them, folder by folder; what can't be read is a row, too."""
     settings = Settings(verify_crc=task.options.verify_crc, max_per_rule=MAX_PER_RULE)
     files = [piece.file for piece in split.pieces]
@@ -229,7 +232,7 @@ def _whole_batches(task: Task, found: list[schema.Row]) -> Iterator[pa.RecordBat
         yield from_rows(task.options.columns, found[at : at + BATCH_ROWS])
 
 
-def _segments(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
+def read_segments(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
     settings = Settings(verify_crc=task.options.verify_crc, max_per_rule=1)
     found = []
     for piece in split.pieces:
@@ -242,11 +245,3 @@ def _segments(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
 def _fail_fast(task: Task, unread: str | None) -> None:
     if unread and task.options.mode == "failfast":
         raise Damaged(unread)
-
-
-_READERS: Mapping[str, Callable[[Task, Split], Iterator[Any]]] = {
-    "records": _records,
-    "batches": _batches,
-    FINDINGS: _findings,
-    "segments": _segments,
-}

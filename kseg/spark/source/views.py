@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from kseg import schema
 from kseg.errors import UsageError
@@ -17,12 +18,21 @@ _DAMAGE = Column("damage", "text", "what is wrong at this position; null for a r
 #: Only returned if requested by name: it needs all transaction markers of a partition at planning.
 TRANSACTION_STATE = Column("transaction_state", "text", "committed, aborted or open; null outside transactions")
 
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """A view: its columns, and "module:function" of its reader, called as ``reader(Task, Split)`` for Arrow batches."""
+
+    columns: tuple[Column, ...]
+    reader: str
+
+
 FINDINGS = "findings"
-VIEWS: Mapping[str, tuple[Column, ...]] = {
-    "records": widened((*schema.RECORD_TABLE, _DAMAGE)),
-    "batches": widened(schema.BATCH_TABLE),
-    FINDINGS: widened(schema.FINDING_TABLE),
-    "segments": widened(schema.SEGMENT_TABLE),
+VIEWS: Mapping[str, LogView] = {
+    "records": LogView(widened((*schema.RECORD_TABLE, _DAMAGE)), "kseg.spark.source.reading:read_records"),
+    "batches": LogView(widened(schema.BATCH_TABLE), "kseg.spark.source.reading:read_batches"),
+    FINDINGS: LogView(widened(schema.FINDING_TABLE), "kseg.spark.source.reading:read_findings"),
+    "segments": LogView(widened(schema.SEGMENT_TABLE), "kseg.spark.source.reading:read_segments"),
 }
 
 _ON_REQUEST: Mapping[str, tuple[Column, ...]] = {"records": (TRANSACTION_STATE,)}
@@ -54,7 +64,7 @@ def columns_of(
     A ``*`` among the names means all default columns. ``decoded`` adds the column for internal topics. ``framed`` is the
     value of the option ``as``: the columns are then those of that kind of file.
     """
-    there = _framed(view, framed) if framed else VIEWS[view]
+    there = _framed(view, framed) if framed else VIEWS[view].columns
     if decoded and view == "records":
         there = (*there, schema.DECODED)
     known = {column.name: column for column in (*there, *_ON_REQUEST.get(view, ()))}
@@ -75,7 +85,7 @@ def _framed(view: str, name: str) -> tuple[Column, ...]:
     own = framing(name)
     if view == "records" and own.columns:
         return (*widened(own.columns), _DAMAGE)
-    return widened(own.shallow_columns) if view == "batches" and own.columns else VIEWS[view]
+    return widened(own.shallow_columns) if view == "batches" and own.columns else VIEWS[view].columns
 
 
 def ddl(columns: Iterable[Column]) -> str:
