@@ -1,4 +1,4 @@
-"""Keeps the generated parts of README.md equal to the code: ``python -m tools.docs`` checks, ``--write`` mends."""
+"""Keep the generated parts of README.md equal to the code: ``python -m tools.docs`` checks, ``--write`` updates them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,10 @@ def _first_line(source: Path) -> str:
 
 
 def peers() -> str:
-    """What kafka-dump-log and kseg say of each damaged fixture; ``make peers`` asks kafka-dump-log anew."""
+    """Return the table of kafka-dump-log's and kseg's answers for each damaged fixture;
+
+    ``make peers`` updates kafka-dump-log's.
+    """
     lines = [
         "| damage | exit | kafka-dump-log 4.3 `--deep-iteration` | exit | kseg validate |",
         "|---|---|---|---|---|",

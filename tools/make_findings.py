@@ -1,10 +1,10 @@
-"""Makes ``fixtures/findings/``: for each rule a real broker's segment, damaged so that the rule and no other speaks.
+"""Make ``fixtures/findings/``: for each rule a real broker's segment, damaged so that only this rule reports it.
 
-    python -m tools.make_findings [RULE…]
+python -m tools.make_findings [RULE…]
 
-A folder holds the damaged file, ``expect.jsonl`` (the findings in full and the summary), ``ORIGIN`` (what it was and
-what was done to it) and, where the rule needs one, ``settings.json``. What is written here was looked at by hand:
-look again before committing a change.
+A folder holds the damaged file, ``expect.jsonl`` (the findings in full and the summary), ``ORIGIN`` (the original and
+the damage) and, if the rule needs one, ``settings.json``. The written findings were reviewed by hand: review them
+again before committing a change.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ SEGMENTS, STREAMS, FINDINGS = FIXTURES / "segments", FIXTURES / "streams", FIXTU
 FRAMES = FIXTURES / "framed"
 FIRST = "00000000000000000000.log"
 
-#: A rule that no file can show: it is what the system says when reading fails.
+#: A rule that a file can't show: the system reports it when reading fails.
 WITHOUT_FILE = "read-error"
 
 Damage = Callable[[bytes], bytes]
 
 
 class Case:
-    """How one rule's file is made. ``what`` tells a person, ``settings`` are those of ``kseg validate``.
+    """The recipe of one rule's file. ``what`` describes it, ``settings`` are those of ``kseg validate``.
 
-    ``beside`` are files that the file is judged with, whole folders being what rules across files speak of: of the same
-    folder, or of the fixture ``of``, put into a folder ``within``.
+    ``beside`` are files that are checked with the file, as rules across files need: of the same folder, or of the
+    fixture ``of``, copied to a folder ``within``.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Case:
         self.beside |= {name: f"{folder}/{other}" for name, other in (exchanged or {}).items()}
         self.what = what
         self.settings = settings
-        # What is on the wire was captured, and is in no segment.
+        # Bytes from the network were captured, and are not in a segment.
         self.root = SEGMENTS if (SEGMENTS / folder).exists() else STREAMS
         self.make: Damage
 
@@ -265,7 +265,7 @@ def malformed_record(data: bytes) -> bytes:
 
 
 def _key_at(record: bytes) -> int:
-    """Where the key's length stands: behind length, attributes, timestamp delta and offset delta."""
+    """Return where the key's length is: after length, attributes, timestamp delta and offset delta."""
     at = damage.read_varint(record, 0)[1] + 1
     return damage.read_varint(record, damage.read_varint(record, at)[1])[1]
 
@@ -403,7 +403,7 @@ def limit_reached(data: bytes) -> bytes:
     return data + build_batch([record], base_offset=offset, compression="zstd")
 
 
-# K5: files beside the log
+# K5: side files
 
 INDEX = f"0.8.2.2-v0-none/{0:020}.index"
 TIME_INDEX = f"4.3.0-v2-none-transactions/{17:020}.timeindex"
@@ -626,7 +626,7 @@ def stale_index_entries(data: bytes) -> bytes:
     return damage.splice(data, used, used + 8, struct.pack(">ii", 60, 20_000))
 
 
-# K8: what is on the wire
+# K8: bytes from the network
 
 
 def _over(data: bytes, at: int, piece: bytes) -> bytes:
@@ -684,7 +684,7 @@ def unknown_api(data: bytes) -> bytes:
 
 @Case(PRODUCED, "of the third frame's body the length of its topics, past its end", framing="requests")
 def malformed_body(data: bytes) -> bytes:
-    # Behind size, API, version, correlation id, client id and tags: null, acks, timeout.
+    # After size, API, version, correlation id, client id and tags: null, acks, timeout.
     return _over(data, THIRD_FRAME + 4 + 8 + 2 + len("producer-1") + 1 + 1 + 2 + 4, b"\x7f")
 
 
@@ -715,7 +715,7 @@ def is_judged(file: Path) -> bool:
 
 
 def settings_of(folder: Path) -> dict[str, Any]:
-    """What ``kseg validate`` is to be told about a folder of fixtures."""
+    """Return the settings of ``kseg validate`` for a folder of fixtures."""
     path = folder / "settings.json"
     settings: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return settings
@@ -753,7 +753,7 @@ def made(case: Case) -> dict[str, bytes]:
 
 
 def write(rule: str, case: Case) -> None:
-    """One folder anew."""
+    """Write one folder."""
     folder = FINDINGS / rule
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -771,7 +771,7 @@ def write(rule: str, case: Case) -> None:
 
 
 def write_framed(name: str, framing: str, data: bytes) -> None:
-    """One folder of files that are no log anew."""
+    """Write one folder of files that are not logs."""
     path = FRAMES / name / "data"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)

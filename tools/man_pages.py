@@ -38,7 +38,7 @@ def pages() -> dict[str, str]:
 
 
 def _page(name: str, command: click.Command, related: list[str]) -> str:
-    """Return one page. It has no date: the same help texts result in the same bytes."""
+    """Return one page. It does not contain a date: the same help texts result in the same bytes."""
     context = click.Context(command, info_name=name.replace("-", " ", 1), help_option_names=["-h", "--help"])
     paragraphs = [" ".join(part.replace("\b", "").split()) for part in (command.help or "").split("\n\n")]
     lines = [
@@ -77,7 +77,7 @@ def _text(text: str) -> str:
 
 
 def differences() -> list[str]:
-    """Return the names of the files that are not what the help texts result in."""
+    """Return the names of the files that differ from the help texts."""
     made = pages()
     kept = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.1")}
     return sorted(name for name in made.keys() | kept.keys() if made.get(name) != kept.get(name))

@@ -112,7 +112,7 @@ class KraftCluster:
         wait_until(lambda: all(self.isr(topic, number) for number in range(len(replicas))), f"{topic} has leaders")
 
     def isr(self, topic: str, partition: int = 0) -> set[int]:
-        """The node ids of a partition's in-sync replicas; empty while there is no leader."""
+        """Return the node ids of a partition's in-sync replicas; empty without a leader."""
         leader, isr = self._state(topic, partition)
         return isr if leader >= 0 else set()
 
@@ -127,9 +127,9 @@ class KraftCluster:
             return -1, set()
 
     def elect(self, partitions: Iterable[tuple[str, int]], *, unclean: bool = False) -> None:
-        """Make the preferred replicas leaders, or with `unclean` any live replica, as far as they can be.
+        """Make the preferred replicas leaders, or with `unclean` any live replica, as far as possible.
 
-        Returns when the controller has answered; a partition that keeps its leader is no error.
+        Returns when the controller has answered; a partition that keeps its leader does not raise.
         """
         _elect_leaders(self.brokers[1].port, partitions, unclean)
 
@@ -160,7 +160,7 @@ def thaw(broker: KraftBroker) -> None:
     broker.signal(signal.SIGCONT)
 
 
-# The client library has no AlterPartitionReassignments (KIP-455), and its ElectLeaders fails in Python 3.11.
+# The client library lacks AlterPartitionReassignments (KIP-455), and its ElectLeaders fails in Python 3.11.
 def _alter_reassignments(port: int, replicas: Mapping[tuple[str, int], Sequence[int]]) -> None:
     topics: dict[str, list[tuple[int, Sequence[int]]]] = {}
     for (topic, partition), nodes in replicas.items():

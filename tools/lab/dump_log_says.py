@@ -1,7 +1,7 @@
-"""What kafka-dump-log says of each damaged fixture: ``python -m tools.lab.dump_log_says`` asks it anew.
+"""Update kafka-dump-log's answers for each damaged fixture: ``python -m tools.lab.dump_log_says``.
 
-The answers are fixtures/kafka-dump-log.jsonl, from which the table in README.md is made. It runs on copies: it leaves
-an empty ``.index`` beside a segment that has none.
+The answers are fixtures/kafka-dump-log.jsonl, from which the table in README.md is made. It runs on copies: it
+creates an empty ``.index`` next to a segment without one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tools.make_findings import FINDINGS, settings_of
 SAID = FINDINGS.parent / "kafka-dump-log.jsonl"
 PROGRAM = Path(__file__).with_name("PeerOracle.java")
 _NOT_SHOWN = {"expect.jsonl", "ORIGIN", "settings.json"}
-# Lines that say nothing of damage: what a file holds, and which it is.
+# Lines without a report of damage: the content of a file, and its name.
 _CONTENTS = re.compile(
     r"Dumping |Log starting offset|Snapshot end offset|baseOffset:|\| |producerId:|timestamp:|offset:|version:|SLF4J:"
 )
@@ -51,9 +51,10 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _words(text: str, copies: Path) -> str:
-    """The lines about damage, short, and without the names of files; empty where there is none.
+    """Return the lines about damage, shortened and without file names; empty without damage.
 
-    Files come in any order in the list of gaps, and one before the first offset is told of every segment not based at 0.
+    Files come in any order in the list of gaps, and one before the first offset is reported for every segment not
+    based at 0.
     """
     reported = ["isvalid: false"] if "isvalid: false" in text else []
     reported += [

@@ -1,6 +1,6 @@
-"""The internal topics of a broker that has met every kind of group, transactions, tiered storage and its administrators.
+"""The internal topics of a broker with every kind of group, transactions, tiered storage and administrators.
 
-Beside ``none-consumer-offsets`` and the other folders of ``modern_fixtures``, which hold what its scenes leave by the way.
+``none-consumer-offsets`` and other folders of ``modern_fixtures`` have the internal records that its scenes cause.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tools.lab.modern_fixtures import create_topic, save
 from tools.lab.oracle import ANSWERS, run_java
 
 VERSION = "4.3.0"
-#: Jars of clients and plugins beside the broker's own.
+#: Jars of clients and plugins in addition to the broker's own.
 PLUGINS = "4.3.0-internal"
 WHAT = "classic, consumer, share and streams groups, transactions, tiered storage, administrators"
 SETTINGS = {
@@ -51,7 +51,7 @@ def make(out: Path) -> list[Path]:
             program = str(Path(__file__).with_name("InternalTopics.java"))
             run_java(VERSION, program, [broker.bootstrap, "plain"], plugins=PLUGINS)
             alive = [scenes.transactions(broker, "plain"), scenes.open_commit(broker, "plain")]
-            # Each segment that is copied is told of twice, as begun and as done; so is each that is deleted, and the topic.
+            # Each copied segment has two records, started and finished; so has each deleted one, and the topic.
             scenes.wait_for(lambda: _told(broker) >= 4, "segments in the tier")
             copied = _told(broker)
             admin = broker.admin()

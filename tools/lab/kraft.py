@@ -48,12 +48,12 @@ DEFAULTS = {
 
 
 class KraftBroker:
-    """`with KraftBroker("4.3.0", folder) as broker:` starts it, and leaves no process behind whatever happens inside.
+    """`with KraftBroker("4.3.0", folder) as broker:` starts it, and stops the process in any case.
 
-    `folder` keeps the configuration, the log directory and what the process prints; a folder used before is started again
-    as it is. `standalone` formats a dynamic quorum (KIP-853, kraft.version 1) instead of a static one. `plugins` names
-    more jars of `maven`. `heap` is the largest heap of its JVM. Raises RuntimeError when the broker ends or does not
-    answer in time.
+    `folder` keeps the configuration, the log directory and the output of the process; a folder used before is started
+    again unchanged. `standalone` formats a dynamic quorum (KIP-853, kraft.version 1) instead of a static one.
+    `plugins` names more jars of `maven`. `heap` is the largest heap of its JVM. Raises RuntimeError when the broker
+    ends or does not answer in time.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class KraftBroker:
         self._process = None
 
     def kill(self) -> None:
-        """SIGKILL: what is left is what a crash leaves."""
+        """SIGKILL: the folder is then as after a crash."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

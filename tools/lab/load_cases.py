@@ -139,7 +139,7 @@ _CASES: dict[str, _Made] = {
     "wrapper-codec-4": _wrapper(_CLEAN, _codec(4)),
     "wrapper-codec-7": _wrapper(_UNCLEAN, _codec(7)),
     "wrapper-inner-size": _wrapper(_CLEAN, _huge_inner),
-    # What of a checkpoint ends the process, and what the log dir alone.
+    # Checkpoint errors that end the process, and those that only take the log dir offline.
     "epochs-no-number": _epochs("0\n1\n0 x\n"),
     "epochs-negative": _epochs("0\n1\n-1 0\n"),
     "epochs-count": _epochs("0\n3\n0 0\n"),
@@ -196,7 +196,7 @@ def load() -> Iterator[dict[str, Any]]:
 
 
 def recorded() -> dict[str, dict[str, Any]]:
-    """Return what is written down, by case."""
+    """Return the recorded outcomes, by case."""
     rows = map(json.loads, RECORDED.read_text(encoding="utf-8").splitlines())
     return {row.pop("case"): row for row in rows}
 

@@ -35,9 +35,9 @@ class LoadLog:
         self._end()
 
     def load(self, folder: Path, start: BrokerStart) -> dict[str, Any]:
-        """Load a partition's folder, which is changed by that; return what LoadLog.java says of it.
+        """Load a partition's folder, which is changed by that; return the output of LoadLog.java.
 
-        ``failure`` is "hang" where there is no answer in time, "refuse" where the JVM dies.
+        ``failure`` is "hang" without an answer in time, "refuse" if the JVM dies.
         """
         jvm = self._running()
         assert jvm.stdin is not None

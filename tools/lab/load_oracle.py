@@ -39,7 +39,7 @@ def disagreements(seeds: Iterable[int]) -> Iterator[tuple[Case, str]]:
 
 
 def prediction(plan: PartitionPlan) -> dict[str, Any]:
-    """Return what a plan says, in the words of ``outcome``."""
+    """Return a plan as ``outcome`` returns the observation."""
     failures = [step.action for step in plan.steps if step.action in ("refuse", "offline")]
     if failures:
         return {"failure": failures[0]}
@@ -55,7 +55,7 @@ def prediction(plan: PartitionPlan) -> dict[str, Any]:
 
 
 def outcome(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return what LoadLog.java said, without what is not predicted."""
+    """Return the output of LoadLog.java, without the fields that are not predicted."""
     if "failure" in answer:
         return answer
     return {**answer, "files": _files(answer["files"].items())}

@@ -45,7 +45,7 @@ Folder = dict[str, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A partition to load: ``done`` says what was done to it."""
+    """A partition to load; ``done`` describes the damage."""
 
     seed: int
     folder: Folder
@@ -95,7 +95,7 @@ def source(name: str) -> dict[str, bytes]:
 
 
 def _prepare(rng: random.Random, folder: Folder) -> str:
-    """What is no damage: a log that has more to it."""
+    """Add harmless extra content to a log."""
     logs = _logs(folder)
     choice = rng.random()
     if choice < 0.15 and len(logs) == 1:
@@ -227,7 +227,7 @@ def _range(rng: random.Random, size: int, most: int = 200) -> tuple[int, int]:
 
 
 def mangle(rng: random.Random, data: bytes) -> bytes:
-    """A damage that knows nothing of the bytes."""
+    """Damage random bytes, independent of their meaning."""
     if not data:
         return rng.randbytes(rng.randint(1, 100))
     begin, end = _range(rng, len(data))
@@ -509,7 +509,7 @@ def _rename(rng: random.Random, folder: Folder) -> bool:
 
 
 def _leftover(rng: random.Random, folder: Folder) -> bool:
-    """Files of a segment again, or under another name: what is under way."""
+    """Copy files of a segment, or rename them, as an unfinished operation leaves them."""
     names = _logs(folder)
     if not names:
         return False

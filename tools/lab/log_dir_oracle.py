@@ -52,7 +52,7 @@ class Outcome:
     unassigned: frozenset[str] = frozenset()
 
     def agrees_with(self, observed: Outcome) -> bool:
-        """Return whether a prediction fits what was observed."""
+        """Return whether a prediction agrees with the observation."""
         if self.ends is None or observed.ends is None:
             return self.ends == observed.ends
         left_out = self.unassigned - observed.ends.keys()
@@ -60,7 +60,7 @@ class Outcome:
 
 
 def disagreements(seeds: Iterable[int]) -> Iterator[tuple[int, tuple[str, ...], Outcome, Outcome]]:
-    """Start a broker for each seed; yield (seed, what was done, predicted, observed) where the two differ."""
+    """Start a broker for each seed; yield (seed, damage, predicted, observed) if the two differ."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as work:
         dirs = (Path(work) / "logs", Path(work) / "more")

@@ -1,6 +1,6 @@
-"""`python -m tools.lab.make_definitions`: writes the tables of `kseg/format/messages/` anew, from the jars of real Kafka.
+"""`python -m tools.lab.make_definitions`: write the tables of `kseg/format/messages/`, from the jars of real Kafka.
 
-A broker's jars hold Kafka's message definitions as JSON with comments. What is drawn from them are facts: the names of
+A broker's jars have Kafka's message definitions as JSON with comments. The tables contain facts only: the names of
 messages and fields, their types, tags and versions. Needs Maven.
 """
 

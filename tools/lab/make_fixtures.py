@@ -1,4 +1,4 @@
-"""`python -m tools.lab.make_fixtures [NAME…]`: writes `fixtures/segments/` anew with real brokers and Kafka's own reader.
+"""`python -m tools.lab.make_fixtures [NAME…]`: write `fixtures/segments/` with real brokers and Kafka's own reader.
 
 A NAME is a pattern of folder names (`4.3.0-v2-*`): only those are replaced. Needs Java, Maven and a few minutes.
 """

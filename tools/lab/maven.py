@@ -30,7 +30,7 @@ EXTRA = {
     "0.10.2.2": ["javax.xml.bind:jaxb-api:2.3.1"],
     "0.11.0.3": ["javax.xml.bind:jaxb-api:2.3.1"],
     "4.3.0": ["org.apache.kafka:kafka-tools:4.3.0"],
-    # Beside those of a broker: what fills its internal topics.
+    # In addition to a broker's jars: the plugins that fill its internal topics.
     "4.3.0-internal": [
         "org.apache.kafka:kafka-streams:4.3.0",
         "org.apache.kafka:kafka-storage:4.3.0:test",
@@ -54,7 +54,7 @@ def libs(version: str) -> Path:
 
 
 def only(name: str, coordinates: Sequence[str]) -> Path:
-    """A folder of these jars, and nothing of what they ask for. Raises CalledProcessError when Maven fails."""
+    """Return a folder of these jars without their dependencies. Raises CalledProcessError when Maven fails."""
     return _fetched(name, coordinates, "-DexcludeTransitive=true")
 
 

@@ -130,7 +130,7 @@ SCENES: dict[str, list[Scene]] = {
         ),
     ],
 }
-# Folder name and topic of what the brokers write for themselves.
+# Folder name and topic of the logs that brokers write for themselves.
 INTERNAL = {
     "none-consumer-offsets": (
         "__consumer_offsets",
@@ -141,7 +141,7 @@ INTERNAL = {
 
 
 def make(out: Path) -> list[Path]:
-    """Writes every folder into `out`, replacing what is there, and returns them. `expect.jsonl` is the oracle's to add."""
+    """Write every folder into `out`, replacing older ones, and return them. The oracle adds `expect.jsonl`."""
     made: list[Path] = []
     for version in SCENES:
         with tempfile.TemporaryDirectory(prefix="kseg-lab-") as work:
@@ -194,7 +194,7 @@ def create_topic(broker: KraftBroker, topic: str, config: Mapping[str, str]) -> 
 
 
 def _kraft_metadata(version: str, work: Path, out: Path) -> Path:
-    """A dynamic quorum (KIP-853) that has written a snapshot of its metadata, and went on behind it."""
+    """A dynamic quorum (KIP-853) that has written a snapshot of its metadata, and continued after it."""
     settings = {"metadata.log.max.record.bytes.between.snapshots": "1000", "metadata.max.idle.interval.ms": "2000"}
     with KraftBroker(version, work, settings, standalone=True) as broker:
         snapshots = broker.partition("__cluster_metadata")
@@ -218,7 +218,7 @@ def save(partition: Path, out: Path, version: str, name: str, what: str) -> Path
 
 
 def _save_log_dir(log_dir: Path, out: Path, version: str) -> Path:
-    """What stands beside the partition folders of a log dir, after a clean shutdown."""
+    """Copy the files next to the partition folders of a log dir, after a clean shutdown."""
     target = out / f"{version}-v2-none-log-dir"
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)

@@ -118,7 +118,7 @@ class _Server:
 
 
 class ZooKeeper:
-    """A ZooKeeper on 127.0.0.1 whose data stays in ``folder``, so that a later one can go on from it."""
+    """A ZooKeeper on 127.0.0.1 whose data is kept in ``folder``, so that a later one can continue from it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -154,9 +154,10 @@ class ZooKeeper:
 class OldBroker:
     """A broker of any ZooKeeper version; stopped cleanly (SIGTERM, waited for) at the end of the ``with`` block.
 
-    ``folder`` keeps the log dir and, unless a running ``zookeeper`` is given, ZooKeeper's data: a later broker on the
-    same folder, even of another version or with other ``properties``, goes on from there. A shared ``zookeeper``
-    holds each broker below a chroot named after its folder.
+    ``folder`` keeps the log dir and, without a given ``zookeeper``, ZooKeeper's data: a later broker on the same
+    folder, even of another version or with other ``properties``, continues from there. A shared ``zookeeper`` holds
+    each broker below a chroot named after its folder.
+
     Raises RuntimeError or TimeoutError, with the end of the broker's output, when it doesn't start.
     """
 

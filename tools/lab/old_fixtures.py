@@ -144,7 +144,7 @@ def fill(bench: Bench, generation: Generation) -> None:
     magic = f"v{generation.magic}"
     with bench.broker(generation.version, magic, generation.properties) as broker:
         for topic in generation.topics:
-            # Created also where nothing is set: librdkafka doesn't wait for a topic that is only just coming to be.
+            # Created also without own settings: librdkafka doesn't wait for a topic that is just being created.
             broker.create_topic(topic.name, topic.config)
             topic.write(Scene(broker, topic.name, topic.codec, generation.magic))
         for topic in generation.topics:
@@ -176,7 +176,7 @@ def downgraded(bench: Bench) -> None:
         batches = Scene(broker, topic, "none", 1).batches()
         for wanted, codec in [("2.8", "gzip"), ("0.10.0", "lz4"), ("0.9.0", "snappy"), ("2.8", "zstd")]:
             broker.alter_topic(topic, {"message.format.version": wanted})
-            # The broker hears of it through ZooKeeper, and doesn't tell when it has.
+            # The broker learns of it through ZooKeeper, and doesn't report when it has.
             script = ["sleep\t1500", opened("none"), *sends(topic, batches[2:3])]
             broker.produce([*script, opened(codec), *sends(topic, batches[4:6])])
     bench.keep(broker, topic, "v2v1v0v2-downgraded", "message.format.version set to 2.8, 0.10.0, 0.9.0 and 2.8 again")

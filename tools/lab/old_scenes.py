@@ -1,4 +1,4 @@
-"""What is written to brokers of the ZooKeeper era, and by whom: each scene fills one topic."""
+"""The scenes for brokers of the ZooKeeper era: each fills one topic."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Scene:
 
 
 def assorted_batches() -> list[Batch]:
-    """38 records in batches of 1 to 12: JSON, text, bytes that are no UTF-8, null and empty keys and values."""
+    """38 records in batches of 1 to 12: JSON, text, bytes that are not UTF-8, null and empty keys and values."""
     odd: Batch = [
         Sample(None, b"a null key"),
         Sample(b"", b"an empty key"),
@@ -92,7 +92,7 @@ def _dressed(batches: Iterable[Batch]) -> list[Batch]:
 
 
 def _nth(sample: Sample, number: int) -> Sample:
-    # Every fourth is late, some of them last in their batch, whose largest timestamp then stands before.
+    # Every fourth is late, some of them last in their batch, whose largest timestamp is then an earlier record's.
     late = 2000 if number % 4 == 0 and number > 8 else 0
     return replace(sample, timestamp=FIRST_TIMESTAMP + number * STEP_MS - late, headers=HEADERS[number % len(HEADERS)])
 
@@ -137,7 +137,7 @@ def assorted(scene: Scene) -> None:
 
 
 def by_0_9_producer(scene: Scene) -> None:
-    """By a producer that knows magic 0 only: the broker converts up, and has no timestamp to give (-1)."""
+    """By a producer that knows magic 0 only: the broker converts up, with timestamp -1."""
     bare = [[_for_magic(sample, 0) for sample in batch] for batch in scene.batches()]
     scene.broker.produce([opened(scene.codec), *sends(scene.topic, bare)], client="0.9.0.1")
 

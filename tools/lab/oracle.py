@@ -15,7 +15,7 @@ PROGRAM = Path(__file__).with_name("Oracle.java")
 # Everything in a partition folder that holds batches: segments, and the snapshots of KRaft.
 SUFFIXES = (".log", ".checkpoint")
 
-# Beside a log of groups, what the broker answered for them.
+# The broker's answers about groups, next to the log of their offsets.
 ANSWERS = "committed-offsets.json"
 
 Row = dict[str, Any]
@@ -42,9 +42,10 @@ def rows_of(files: Sequence[Path]) -> dict[Path, list[Row]]:
 
 
 def dump_log_segments(args: Sequence[str]) -> str:
-    """The stdout of Kafka's DumpLogSegments. Work on a copy: it leaves an empty `.index` beside a segment that has none.
+    """Return the stdout of Kafka's DumpLogSegments. Work on a copy: it creates an empty `.index` next to a segment
+    without one.
 
-    Raises RuntimeError where the program dies, as it does at a zero tail; other damage does not change its exit code.
+    Raises RuntimeError if the program fails, as it does at a zero tail; other damage does not change its exit code.
     """
     return run_java(VERSION, "org.apache.kafka.tools.DumpLogSegments", args)
 
@@ -61,7 +62,10 @@ def write_expectations(folders: Iterable[Path]) -> None:
 
 
 def segment_files(folder: Path) -> list[Path]:
-    """The files of a fixture folder that hold batches, by name; `leader-epoch-checkpoint` has no suffix and isn't one."""
+    """Return the files of a fixture folder that hold batches, by name;
+
+    `leader-epoch-checkpoint` lacks a suffix and isn't one.
+    """
     return sorted(file for file in folder.iterdir() if file.suffix in SUFFIXES)
 
 
@@ -69,7 +73,7 @@ def run_java(version: str, program: str, args: Sequence[str], plugins: str | Non
     """The stdout of a class, or of a single-file program, with the jars of one Kafka version. Raises RuntimeError."""
     jars = ":".join(f"{maven.libs(name)}/*" for name in (version, plugins) if name)
     command = ["java", *maven.JVM, "-cp", jars, program, *args]
-    # Kafka's loggers have no backend here and say so on stderr: of interest only when the program fails.
+    # Kafka's loggers lack a backend here and say so on stderr: useful only when the program fails.
     done = subprocess.run(command, check=False, capture_output=True)
     if done.returncode:
         raise RuntimeError(f"{program} ended with {done.returncode}\n{done.stderr.decode()}")

@@ -1,6 +1,6 @@
-"""What a real broker makes of damaged partitions at its start: the judge of ``kseg recovery``.
+"""The actions of a real broker on damaged partitions at its start: the reference for ``kseg recovery``.
 
-``python -m tools.lab.recovery_broker`` writes what it did to ``fixtures/recovery/``.
+``python -m tools.lab.recovery_broker`` records them in ``fixtures/recovery/``.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ LEADER_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A partition after the start, in the words of ``PartitionPlan``; ``files`` are indexes, and what has a suffix.
+    """A partition after the start, in the terms of ``PartitionPlan``; ``files`` are indexes, and files with a suffix.
 
-    Leader epochs that begin at the log's end are the new leader's own. ``stray``: the folder became one.
+    Leader epochs that begin at the log's end are the new leader's own. ``stray``: the folder was renamed to one.
     """
 
     scene: str
@@ -45,7 +45,7 @@ class Outcome:
 
 
 def observe(scenes: Sequence[Scene] = SCENES, see: Callable[[Scene, Path], None] = lambda *_: None) -> list[Outcome]:
-    """Every scene a partition of its own, in two starts: after a clean stop, and after a crash.
+    """Run every scene as a partition, in two starts: after a clean shutdown, and after a crash.
 
     ``see`` is called with each partition's folder before the start. Raises RuntimeError when the broker dies.
     """
@@ -166,9 +166,9 @@ def refused(scenes: Sequence[Scene], see: Callable[[Scene, Path], None]) -> list
 
 
 def offline(damages: Mapping[str, Callable[[Path], object]], see: Callable[[str, Path], None]) -> list[str]:
-    """Which damages, each to a log dir of its own with one partition, kept the partition from being served.
+    """Return the damages that kept a partition from being served; each has its own log dir with one partition.
 
-    The broker's first log dir stays sound; raises KafkaException when it does not serve the partition there.
+    The broker's first log dir stays valid; raises KafkaException when it does not serve the partition there.
     """
     with tempfile.TemporaryDirectory(prefix="kseg-lab-") as work:
         sound = Path(work) / "logs"
@@ -224,7 +224,7 @@ def _one_partition(broker: KraftBroker, work: Path) -> bytes:
 
 
 def recorded() -> dict[tuple[str, bool], Outcome]:
-    """What was written down, by scene."""
+    """Return the recorded outcomes, by scene."""
     outcomes = [Outcome(**json.loads(line)) for line in RECORDED.read_text(encoding="utf-8").splitlines()]
     return {(outcome.scene, outcome.clean): outcome for outcome in outcomes}
 

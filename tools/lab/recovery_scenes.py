@@ -21,7 +21,7 @@ INDEX_BYTES = 1200
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What is done to the folder before the start; ``loses`` is whether bytes of the log are lost by the start."""
+    """A change to the folder before the start; ``loses`` is whether bytes of the log are lost by the start."""
 
     name: str
     clean: bool
@@ -42,7 +42,7 @@ class Scene:
         self.do(folder)
 
     def start(self) -> BrokerStart:
-        """What a broker goes by."""
+        """The facts that a broker uses at its start."""
         return BrokerStart(self.clean, self.recovery_point, self.log_start, INDEX_INTERVAL, INDEX_BYTES)
 
 
@@ -150,7 +150,7 @@ _TORN = _edit(120, lambda data: damage.shrink(data, len(data) - 10))
 _NO_INDEX = _remove(f"{24:020d}.index")
 _NOTHING_LEFT = _remove_from(0)
 
-#: What a broker gets over.
+#: Errors that a broker survives.
 SCENES = (
     Scene("sound", True),
     Scene("sound", False),
@@ -215,7 +215,7 @@ SCENES = (
     Scene("epochs-cut", False, _all(_bad_crc(72, 1), _write("leader-epoch-checkpoint", _EPOCHS % 90)), loses=True),
     Scene("no-topic-id", True, _remove("partition.metadata"), loses=True),
 )
-#: What a broker dies of.
+#: Errors that end a broker.
 REFUSED = (
     Scene("zero-tail", True, _edit(120, lambda data: data + bytes(500))),
     Scene("no-offset-in-a-name", True, _write("notes.log", b"")),

@@ -1,4 +1,4 @@
-"""What is written into the topics of the modern fixtures: one function a kind of contents, the same bytes in every run."""
+"""The contents of the modern fixtures: one function for each kind, with the same bytes in every run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from tools.lab.kraft import KraftBroker
 from tools.lab.oracle import run_java
 
-# 2023-11-14T22:13:20Z: explicit, so that only what the broker itself writes differs from run to run.
+# 2023-11-14T22:13:20Z: explicit, so that only the broker's own values differ between runs.
 T0 = 1_700_000_000_000
 MINUTE = 60_000
 
@@ -113,7 +113,7 @@ def segments(broker: KraftBroker, topic: str) -> None:
 
 
 def idempotent(broker: KraftBroker, topic: str) -> None:
-    """Two idempotent producers take turns; a plain batch stands between."""
+    """Two idempotent producers take turns, with a plain batch between them."""
     writers = [Writer(broker, topic, enable_idempotence=True) for _ in range(2)]
     for turn in range(6):
         writers[turn % 2].batch((_pair(number) for number in range(4 + turn)), T0 + turn * MINUTE)
@@ -180,9 +180,10 @@ def superseded(broker: KraftBroker, topic: str) -> None:
 
 
 def superseded_transactions(broker: KraftBroker, topic: str) -> None:
-    """For a compacted topic: markers whose data is gone. What a marker lives through takes three rounds of the cleaner:
-    in the first its data goes, in the second it gets a delete horizon, in the third it goes, or is emptied where it is
-    the last that is left of its producer.
+    """For a compacted topic: markers whose data is removed. The life of a marker takes three rounds of the cleaner.
+
+    In the first its data is removed, in the second it gets a delete horizon, in the third it is removed, or emptied
+    if it is the last batch of its producer.
     """
     one, two, three = (_transactional(broker, topic, name) for name in ("one", "two", "three"))
     plain = Writer(broker, topic)
@@ -277,7 +278,7 @@ def open_commit(broker: KraftBroker, topic: str) -> object:
 
 
 def committed_offsets(broker: KraftBroker) -> list[dict[str, object]]:
-    """What the broker answers for every group: a row for each group, topic and partition."""
+    """Return the broker's committed offsets of all groups: one row for each group, topic and partition."""
     admin: AdminClient = broker.admin()
     groups = [group.group_id for group in admin.list_consumer_groups().result(30).valid]
     found = []

@@ -33,12 +33,14 @@ CONSUME_SECONDS = 60.0
 def serve_and_consume(
     partition_files: Path, topic: str, *, trusted: bool = False, version: str = VERSION, keep: Path | None = None
 ) -> list[Row]:
-    """What a consumer gets, offset by offset, of the `.log` files in `partition_files` under a broker's topic.
+    """Return the records that a consumer gets, by offset, of the `.log` files in `partition_files` under a broker's
+    topic.
 
     The broker recovers the segments and builds their side files itself; with `trusted` the side files of
-    `partition_files` go along and the broker, after a clean stop, takes all as it stands. `keep` names a folder that
-    gets what the broker left after its stop. The rows are the oracle's record rows as far as a consumer sees them:
+    `partition_files` are copied and the broker, after a clean shutdown, uses them unchanged. `keep` names a folder
+    for the broker's files after its stop. The rows are the oracle's record rows as far as a consumer sees them:
     offset, timestamp, timestamp_type, key, value, headers; without control records, with aborted ones.
+
     Raises TimeoutError when the end of the partition isn't reached.
     """
     kept = None if keep is None else {topic: keep}
@@ -129,7 +131,7 @@ def seek(broker: KraftBroker, topic: str, offsets: Sequence[int]) -> list[int | 
 
 
 def find(broker: KraftBroker, topic: str, timestamps: Sequence[int]) -> list[int | None]:
-    """What a consumer's offsetsForTimes says of each timestamp; None where there is no such record."""
+    """Return the results of a consumer's offsetsForTimes by timestamp; None without such a record."""
     consumer = _consumer(broker)
     try:
         answers = [
@@ -157,11 +159,11 @@ def _consumer(broker: KraftBroker) -> Consumer:
 
 
 def row_of(message: Message) -> Row:
-    """What a consumer got, as a row of the oracle."""
+    """Return a consumed record as a row of the oracle."""
     kind, timestamp = message.timestamp()
     # The stubs allow more shapes than the library gives.
     headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
-    # Where there is no timestamp the type is none either, and the number then depends on the format's version.
+    # Without a timestamp the type is not set either, and the number then depends on the format's version.
     return {
         "offset": message.offset(),
         "timestamp": timestamp if kind in TIMESTAMP_TYPES and timestamp != -1 else None,

@@ -39,7 +39,7 @@ BROKER = {
     "log.retention.check.interval.ms": "1000",
     "unclean.leader.election.interval.ms": "1000",
 }
-#: What is validated in turn. Sequences have holes where the cleaner was, and no file says that it was there.
+#: Validated in turn. Sequences have gaps after the cleaner, and these folders don't show that it ran.
 COMMANDS = (
     ("validate", "--format", "jsonl"),
     ("validate", "--format", "jsonl", "--jobs", "2"),

@@ -33,7 +33,7 @@ STREAMS = Path(__file__).parents[2] / "fixtures" / "streams"
 TOPIC = "orders"
 MODERN = "4.3.0"
 Pair = tuple[bytes | None, bytes | None]
-#: What every client sends: text, nothing, and bytes that are no text.
+#: The content that every client sends: text, null, and bytes that are not text.
 PAIRS: tuple[Pair, ...] = (
     (b"first", b"this is the first message"),
     (None, b"no key"),
@@ -46,7 +46,7 @@ _TIMESTAMP = 1_600_000_000_000
 
 @contextlib.contextmanager
 def old_broker(version: str, folder: Path, proxy: Proxy) -> Iterator[None]:
-    """A broker of the ZooKeeper era behind the proxy."""
+    """Run a broker of the ZooKeeper era with the proxy in front."""
     advertised = {
         "advertised.listeners": f"PLAINTEXT://{proxy.bootstrap}",
         "advertised.port": str(proxy.port),
@@ -60,7 +60,7 @@ def old_broker(version: str, folder: Path, proxy: Proxy) -> Iterator[None]:
 
 @contextlib.contextmanager
 def modern_broker(folder: Path, proxy: Proxy, properties: Mapping[str, str] | None = None) -> Iterator[None]:
-    """A broker of 4.3 behind the proxy."""
+    """Run a broker of 4.3 with the proxy in front."""
     advertised = {"advertised.listeners": f"PLAINTEXT://{proxy.bootstrap}", **(properties or {})}
     broker = KraftBroker(MODERN, folder / "broker", advertised)
     proxy.lead_to(broker.port)
@@ -83,7 +83,7 @@ def script(*settings: str) -> str:
 
 
 def run(command: list[str], text: str = "") -> None:
-    """Raises RuntimeError with what a failing command printed."""
+    """Run a command. Raises RuntimeError with its output if it fails."""
     done = subprocess.run(command, check=False, input=text.encode(), capture_output=True, timeout=120)
     if done.returncode:
         raise RuntimeError(f"{command}\n{done.stdout!r}\n{done.stderr!r}")
@@ -196,7 +196,7 @@ SCENES: Mapping[str, Callable[[Path, Proxy], str]] = {
 
 
 def capture(name: str) -> None:
-    """One folder anew, of the connections on which something was said."""
+    """Write one folder with the connections that had traffic."""
     target = STREAMS / name
     with tempfile.TemporaryDirectory(prefix="kseg-streams-") as scratch:
         folder = Path(scratch)
@@ -223,7 +223,7 @@ def judge_of(folder: Path) -> str:
 
 
 def said(version: str, folders: Iterable[Path]) -> str:
-    """What the classes of that Kafka read in folders of streams, in their order."""
+    """Return the reading of the classes of that Kafka for folders of streams, in their order."""
     requests = [path for folder in folders for path in sorted(folder.glob("*.requests"))]
     files = [str(file) for path in requests for file in (path, path.with_suffix(".responses"))]
     return run_java(version, str(PROGRAM), files)

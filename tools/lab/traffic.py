@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-#: What the broker needs, so that all of it happens within seconds; indexes of 1200 bytes are full after 75 KB.
+#: Settings that make all of it happen within seconds; indexes of 1200 bytes are full after 75 KB.
 BROKER = {
     "log.retention.check.interval.ms": "300",
     "log.initial.task.delay.ms": "300",
