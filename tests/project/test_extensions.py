@@ -66,7 +66,7 @@ def test_every_format_writes_every_kind_of_rows_or_rejects_it_by_name(
 
 def test_a_command_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """The group, its help and the shell completion read one table."""
-    monkeypatch.setitem(COMMANDS, "again", "kseg.cli.rules:rules")  # type: ignore[arg-type]
+    monkeypatch.setitem(COMMANDS, "again", "kseg.cli.rules:rules")
     listed = CliRunner().invoke(main, ["--help"])
     assert "again" in listed.stdout
     assert CliRunner().invoke(main, ["again"]).stdout == CliRunner().invoke(main, ["rules"]).stdout
@@ -120,7 +120,7 @@ def test_a_spark_view_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
 
     columns = views.VIEWS["batches"].columns
     new = views.LogView(columns[:4], "kseg.spark.source.reading:read_batches")
-    monkeypatch.setitem(views.VIEWS, "positions", new)  # type: ignore[arg-type]
+    monkeypatch.setitem(views.VIEWS, "positions", new)
     given = {"path": str(SEGMENT.parent), "view": "positions"}
     assert KsegDataSource(given).schema() == views.ddl(columns[:4])
     options = parse(given)
