@@ -24,7 +24,7 @@ class Conversion:
     ``copied`` batches already had the target's version, ``skipped`` ones are damaged; ``lost_bytes`` are the bytes of
     skipped batches and of data that is not a batch. ``codecs_before`` and ``codecs_after`` count batches by codec.
     ``lost`` is by kind, see ``LOSSES``. ``leader_epochs`` are [epoch, first offset, last offset] of the written batches.
-    Before byte ``epochless_bytes`` of the target every batch has -1 as its epoch in the source; None if all have.
+    The batches before byte ``epochless_bytes`` of the target have no epoch in the source; None if no batch has one.
     ``first_offset`` and ``last_offset`` are those of the converted batches, None without batches.
     """
 
