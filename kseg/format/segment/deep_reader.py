@@ -75,17 +75,17 @@ class DeepIterator:
             chunk = Chunk(window, self._records)
             chunk.first = row
             self._large = None
-            row = self._fill(chunk, row)
+            row = self._fill_chunk(chunk, row)
             chunk.stop = row
             self._report_faults(batches)
             if chunk.stop > chunk.first:
                 yield chunk
             if self._large is not None:
                 payload, self._large = self._large, None
-                yield from self._parts(window, row, payload)
+                yield from self._large_batch_chunks(window, row, payload)
                 row += 1
 
-    def _fill(self, chunk: Chunk, row: int) -> int:
+    def _fill_chunk(self, chunk: Chunk, row: int) -> int:
         batches, records = chunk.batches, self._records
         records.count = 0
         inflated = 0
@@ -97,7 +97,7 @@ class DeepIterator:
             if row == batches.count or records.count >= CHUNK_ROWS:
                 break
             if batches.selected[row]:
-                inflated += self._open(chunk, row, room[inflated:])
+                inflated += self._decompress_batch(chunk, row, room[inflated:])
                 if self._large is not None:
                     break
                 if len(self._faults) > _FAULTS_AT_ONCE:
@@ -105,19 +105,19 @@ class DeepIterator:
             row += 1
         return row
 
-    def _open(self, chunk: Chunk, row: int, room: memoryview) -> int:
+    def _decompress_batch(self, chunk: Chunk, row: int, room: memoryview) -> int:
         """Decompress one batch, into ``room`` if it fits, and split it. Returns the size of the payload in bytes.
 
-        A large batch is only stored in ``_large``, for ``_parts``.
+        A large batch is only stored in ``_large``, for ``_large_batch_chunks``.
         """
         batches = chunk.batches
         if not batches.attributes[row] & layout.CODEC_MASK:
             at, end = batches.at[row] + layout.RECORD_BATCH_OVERHEAD, batches.at[row] + batches.size[row]
-            self._large = _whole(chunk.window.view[at:end])
+            self._large = _in_memory(chunk.window.view[at:end])
             return 0
         compressed = self._compressed_bytes(chunk, row)
         batches.record_total[row] = 0
-        payload = self._inflate(batches, row, compressed, room) if compressed is not None else None
+        payload = self._decompress(batches, row, compressed, room) if compressed is not None else None
         if payload is _PLAIN:
             # The message is read as not compressed: its value is in the window.
             batches.begin_records(row, self._records.count)
@@ -132,12 +132,12 @@ class DeepIterator:
             return 0
         if payload is None:
             if self._large is None:
-                _empty(batches, row)
+                _set_no_records(batches, row)
             return 0
         view = memoryview(payload)
         large = batches.record_count[row] if batches.magic[row] >= 2 else len(view) // _SMALLEST_MESSAGE
         if large > default_records.LARGE_BATCH:
-            self._large = _whole(view)
+            self._large = _in_memory(view)
             return 0
         chunk.payloads[row] = view
         if not default_records.COMPILED:
@@ -151,7 +151,7 @@ class DeepIterator:
             self._faults.append(("undecodable-payload", row, 0, "it holds no message"))
         return len(view)
 
-    def _parts(self, window: Window, row: int, payload: LargePayload) -> Iterator[Chunk]:
+    def _large_batch_chunks(self, window: Window, row: int, payload: LargePayload) -> Iterator[Chunk]:
         """Yield the chunks of a large batch.
 
         The batch is split twice: the first chunk already has the facts of the whole batch.
@@ -203,7 +203,7 @@ class DeepIterator:
             if batches.magic[row] < 2:
                 legacy_records.wrapper_shift(batches, row, self._faults)
             return True
-        _empty(batches, row)
+        _set_no_records(batches, row)
         return False
 
     def _split_parts(
@@ -251,27 +251,29 @@ class DeepIterator:
             return None
         return view[wrapper.value_at[0] : wrapper.value_at[0] + wrapper.value_size[0]]
 
-    def _inflate(self, batches: BatchColumns, row: int, compressed: memoryview, room: memoryview) -> Any:
+    def _decompress(self, batches: BatchColumns, row: int, compressed: memoryview, room: memoryview) -> Any:
         codec = batches.attributes[row] & layout.CODEC_MASK
         magic = min(batches.magic[row], 2)
-        known = codecs.CODECS.get(codec)
-        if known and known.first_magic > magic and not _has_signature(compressed, codec):
+        codec_facts = codecs.CODECS.get(codec)
+        if codec_facts and codec_facts.first_magic > magic and not _has_signature(compressed, codec):
             self._faults.append(("claimed-codec", row, 0, None))
             return _PLAIN
-        if known is None or known.first_magic > magic:
-            why = "no codec has that number" if known is None else f"{known.name} does not exist in v{magic}"
+        if codec_facts is None or codec_facts.first_magic > magic:
+            why = (
+                "no codec has that number" if codec_facts is None else f"{codec_facts.name} does not exist in v{magic}"
+            )
             self._faults.append(("unknown-codec", row, 0, (codec, why)))
             return None
         if magic >= 2 and not batches.record_count[row] and not compressed:
             return b""
         quirks: list[str] = []
-        held = min(self._limit, max(HELD_BYTES, HELD_RATIO * len(compressed)))
+        memory_limit = min(self._limit, max(HELD_BYTES, HELD_RATIO * len(compressed)))
         try:
-            payload = known.decompress(compressed, held, magic, quirks, room)
+            payload = codec_facts.decompress(compressed, memory_limit, magic, quirks, room)
         except DecompressionLimit:
-            if held < self._limit:
+            if memory_limit < self._limit:
                 pieces = partial(streams.decompress_pieces, codec, compressed, limit=self._limit, magic=magic)
-                self._large = LargePayload(pieces, held)
+                self._large = LargePayload(pieces, memory_limit)
                 return None
             self._faults.append(("decompression-limit", row, 0, self._limit))
             return None
@@ -279,7 +281,7 @@ class DeepIterator:
             if magic < 2 and not _has_signature(compressed, codec):
                 self._faults.append(("claimed-codec", row, 0, None))
                 return _PLAIN
-            self._faults.append(("undecodable-payload", row, 0, str(error).removeprefix(f"{known.name}: ")))
+            self._faults.append(("undecodable-payload", row, 0, str(error).removeprefix(f"{codec_facts.name}: ")))
             return None
         for quirk in quirks:
             if quirk not in _EXPECTED_QUIRKS:
@@ -295,7 +297,7 @@ class DeepIterator:
             if rule not in _HARMLESS:
                 batches.intact[row] = 0
             last = batches.last_offset[row]
-            place = {
+            location = {
                 "position": batches.position[row],
                 "end": batches.position[row] + batches.size[row],
                 "offset": None if wrapper else batches.base_offset[row],
@@ -304,10 +306,10 @@ class DeepIterator:
             facts = _FACTS[rule](detail, codec, batches, row)
             if rule in _OF_RECORDS:
                 facts = {"index": max(index, 0), **facts}
-            self._report(Finding(rule, **place, facts=facts))
+            self._report(Finding(rule, **location, facts=facts))
             if rule == "nested-compression" and detail != batches.attributes[row] & layout.CODEC_MASK:
                 mixed = {"index": index, "codec": codecs.codec_name(detail), "wrapper": codec}
-                self._report(Finding("mixed-wrapper-codecs", **place, facts=mixed))
+                self._report(Finding("mixed-wrapper-codecs", **location, facts=mixed))
         self._faults.clear()
 
 
@@ -316,12 +318,12 @@ def _has_signature(compressed: memoryview, codec: int) -> bool:
     return bytes(compressed[:8]).startswith(codecs.CODECS[codec].signature)
 
 
-def _whole(view: memoryview) -> LargePayload:
+def _in_memory(view: memoryview) -> LargePayload:
     """Return a payload that is already in memory."""
     return LargePayload(lambda: iter((view,)), len(view))
 
 
-def _empty(batches: BatchColumns, row: int) -> None:
+def _set_no_records(batches: BatchColumns, row: int) -> None:
     """Record that no record of the batch can be read."""
     batches.record_total[row] = batches.record_sum[row] = 0
 

@@ -59,14 +59,14 @@ def find_header(data: bytearray, at: int, end: int, limit: int, max_size: int) -
     wrong size still ends the batch before it.
     """
     for found in _HEAD.finditer(data, at + MAGIC_AT, min(end + MAGIC_AT + _HEAD_REACH, limit)):
-        place = found.start() - MAGIC_AT
-        if place >= end:
+        at_header = found.start() - MAGIC_AT
+        if at_header >= end:
             break
-        if data[place + MAGIC_AT] == 2:
-            if is_likely_header(data, place, limit):
-                return place
-        elif framing.plausible(data, place, limit, max_size):
-            return place
+        if data[at_header + MAGIC_AT] == 2:
+            if is_likely_header(data, at_header, limit):
+                return at_header
+        elif framing.plausible(data, at_header, limit, max_size):
+            return at_header
     return end
 
 

@@ -21,7 +21,7 @@ from kseg.format.storage.file_type import HEAD, describe_certain_type, describe_
 from kseg.format.storage.source import Source, base_offset_of
 
 if TYPE_CHECKING:
-    from kseg.format.segment.resync import Resync
+    from kseg.format.segment.resync import ResyncResult
     from kseg.format.segment.resync_search import ScanBudget
 
 #: A larger size field is treated as wrong. Kafka's default limit is 1 MiB, and few installations use more than 100 MiB.
@@ -91,8 +91,8 @@ class SegmentReader:
         self._next_offset: int | None = None
         self._floor = self.name_offset
         self._found_any = False
-        self._held: Resync | None = None
-        self._head = b""
+        self._pending: ResyncResult | None = None
+        self._first_bytes = b""
 
     @property
     def position(self) -> int:
@@ -109,7 +109,7 @@ class SegmentReader:
         reach = len(buffer.data)
         buffer.fill(1)
         # After the split's end, reading continues only to complete a pending finding.
-        while buffer.available and (buffer.position < self._split_end or self._held):
+        while buffer.available and (buffer.position < self._split_end or self._pending):
             end = min(buffer.end, buffer.start + reach)
             stop = framing.frame(buffer.data, buffer.start, end, buffer.shift, self._max_size, batches)
             framed = batches.count
@@ -141,7 +141,7 @@ class SegmentReader:
             if wanted > DOUBTFUL_SIZE and not torn:
                 from kseg.format.segment.resync import check_oversized_batch
 
-                outcome = check_oversized_batch(buffer, self._max_size, self._expected(), self._effort)
+                outcome = check_oversized_batch(buffer, self._max_size, self._expected(), self._budget)
                 if outcome:
                     yield from self._apply(outcome)
                     continue
@@ -152,7 +152,7 @@ class SegmentReader:
         self._flush_pending()
 
     @cached_property
-    def _effort(self) -> ScanBudget:
+    def _budget(self) -> ScanBudget:
         from kseg.format.segment.resync_search import ScanBudget  # imported only for damaged segments
 
         return ScanBudget()
@@ -228,15 +228,15 @@ class SegmentReader:
         from kseg.format.segment.resync import resynchronise
 
         buffer = self._buffer
-        if buffer.position >= self._split_end and self._held is None:
+        if buffer.position >= self._split_end and self._pending is None:
             return  # the next split reads it
         self.source.remove_end()
         reach = MAX_UNKNOWN_STREAM if not self._found_any and self.source.size is None else None
         began = buffer.position
-        if not (self._found_any or self._head):
+        if not (self._found_any or self._first_bytes):
             buffer.fill(HEAD)
-            self._head = bytes(buffer.view[buffer.start : min(buffer.start + HEAD, buffer.end)])
-        outcome = resynchronise(buffer, self._max_size, self._expected(), self._floor, self._effort, reach)
+            self._first_bytes = bytes(buffer.view[buffer.start : min(buffer.start + HEAD, buffer.end)])
+        outcome = resynchronise(buffer, self._max_size, self._expected(), self._floor, self._budget, reach)
         if outcome.torn and buffer.failed:
             # The read error, already reported, is the reason for the missing bytes.
             self.damaged = True
@@ -250,22 +250,22 @@ class SegmentReader:
             return
         # A broker loads every file with such a name as a segment: one without a readable batch is damaged.
         named = outcome.torn and self.name_offset is not None and (self._by_name or not buffer.fill(17))
-        recognised = outcome.recognised or (named and not (buffer.fill(17) and describe_likely_type(self._head)))
+        recognised = outcome.recognised or (named and not (buffer.fill(17) and describe_likely_type(self._first_bytes)))
         if not self._found_any and outcome.torn and began == self.source.start:
             # The first bytes of other kinds of files can also look like a torn batch.
-            recognised = recognised and not describe_certain_type(self._head)
+            recognised = recognised and not describe_certain_type(self._first_bytes)
         if outcome.gave_up or not (self._found_any or recognised):
             raise NotASegmentError(f"{self.name}: no Kafka log segment: {describe_file(self.name, self._head)}")
         yield from self._apply(outcome)
 
-    def _apply(self, outcome: Resync) -> Iterator[Window]:
+    def _apply(self, outcome: ResyncResult) -> Iterator[Window]:
         preallocated = [finding.rule for finding in outcome.findings] == ["zero-tail"]
         self._flush_pending(zeros_follow=preallocated)
         if self._buffer.position >= self._split_end:
             return
         self.damaged = self.damaged or not preallocated
         if outcome.if_last:
-            self._held = outcome
+            self._pending = outcome
         else:
             for finding in outcome.findings:
                 self._report(finding)
@@ -277,8 +277,8 @@ class SegmentReader:
 
     def _flush_pending(self, *, zeros_follow: bool = False) -> None:
         """Report the pending finding about the last batch: the bytes after it are known now."""
-        held, self._held = self._held, None
-        if held is None:
+        pending, self._pending = self._pending, None
+        if pending is None:
             return
-        for finding in (held.if_last,) if held.if_last and zeros_follow else held.findings:
+        for finding in (pending.if_last,) if pending.if_last and zeros_follow else pending.findings:
             self._report(finding)

@@ -49,7 +49,7 @@ REPORTED_ZEROS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Resync:
+class ResyncResult:
     """The result for one damaged place.
 
     ``resume`` is the file position to continue at. If the batch can be read, ``entry_size`` is its whole size in bytes,
@@ -72,7 +72,7 @@ class Resync:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokenBatch:
+class DamagedBatch:
     """The header fields of a damaged batch.
 
     ``size`` is the size field, None if the file ends before it. ``likely`` is whether a broker can have written the
@@ -91,96 +91,96 @@ class BrokenBatch:
 
 
 def resynchronise(
-    buffer: InputBuffer, max_size: int, expected: int | None, floor: int | None, effort: ScanBudget, reach: int | None
-) -> Resync:
+    buffer: InputBuffer, max_size: int, expected: int | None, floor: int | None, budget: ScanBudget, reach: int | None
+) -> ResyncResult:
     """Decide how to continue at the batch at the buffer's start, which is incomplete or has a wrong CRC.
 
     ``expected`` is the offset that should come next, ``floor`` the lowest that may come. At most ``reach`` bytes are
     searched (None: all).
     """
-    broken = _inspect(buffer, max_size)
-    whole = _declared_size(buffer, broken, max_size)
+    damaged = _inspect(buffer, max_size)
+    whole = _declared_size(buffer, damaged, max_size)
     if whole:
         outcome = _read_as_another(buffer, whole)
         if outcome:
             return outcome
-    outcome = _prove_legacy(buffer, broken)
+    outcome = _prove_legacy(buffer, damaged)
     if outcome:
         return outcome
     follows = how_likely_batch_begins(buffer, whole, max_size) if whole else NOTHING
     if follows:
         end = buffer.position + whole
         # The size field can still be wrong: a little too small, as large as two batches, or bytes of the batch are missing.
-        search = _search(buffer, max_size, floor, effort, broken, keep=True, around=end)
+        search = _search(buffer, max_size, floor, budget, damaged, keep=True, around=end)
         ahead = (
-            LOOK_AHEAD if follows == LIKELY and effort.allows(LOOK_AHEAD, buffer.position) else RECORD_BATCH_OVERHEAD
+            LOOK_AHEAD if follows == LIKELY and budget.allows(LOOK_AHEAD, buffer.position) else RECORD_BATCH_OVERHEAD
         )
         search.run(end + ahead)
-        effort.spend(ahead)
+        budget.spend(ahead)
         if search.proved:
-            return _proved(buffer, broken, search.proved)
-        if search.best and _contradicts(search.best, broken, end):
-            return _lost(buffer, broken, search, search.best, expected)
-        return _bad_content(buffer, broken, whole)
-    search = _search(buffer, max_size, floor, effort, broken, keep=False)
+            return _proved(buffer, damaged, search.proved)
+        if search.best and _contradicts(search.best, damaged, end):
+            return _lost(buffer, damaged, search, search.best, expected)
+        return _bad_content(buffer, damaged, whole)
+    search = _search(buffer, max_size, floor, budget, damaged, keep=False)
     search.run(reach and buffer.position + reach)
     if search.proved:
-        return _proved(buffer, broken, search.proved)
-    if search.best and not (search.ended and _may_contain(broken, search.best, expected)):
-        return _lost(buffer, broken, search, search.best, expected)
+        return _proved(buffer, damaged, search.proved)
+    if search.best and not (search.ended and _may_contain(damaged, search.best, expected)):
+        return _lost(buffer, damaged, search, search.best, expected)
     if not search.ended and reach is not None:
-        return Resync((), search.at, gave_up=True)
-    return _tail(buffer, broken, search)
+        return ResyncResult((), search.at, gave_up=True)
+    return _tail(buffer, damaged, search)
 
 
-def _contradicts(chain: BatchChain, broken: BrokenBatch, end: int) -> bool:
+def _contradicts(chain: BatchChain, damaged: DamagedBatch, end: int) -> bool:
     """Return whether a chain that begins inside the damaged batch proves that the batch does not end at position
     ``end``.
     """
     if not chain.begins_batch(end):
         return True
     # The value of a v0 or v1 message can end with a batch. In a v2 batch at least a header count follows the value.
-    if broken.magic == 2 or not broken.likely:
+    if damaged.magic == 2 or not damaged.likely:
         return True
-    return broken.last_offset is not None and chain.offset == broken.last_offset + 1
+    return damaged.last_offset is not None and chain.offset == damaged.last_offset + 1
 
 
-def _may_contain(broken: BrokenBatch, chain: BatchChain, expected: int | None) -> bool:
+def _may_contain(damaged: DamagedBatch, chain: BatchChain, expected: int | None) -> bool:
     """Return whether the last batch of the file, torn or not, seems to contain that chain in a value.
 
     That is the case if its header is the expected one, nothing after the chain continues the log, and the chain's
     offsets are not the ones that would follow soon.
     """
-    if chain.closed or not (broken.likely and broken.legal) or broken.size is None or broken.last_offset is None:
+    if chain.closed or not (damaged.likely and damaged.legal) or damaged.size is None or damaged.last_offset is None:
         return False
-    if broken.offset != expected or chain.end > broken.position + LOG_OVERHEAD + broken.size:
+    if damaged.offset != expected or chain.end > damaged.position + LOG_OVERHEAD + damaged.size:
         return False
-    return not 0 < chain.offset - broken.last_offset <= chain.end - broken.position
+    return not 0 < chain.offset - damaged.last_offset <= chain.end - damaged.position
 
 
 def check_oversized_batch(
-    buffer: InputBuffer, max_size: int, expected: int | None, effort: ScanBudget
-) -> Resync | None:
+    buffer: InputBuffer, max_size: int, expected: int | None, budget: ScanBudget
+) -> ResyncResult | None:
     """Search a batch with a doubtful size for other batches before its bytes are read. None if nothing contradicts its
     size.
     """
-    broken = _inspect(buffer, max_size)
-    outcome = _prove_legacy(buffer, broken)
+    damaged = _inspect(buffer, max_size)
+    outcome = _prove_legacy(buffer, damaged)
     if outcome:
         return outcome
-    following = _next_offset(broken, expected)
-    search = _search(buffer, max_size, following, effort, broken, keep=True)
+    following = _next_offset(damaged, expected)
+    search = _search(buffer, max_size, following, budget, damaged, keep=True)
     search.run(buffer.position + PROOF_REACH)
     if search.proved:
-        return _proved(buffer, broken, search.proved)
+        return _proved(buffer, damaged, search.proved)
     if search.best and search.best.closed and search.best.offset == following:
-        return _lost(buffer, broken, search, search.best, expected)
+        return _lost(buffer, damaged, search, search.best, expected)
     return None
 
 
-def _inspect(buffer: InputBuffer, max_size: int) -> BrokenBatch:
+def _inspect(buffer: InputBuffer, max_size: int) -> DamagedBatch:
     if not buffer.fill(HEADER_SIZE_UP_TO_MAGIC):
-        return BrokenBatch(buffer.position, None, 0, False, False, max_size, None, None)
+        return DamagedBatch(buffer.position, None, 0, False, False, max_size, None, None)
     # Enough for the key of a v0 or v1 message: the length of the value comes after it.
     buffer.fill(KEY_REACH)
     data, at = buffer.data, buffer.start
@@ -205,21 +205,21 @@ def _inspect(buffer: InputBuffer, max_size: int) -> BrokenBatch:
             last = None
         elif is_wrapper(data, at):
             offset = None
-    return BrokenBatch(buffer.position, size, magic, likely, legal, max_size, offset, last)
+    return DamagedBatch(buffer.position, size, magic, likely, legal, max_size, offset, last)
 
 
-def _declared_size(buffer: InputBuffer, broken: BrokenBatch, max_size: int) -> int:
+def _declared_size(buffer: InputBuffer, damaged: DamagedBatch, max_size: int) -> int:
     """Return the whole size that the batch declares in bytes, 0 if the file has fewer bytes."""
-    size = broken.size
-    if size is None or not framing.smallest(0) <= size <= max_size or (size > PROOF_REACH and not broken.likely):
+    size = damaged.size
+    if size is None or not framing.smallest(0) <= size <= max_size or (size > PROOF_REACH and not damaged.likely):
         return 0
     whole = LOG_OVERHEAD + size
     return whole if not buffer.ends_before(whole) and buffer.fill(whole) else 0
 
 
-def _next_offset(broken: BrokenBatch, expected: int | None) -> int | None:
+def _next_offset(damaged: DamagedBatch, expected: int | None) -> int | None:
     """Return the offset that should follow the damaged batch, if its header is plausible."""
-    last = broken.last_offset
+    last = damaged.last_offset
     if expected is None or last is None or not expected <= last < expected + INT32_MAX:
         return expected
     return last + 1
@@ -229,18 +229,18 @@ def _search(
     buffer: InputBuffer,
     max_size: int,
     floor: int | None,
-    effort: ScanBudget,
-    broken: BrokenBatch,
+    budget: ScanBudget,
+    damaged: DamagedBatch,
     *,
     keep: bool,
     around: int | None = None,
 ) -> ResyncScan:
-    provable = broken.magic == 2 and broken.likely and buffer.available >= RECORD_BATCH_OVERHEAD
+    provable = damaged.magic == 2 and damaged.likely and buffer.available >= RECORD_BATCH_OVERHEAD
     proof = RunningCrc(buffer) if provable else None
-    return ResyncScan(buffer, max_size, _next_offset(broken, floor), floor, effort, proof, keep=keep, around=around)
+    return ResyncScan(buffer, max_size, _next_offset(damaged, floor), floor, budget, proof, keep=keep, around=around)
 
 
-def _read_as_another(buffer: InputBuffer, size: int) -> Resync | None:
+def _read_as_another(buffer: InputBuffer, size: int) -> ResyncResult | None:
     """Return the batch read with another magic, if its CRC is valid for that version."""
     named = buffer.data[buffer.start + MAGIC_AT]
     for magic in (2, 1, 0):
@@ -250,32 +250,32 @@ def _read_as_another(buffer: InputBuffer, size: int) -> Resync | None:
     return None
 
 
-def _prove_legacy(buffer: InputBuffer, broken: BrokenBatch) -> Resync | None:
+def _prove_legacy(buffer: InputBuffer, damaged: DamagedBatch) -> ResyncResult | None:
     """Return a v0 or v1 message with a wrong size field, if its key and value lengths give a size that the CRC
     proves.
     """
-    if broken.size is None or broken.magic > 1:
+    if damaged.size is None or damaged.magic > 1:
         return None
-    size = header_scan.implied_size(buffer.data, buffer.start, buffer.end, broken.magic)
-    if not 0 < size <= PROOF_REACH or size == LOG_OVERHEAD + broken.size or not legacy_crc_holds(buffer, 0, size):
+    size = header_scan.implied_size(buffer.data, buffer.start, buffer.end, damaged.magic)
+    if not 0 < size <= PROOF_REACH or size == LOG_OVERHEAD + damaged.size or not legacy_crc_holds(buffer, 0, size):
         return None
-    return _proved(buffer, broken, size)
+    return _proved(buffer, damaged, size)
 
 
-def _proved(buffer: InputBuffer, broken: BrokenBatch, size: int) -> Resync:
+def _proved(buffer: InputBuffer, damaged: DamagedBatch, size: int) -> ResyncResult:
     facts = {
-        "size": broken.size,
+        "size": damaged.size,
         "proved_size": size - LOG_OVERHEAD,
         "why": f"the CRC holds with {size - LOG_OVERHEAD}, and it is read so",
     }
-    return _readable("invalid-size", buffer, size, broken.magic, facts)
+    return _readable("invalid-size", buffer, size, damaged.magic, facts)
 
 
-def _readable(rule: str, buffer: InputBuffer, size: int, magic: int, facts: dict[str, Any]) -> Resync:
+def _readable(rule: str, buffer: InputBuffer, size: int, magic: int, facts: dict[str, Any]) -> ResyncResult:
     """Return the result for a batch that can be read: ``size`` bytes of version ``magic``."""
     finding = _description(rule, buffer, size, magic, facts)
     end = buffer.position + size
-    return Resync((finding,), end, entry_size=size, magic=magic, crc_state=columns.CRC_GOOD, recognised=True)
+    return ResyncResult((finding,), end, entry_size=size, magic=magic, crc_state=columns.CRC_GOOD, recognised=True)
 
 
 def _description(rule: str, buffer: InputBuffer, size: int, magic: int, facts: dict[str, Any]) -> Finding:
@@ -287,27 +287,30 @@ def _description(rule: str, buffer: InputBuffer, size: int, magic: int, facts: d
     return Finding(rule, buffer.position, buffer.position + size, first, row.last_offset[0], facts)
 
 
-def _bad_content(buffer: InputBuffer, broken: BrokenBatch, size: int) -> Resync:
+def _bad_content(buffer: InputBuffer, damaged: DamagedBatch, size: int) -> ResyncResult:
     """Return the result for a batch with valid framing (another batch follows directly) and damaged content."""
     end = buffer.position + size
-    if broken.magic > 2:
-        facts = {"magic": signed_byte(broken.magic), "why": "its CRC holds as no known version"}
-        finding = Finding("unknown-magic", buffer.position, end, broken.offset, broken.last_offset, facts)
-        return Resync((finding,), end, lost=size, recognised=True)
-    if size - LOG_OVERHEAD < framing.smallest(broken.magic):
+    if damaged.magic > 2:
+        facts = {"magic": signed_byte(damaged.magic), "why": "its CRC holds as no known version"}
+        finding = Finding("unknown-magic", buffer.position, end, damaged.offset, damaged.last_offset, facts)
+        return ResyncResult((finding,), end, lost=size, recognised=True)
+    if size - LOG_OVERHEAD < framing.smallest(damaged.magic):
         # The size is too small for its version, but a batch begins after it.
-        facts = {"size": broken.size, "why": f"a v{broken.magic} entry has at least {framing.smallest(broken.magic)}"}
-        finding = Finding("invalid-size", buffer.position, end, broken.offset, broken.last_offset, facts)
-        return Resync((finding,), end, lost=size, recognised=True)
+        facts = {
+            "size": damaged.size,
+            "why": f"a v{damaged.magic} entry has at least {framing.smallest(damaged.magic)}",
+        }
+        finding = Finding("invalid-size", buffer.position, end, damaged.offset, damaged.last_offset, facts)
+        return ResyncResult((finding,), end, lost=size, recognised=True)
     zeros = _zero_tail_start(buffer, size)
     note = ""
     if zeros >= TORN_ZEROS:
         end = buffer.position + size
         note = f"; zeros fill its last {zeros} bytes{buffer.describe_zeros(end - zeros, end)}"
-    stored = framing.read_uint32(buffer.data, buffer.start + (CRC_AT if broken.magic == 2 else LEGACY_CRC_AT))
-    computed = framing.batch_crc(buffer.view, buffer.start, buffer.start + size, broken.magic)
+    stored = framing.read_uint32(buffer.data, buffer.start + (CRC_AT if damaged.magic == 2 else LEGACY_CRC_AT))
+    computed = framing.batch_crc(buffer.view, buffer.start, buffer.start + size, damaged.magic)
     mismatch = _description(
-        "crc-mismatch", buffer, size, broken.magic, {"stored": stored, "computed": computed, "note": note}
+        "crc-mismatch", buffer, size, damaged.magic, {"stored": stored, "computed": computed, "note": note}
     )
     torn = None
     behind = buffer.available - size
@@ -317,8 +320,10 @@ def _bad_content(buffer: InputBuffer, broken: BrokenBatch, size: int) -> Resync:
         and header_scan.zero_run_end(buffer.data, buffer.start + size, buffer.end) >= min(header_scan.ZERO_RUN, behind)
     ):
         why = f"{size - zeros} of its {size} bytes were written, then come zeros"
-        torn = _description("truncated-tail", buffer, size, broken.magic, {"bytes": size - zeros, "why": why})
-    return Resync((mismatch,), end, lost=size, entry_size=size, magic=broken.magic, recognised=True, if_last=torn)
+        torn = _description("truncated-tail", buffer, size, damaged.magic, {"bytes": size - zeros, "why": why})
+    return ResyncResult(
+        (mismatch,), end, lost=size, entry_size=size, magic=damaged.magic, recognised=True, if_last=torn
+    )
 
 
 def _zero_tail_start(buffer: InputBuffer, size: int) -> int:
@@ -328,98 +333,100 @@ def _zero_tail_start(buffer: InputBuffer, size: int) -> int:
 
 
 def _lost(
-    buffer: InputBuffer, broken: BrokenBatch, search: ResyncScan, best: BatchChain, expected: int | None
-) -> Resync:
+    buffer: InputBuffer, damaged: DamagedBatch, search: ResyncScan, best: BatchChain, expected: int | None
+) -> ResyncResult:
     """Return the result for bytes that are lost up to the next valid batch."""
     wrapper = is_wrapper(buffer.data, best.position - buffer.shift)
     last = best.offset - 1 if not wrapper and expected is not None and best.offset > expected else None
-    lost = best.position - broken.position
+    lost = best.position - damaged.position
     found = Finding(
         "lost-bytes",
-        position=broken.position,
+        position=damaged.position,
         end=best.position,
         offset=expected if last is not None else None,
         last_offset=last,
-        facts={"bytes": lost, "why": _reason(buffer, broken, search, best.position)},
+        facts={"bytes": lost, "why": _reason(buffer, damaged, search, best.position)},
     )
-    findings = (*_size_findings(broken, best.position, None), found)
-    return Resync(findings, best.position, lost=lost, recognised=True)
+    findings = (*_size_findings(damaged, best.position, None), found)
+    return ResyncResult(findings, best.position, lost=lost, recognised=True)
 
 
-def _size_findings(broken: BrokenBatch, end: int, rest: int | None) -> tuple[Finding, ...]:
+def _size_findings(damaged: DamagedBatch, end: int, rest: int | None) -> tuple[Finding, ...]:
     """Return an ``invalid-size`` finding if the other header fields are plausible and the size is not.
 
     ``rest`` is the number of bytes to the end of the file, None if unknown.
     """
-    if not broken.likely or broken.size is None:
+    if not damaged.likely or damaged.size is None:
         return ()
-    if broken.legal and (rest is None or broken.size + LOG_OVERHEAD <= rest):
+    if damaged.legal and (rest is None or damaged.size + LOG_OVERHEAD <= rest):
         return ()
-    why = f"the file has {(rest or 0) - LOG_OVERHEAD} bytes for it" if broken.legal else _illegal(broken)
-    facts = {"size": broken.size, "why": why}
-    return (Finding("invalid-size", broken.position, end, broken.offset, broken.last_offset, facts),)
+    why = f"the file has {(rest or 0) - LOG_OVERHEAD} bytes for it" if damaged.legal else _illegal(damaged)
+    facts = {"size": damaged.size, "why": why}
+    return (Finding("invalid-size", damaged.position, end, damaged.offset, damaged.last_offset, facts),)
 
 
-def _illegal(broken: BrokenBatch) -> str:
+def _illegal(damaged: DamagedBatch) -> str:
     """Return a phrase with the sizes that a batch of this version can have."""
-    return f"a v{min(broken.magic, 2)} entry has {framing.smallest(min(broken.magic, 2))} to {broken.most}"
+    return f"a v{min(damaged.magic, 2)} entry has {framing.smallest(min(damaged.magic, 2))} to {damaged.most}"
 
 
-def _reason(buffer: InputBuffer, broken: BrokenBatch, search: ResyncScan, end: int) -> str:
+def _reason(buffer: InputBuffer, damaged: DamagedBatch, search: ResyncScan, end: int) -> str:
     begin, stop = search.zeros
-    if begin <= broken.position and stop >= end:
-        return f"zeros{buffer.describe_zeros(broken.position, end)}"
+    if begin <= damaged.position and stop >= end:
+        return f"zeros{buffer.describe_zeros(damaged.position, end)}"
     zeros = ""
     if stop - begin >= REPORTED_ZEROS:
         zeros = f"; {stop - begin} of them, from byte {begin} on, are zeros{buffer.describe_zeros(begin, stop)}"
-    if not broken.likely:
-        at_size = "" if broken.legal or broken.size is None else f": its size field would say {broken.size}"
+    if not damaged.likely:
+        at_size = "" if damaged.legal or damaged.size is None else f": its size field would say {damaged.size}"
         return f"no entry begins there{at_size}{zeros}"
-    if broken.legal:
+    if damaged.legal:
         return "an entry begins there, but its CRC does not hold, nor does another follow it" + zeros
-    return f"an entry begins there whose size field says {broken.size}{zeros}"
+    return f"an entry begins there whose size field says {damaged.size}{zeros}"
 
 
-def _tail(buffer: InputBuffer, broken: BrokenBatch, search: ResyncScan) -> Resync:
+def _tail(buffer: InputBuffer, damaged: DamagedBatch, search: ResyncScan) -> ResyncResult:
     """Return the result for the end of a file: zeros, a torn batch or header with or without zeros after it, or
     garbage.
     """
-    began, end = broken.position, buffer.shift + buffer.end
+    began, end = damaged.position, buffer.shift + buffer.end
     size = end - began
     zeros = search.last_zeros[0] if search.last_zeros[1] == end else end
     # A shorter run of zeros is the torn start of an offset and a size.
     if zeros <= began and size >= LOG_OVERHEAD:
-        return Resync((_zero_tail(buffer, began, end),), end, recognised=True)
+        return ResyncResult((_zero_tail(buffer, began, end),), end, recognised=True)
     if size < LOG_OVERHEAD:
         zeros = end
     written = zeros - began
-    if broken.size is None or (zeros < end and written <= RECORD_BATCH_OVERHEAD):
+    if damaged.size is None or (zeros < end and written <= RECORD_BATCH_OVERHEAD):
         why = f"{written} bytes, fewer than the {LOG_OVERHEAD + framing.smallest(2)} of a v2 entry's header"
         facts: dict[str, Any] = {"bytes": written, "why": why}
         if size >= LOG_OVERHEAD:
             facts["size"] = framing.read_int32(buffer.data, began - buffer.shift + SIZE_AT)
         torn = Finding("truncated-tail", began, zeros, facts=facts)
         return _torn(buffer, (torn,), zeros, written, recognised=zeros < end)
-    whole = broken.size + LOG_OVERHEAD
-    if broken.likely and broken.legal and whole > size:
+    whole = damaged.size + LOG_OVERHEAD
+    if damaged.likely and damaged.legal and whole > size:
         why = f"{written} of its {whole} bytes are here"
         if zeros < end:
             why += f", then come zeros{buffer.describe_zeros(zeros, end)}"
         facts = {"bytes": size, "why": why}
-        torn = Finding("truncated-tail", began, end, broken.offset, broken.last_offset, facts)
-        return Resync((torn,), end, lost=size, torn=True, recognised=True)
-    why = _reason(buffer, broken, search, end)
-    lost = Finding("lost-bytes", began, zeros, broken.offset, broken.last_offset, {"bytes": written, "why": why})
-    findings = (*_size_findings(broken, zeros, size), lost)
-    return _torn(buffer, findings, zeros, written, recognised=broken.likely)
+        torn = Finding("truncated-tail", began, end, damaged.offset, damaged.last_offset, facts)
+        return ResyncResult((torn,), end, lost=size, torn=True, recognised=True)
+    why = _reason(buffer, damaged, search, end)
+    lost = Finding("lost-bytes", began, zeros, damaged.offset, damaged.last_offset, {"bytes": written, "why": why})
+    findings = (*_size_findings(damaged, zeros, size), lost)
+    return _torn(buffer, findings, zeros, written, recognised=damaged.likely)
 
 
-def _torn(buffer: InputBuffer, findings: tuple[Finding, ...], zeros: int, lost: int, *, recognised: bool) -> Resync:
+def _torn(
+    buffer: InputBuffer, findings: tuple[Finding, ...], zeros: int, lost: int, *, recognised: bool
+) -> ResyncResult:
     """Return the result for a torn end. Zeros after it are a finding of their kind."""
     end = buffer.shift + buffer.end
     if zeros < end:
         findings += (_zero_tail(buffer, zeros, end),)
-    return Resync(findings, end, lost=lost, torn=True, recognised=recognised)
+    return ResyncResult(findings, end, lost=lost, torn=True, recognised=recognised)
 
 
 def _zero_tail(buffer: InputBuffer, begin: int, end: int) -> Finding:

@@ -151,7 +151,7 @@ class ResyncScan:
         max_size: int,
         floor: int | None,
         least: int | None,
-        effort: ScanBudget,
+        budget: ScanBudget,
         proof: RunningCrc | None,
         *,
         keep: bool,
@@ -168,7 +168,7 @@ class ResyncScan:
         self._max_size = max_size
         self._floor = floor
         self._least = least
-        self._effort = effort
+        self._budget = budget
         self._proof = proof
         self._keep = keep
         self._around = around
@@ -198,7 +198,7 @@ class ResyncScan:
                     self._prove_near_end(end)
                 break
         if self.best:
-            self._effort.spend(max(0, self.at - self.best.end))
+            self._budget.spend(max(0, self.at - self.best.end))
 
     def _is_settled(self) -> bool:
         return self.proved is not None or self._decided
@@ -259,9 +259,9 @@ class ResyncScan:
             begin = self.last_zeros[0]
         elif self._proof is not None:
             # A batch can itself end with a zero: the header count of the last record.
-            for place in range(begin, min(begin + header_scan.ZERO_RUN, end) + 1):
-                if self._proof.holds(place):
-                    self.proved = place - self.began
+            for end_position in range(begin, min(begin + header_scan.ZERO_RUN, end) + 1):
+                if self._proof.holds(end_position):
+                    self.proved = end_position - self.began
                     return
         self.last_zeros = (begin, end)
         if end - begin > self.zeros[1] - self.zeros[0]:
@@ -291,26 +291,28 @@ class ResyncScan:
         if best is not None:
             if not chain.continues(self._floor) and best.continues(self._floor):
                 return  # only the later one does not fit the offsets
-            odd = chain.continues(self._floor) and not best.continues(self._floor)
+            only_best_misfits = chain.continues(self._floor) and not best.continues(self._floor)
             outweighed = chain.closed or len(chain.batches) >= len(best.batches)
-            if best.leads_to(chain, self._least) or (not odd and (best.precedes(chain) or not outweighed)):
+            if best.leads_to(chain, self._least) or (
+                not only_best_misfits and (best.precedes(chain) or not outweighed)
+            ):
                 self._decided = True
                 return
         self.best = chain
-        if chain.closed or not self._effort.allows(LOOK_AHEAD, chain.end):
+        if chain.closed or not self._budget.allows(LOOK_AHEAD, chain.end):
             self._decided = True
         else:
             self._limit = min(chain.end + LOOK_AHEAD, self._until or chain.end + LOOK_AHEAD)
 
-    def _reaches(self, chain: BatchChain, place: int) -> bool:
+    def _reaches(self, chain: BatchChain, end_position: int) -> bool:
         """Return whether a chain ends at that position or after it.
 
         Zeros on both sides of the position prove no end. In that case a chain is accepted whose offsets follow soon.
         """
         buffer = self._buffer
-        if chain.end >= place:
+        if chain.end >= end_position:
             return True
-        at = place - buffer.shift
+        at = end_position - buffer.shift
         zeros = buffer.view[
             max(chain.end - buffer.shift, at - header_scan.ZERO_RUN) : min(at + header_scan.ZERO_RUN, buffer.end)
         ]
@@ -350,22 +352,22 @@ class ResyncScan:
             return 0
         if (
             buffer.ends_before(distance + size)
-            or not self._effort.allows(size, position)
+            or not self._budget.allows(size, position)
             or not buffer.fill(distance + size)
         ):
             return 0
         if is_valid_batch(buffer, position - buffer.shift, size, magic):
             return size
-        self._effort.spend(size)
+        self._budget.spend(size)
         return 0
 
     def _prove_near_end(self, end: int) -> None:
         """Check the end of the file: if the damaged batch is the last one, the end or a torn header follows it."""
         if self._proof is None:
             return
-        for place in range(max(self._proof.done, end - RECORD_BATCH_OVERHEAD), end + 1):
-            if self._proof.holds(place):
-                self.proved = place - self.began
+        for end_position in range(max(self._proof.done, end - RECORD_BATCH_OVERHEAD), end + 1):
+            if self._proof.holds(end_position):
+                self.proved = end_position - self.began
                 return
 
 

@@ -1,6 +1,6 @@
-"""Checkpoints: small texts that a broker keeps beside its logs, a version, a count, and that many lines.
+"""Checkpoint files: small texts with a version, a count, and one line per entry, which a broker keeps next to its logs.
 
-    checkpoint := "0" count line*        -- a line each; an empty file has no entries
+    checkpoint := "0" count line*        -- one line each; an empty file has no entries
     line       := epoch startOffset      -- leader-epoch-checkpoint, of a partition (KIP-101)
                 | topic partition offset -- of a log dir: recovery-point-, replication-, log-start-, cleaner-offset-
 
@@ -20,21 +20,21 @@ from kseg.format.storage.source import Source
 
 VERSION = 0
 
-#: Partitions that are remembered while looking for one that stands twice: no log dir has as many.
+#: The most partitions that are remembered to find duplicates. No log dir has as many.
 MAX_PARTITIONS = 200_000
-#: Findings on a checkpoint that keep no broker from reading it: of entries that contradict each other the last counts.
+#: Findings despite which a broker reads the checkpoint: of contradictory entries it uses the last one.
 HARMLESS = ("epoch-not-increasing", "checkpoint-duplicate")
 
 
 class LeaderEpoch(NamedTuple):
-    """The first offset that the leader of that epoch wrote, or would have."""
+    """A leader epoch, and the first offset that its leader wrote or could have written."""
 
     epoch: int
     start_offset: int
 
 
 class CheckpointOffset(NamedTuple):
-    """An offset of a partition; the file's name says which: its recovery point, high watermark, …"""
+    """An offset of a partition. The file's name says which offset: the recovery point, high watermark, ..."""
 
     topic: str
     partition: int
@@ -50,7 +50,7 @@ _CHECKPOINT_OFFSET = re.compile(rb"(\S+)\s+%s\s+%s\s*" % (_NUMBER, _NUMBER))
 
 
 def walk_leader_epochs(source: Source, report: Report = ignore_finding) -> Iterator[tuple[int, LeaderEpoch]]:
-    """(byte, entry) of each line of a ``leader-epoch-checkpoint``."""
+    """Yield (byte, entry) of each line of a ``leader-epoch-checkpoint``."""
     before: LeaderEpoch | None = None
     for at, entry in _walk(source, _leader_epoch, report):
         if before and (entry.epoch <= before.epoch or entry.start_offset <= before.start_offset):
@@ -61,7 +61,7 @@ def walk_leader_epochs(source: Source, report: Report = ignore_finding) -> Itera
 
 
 def walk_offset_checkpoint(source: Source, report: Report = ignore_finding) -> Iterator[tuple[int, CheckpointOffset]]:
-    """(byte, entry) of each line of one of a log dir's checkpoints."""
+    """Yield (byte, entry) of each line of an offset checkpoint of a log dir."""
     seen: set[tuple[str, int]] = set()
     for at, entry in _walk(source, _checkpoint_offset, report):
         if entry[:2] in seen:
@@ -88,8 +88,8 @@ def _checkpoint_offset(line: bytes) -> CheckpointOffset | None:
 
 
 def _walk(source: Source, parse: Callable[[bytes], _Entry | None], report: Report) -> Iterator[tuple[int, _Entry]]:
-    """The lines that can be read; those that can't are reported, and so is a count that isn't theirs."""
-    head = _head(read := lines(source, report), report)
+    """Yield the lines that can be read. Report the other lines, and a count that differs from the number of lines."""
+    head = _count(read := lines(source, report), report)
     if head is None:
         return
     count_at, wanted = head
@@ -106,8 +106,8 @@ def _walk(source: Source, parse: Callable[[bytes], _Entry | None], report: Repor
         report(Finding("checkpoint-count", count_at, facts={"count": wanted, "found": found}))
 
 
-def _head(read: Iterator[tuple[int, bytes]], report: Report) -> tuple[int, int] | None:
-    """Where the count stands, and what it says; None where no entries are to be had."""
+def _count(read: Iterator[tuple[int, bytes]], report: Report) -> tuple[int, int] | None:
+    """Return the position and the value of the count, None if the entries can't be read."""
     first = next(read, None)
     if first is None:
         return None

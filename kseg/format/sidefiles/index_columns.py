@@ -1,6 +1,6 @@
-"""The hot loops over offset and time indexes: runs of entries to columns, and to what is out of order in them.
+"""The loops over offset and time indexes: convert runs of entries to columns, and find entries that are out of order.
 
-An index has an entry for every 4 KiB of log: one by one, as objects, they took a fifth of a validation's time.
+An index has an entry per 4 KiB of log. As objects, one by one, they took a fifth of a validation's time.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY
 
 _LITTLE = sys.byteorder == "little"
 
-#: A run's two columns, as the fields of an entry.
+#: The two columns of a run, in the order of an entry's fields.
 Columns = tuple["array[int]", "array[int]"]
 
 
 def offset_columns(block: memoryview, base_offset: int) -> Columns:
-    """Offsets and bytes of the log, from whole entries of an ``.index``."""
+    """Return the offsets and log positions of complete ``.index`` entries. ``base_offset`` is the segment's."""
     offsets, positions = _columns(len(block) // OFFSET_ENTRY.size)
     split_offsets(_words(block), base_offset, offsets, positions)
     return offsets, positions
 
 
 def time_columns(block: memoryview, base_offset: int) -> Columns:
-    """Timestamps and offsets, from whole entries of a ``.timeindex``."""
+    """Return the timestamps (epoch ms) and offsets of complete ``.timeindex`` entries. ``base_offset`` is the
+    segment's.
+    """
     timestamps, offsets = _columns(len(block) // TIME_ENTRY.size)
     split_times(_words(block), base_offset, timestamps, offsets)
     return timestamps, offsets
@@ -44,7 +46,7 @@ def _columns(rows: int) -> Columns:
     return array("q", room), array("q", room)
 
 
-# Entries as int32 words in this machine's order.
+# ``words`` are the entries as int32 values in this machine's byte order.
 def split_offsets(words: Any, base: int, offsets: Any, positions: Any) -> None:
     for row in range(len(offsets)):
         offsets[row] = base + words[2 * row]
@@ -60,9 +62,9 @@ def split_times(words: Any, base: int, timestamps: Any, offsets: Any) -> None:
 
 
 class Order:
-    """The order that entries keep to, run after run: the first field grows, the second by ``step`` at least.
+    """The required order of entries, checked run by run: the first field increases, the second by at least ``step``.
 
-    Neither is below its ``lowest``, the first entry's neither.
+    Neither field may be below its ``lowest`` value.
     """
 
     def __init__(self, lowest_first: int, lowest_second: int, step: int) -> None:
@@ -73,7 +75,9 @@ class Order:
         self._second = lowest_second - step
 
     def next_break(self, first: Any, second: Any, row: int) -> int:
-        """The first row from ``row`` on that breaks it, or the number of rows. To be asked for each row once."""
+        """Return the first row from ``row`` on that is out of order, the number of rows if there is none. Check each
+        row once.
+        """
         while row < len(first):
             kept = (
                 first[row] > self._first

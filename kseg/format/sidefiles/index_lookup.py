@@ -1,7 +1,7 @@
-"""Byte ranges of a segment: where by its indexes records of given offsets or times can be, and where to split it.
+"""Use a segment's indexes to find the bytes with given offsets or times, and positions to split it at.
 
-An index is believed where the log agrees: at the byte it names an entry must stand whose CRC holds and that can have
-the offset it names. Where there is none, or it is wrong, the log is walked.
+An index entry is used only if the log agrees: at its position a batch with a valid CRC must begin that can contain its
+offset. Without a valid index the batches of the log are read.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from kseg.format.sidefiles.indexes import OffsetEntry, TimeEntry, read_offset_in
 from kseg.format.storage.source import base_offset_of, local_size, open_range
 from kseg.format.storage.special_files import read_file
 
-#: Time index entries that are compared with the log, from the last one back, before the index is not used.
+#: The number of time index entries, from the last one back, that are compared with the log.
 _TRIED = 8
 
 
 def byte_range(path: str, size: int, first_offset: int | None, end_offset: int | None) -> tuple[int, int]:
-    """The bytes of a local segment that by its offset index hold all of ``first_offset <= offset < end_offset``.
+    """Return the byte range of a local segment that contains all of ``first_offset <= offset < end_offset``.
 
-    The whole file where there is no index, or none that holds. Both ends are bytes at which entries begin (or the
-    file ends).
+    The range is found with the offset index: the whole file without a valid one. Both ends are batch starts or the
+    file's end.
     """
     entries = offset_entries(path, size)
     start, end = 0, size
     if first_offset is not None:
-        # Kafka's look-up: the last entry at or before the offset names where to begin looking (OffsetIndex.lookup).
+        # As OffsetIndex.lookup: reading begins at the position of the last entry at or before the offset.
         before = [entry for entry in entries if entry.offset <= first_offset]
         if before and may_hold(path, size, before[-1]):
             start = before[-1].log_position
     if end_offset is not None:
-        # An entry's batch can hold smaller offsets than the one it names; the next one's can't.
+        # The batch of an entry can contain smaller offsets than the entry's. The batch of the next entry can't.
         for entry, behind in pairwise(entries):
             if entry.offset >= end_offset - 1:
                 end = behind.log_position if may_hold(path, size, behind) else size
@@ -45,10 +45,11 @@ def byte_range(path: str, size: int, first_offset: int | None, end_offset: int |
 
 
 def first_offset_since(path: str, since: int) -> int | None:
-    """By the time index: an offset before which all records of a local segment are older than ``since`` (epoch ms).
+    """Return an offset before which all records of a local segment are older than ``since`` (epoch ms), from the time
+    index.
 
-    None where the index has no such entry that the log agrees with: stale entries of an active segment, which Kafka
-    leaves after a truncation, may follow the valid ones in order.
+    None if the index has no such entry that agrees with the log. The valid entries of an active segment can be followed
+    by stale ones in the same order, which Kafka leaves after a truncation.
     """
     older = [entry for entry in time_entries(path) if entry.timestamp < since]
     size = local_size(path) or 0
@@ -59,7 +60,7 @@ def first_offset_since(path: str, since: int) -> int | None:
 
 
 def _largest_timestamp(path: str, size: int, offset: int) -> int | None:
-    """The largest timestamp in the batch that has an offset, None without such a batch."""
+    """Return the largest timestamp in the batch that contains an offset, None if there is no such batch."""
     start, end = byte_range(path, size, offset, offset + 1)
     with suppress(KsegError), SegmentReader(open_range(path, start, end), verify_crc=False) as reader:
         for window in reader.windows():
@@ -71,13 +72,15 @@ def _largest_timestamp(path: str, size: int, offset: int) -> int | None:
 
 
 def newest_timestamp(path: str) -> int | None:
-    """The largest timestamp (epoch ms) of a sealed segment by its time index, to which a broker adds it at the end."""
+    """Return the largest timestamp (epoch ms) of a sealed segment: the last time index entry, which a broker adds at
+    the roll.
+    """
     entries = time_entries(path)
     return entries[-1].timestamp if entries else None
 
 
 def boundaries(path: str, start: int, end: int, size: int, step: int) -> list[int]:
-    """Bytes of ``start`` to ``end``, the first of them ``start``, at which to split: about ``step`` apart, at entries."""
+    """Return split positions from ``start`` (the first one) to ``end``: batch starts about ``step`` bytes apart."""
     found = [start]
     entries = offset_entries(path, size)
     for entry in entries:
@@ -89,7 +92,7 @@ def boundaries(path: str, start: int, end: int, size: int, step: int) -> list[in
 
 
 def _read_batches(path: str, start: int, end: int, size: int, step: int) -> list[int]:
-    """As boundaries, by framing the log: a byte that only looks like an entry can't be told from one otherwise."""
+    """Return the same as ``boundaries`` without an index: only framed batches are certain batch starts."""
     found = [start]
     try:
         with SegmentReader(open_range(path, start, end), verify_crc=False) as reader:
@@ -107,7 +110,9 @@ def _read_batches(path: str, start: int, end: int, size: int, step: int) -> list
 
 
 def offset_entries(path: str, size: int) -> list[OffsetEntry]:
-    """The offset index beside a local segment as far as it makes sense: preallocated ones end in zeros."""
+    """Return the entries of a local segment's offset index, up to the first one that is not valid (preallocated
+    zeros).
+    """
     found: list[OffsetEntry] = []
     for entry in read_offset_index(_index_of(path, ".index"), base_offset_of(path) or 0):
         if entry.log_position >= size or (
@@ -119,7 +124,7 @@ def offset_entries(path: str, size: int) -> list[OffsetEntry]:
 
 
 def time_entries(path: str) -> list[TimeEntry]:
-    """The time index beside a local segment as far as it makes sense."""
+    """Return the entries of a local segment's time index, up to the first one that is not valid."""
     found: list[TimeEntry] = []
     for entry in read_time_index(_index_of(path, ".timeindex"), base_offset_of(path) or 0):
         if not entry.timestamp or entry.timestamp <= (found[-1].timestamp if found else NO_TIMESTAMP):
@@ -136,10 +141,10 @@ def _index_of(path: str, suffix: str) -> bytes:
 
 
 def may_hold(path: str, size: int, entry: OffsetEntry) -> bool:
-    """Whether the log has a sound entry at that byte that can hold that offset."""
+    """Return whether a batch with a valid CRC begins at the entry's position and can contain its offset."""
     batches = batch_at(path, entry.log_position, size)
     if batches is None:
         return False
     wrapper = batches.magic[0] < 2 and batches.attributes[0] & CODEC_MASK
-    first = 0 if wrapper else batches.base_offset[0]  # a wrapper tells its last offset only
+    first = 0 if wrapper else batches.base_offset[0]  # only the last offset of a wrapper is known
     return bool(first <= entry.offset <= batches.last_offset[0])

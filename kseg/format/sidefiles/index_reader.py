@@ -1,8 +1,8 @@
-"""Walk the indexes beside a segment, and say what a look-up in them would stumble over.
+"""Read the indexes of a segment, and report entries that make a look-up fail.
 
-What is checked is what can be told without the log: ``OffsetIndex``, ``TimeIndex`` and ``TransactionIndex`` of Kafka,
-their ``sanityCheck`` and what their ``append`` refuses. Each ``walk`` yields (byte of the index, entry), the offset and
-time indexes also run by run.
+These checks need no log: the ``sanityCheck`` of Kafka's ``OffsetIndex``, ``TimeIndex`` and ``TransactionIndex``, and
+what their ``append`` rejects. Each ``walk`` function yields (byte of the index, entry). Offset and time indexes can
+also be read run by run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _Entry = TypeVar("_Entry", OffsetEntry, TimeEntry)
 
 @dataclass(frozen=True, slots=True)
 class IndexRun(Generic[_Entry]):
-    """Entries in a row, the first at byte ``at`` of the index, each of ``size``: the columns of their two fields."""
+    """Consecutive entries of ``size`` bytes, the first at byte ``at`` of the index, as the columns of their two
+    fields.
+    """
 
     at: int
     size: int
@@ -36,24 +38,24 @@ class IndexRun(Generic[_Entry]):
         return len(self.columns[0])
 
     def entry(self, row: int) -> tuple[int, _Entry]:
-        """(byte of the index, entry)."""
+        """Return (byte of the index, entry) of a row."""
         return self.at + row * self.size, self.make(self.columns[0][row], self.columns[1][row])
 
     def entries(self) -> Iterator[tuple[int, _Entry]]:
-        """All of them, as ``entry``."""
+        """Yield (byte of the index, entry) of all rows."""
         return zip(count(self.at, self.size), map(self.make, *self.columns), strict=False)
 
 
 def offset_runs(
     source: Source, base_offset: int, report: Report = ignore_finding, stale: StaleEntries | None = None
 ) -> Iterator[IndexRun[OffsetEntry]]:
-    """The entries of an ``.index``, without the zeros at the end of a preallocated one.
+    """Yield the entries of an ``.index``, without the zeros at the end of a preallocated one.
 
-    They end at the first that goes back where ``stale`` says that these are stale entries.
+    Reading ends at the first decreasing entry that ``stale`` decides to be stale.
     """
     size = OFFSET_ENTRY.size
 
-    def judge(at: int, entry: OffsetEntry, before: OffsetEntry | None) -> None:
+    def check(at: int, entry: OffsetEntry, before: OffsetEntry | None) -> None:
         if entry.offset < base_offset:
             _below_base(at, size, entry.offset, base_offset, report)
             return
@@ -62,16 +64,16 @@ def offset_runs(
 
     blocks = fixed_runs(source, size, report, preallocated=True)
     runs = (IndexRun(at, size, offset_columns(block, base_offset), OffsetEntry) for at, block in blocks)
-    return _checked_runs(runs, Order(base_offset, 0, 1), judge, stale)
+    return _checked_runs(runs, Order(base_offset, 0, 1), check, stale)
 
 
 def time_runs(
     source: Source, base_offset: int, report: Report = ignore_finding, stale: StaleEntries | None = None
 ) -> Iterator[IndexRun[TimeEntry]]:
-    """The entries of a ``.timeindex``; else as offset_runs."""
+    """Yield the entries of a ``.timeindex``, with the rules of offset_runs."""
     size = TIME_ENTRY.size
 
-    def judge(at: int, entry: TimeEntry, before: TimeEntry | None) -> None:
+    def check(at: int, entry: TimeEntry, before: TimeEntry | None) -> None:
         if entry.offset < base_offset:
             _below_base(at, size, entry.offset, base_offset, report)
             return
@@ -80,16 +82,16 @@ def time_runs(
 
     blocks = fixed_runs(source, size, report, preallocated=True)
     runs = (IndexRun(at, size, time_columns(block, base_offset), TimeEntry) for at, block in blocks)
-    return _checked_runs(runs, Order(0, base_offset, 0), judge, stale)
+    return _checked_runs(runs, Order(0, base_offset, 0), check, stale)
 
 
 def _checked_runs(
     runs: Iterator[IndexRun[_Entry]],
     order: Order,
-    judge: Callable[[int, _Entry, _Entry | None], None],
+    check: Callable[[int, _Entry, _Entry | None], None],
     stale: StaleEntries | None,
 ) -> Iterator[IndexRun[_Entry]]:
-    """The runs; ``judge`` is called with each entry that breaks the order, and the one before."""
+    """Yield the runs. Call ``check`` with each entry that is out of order, and the entry before it."""
     before: _Entry | None = None
     for run in runs:
         row = order.next_break(*run.columns, 0)
@@ -99,7 +101,7 @@ def _checked_runs(
                 if row:
                     yield IndexRun(run.at, run.size, (run.columns[0][:row], run.columns[1][:row]), run.make)
                 return
-            judge(at, entry, run.entry(row - 1)[1] if row else before)
+            check(at, entry, run.entry(row - 1)[1] if row else before)
             row = order.next_break(*run.columns, row + 1)
         before = run.entry(len(run) - 1)[1]
         yield run
@@ -108,7 +110,7 @@ def _checked_runs(
 def walk_offset_index(
     source: Source, base_offset: int, report: Report = ignore_finding
 ) -> Iterator[tuple[int, OffsetEntry]]:
-    """The entries of an ``.index``, as offset_runs, without stale ones at its end (``stale-index-entries``)."""
+    """Yield the entries of an ``.index`` without stale ones at its end (reported as ``stale-index-entries``)."""
     stale = of_single_index(source.name, OFFSET_ENTRY, base_offset)
     for run in offset_runs(source, base_offset, report, stale):
         yield from run.entries()
@@ -119,7 +121,7 @@ def walk_offset_index(
 def walk_time_index(
     source: Source, base_offset: int, report: Report = ignore_finding
 ) -> Iterator[tuple[int, TimeEntry]]:
-    """The entries of a ``.timeindex``, as time_runs, without stale ones at its end (``stale-index-entries``)."""
+    """Yield the entries of a ``.timeindex`` without stale ones at its end (reported as ``stale-index-entries``)."""
     stale = of_single_index(source.name, TIME_ENTRY, base_offset)
     for run in time_runs(source, base_offset, report, stale):
         yield from run.entries()
@@ -130,7 +132,7 @@ def walk_time_index(
 def walk_txn_index(
     source: Source, base_offset: int, report: Report = ignore_finding
 ) -> Iterator[tuple[int, AbortedTxn]]:
-    """The entries of a ``.txnindex``, those of another version too, read as if they were of this."""
+    """Yield the entries of a ``.txnindex``. Entries of an unknown version are read with the known layout."""
     before: AbortedTxn | None = None
     for at, (version, *fields) in fixed_entries(source, ABORTED_TXN, report):
         entry = AbortedTxn._make((*fields, version))

@@ -1,8 +1,8 @@
-"""Offset and time indexes: their layouts, reading them, and building them as a broker does.
+"""Offset and time indexes: layouts, reading, and building as a broker does.
 
-``.index`` is n x (relativeOffset:int32 position:int32), ``.timeindex`` n x (timestamp:int64 relativeOffset:int32),
-both relative to the base offset in the segment's name (``OffsetIndex``, ``TimeIndex``). Those of an active segment
-are preallocated and end in zeros.
+``.index`` is n x (relativeOffset:int32 position:int32), ``.timeindex`` n x (timestamp:int64 relativeOffset:int32), both
+relative to the base offset in the segment's name (``OffsetIndex``, ``TimeIndex``). The indexes of an active segment are
+preallocated and end in zeros.
 """
 
 from __future__ import annotations
@@ -27,43 +27,47 @@ TIME_ENTRY = struct.Struct(
     "i"  # relativeOffset
 )
 
-#: ``index.interval.bytes``, as brokers default to it.
+#: The default of the broker setting ``index.interval.bytes``.
 INDEX_INTERVAL_BYTES = 4096
 
 
 class OffsetEntry(NamedTuple):
-    """``offset`` is absolute, the last of the batch that begins at byte ``log_position`` of the log."""
+    """An entry of an offset index: ``offset`` is the (absolute) last one of the batch at byte ``log_position`` of the
+    log.
+    """
 
     offset: int
     log_position: int
 
 
 class TimeEntry(NamedTuple):
-    """The largest ``timestamp`` (epoch milliseconds) so far, and the absolute ``offset`` of the batch that has it."""
+    """An entry of a time index: the largest ``timestamp`` (epoch ms) so far, and the (absolute) ``offset`` of its
+    batch.
+    """
 
     timestamp: int
     offset: int
 
 
 def read_offset_index(data: bytes, base_offset: int) -> Iterator[OffsetEntry]:
-    """The entries as stored, those of a preallocated tail too; a rest shorter than an entry is left out."""
+    """Yield the entries as stored, including preallocated zeros. An incomplete entry at the end is left out."""
     whole = len(data) - len(data) % OFFSET_ENTRY.size
     for relative, position in OFFSET_ENTRY.iter_unpack(memoryview(data)[:whole]):
         yield OffsetEntry(base_offset + relative, position)
 
 
 def read_time_index(data: bytes, base_offset: int) -> Iterator[TimeEntry]:
-    """The entries as stored, those of a preallocated tail too; a rest shorter than an entry is left out."""
+    """Yield the entries as stored, including preallocated zeros. An incomplete entry at the end is left out."""
     whole = len(data) - len(data) % TIME_ENTRY.size
     for timestamp, relative in TIME_ENTRY.iter_unpack(memoryview(data)[:whole]):
         yield TimeEntry(timestamp, base_offset + relative)
 
 
 class IndexBuilder:
-    """Writes both indexes of one segment, batch by batch, as ``LogSegment.recover`` rebuilds them.
+    """Writes both indexes of one segment, batch by batch, like ``LogSegment.recover``.
 
-    An entry of each is due before the first batch that begins more than ``interval`` bytes behind the batch of the
-    last entry; the time index gets the largest timestamp once more at the end.
+    Each index gets an entry before the first batch that begins more than ``interval`` bytes after the batch of the last
+    entry. The time index gets the largest timestamp once more at the end.
     """
 
     def __init__(
@@ -78,9 +82,9 @@ class IndexBuilder:
         self._last_timestamp = NO_TIMESTAMP
 
     def add(self, batches: BatchColumns, first: int, stop: int) -> None:
-        """The next batches, rows ``first`` to ``stop`` (exclusive).
+        """Add the next batches, rows ``first`` to ``stop`` (exclusive).
 
-        Raises KsegError where an offset or a position does not fit an index entry.
+        Raises KsegError if an offset or a position does not fit an index entry.
         """
         row = first
         while (row := next_index_entry(batches, row, stop, self._last_entry + self._interval, self._peak)) < stop:
@@ -92,7 +96,7 @@ class IndexBuilder:
             row += 1
 
     def finish(self) -> None:
-        """The last entry of the time index."""
+        """Write the last entry of the time index."""
         self._add_time()
 
     def _add_time(self) -> None:

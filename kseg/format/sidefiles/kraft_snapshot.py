@@ -1,4 +1,4 @@
-"""Whether a snapshot of KRaft is whole: its first record a header, its last a footer (KIP-630)."""
+"""Check that a KRaft snapshot is complete: its first record is a header, its last a footer (KIP-630)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _HEADER, _FOOTER = "SNAPSHOT_HEADER", "SNAPSHOT_FOOTER"
 
 
 class SnapshotEnds:
-    """Looks at the first and the last record of what it is shown, chunk by chunk."""
+    """Keeps the types of the first and the last record of the chunks of a snapshot."""
 
     def __init__(self) -> None:
         self._first: str | None = None
@@ -23,7 +23,7 @@ class SnapshotEnds:
         self._last = _type_of(chunk, chunk.records.count - 1)
 
     def check(self, size: int, report: Report) -> None:
-        """Behind the last chunk, of a file of ``size`` bytes."""
+        """Report a missing header or footer of a file of ``size`` bytes. Call it after the last chunk."""
         if self._first != _HEADER:
             why = f"the first record is no {_HEADER} ({self._first or 'there is none'})"
             report(Finding("kraft-snapshot-incomplete", 0, facts={"why": why}))

@@ -1,7 +1,7 @@
-"""How far a segment can be read that is still written to: to the last entry that is whole and sound.
+"""Find the position up to which a growing segment can be read: the end of its last complete batch with a valid CRC.
 
-An entry behind that may be half written, or damaged: what comes behind it will tell. Indexes spare reading from the
-segment's beginning.
+The batch after it can be half written or damaged: the bytes written later show which. Indexes avoid reading from the
+segment's start.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kseg.format.storage.source import base_offset_of, open_range
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """The end of an entry: the ``offset`` behind it, and the byte ``position`` at which it ends."""
+    """The end of a batch: the ``offset`` after its last one, and the file ``position`` after its last byte."""
 
     offset: int
     position: int
@@ -34,10 +34,11 @@ def last_valid_batch(
     beyond: int = -1,
     known: LogEnd | None = None,
 ) -> LogEnd:
-    """The end of the last sound entry of a local segment that has only offsets ``below`` and ends ``before`` a byte.
+    """Return the end of a local segment's last valid batch with only offsets ``below`` that ends at or before
+    ``before``.
 
-    Up to ``beyond`` that offset entries are taken whatever their size. ``known`` is an end found earlier that is none
-    too far. Where there is no such entry, or the file is gone, that is the result, or the segment's beginning.
+    Up to offset ``beyond`` batches count whatever these limits. ``known`` is an end found earlier that is within the
+    limits. Without such a batch, or if the file was deleted, the result is ``known`` or the segment's start.
     """
     least = known or LogEnd(base_offset_of(path) or 0, 0)
     entries = [
@@ -46,7 +47,7 @@ def last_valid_batch(
         if entry.offset < below and entry.log_position < before
     ]
     if before < INT64_MAX:
-        entries = entries[:-1]  # the last one's entry may end too far
+        entries = entries[:-1]  # the batch of the last entry may end after ``before``
     if entries and entries[-1].log_position > least.position and index_lookup.may_hold(path, size, entries[-1]):
         found = _read_batches(path, size, LogEnd(-1, entries[-1].log_position), below, before, beyond)
         if found.offset >= 0:

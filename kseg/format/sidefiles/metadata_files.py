@@ -1,12 +1,12 @@
-"""The small files that say what a folder is: of a partition, of a log dir, of the KRaft quorum, of the last shutdown.
+"""The small files that describe a folder: a partition, a log dir, the KRaft quorum, the last shutdown.
 
     partition.metadata    -- "version: 0" and "topic_id: <uuid>" (KIP-516)
     meta.properties       -- a Java properties file: version 0 (broker.id) or 1 (node.id, cluster.id)
     quorum-state          -- JSON, data_version 0 or 1 (KIP-595, KIP-853)
-    .kafka_cleanshutdown  -- JSON with the broker's epoch (KIP-966), or nothing, before 3.8
+    .kafka_cleanshutdown  -- JSON with the broker's epoch (KIP-966); empty before 3.8
 
-Sources: ``PartitionMetadataFile``, ``MetaProperties``, ``FileQuorumStateStore``, ``CleanShutdownFileHandler``. A
-function here yields (0, value), or reports ``metadata-malformed`` and yields nothing.
+Sources: ``PartitionMetadataFile``, ``MetaProperties``, ``FileQuorumStateStore``, ``CleanShutdownFileHandler``. Each
+``walk`` function yields (0, value), or reports ``metadata-malformed`` and yields nothing.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from kseg.format.storage.source import Source
 
 
 class PartitionMetadata(NamedTuple):
-    """``topic_id`` as Kafka prints it, 22 characters."""
+    """The content of ``partition.metadata``. ``topic_id`` has 22 characters, as Kafka prints it."""
 
     version: int
     topic_id: str
 
 
 class MetaProperties(NamedTuple):
-    """Whose the log dir is; ``node_id`` is version 0's ``broker.id``."""
+    """The cluster and node that a log dir belongs to. ``node_id`` is ``broker.id`` in version 0."""
 
     version: int
     cluster_id: str | None
@@ -39,7 +39,7 @@ class MetaProperties(NamedTuple):
 
 
 class QuorumState(NamedTuple):
-    """What a KRaft voter must not forget. Ids of -1 are none; what a data version lacks is None."""
+    """The persistent state of a KRaft voter. An id of -1 means none. Fields that a data version lacks are None."""
 
     data_version: int
     leader_id: int
@@ -51,14 +51,14 @@ class QuorumState(NamedTuple):
 
 
 class CleanShutdown(NamedTuple):
-    """That the broker stopped in order, and in which epoch, where it says so."""
+    """The mark of a clean shutdown, with the broker's epoch if the file contains it."""
 
     version: int | None
     broker_epoch: int | None
 
 
 class _MalformedError(Exception):
-    """``str(error)`` says what is wrong with a file."""
+    """A file that can't be read. ``str(error)`` is the reason."""
 
 
 _UUID = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
@@ -71,8 +71,8 @@ def walk_partition_metadata(source: Source, report: Report = ignore_finding) -> 
         lines = [*_LINE_END.split(text), ""][:2]
         fields = []
         for line, name in zip(lines, ("version", "topic_id"), strict=True):
-            found, _, value = line.partition(": ")
-            if found != name or not value:
+            key, _, value = line.partition(": ")
+            if key != name or not value:
                 raise _MalformedError(f"{line[:80]!r} should be {name}: …")
             fields.append(value.strip())
         version = _integer(fields[0], "version")
@@ -88,18 +88,18 @@ def walk_partition_metadata(source: Source, report: Report = ignore_finding) -> 
 
 def walk_meta_properties(source: Source, report: Report = ignore_finding) -> Iterator[tuple[int, MetaProperties]]:
     def parse(text: str) -> MetaProperties:
-        found = properties(text)
-        if not found:
+        values = properties(text)
+        if not values:
             raise _MalformedError("it has no properties")
-        version = _integer(found.get("version", "0"), "version")
+        version = _integer(values.get("version", "0"), "version")
         if version not in (0, 1):
             raise _MalformedError(f"version {version}")
         node = "broker.id" if version == 0 else "node.id"
-        cluster = found.get("cluster.id") if version == 0 else _required(found, "cluster.id")
+        cluster = values.get("cluster.id") if version == 0 else _required(values, "cluster.id")
         if version == 1:
-            _required(found, node)
-        node_id = _integer(found[node], node) if node in found else None
-        directory = _uuid(found["directory.id"], "directory.id") if "directory.id" in found else None
+            _required(values, node)
+        node_id = _integer(values[node], node) if node in values else None
+        directory = _uuid(values["directory.id"], "directory.id") if "directory.id" in values else None
         return MetaProperties(version, cluster, node_id, directory)
 
     # As java.util.Properties loads bytes.
@@ -108,23 +108,23 @@ def walk_meta_properties(source: Source, report: Report = ignore_finding) -> Ite
 
 def walk_quorum_state(source: Source, report: Report = ignore_finding) -> Iterator[tuple[int, QuorumState]]:
     def parse(text: str) -> QuorumState:
-        found = _json_object(text)
-        version = _field(found, "data_version", int)
+        values = _json_object(text)
+        version = _field(values, "data_version", int)
         if version not in (0, 1):
             raise _MalformedError(f"data_version {version}")
         voters = None
         if version == 0:
-            voters = _field(found, "currentVoters", list)
+            voters = _field(values, "currentVoters", list)
             if not all(isinstance(voter, dict) for voter in voters):
                 raise _MalformedError("a voter is no object")
             voters = [_field(voter, "voterId", int) for voter in voters]
         return QuorumState(
             version,
-            _field(found, "leaderId", int),
-            _field(found, "leaderEpoch", int),
-            _field(found, "votedId", int),
-            _uuid(_field(found, "votedDirectoryId", str), "votedDirectoryId") if version else None,
-            None if version else _field(found, "appliedOffset", int),
+            _field(values, "leaderId", int),
+            _field(values, "leaderEpoch", int),
+            _field(values, "votedId", int),
+            _uuid(_field(values, "votedDirectoryId", str), "votedDirectoryId") if version else None,
+            None if version else _field(values, "appliedOffset", int),
             voters,
         )
 
@@ -135,8 +135,8 @@ def walk_clean_shutdown(source: Source, report: Report = ignore_finding) -> Iter
     def parse(text: str) -> CleanShutdown:
         if not text:
             return CleanShutdown(None, None)
-        found = _json_object(text)
-        return CleanShutdown(_field(found, "version", int), _field(found, "brokerEpoch", int))
+        values = _json_object(text)
+        return CleanShutdown(_field(values, "version", int), _field(values, "brokerEpoch", int))
 
     yield from _walk(source, parse, report)
 
@@ -163,13 +163,13 @@ _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def properties(text: str) -> dict[str, str]:
-    """A Java properties file, as far as Kafka's go: no line goes on over the next."""
-    found = {}
+    """Return the entries of a Java properties file. Continuation lines, which Kafka never writes, are not supported."""
+    values = {}
     for line in _LINE_END.split(text):
         match = _PROPERTY.fullmatch(line)
         if match and match[1][0] not in "#!":
-            found[_unescaped(match[1])] = _unescaped(match[2])
-    return found
+            values[_unescaped(match[1])] = _unescaped(match[2])
+    return values
 
 
 def _unescaped(text: str) -> str:
@@ -178,25 +178,25 @@ def _unescaped(text: str) -> str:
 
 def _json_object(text: str) -> Mapping[str, Any]:
     try:
-        found = json.loads(text)
+        values = json.loads(text)
     except (ValueError, RecursionError):
         raise _MalformedError("it is no JSON") from None
-    if not isinstance(found, dict):
+    if not isinstance(values, dict):
         raise _MalformedError("it is no JSON object")
-    return found
+    return values
 
 
-def _field(found: Mapping[str, Any], name: str, kind: type) -> Any:
-    value = found.get(name)
+def _field(values: Mapping[str, Any], name: str, kind: type) -> Any:
+    value = values.get(name)
     if not isinstance(value, kind) or isinstance(value, bool):
         raise _MalformedError(f"{name} is {'missing' if value is None else json.dumps(value)[:80]}")
     return value
 
 
-def _required(found: Mapping[str, str], name: str) -> str:
-    if name not in found:
+def _required(values: Mapping[str, str], name: str) -> str:
+    if name not in values:
         raise _MalformedError(f"{name} is missing")
-    return found[name]
+    return values[name]
 
 
 def _integer(text: str, name: str) -> int:
@@ -206,8 +206,8 @@ def _integer(text: str, name: str) -> int:
 
 
 def _uuid(text: str, name: str) -> str:
-    """As Kafka's Uuid prints it, without padding."""
+    """Return an id as Kafka's Uuid prints it, without padding."""
     if not _UUID.fullmatch(text):
         raise _MalformedError(f"{name} is {text[:80]!r}, which is no id of 22 characters")
-    # The last character has bits to spare, which Kafka drops.
+    # The last character has unused bits, which Kafka drops.
     return base64.urlsafe_b64encode(base64.urlsafe_b64decode(text[:22] + "==")).decode()[:22]

@@ -1,8 +1,9 @@
-"""Producer snapshots (``.snapshot``): what the broker knew of each producer before an offset (KIP-98, KIP-360).
+"""Producer snapshots (``.snapshot``): the broker's state of each producer before an offset (KIP-98, KIP-360).
 
-    snapshot := version:int16 crc:uint32 count:int32 entry*     -- CRC-32C over everything behind it
+    snapshot := version:int16 crc:uint32 count:int32 entry*     -- CRC-32C of all bytes after it
 
-The number in the name is the first offset that is not reckoned in. Source: ``ProducerStateManager.readSnapshot``.
+The number in the name is the first offset that the state does not include. Source:
+``ProducerStateManager.readSnapshot``.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ CRC_BEGINS_AT = 6
 
 
 class ProducerState(NamedTuple):
-    """What was known of one producer. ``timestamp`` is epoch milliseconds, None for none.
+    """The state of one producer. ``timestamp`` is epoch milliseconds, None if missing.
 
-    ``last_sequence`` and ``last_offset`` are those of its last batch, -1 where only its epoch is known, and
-    ``offset_delta`` is that batch's; ``current_txn_first_offset`` is None without an open transaction.
+    ``last_sequence``, ``last_offset`` and ``offset_delta`` belong to its last batch; -1 if only its epoch is known.
+    ``current_txn_first_offset`` is None without an open transaction.
     """
 
     producer_id: int
@@ -57,7 +58,7 @@ class ProducerState(NamedTuple):
 
 
 def walk_snapshot(source: Source, report: Report = ignore_finding) -> Iterator[tuple[int, ProducerState]]:
-    """(byte, producer) of each entry. The CRC stands before them, and is judged behind the last."""
+    """Yield (byte, producer) of each entry. The CRC is checked after the last one."""
     buffer = new_buffer(source, report)
     if not buffer.fill(HEADER.size):
         if not buffer.failed:
@@ -97,7 +98,7 @@ def _wrong_size(position: int, end: int, why: str, report: Report) -> None:
 
 
 def read_snapshot(data: bytes) -> list[ProducerState] | None:
-    """The producers of a snapshot, None where it does not hold: a broker then goes by an older one, or by the log."""
+    """Return the producers of a snapshot, None if it is damaged: a broker then uses an older snapshot, or the log."""
     found: list[Finding] = []
     producers = [producer for _, producer in walk_snapshot(Source("", io.BytesIO(data), len(data)), found.append)]
     return None if found else producers

@@ -1,4 +1,4 @@
-"""Reading files beside the log in constant memory: entries of one size, lines of text, and small files whole."""
+"""Read side files in constant memory: entries of one size, lines of text, and small files at once."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from kseg.format.storage.source import Source, open_source
 _Entry = TypeVar("_Entry")
 
 _BLOCK = 1 << 16
-#: The longest line that is looked at: a topic's name has at most 249 characters, the numbers behind it 32.
+#: The longest line that is read: a topic's name has at most 249 characters, the numbers after it 32.
 MAX_LINE = 1024
-#: What a file of JSON or properties may have; real ones stay below a kilobyte, or have a line for each voter.
+#: The largest size of a JSON or properties file. Real files have less than 1 KiB, or one line per voter.
 MAX_WHOLE = 1 << 20
 
 
 def new_buffer(source: Source, report: Report) -> InputBuffer:
-    """A tape for a file that is read in small blocks."""
+    """Return a buffer that reads a file in small blocks."""
     return InputBuffer(source, _BLOCK, report)
 
 
 def blocks(buffer: InputBuffer, size: int) -> Iterator[tuple[int, memoryview]]:
-    """(byte, bytes) of runs of whole entries of ``size``; what is left over at the end stays in the tape."""
+    """Yield (byte, bytes) of runs of complete entries of ``size`` bytes. An incomplete entry at the end stays in the
+    buffer.
+    """
     while buffer.fill(_BLOCK) or buffer.available >= size:
         stop = buffer.start + buffer.available - buffer.available % size
         yield buffer.position, buffer.view[buffer.start : stop]
@@ -36,7 +38,7 @@ def blocks(buffer: InputBuffer, size: int) -> Iterator[tuple[int, memoryview]]:
 def fixed_entries(
     source: Source, layout: struct.Struct, report: Report, *, preallocated: bool = False
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """(byte, fields) of each entry; else as fixed_runs."""
+    """Yield (byte, fields) of each entry, with the rules of fixed_runs."""
     for begin, run in fixed_runs(source, layout.size, report, preallocated=preallocated):
         yield from zip(count(begin, layout.size), layout.iter_unpack(run), strict=False)
 
@@ -44,14 +46,14 @@ def fixed_entries(
 def fixed_runs(
     source: Source, size: int, report: Report, *, preallocated: bool = False
 ) -> Iterator[tuple[int, memoryview]]:
-    """(byte, bytes) of runs of entries of ``size``; what is left over behind the last is reported as ``index-size``.
+    """Yield (byte, bytes) of runs of entries of ``size`` bytes. Report an incomplete last entry as ``index-size``.
 
-    A ``preallocated`` file may end in zeros, which are no entries. Zeros that others follow are.
+    A ``preallocated`` file may end in zeros, which are not entries. Zeros before other entries are entries.
     """
     buffer = new_buffer(source, report)
     zeros = 0
     for begin, block in blocks(buffer, size):
-        # Only at a block's end need zeros be told from entries: what others follow is yielded in any case.
+        # Only zeros at the end of a block may be preallocated: zeros before other entries are yielded.
         used = -(-len(bytes(block).rstrip(b"\0")) // size) * size if preallocated else len(block)
         while used and zeros:
             run = min(zeros, _BLOCK // size * size)
@@ -66,7 +68,9 @@ def fixed_runs(
 
 
 def lines(source: Source, report: Report) -> Iterator[tuple[int, bytes]]:
-    """(byte, line) of each line, without what ends it: \\n, or \\r\\n. One longer than MAX_LINE is cut, and the last."""
+    """Yield (byte, line) of each line without its end, \\n or \\r\\n. A line longer than MAX_LINE is cut, and reading
+    ends.
+    """
     buffer = new_buffer(source, report)
     while buffer.fill(MAX_LINE + 2) or buffer.available:
         end = buffer.data.find(b"\n", buffer.start, buffer.end)
@@ -80,26 +84,26 @@ def lines(source: Source, report: Report) -> Iterator[tuple[int, bytes]]:
 
 
 def read_small_file(source: Source, report: Report, limit: int = MAX_WHOLE) -> bytes | None:
-    """All bytes of a small file; None where there are more than ``limit``."""
+    """Return all bytes of a small file, None if it has more than ``limit``."""
     buffer = new_buffer(source, report)
     buffer.fill(limit + 1)
     return None if buffer.available > limit else bytes(buffer.view[buffer.start : buffer.end])
 
 
-#: From a source and a report to (byte, entry) of each entry.
+#: Yields (byte, entry) of each entry of a source, and reports findings.
 Walk = Callable[[Source, Report], Iterable[tuple[int, _Entry]]]
 
 
 def entries_of(path: str, walk: Walk[_Entry], passes: tuple[str, ...] = ()) -> list[_Entry]:
-    """The entries of a file that a broker reads whole or not at all. Raises ValueError with why it would not.
+    """Return the entries of a file that a broker reads completely or rejects. Raises ValueError if a broker rejects it.
 
-    Findings of the rules ``passes`` don't hinder a broker. Raises UnreadableError.
+    Findings of the rules ``passes`` don't make a broker reject it. Raises UnreadableError.
     """
     return [entry for _, entry in positioned_entries_of(path, walk, passes)]
 
 
 def positioned_entries_of(path: str, walk: Walk[_Entry], passes: tuple[str, ...] = ()) -> list[tuple[int, _Entry]]:
-    """As entries_of, each with the byte where it begins."""
+    """Return (byte, entry) of each entry, with the rules of entries_of."""
     found: list[Finding] = []
     with open_source(path, listed=True) as source:
         entries = list(walk(source, found.append))

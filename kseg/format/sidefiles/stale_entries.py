@@ -1,9 +1,9 @@
-"""Stale entries of an active segment's offset or time index, told from damage.
+"""Decide whether entries of an active segment's offset or time index are stale or damaged.
 
 Kafka maps the index of the active segment into memory at its full size. When a follower truncates its log, Kafka lowers
 the count of valid entries (``OffsetIndex.truncateTo``, ``TimeIndex.truncateTo``) and leaves the bytes after them. New
-entries overwrite them one by one. The rest disappears when the segment rolls or the broker stops cleanly, because Kafka
-then trims the file (``AbstractIndex.trimToValidSize``).
+entries overwrite them one by one. The stale entries disappear when the segment rolls or after a clean shutdown, because
+Kafka then trims the file (``AbstractIndex.trimToValidSize``).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY
 from kseg.format.sidefiles.reading import fixed_runs
 from kseg.format.storage.source import is_newest, local_size, open_range
 
-#: Entries that are compared with the log, from the first suspect on and before the end: damage in the middle of an
-#: index is followed by entries that are right, stale entries are not.
+#: The number of entries compared with the log, from the first suspect on and before the end. Valid entries follow damage in
+#: the middle of an index, but not stale entries.
 _SAMPLE = 16
-#: Batches that are read in search of one offset; between two index entries there are fewer.
+#: The most batches that are read to find one offset. Between two index entries there are fewer.
 _MAX_STEPS = 2000
 # Indexes of one or two entries have nearly the same size without being preallocated.
 _FEW = 8
@@ -43,12 +43,12 @@ class StaleEntries:
         self._base_offset = base_offset
         self._size = local_size(index) or 0
         self._damaged = False
-        # The first stale entry, and how many there are from it on.
+        # The position of the first stale entry, and the number of stale entries.
         self._begin: int | None = None
         self._count = 0
 
     def stale_from(self, at: int) -> bool:
-        """Whether the entries from byte ``at`` on are stale. A file once found damaged is not asked again."""
+        """Return whether the entries from byte ``at`` on are stale. After the first False the result stays False."""
         if self._begin is not None and at >= self._begin:
             return True
         if self._damaged:
@@ -93,7 +93,7 @@ class StaleEntries:
         return self._size > _FEW * size and abs(self._size - other) < TIME_ENTRY.size
 
     def _suspects(self, at: int) -> tuple[list[tuple[int, ...]], int]:
-        """The first and last stored entries from byte ``at`` up to the zeros at the end, and the count of all."""
+        """Return the first and last entries from byte ``at`` to the zeros at the end, and the number of all of them."""
         size, count = self._layout.size, 0
         first: list[tuple[int, ...]] = []
         last: deque[tuple[int, ...]] = deque(maxlen=_SAMPLE)
@@ -106,7 +106,7 @@ class StaleEntries:
         return [*first, *last], count
 
     def _agrees(self, log: str, sample: Sequence[tuple[int, ...]]) -> bool:
-        """Whether one of the entries is what Kafka writes for the batch that the log has there."""
+        """Return whether one of the entries is the one that Kafka writes for the batch at its position."""
         size = local_size(log) or 0
         if self._layout is TIME_ENTRY:
             return any(self._timestamps_agree(log, size, sample))
@@ -131,7 +131,7 @@ class StaleEntries:
                 position += batch.size[0]
 
     def _positions(self, offsets: Sequence[int]) -> Iterator[int]:
-        """For each offset, in ascending order, a byte of the log at or before its batch, by the offset index."""
+        """Yield for each offset, in ascending order, a log position at or before its batch, from the offset index."""
         position, done = 0, 0
         for offset, found in self._offset_entries():
             while done < len(offsets) and offset > offsets[done]:
@@ -142,7 +142,7 @@ class StaleEntries:
             yield position
 
     def _offset_entries(self) -> Iterator[tuple[int, int]]:
-        """(offset, position) of the offset index next to the time index, as long as both increase."""
+        """Yield (offset, position) of the offset index next to the time index, as long as both increase."""
         path = os.path.splitext(self._index)[0] + ".index"
         before = (-1, -1)
         with open_range(path, 0, local_size(path) or 0) as source:
@@ -155,7 +155,7 @@ class StaleEntries:
 
 
 def of_single_index(path: str, layout: struct.Struct, base_offset: int) -> StaleEntries | None:
-    """For an index that is read alone; None where its segment is not the newest of its folder."""
+    """Return the StaleEntries of an index that is read alone, None if its segment is not the newest of its folder."""
     log = os.path.splitext(path)[0] + ".log"
     if not local_size(path) or not is_newest(log):
         return None

@@ -1,7 +1,7 @@
 """The index of aborted transactions: its layout, and building it from the markers in a log.
 
 ``.txnindex`` is n x (version:int16 producerId:int64 firstOffset:int64 lastOffset:int64 lastStableOffset:int64), one
-entry for each transaction whose ABORT marker stands in the segment (``AbortedTxn``, ``TransactionIndex``, KIP-98).
+entry per transaction whose ABORT marker is in the segment (``AbortedTxn``, ``TransactionIndex``, KIP-98).
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ ABORTED_TXN = struct.Struct(
     "q"  # lastStableOffset
 )
 VERSION = 0
-#: Open transactions that are followed at most. A broker has a handful.
+#: The most open transactions that are followed. A broker has a few.
 MAX_OPEN = 500_000
 
 
 class AbortedTxn(NamedTuple):
-    """``first_offset`` is that of its first batch, ``last_offset`` its marker's; the rest ``AbortedTxn`` tells."""
+    """An aborted transaction: ``first_offset`` is the first of its first batch, ``last_offset`` is its marker's.
+
+    ``last_stable_offset`` is where the earliest transaction then open began, or the offset after the marker.
+    """
 
     producer_id: int
     first_offset: int
@@ -44,26 +47,26 @@ class AbortedTxn(NamedTuple):
 
 
 def read_txn_index(data: bytes) -> Iterator[AbortedTxn]:
-    """The entries as stored; a rest shorter than an entry is left out."""
+    """Yield the entries as stored. An incomplete entry at the end is left out."""
     whole = len(data) - len(data) % ABORTED_TXN.size
     for version, *fields in ABORTED_TXN.iter_unpack(memoryview(data)[:whole]):
         yield AbortedTxn._make((*fields, version))
 
 
 class AbortedTransactions:
-    """Follows transactions through the segments of a partition, as ProducerStateManager does at recovery.
+    """Follows transactions through the segments of a partition, like ProducerStateManager during recovery.
 
-    ``open`` has the first offset of each producer's open transaction. All of them matter, so none is forgotten: where
-    there are more than MAX_OPEN, ``seed`` and ``take`` raise LimitError.
+    ``open`` maps each producer with an open transaction to its first offset. None is forgotten: with more than
+    MAX_OPEN, ``add_open`` and ``update`` raise LimitError.
     """
 
     def __init__(self) -> None:
         self.open: dict[int, int] = {}
-        # (first offset, producer) of the open transactions and of some that have ended, the earliest in front.
+        # A heap of (first offset, producer) of the open transactions and of some that have ended.
         self._earliest: list[tuple[int, int]] = []
 
     def add_open(self, snapshot: bytes) -> None:
-        """Begin with the open transactions of a producer snapshot; one that does not hold says nothing."""
+        """Start with the open transactions of a producer snapshot. A damaged snapshot is ignored."""
         for producer in read_snapshot(snapshot) or ():
             if producer.current_txn_first_offset is not None:
                 self._begin(producer.producer_id, producer.current_txn_first_offset)
@@ -81,7 +84,7 @@ class AbortedTransactions:
                     self._begin(batches.producer_id[row], batches.base_offset[row])
                 continue
             for i in chunk.rows(row):
-                # An empty control batch is what the cleaner left of a marker whose transaction is gone.
+                # The cleaner leaves an empty control batch of a marker whose transaction was removed.
                 marker = chunk.control(i)
                 if marker is not None and marker.type in ("ABORT", "COMMIT"):
                     yield from self._end(batches.producer_id[row], chunk.records.offset[i], marker.type == "ABORT")
@@ -97,7 +100,7 @@ class AbortedTransactions:
             heappush(self._earliest, (first, producer_id))
 
     def _end(self, producer_id: int, offset: int, aborted: bool) -> Iterator[AbortedTxn]:
-        # A marker without data, as coordinators also write them, ends nothing.
+        # Coordinators also write markers without data: these end no transaction.
         first = self.open.pop(producer_id, None)
         if first is not None and aborted:
             while self._earliest and self.open.get(self._earliest[0][1]) != self._earliest[0][0]:
@@ -107,5 +110,5 @@ class AbortedTransactions:
 
 
 def has_markers(batches: BatchColumns) -> bool:
-    """Whether any entry has to do with a transaction."""
+    """Return whether any batch belongs to a transaction."""
     return any(batches.attributes[row] & TRANSACTIONAL and batches.magic[row] >= 2 for row in range(batches.count))

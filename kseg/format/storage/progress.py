@@ -9,4 +9,4 @@ Progress = Callable[[int], None]
 
 
 def no_progress(count: int) -> None:
-    """Tells nobody."""
+    """Ignore progress."""

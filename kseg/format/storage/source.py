@@ -288,8 +288,8 @@ class SegmentFile:
 
     ``listed``: it was found in a folder; a broker may have deleted it since. A named file must exist.
 
-    ``beside`` are the indexes to check with a segment, None if it is checked alone. For a side file it is () if the file
-    is checked with its folder.
+    ``indexes`` are the index files to check with a segment, None if it is checked alone. For a side file it is () if the
+    file is checked with its folder.
 
     ``framing`` is the kind of file given with --as (``frames.framings``), None to use the name. For responses,
     ``requests`` is the file with their requests.
