@@ -19,16 +19,8 @@ from kseg.format.segment.objects import Record, RecordBatch
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.sidefiles import index_lookup
-from kseg.format.storage.source import (
-    Source,
-    base_offset_of,
-    find_segments,
-    is_snapshot,
-    local_size,
-    open_range,
-    open_source,
-    topic_partition,
-)
+from kseg.format.storage.naming import base_offset_of, is_snapshot
+from kseg.format.storage.source import Source, find_segments, local_size, open_range, open_source, topic_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa

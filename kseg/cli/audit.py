@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from kseg.cli import common
+from kseg.cli.common import check_output
 from kseg.cli.messages import FOUND, note
-from kseg.format.storage.source import check_output, find_segments
+from kseg.format.storage.source import find_segments
 from kseg.report.formats import AUDIT_FORMATS, destination, writer
 
 # Audit -> SQL condition for the rows that are problems. The functions are in ``spark.audits``.

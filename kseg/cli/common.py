@@ -11,6 +11,15 @@ from kseg.format.storage import rate_limit
 from kseg.format.wire.framings import FRAMINGS
 
 
+def check_output(output: str | None, inputs: Iterable[str]) -> None:
+    """Raise UsageError if the output is an input, a side file of an input, or in an input folder."""
+    if output not in (None, "-"):
+        # Few runs have an output file, and its check loads the registry of side files.
+        from kseg.format.sidefiles import segment_files
+
+        segment_files.check_output(output, inputs)
+
+
 def _once(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     if given.count("-") > 1:
         raise click.BadParameter("standard input can be read only once: give - once")

@@ -8,13 +8,14 @@ from typing import Any
 import click
 
 from kseg.cli import common
+from kseg.cli.common import check_output
 from kseg.cli.messages import FOUND, FindingNotes
 from kseg.cli.progress import progress_bar
 from kseg.commands.diff.diff import compare
 from kseg.commands.diff.differences import SAME_CONTENT, Difference
 from kseg.commands.diff.replica import Replica
 from kseg.errors import UsageError
-from kseg.format.storage.source import STDIN, check_output, local_size
+from kseg.format.storage.source import STDIN, local_size
 from kseg.report.formats import DIFF_FORMATS, destination, writer
 
 _ALLOWED = ("starts-later", "ends-earlier", "missing")

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from kseg.cli import common
+from kseg.cli.common import check_output
 from kseg.cli.messages import FAILED, FOUND, FindingNotes, fail, note, until_reader_closes
 from kseg.commands.dump.rows import (
     BatchItem,
@@ -30,7 +31,7 @@ from kseg.findings import Finding
 from kseg.format.internal_topics.decode import TOPICS
 from kseg.format.internal_topics.recognise import BY_FOLDER, internal_topic
 from kseg.format.sidefiles.registry import recognise
-from kseg.format.storage.source import SegmentFile, check_output, find_segments, local_size, open_source
+from kseg.format.storage.source import SegmentFile, find_segments, local_size, open_source
 from kseg.report.formats import DUMP_FORMATS, EFFECTIVE_FORMATS, View, destination, writer
 from kseg.report.sidefiles import refuse_for_side_files, write_mixed
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kseg.cli.common import check_output
 from kseg.cli.messages import FAILED, note
 from kseg.errors import UsageError
 from kseg.findings import Report
 from kseg.format.internal_topics.effective import effective
 from kseg.format.internal_topics.recognise import BY_FOLDER, internal_topic
-from kseg.format.storage.source import STDIN, SegmentFile, check_output, find_segments, open_source, topic_partition
+from kseg.format.storage.source import STDIN, SegmentFile, find_segments, open_source, topic_partition
 from kseg.format.storage.special_files import special_kind_at
 from kseg.report.effective import Partition
 from kseg.report.formats import EFFECTIVE_FORMATS, check_format, destination, writer

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 import click
 
 from kseg.cli import common
+from kseg.cli.common import check_output
 from kseg.cli.messages import FAILED, FOUND, fail
 from kseg.cli.progress import progress_bar
 from kseg.commands.recovery.log_dirs import Broker, Each, RecoveryRequest, plan
@@ -19,7 +20,7 @@ from kseg.format.log_loader.log_segment import INDEX_BYTES
 from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
 from kseg.format.segment import split_points
 from kseg.format.storage.process_pool import process_pool
-from kseg.format.storage.source import check_output, find_segments, is_url, size_of
+from kseg.format.storage.source import find_segments, is_url, size_of
 from kseg.report.formats import PLAN_FORMATS, destination, writer
 from kseg.report.recovery import Total
 

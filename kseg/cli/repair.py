@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 import click
 
+from kseg.cli.common import check_output
 from kseg.cli.messages import FAILED, FOUND, fail, guard_stdout, note
 from kseg.cli.progress import progress_bar
 from kseg.commands.repair.repair import RepairResult
@@ -16,7 +17,7 @@ from kseg.commands.repair.repair import repair as run
 from kseg.commands.repair.report import LostRange, PartialBatch, SegmentRepair
 from kseg.commands.repair.segment import RepairPlan
 from kseg.findings import Policy
-from kseg.format.storage.source import check_output, find_segments, total_size
+from kseg.format.storage.source import find_segments, total_size
 from kseg.report.formats import destination
 from kseg.text import escape_controls, to_json
 

@@ -100,7 +100,7 @@ def export_segments(
 ) -> int:
     """Dump segments with Spark. ``requested`` has the fields of an Export. Returns the exit code."""
     from kseg.cli.progress import progress_bar
-    from kseg.format.storage.output_guards import check_no_overlap
+    from kseg.format.writer.output_guards import check_no_overlap
 
     folder, format_name, *others = requested
     if folder in (None, STDIN) or format_name == "table":

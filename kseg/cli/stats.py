@@ -8,13 +8,14 @@ from typing import Any
 import click
 
 from kseg.cli import common
+from kseg.cli.common import check_output
 from kseg.cli.messages import FAILED, FOUND, FindingNotes, fail
 from kseg.cli.progress import progress_bar
 from kseg.commands.stats.levels import SegmentStats, levels, sorted_by_folder, stats_of
 from kseg.commands.validate.parallel import cores
 from kseg.errors import KsegError
 from kseg.findings import Policy
-from kseg.format.storage.source import SegmentFile, check_output, find_segments, total_size
+from kseg.format.storage.source import SegmentFile, find_segments, total_size
 from kseg.report.formats import STATS_FORMATS, destination, writer
 from kseg.results import Settings
 

@@ -10,10 +10,11 @@ from itertools import groupby
 import click
 
 from kseg.cli import common
+from kseg.cli.common import check_output
 from kseg.cli.messages import FAILED, FOUND, FindingNotes, fail
 from kseg.commands.transactions.history import PartitionState, Transaction, transactions_of
 from kseg.errors import KsegError
-from kseg.format.storage.source import SegmentFile, check_output, find_segments
+from kseg.format.storage.source import SegmentFile, find_segments
 from kseg.report.formats import TRANSACTION_FORMATS, destination, writer
 from kseg.report.transactions import Total
 

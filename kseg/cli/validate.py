@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kseg.cli import common
+from kseg.cli.common import check_output
 from kseg.cli.messages import FAILED, FOUND, fail, note
 from kseg.cli.progress import progress_bar
 from kseg.cli.settings import read_settings
@@ -17,7 +18,7 @@ from kseg.commands.validate.parallel import cores, validate_files
 from kseg.errors import KsegError, UsageError
 from kseg.findings import Policy, parse_severity
 from kseg.format.storage.progress import Progress, no_progress
-from kseg.format.storage.source import SegmentFile, check_output, find_segments, is_folder, total_size
+from kseg.format.storage.source import SegmentFile, find_segments, is_folder, total_size
 from kseg.format.wire.framings import framed_files
 from kseg.report.formats import REPORT_FORMATS, destination, writer
 from kseg.results import FileResult, Settings, Summary
@@ -82,7 +83,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
         raise UsageError("--as cannot be combined with --inventory or --state")
     for target in (inventory, options["state"]):
         if target is not None:
-            from kseg.format.storage.output_guards import check_no_overlap
+            from kseg.format.writer.output_guards import check_no_overlap
 
             for path in paths:
                 check_no_overlap(path, Path(target))

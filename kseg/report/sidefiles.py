@@ -119,7 +119,7 @@ def write_table(dumped: Items, out: TextIO, view: View) -> None:
     for page in pages(_rows(dumped)):
         known = recognise(page[0]["file"])
         assert known
-        title = f"{cell(page[0]['file'])}: {known.side.title}" + (f", {known.fate}" if known.fate else "")
+        title = f"{cell(page[0]['file'])}: {known.side.title}" + (f", {known.state}" if known.state else "")
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         columns = (COMMON[2], *known.side.columns)
         for column in columns:

@@ -1,6 +1,7 @@
 """Audits of many log dirs, as DataFrames: different replicas, gaps, duplicates, old versions, largest producers.
 
-    from kseg.spark import audits, session
+    from kseg.format.storage import naming
+from kseg.spark import audits, session
     audits.gaps(session(), ["/backup/broker-1"]).show()
 
 All audits except ``replicas`` and ``top_keys`` read headers only. Each folder is one replica of a partition: folders of
@@ -20,6 +21,7 @@ from pyspark.sql.window import Window
 from kseg.commands.diff.diff import compare, truncations
 from kseg.commands.diff.replica import Replica
 from kseg.errors import KsegError
+from kseg.format.storage import naming
 from kseg.format.storage.source import find_segments, topic_partition
 from kseg.spark.jobs.pool import SparkPool
 
@@ -193,7 +195,7 @@ def retention_pins(spark: SparkSession, paths: Sequence[str], now_ms: int | None
 
 def _segments(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     """Return segments with batches: offsets, bytes, and ``at``, the batch with the largest timestamp."""
-    named = f.regexp_extract("file", r"(\d{20})\.log$", 1).cast("bigint")
+    named = f.regexp_extract("file", naming.LOG + "$", 1).cast("bigint")
     stamped = f.when(f.col("max_timestamp_ms").isNotNull(), f.struct("max_timestamp_ms", "position"))
     place = f.struct("position", f.col("last_offset").alias("offset"), "producer_id")
     return (

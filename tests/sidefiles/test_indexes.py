@@ -10,7 +10,7 @@ import pytest
 from kseg.errors import KsegError
 from kseg.format.record.columns import BatchColumns
 from kseg.format.sidefiles.indexes import IndexBuilder, read_offset_index, read_time_index
-from kseg.format.storage.source import base_offset_of
+from kseg.format.storage.naming import base_offset_of
 from tests.support.fixtures import FOLDERS
 from tests.support.records import read
 

@@ -95,7 +95,7 @@ def test_entries_of_real_files_agree_with_each_other() -> None:
 def test_files_are_known_by_their_names(path: str, kind: str, offset: int, fate: str | None) -> None:
     known = recognise(path)
     assert known
-    assert (known.side.kind, known.base_offset, known.fate) == (kind, offset, fate)
+    assert (known.side.kind, known.base_offset, known.state) == (kind, offset, fate)
 
 
 @pytest.mark.parametrize(

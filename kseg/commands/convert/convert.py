@@ -9,7 +9,6 @@ The source is only read. The output is read back and compared with the source.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -22,9 +21,14 @@ from kseg.commands.convert.segment import Report
 from kseg.commands.convert.transcode import WrongVersionError
 from kseg.errors import NotASegmentError, UnreadableError, UsageError
 from kseg.findings import Finding, Severity, Verdict
-from kseg.format.sidefiles.registry import check_not_side_file
+from kseg.format.sidefiles.registry import COPY, REBUILD, check_not_side_file, handling_of
 from kseg.format.storage.atomic_write import check_absent, whole_folder
-from kseg.format.storage.output_guards import (
+from kseg.format.storage.naming import base_offset_of
+from kseg.format.storage.progress import Progress, no_progress
+from kseg.format.storage.source import STDIN
+from kseg.format.storage.special_files import check_regular
+from kseg.format.writer import epoch_checkpoint
+from kseg.format.writer.output_guards import (
     PartitionFolder,
     check_no_overlap,
     check_not_folder,
@@ -35,18 +39,8 @@ from kseg.format.storage.output_guards import (
     copy_file,
     each_partition,
 )
-from kseg.format.storage.progress import Progress, no_progress
-from kseg.format.storage.source import STDIN, base_offset_of
-from kseg.format.storage.special_files import check_regular
-from kseg.format.writer import epoch_checkpoint
 from kseg.format.writer.source_checks import side_file_error
 from kseg.format.writer.targets import DamagedError, index_paths, txn_index_path
-
-# Side files that stay valid when batches are converted to a higher version, since they only contain offsets. A conversion
-# to a lower version loses producers, transactions and epochs, and these files would contradict the log.
-_KEPT = re.compile(r"partition\.metadata")
-_KEPT_UPWARDS = re.compile(r"partition\.metadata|\d{20}\.(snapshot|txnindex)")
-_REBUILT = re.compile(r"\d{20}\.(index|timeindex)")
 
 # Errors of one partition that do not affect the others.
 EXCUSED = (DamagedError, WrongVersionError, UnreadableError, NotASegmentError)
@@ -143,13 +137,14 @@ class _ConvertRun:
             check_absent([target])
         check_replaceable([partition], [target])
         check_only_kafka_files(target)
-        kept = _KEPT if plan.downwards else _KEPT_UPWARDS
+        handling = {name: handling_of(name)[plan.downwards] for name in partition.names}
+        kept = [name for name, what in handling.items() if what == COPY]
         with whole_folder(target, replace=plan.force) as folder:
             pairs = [(str(partition.path / name), folder / name) for name in partition.logs]
             segments = list(self.work(pairs))
             self._check_order(segments)
-            damaged = {name for name in filter(kept.fullmatch, partition.names) if self._is_damaged(partition, name)}
-            for name in filter(kept.fullmatch, partition.names):
+            damaged = {name for name in kept if self._is_damaged(partition, name)}
+            for name in kept:
                 if name not in damaged:
                     copy_file(partition.path / name, folder / name)
             if not plan.downwards:
@@ -157,10 +152,8 @@ class _ConvertRun:
         for segment, name in zip(segments, partition.logs, strict=True):
             segment.target = str(target / name)
         result.segments += segments
-        own = () if plan.downwards else (epoch_checkpoint.NAME,)
-        copied = {name for name in partition.names if kept.fullmatch(name)} - damaged
-        rebuilt = {name for name in partition.names if _REBUILT.fullmatch(name)} | set(partition.logs)
-        left_out = [name for name in partition.names if name not in copied | rebuilt | set(own)]
+        done = {name for name, what in handling.items() if what in (COPY, REBUILD)} - damaged | set(partition.logs)
+        left_out = [name for name in partition.names if name not in done]
         result.left_out += [str((partition.path / name).relative_to(self.root)) for name in left_out]
 
     def _is_damaged(self, partition: PartitionFolder, name: str) -> bool:

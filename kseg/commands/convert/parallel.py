@@ -27,8 +27,9 @@ from kseg.format.checks.table import states_join
 from kseg.format.segment import split_points
 from kseg.format.storage import process_pool
 from kseg.format.storage.atomic_write import scratch_folder, writing
+from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.progress import Progress
-from kseg.format.storage.source import base_offset_of, local_size, open_split
+from kseg.format.storage.source import local_size, open_split
 from kseg.results import MAX_PER_RULE
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from typing import Any
 
 from kseg.commands.dump.rows import FileStart
 from kseg.format.sidefiles.log_end import LogEnd, last_valid_batch
-from kseg.format.storage.source import base_offset_of, find_segments, is_snapshot, local_size
+from kseg.format.storage.naming import base_offset_of, is_snapshot
+from kseg.format.storage.source import find_segments, local_size
 
 #: Seconds between two looks.
 INTERVAL = 0.2

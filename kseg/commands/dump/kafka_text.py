@@ -21,9 +21,9 @@ from kseg.format.internal_topics.kafka_text import decoded_parts, jackson
 from kseg.format.record import layout
 from kseg.format.record.control_records import ControlRecord
 from kseg.format.segment.objects import Record, RecordBatch
+from kseg.format.storage.naming import snapshot_id
 
 _BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
-_CHECKPOINT_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _SLASHES = re.compile(r"/{2,}")
 # A surrogate in UTF-8: Java's String makes one U+FFFD of it (measured with Java 17), Python two or three.
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
@@ -53,9 +53,9 @@ def header_lines(path: str, log_start_offset: int | None) -> Iterator[str]:
     # java.io.File drops doubled slashes; those of a URL are not a path's.
     yield f"Dumping {path if '://' in path else _SLASHES.sub('/', path)}"
     name = PurePosixPath(path).name
-    checkpoint = _CHECKPOINT_NAME.fullmatch(name)
+    checkpoint = snapshot_id(name)
     if checkpoint is not None:
-        yield f"Snapshot end offset: {int(checkpoint[1])}, epoch: {int(checkpoint[2])}"
+        yield f"Snapshot end offset: {checkpoint[0]}, epoch: {checkpoint[1]}"
     elif name == _BOOTSTRAP_CHECKPOINT:
         yield "KRaft bootstrap snapshot"
     elif log_start_offset is not None:

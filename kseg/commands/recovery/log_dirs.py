@@ -26,7 +26,7 @@ from kseg.format.sidefiles.log_dir_names import (
     RECOVERY_POINTS,
 )
 from kseg.format.sidefiles.metadata_files import MetaProperties
-from kseg.format.storage.source import Partition, base_offset_of, partition_of
+from kseg.format.storage.naming import Partition, base_offset_of, partition_of
 from kseg.format.storage.special_files import skip_special
 
 _CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS)

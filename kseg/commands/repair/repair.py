@@ -8,7 +8,6 @@ The source is only read. The result is validated before it gets its name, and it
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -22,10 +21,15 @@ from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError
 from kseg.findings import Finding
 from kseg.format.record.columns import CRC_GOOD
 from kseg.format.segment.reader import SegmentReader
-from kseg.format.sidefiles.registry import check_not_side_file
+from kseg.format.sidefiles.registry import COPY, REBUILD, check_not_side_file, handling_of
 from kseg.format.sidefiles.txn_index import AbortedTransactions
 from kseg.format.storage.atomic_write import check_absent, whole_folder
-from kseg.format.storage.output_guards import (
+from kseg.format.storage.naming import base_offset_of, producer_snapshot_offset, snapshot_id
+from kseg.format.storage.progress import Progress, no_progress
+from kseg.format.storage.source import STDIN, open_source
+from kseg.format.storage.special_files import check_regular, read_file
+from kseg.format.writer import epoch_checkpoint
+from kseg.format.writer.output_guards import (
     PartitionFolder,
     check_no_overlap,
     check_not_folder,
@@ -35,17 +39,10 @@ from kseg.format.storage.output_guards import (
     copy_file,
     each_partition,
 )
-from kseg.format.storage.progress import Progress, no_progress
-from kseg.format.storage.source import STDIN, base_offset_of, open_source
-from kseg.format.storage.special_files import check_regular, read_file
-from kseg.format.writer import epoch_checkpoint
 from kseg.format.writer.source_checks import side_file_error
 from kseg.format.writer.targets import index_paths, txn_index_path
 
 # They speak of offsets and producers, and stay true of the log as far as it is the same; KRaft's are whole in themselves.
-_KEPT = re.compile(r"partition\.metadata|quorum-state|\d{20}-\d{10}\.checkpoint")
-_SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
-_REBUILT = re.compile(r"\d{20}\.(index|timeindex|txnindex)")
 
 #: Batches of the next segment that tell whether the last leader epoch of a segment is too high.
 _EPOCHS_AHEAD = 8
@@ -103,7 +100,7 @@ class _RepairRun:
             segments = self._repair_logs(partition, folder, target)
             for name in partition.names:
                 path = partition.path / name
-                if name in partition.logs or _REBUILT.fullmatch(name) or name == epoch_checkpoint.NAME:
+                if name in partition.logs or handling_of(name).repair == REBUILD:
                     continue
                 kept = _is_still_valid(name, segments) and not plan.indexes_only
                 error = side_file_error(path) if kept else None
@@ -294,12 +291,12 @@ def _all_lost(source: Path, hole: tuple[int, int | None], why: str, tell: Report
 
 
 def _is_still_valid(name: str, segments: list[SegmentRepair]) -> bool:
-    """Whether a side file can go along. A producer snapshot tells of all before its offset, lost batches too."""
-    snapshot = _SNAPSHOT.fullmatch(name)
-    if not snapshot:
-        return _KEPT.fullmatch(name) is not None
+    """Return whether a file can be copied. A producer snapshot describes all batches before its offset, also lost ones."""
+    snapshot = producer_snapshot_offset(name)
+    if snapshot is None:
+        return handling_of(name).repair == COPY or snapshot_id(name) is not None
     lost = [segment.first_lost_offset for segment in segments if segment.first_lost_offset is not None]
-    return all(int(snapshot[1]) <= offset for offset in lost)
+    return all(snapshot <= offset for offset in lost)
 
 
 def _first_epochs(folder: Path, name: str | None) -> list[int]:

@@ -14,7 +14,8 @@ from pathlib import Path
 from kseg.errors import NotASegmentError
 from kseg.format.record.layout import INT32_MAX
 from kseg.format.segment.reader import SegmentReader
-from kseg.format.storage.source import Source, base_offset_of, open_source
+from kseg.format.storage.naming import base_offset_of
+from kseg.format.storage.source import Source, open_source
 from kseg.format.writer.offset_order import Batch, Neighbours, OffsetOrder, batches_of, ceiling_of, find_order
 
 

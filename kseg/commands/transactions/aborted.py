@@ -21,7 +21,8 @@ from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.sidefiles.producer_snapshot import read_snapshot
 from kseg.format.sidefiles.txn_index import AbortedTransactions, AbortedTxn, has_markers, read_txn_index
-from kseg.format.storage.source import base_offset_of, open_source
+from kseg.format.storage.naming import base_offset_of
+from kseg.format.storage.source import open_source
 from kseg.format.storage.special_files import read_file
 
 #: First and last offset of a transaction, both inclusive.

@@ -26,7 +26,8 @@ from kseg.format.segment.transaction_events import transaction_events
 from kseg.format.sidefiles.producer_snapshot import walk_snapshot
 from kseg.format.sidefiles.reading import entries_of
 from kseg.format.sidefiles.txn_index import has_markers
-from kseg.format.storage.source import SegmentFile, base_offset_of, open_source, partition_of
+from kseg.format.storage.naming import base_offset_of, partition_of
+from kseg.format.storage.source import SegmentFile, open_source
 
 #: The default of the broker setting transaction.max.timeout.ms, which find-hanging uses, too.
 MAX_TRANSACTION_MS = 15 * 60 * 1000

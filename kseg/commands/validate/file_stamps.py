@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 
-from kseg.format.storage.source import LATELY, SegmentFile, base_offset_of
+from kseg.format.storage.naming import INDEX_SUFFIXES, base_offset_of
+from kseg.format.storage.source import LATELY, SegmentFile
 
 #: Size in bytes, modification time in ns, inode; None where no file is.
 Stamp = tuple[int, int, int] | None
@@ -48,7 +49,5 @@ def indexes_of(file: SegmentFile) -> tuple[str, ...] | None:
     """What ``beside`` of that file would be now."""
     if file.indexes is None or base_offset_of(file.path) is None:
         return file.indexes
-    from kseg.format.sidefiles.registry import INDEX_SUFFIXES
-
     stem = file.path.removesuffix(".log")
     return tuple(stem + suffix for suffix in INDEX_SUFFIXES if os.path.isfile(stem + suffix))

@@ -23,7 +23,8 @@ from kseg.format.sidefiles.checkpoints import HARMLESS, walk_offset_checkpoint
 from kseg.format.sidefiles.log_dir_names import CLEAN_SHUTDOWN, CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS
 from kseg.format.sidefiles.reading import entries_of, positioned_entries_of
 from kseg.format.storage.log_dir_lock import is_in_use
-from kseg.format.storage.source import SegmentFile, base_offset_of, local_size, partition_of, topic_partition
+from kseg.format.storage.naming import base_offset_of, partition_of
+from kseg.format.storage.source import SegmentFile, local_size, topic_partition
 from kseg.results import FileResult, Settings
 
 # Seconds: renaming a few files takes milliseconds.

@@ -27,7 +27,8 @@ from kseg.format.sidefiles.index_reader import IndexRun, offset_runs, time_runs,
 from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, TimeEntry
 from kseg.format.sidefiles.stale_entries import StaleEntries
 from kseg.format.sidefiles.txn_index import ABORTED_TXN, AbortedTxn
-from kseg.format.storage.source import SegmentFile, Source, base_offset_of, local_size, open_source
+from kseg.format.storage.naming import base_offset_of
+from kseg.format.storage.source import SegmentFile, Source, local_size, open_source
 
 #: Findings of an index that are remembered, so that one fault gives one finding; those passed by are forgotten.
 MAX_REPORTED = 4096

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -26,16 +25,13 @@ from kseg.format.sidefiles.log_dir_names import CLEANER_OFFSETS, HIGH_WATERMARKS
 from kseg.format.sidefiles.producer_snapshot import ENTRY, HEADER, ProducerState, walk_snapshot
 from kseg.format.sidefiles.reading import positioned_entries_of
 from kseg.format.sidefiles.txn_index import ABORTED_TXN
-from kseg.format.storage.source import base_offset_of
+from kseg.format.storage.naming import base_offset_of, is_index, producer_snapshot_offset
 
 MAX_EPOCHS = 100_000
 MAX_SPANS = 10_000
 MAX_GAPS = 1_000
 #: Gaps between batches that are a sign of compaction: damage leaves one, repair some.
 SEVERAL = 2
-
-_INDEX = re.compile(r"\d{20}\.(?:index|timeindex|txnindex)")
-_SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +123,7 @@ class PartitionChecks:
     ) -> None:
         self._folder = folder
         # Indexes that stand by themselves: those of segments that are there are not among the names.
-        self._orphans = sorted(name for name in names if _INDEX.fullmatch(name))
+        self._orphans = sorted(name for name in names if is_index(name))
         self._log_start = known.get(LOG_STARTS, 0)
         self._cleaned = known.get(CLEANER_OFFSETS)
         self._tell = tell
@@ -136,7 +132,7 @@ class PartitionChecks:
         self._began = began
         self._history = _PartitionState()
         self._bases: list[int] = []
-        offsets = {int(match[1]) for name in names if (match := _SNAPSHOT.fullmatch(name))}
+        offsets = {offset for name in names if (offset := producer_snapshot_offset(name)) is not None}
         self._snapshots = offsets
         self._judged: set[int] = set()
         # The base offset of the first segment that has a record without a key.
@@ -401,9 +397,9 @@ class PartitionChecks:
         """A file beside the segments, not an index of one of them."""
         if name == "leader-epoch-checkpoint":
             self._check_epochs(name)
-        elif match := _SNAPSHOT.fullmatch(name):
-            self._check_position(int(match[1]), name)
-        elif _INDEX.fullmatch(name):
+        elif (offset := producer_snapshot_offset(name)) is not None:
+            self._check_position(offset, name)
+        elif is_index(name):
             self._check_orphan(name)
 
     def _check_orphan(self, name: str) -> None:

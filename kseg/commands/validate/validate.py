@@ -14,8 +14,9 @@ from kseg.format.checks.internal_topic_checks import with_internal_record_checks
 from kseg.format.checks.record_set_checks import RecordSetChecks
 from kseg.format.checks.run_checks import AfterChunk, _side_file, ignore_chunk, new_collector, run_checks
 from kseg.format.segment.reader import Window
+from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.progress import Progress, no_progress
-from kseg.format.storage.source import SegmentFile, Source, base_offset_of, is_newest, open_source
+from kseg.format.storage.source import SegmentFile, Source, is_newest, open_source
 from kseg.results import FileResult, FindingCollector, Settings, Summary
 
 if TYPE_CHECKING:

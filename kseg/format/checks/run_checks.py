@@ -15,8 +15,9 @@ from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
+from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.progress import Progress, no_progress
-from kseg.format.storage.source import SegmentFile, Source, base_offset_of
+from kseg.format.storage.source import SegmentFile, Source
 from kseg.results import FindingCollector, Settings
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from kseg.format.checks.table import BATCH_CHECKS, RECORD_CHECKS
 from kseg.format.segment.reader import Window
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.sidefiles.kraft_snapshot import SnapshotEnds
-from kseg.format.storage.source import is_snapshot
+from kseg.format.storage.naming import is_snapshot
 
 
 class SegmentChecks:

@@ -20,7 +20,8 @@ from kseg.format.record.layout import TRANSACTIONAL
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.storage.source import is_snapshot, open_source
+from kseg.format.storage.naming import is_snapshot
+from kseg.format.storage.source import open_source
 
 #: The fields of a key that name its owner: a group or a transactional id.
 _OWNERS = ("group", "groupId", "transactionalId")

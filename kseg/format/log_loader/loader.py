@@ -24,11 +24,10 @@ from kseg.format.log_loader.txn_index import check_txn_index
 from kseg.format.log_loader.unfinished_files import complete_swaps, delete, delete_unfinished
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
-from kseg.format.storage.source import partition_of
+from kseg.format.storage.naming import INDEX_SUFFIXES, partition_of
 
 METADATA_TOPIC = "__cluster_metadata"
-_INDEXES = (".index", ".timeindex", ".txnindex")
-_SEGMENT_FILES = (".log", *_INDEXES)
+_SEGMENT_FILES = (".log", *INDEX_SUFFIXES)
 _DISORDER = "its offsets go back, and the indexes refuse them"
 
 
@@ -198,7 +197,7 @@ class _Loading:
             segment.close()
         self._segments = {}
         for name in sorted(self._files):
-            if name.endswith(_INDEXES):
+            if name.endswith(INDEX_SUFFIXES):
                 if not self._files.exists(file_name(offset_of(name))):
                     delete(self._files, name, "there is no log to it", self.add_step)
             elif name.endswith(".log"):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kseg.errors import UnreadableError
 from kseg.format.log_loader.plan import OfflineError, RefusedError
 from kseg.format.record.layout import INT64_MAX
-from kseg.format.storage.source import base_offset_of
+from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.special_files import open_file, skip_special, special_kind_at
 
 #: Reports a step: its action, the file's name, and why.

@@ -18,7 +18,8 @@ from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.input_buffer import MAX_UNKNOWN_STREAM, InputBuffer
 from kseg.format.storage.file_type import HEAD, describe_certain_type, describe_file, describe_likely_type
-from kseg.format.storage.source import Source, base_offset_of
+from kseg.format.storage.naming import base_offset_of
+from kseg.format.storage.source import Source
 
 if TYPE_CHECKING:
     from kseg.format.segment.resync import ResyncResult
@@ -255,7 +256,7 @@ class SegmentReader:
             # The first bytes of other kinds of files can also look like a torn batch.
             recognised = recognised and not describe_certain_type(self._first_bytes)
         if outcome.gave_up or not (self._found_any or recognised):
-            raise NotASegmentError(f"{self.name}: no Kafka log segment: {describe_file(self.name, self._head)}")
+            raise NotASegmentError(f"{self.name}: no Kafka log segment: {describe_file(self.name, self._first_bytes)}")
         yield from self._apply(outcome)
 
     def _apply(self, outcome: ResyncResult) -> Iterator[Window]:

@@ -7,7 +7,8 @@ from kseg.format.record import framing
 from kseg.format.record.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, SIZE_AT
 from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.segment.reader import MAX_ENTRY_SIZE
-from kseg.format.storage.source import is_snapshot, open_range
+from kseg.format.storage.naming import is_snapshot
+from kseg.format.storage.source import open_range
 
 #: The smallest range in bytes: for a smaller one, a process costs more than it saves.
 RANGE_SIZE = 16 * 1024 * 1024

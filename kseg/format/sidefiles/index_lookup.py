@@ -15,7 +15,8 @@ from kseg.format.record.layout import CODEC_MASK, NO_TIMESTAMP
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.segment.single_batch import batch_at
 from kseg.format.sidefiles.indexes import OffsetEntry, TimeEntry, read_offset_index, read_time_index
-from kseg.format.storage.source import base_offset_of, local_size, open_range
+from kseg.format.storage.naming import base_offset_of
+from kseg.format.storage.source import local_size, open_range
 from kseg.format.storage.special_files import read_file
 
 #: The number of time index entries, from the last one back, that are compared with the log.

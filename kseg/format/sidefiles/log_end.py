@@ -14,7 +14,8 @@ from kseg.format.record import columns
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.sidefiles import index_lookup
-from kseg.format.storage.source import base_offset_of, open_range
+from kseg.format.storage.naming import base_offset_of
+from kseg.format.storage.source import open_range
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Files beside the log: which there are, by their names, and for each its decoder, its row and kafka-dump-log's line.
+"""The registry of side files: for each kind its name, its decoder, its columns, and what commands do with it.
 
-A file may have a suffix that says what is to become of it (``.deleted``), and so may a partition's folder
-(``-delete``). Sources: ``UnifiedLog``, ``LogFileUtils``, ``LogManager`` of Kafka.
+The name of a file can have a suffix that shows its state (``.deleted``), and so can a partition's folder (``-delete``).
+Sources: ``UnifiedLog``, ``LogFileUtils``, ``LogManager`` of Kafka.
 """
 
 from __future__ import annotations
@@ -21,19 +21,45 @@ from kseg.format.sidefiles import checkpoints, index_reader, metadata_files, pro
 from kseg.format.sidefiles.indexes import OffsetEntry, TimeEntry
 from kseg.format.sidefiles.producer_snapshot import ProducerState
 from kseg.format.sidefiles.txn_index import AbortedTxn
-from kseg.format.storage.source import SegmentFile, Source, named_offset, partition_of, segments_in, walk_folders
+from kseg.format.storage.naming import (
+    INDEX_SUFFIXES,
+    OFFSET,
+    is_log,
+    is_segment_stem,
+    named_offset,
+    partition_of,
+    snapshot_id,
+)
+from kseg.format.storage.source import SegmentFile, Source, segments_in, walk_folders
 from kseg.schema import Column, Row
 
-#: From a source, the offset in its name (0 where none is) and a report, to (byte, entry) of each entry.
+#: Yields (byte, entry) of each entry of a source. Parameters: the source, the offset in its name (0 without one), a report.
 Walk = Callable[[Source, int, Report], Iterator[tuple[int, Any]]]
+
+
+#: What a command does with a file of a partition.
+COPY, REBUILD, LEAVE_OUT = "copy", "rebuild", "leave out"
+
+
+class Handling(NamedTuple):
+    """What ``convert`` to a newer version, ``convert`` to an older one and ``repair`` do with a file of a partition."""
+
+    upgrade: str = LEAVE_OUT
+    downgrade: str = LEAVE_OUT
+    repair: str = LEAVE_OUT
+
+
+_LEFT_OUT = Handling()
 
 
 @dataclass(frozen=True, slots=True)
 class SideFile:
-    """A kind of file. ``kind`` is that of its rows, whose ``columns`` are an entry's fields, in their order.
+    """A kind of side file.
 
-    ``name`` is a pattern of the whole base name, its group the offset that it tells. ``line`` makes what
-    kafka-dump-log prints of an entry, None where it knows no such file; of one kind it says that a file is empty.
+    ``kind`` is the kind of its rows; ``columns`` are the fields of an entry in their order. ``name`` is a pattern of the
+    whole file name; its group is the offset in the name. ``line`` returns the line that kafka-dump-log prints for an
+    entry; it is None if that tool can't read the file. ``reports_empty_file``: kafka-dump-log reports an empty file.
+    ``suffix`` is set for files of a segment, ``in_partition`` for other files of a partition folder.
     """
 
     title: str
@@ -43,10 +69,13 @@ class SideFile:
     columns: tuple[Column, ...]
     line: Callable[[Any], str] | None = None
     reports_empty_file: bool = False
+    suffix: str | None = None
+    in_partition: bool = False
+    handling: Handling = _LEFT_OUT
 
 
 def _nameless(walk: Callable[[Source, Report], Iterator[tuple[int, Any]]]) -> Walk:
-    """For a file whose name tells no offset, or whose entries don't depend on it."""
+    """Return the decoder of a file whose entries don't depend on an offset in its name."""
     return lambda source, base_offset, report: walk(source, report)
 
 
@@ -83,9 +112,11 @@ def _time_line(entry: TimeEntry) -> str:
     return f"timestamp: {entry.timestamp} offset: {entry.offset}"
 
 
-_OFFSET = r"(\d{20})"
 # In the cache of a tiered log the offset is not padded, and the remote segment's id follows (RemoteIndexCache).
-_OF_INDEX = r"(\d{20}|\d{1,19}(?=_))(?:_[A-Za-z0-9_-]{22})?"
+_OF_INDEX = OFFSET.replace(")", r"|\d{1,19}(?=_))") + "(?:_[A-Za-z0-9_-]{22})?"
+# Files that contain only offsets stay valid when batches are converted to a newer version. A conversion to an older version
+# loses producers, transactions and epochs, and side files with these would contradict the log.
+_REBUILT = Handling(REBUILD, REBUILD, REBUILD)
 
 SIDE_FILES = (
     SideFile(
@@ -94,7 +125,7 @@ SIDE_FILES = (
             Column("offset", "int", "the last of the batch at log_position"),
             Column("log_position", "int", "that batch's first byte in the log"),
         ),
-        _offset_line, reports_empty_file=True,
+        _offset_line, reports_empty_file=True, suffix=".index", handling=_REBUILT,
     ),
     SideFile(
         "time index", "time_index_entry", _OF_INDEX + r"\.timeindex", index_reader.walk_time_index,
@@ -102,7 +133,7 @@ SIDE_FILES = (
             Column("timestamp", "int", "the largest so far, epoch ms"),
             Column("offset", "int", "where it is"),
         ),
-        _time_line,
+        _time_line, suffix=".timeindex", handling=_REBUILT,
     ),
     SideFile(
         "transaction index", "aborted_transaction", _OF_INDEX + r"\.txnindex", index_reader.walk_txn_index,
@@ -113,10 +144,10 @@ SIDE_FILES = (
             Column("last_stable_offset", "int", "where the earliest transaction then open began, or behind the marker"),
             Column("version", "int", "of the entry"),
         ),
-        _aborted_line,
+        _aborted_line, suffix=".txnindex", handling=Handling(upgrade=COPY, repair=REBUILD),
     ),
     SideFile(
-        "producer snapshot", "producer_state", _OFFSET + r"\.snapshot",
+        "producer snapshot", "producer_state", OFFSET + r"\.snapshot",
         _nameless(producer_snapshot.walk_snapshot),
         (
             Column("producer_id", "int", "the producer"),
@@ -128,7 +159,8 @@ SIDE_FILES = (
             Column("coordinator_epoch", "int", "of its last marker; -1 is none"),
             Column("current_txn_first_offset", "int", "of its open transaction; null is none"),
         ),
-        _snapshot_line,
+        # Repair copies only the snapshots before the first loss: a later one describes lost batches, too.
+        _snapshot_line, suffix=".snapshot", handling=Handling(upgrade=COPY, repair=COPY),
     ),
     SideFile(
         "leader epoch checkpoint", "leader_epoch", "leader-epoch-checkpoint",
@@ -137,6 +169,7 @@ SIDE_FILES = (
             Column("epoch", "int", "the leader epoch"),
             Column("start_offset", "int", "its first offset"),
         ),
+        in_partition=True, handling=Handling(upgrade=REBUILD, repair=REBUILD),
     ),
     SideFile(
         "offset checkpoint", "checkpoint_offset", "(?:recovery-point|replication|log-start|cleaner)-offset-checkpoint",
@@ -154,6 +187,7 @@ SIDE_FILES = (
             Column("version", "int", "of the file"),
             Column("topic_id", "text", "the topic's id"),
         ),
+        in_partition=True, handling=Handling(COPY, COPY, COPY),
     ),
     SideFile(
         "log dir properties", "meta_properties", r"meta\.properties", _nameless(metadata_files.walk_meta_properties),
@@ -175,6 +209,7 @@ SIDE_FILES = (
             Column("applied_offset", "int", "version 0"),
             Column("current_voters", "object", "version 0: their ids"),
         ),
+        in_partition=True, handling=Handling(repair=COPY),
     ),
     SideFile(
         "clean shutdown mark", "clean_shutdown", r"\.kafka_cleanshutdown",
@@ -186,10 +221,7 @@ SIDE_FILES = (
     ),
 )  # fmt: skip
 
-#: Of the indexes beside a segment that has the same name up to there.
-INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
-
-#: What stands before an entry's own columns.
+#: The columns before those of an entry.
 COMMON = (
     Column("kind", "text", "what it is"),
     Column("file", "text", "the path as it was given"),
@@ -207,33 +239,72 @@ FOLDER_SUFFIXES: Mapping[str, str] = {
     "-future": "in the folder of a replica that is moving here",
     "-stray": "in the folder of a replica that was not this broker's",
 }
-# A log, a snapshot of KRaft, the lock of a log dir: known, but no side files.
-_OTHERS = re.compile(_OFFSET + r"\.log|" + _OFFSET + r"-\d{10}\.checkpoint|bootstrap\.checkpoint|\.lock")
-_PATTERNS = tuple((re.compile(side.name), side) for side in SIDE_FILES)
+# The suffixes that files of a segment, other files of a partition, and KRaft snapshots can have.
+_SEGMENT_SUFFIXES = (".deleted", ".cleaned", ".swap")
+_PARTITION_SUFFIXES = (".tmp",)
+_KRAFT_SUFFIXES = (".deleted",)
+# Kafka's files that are neither logs nor side files: KRaft's bootstrap snapshot, the lock of a log dir.
+_OTHERS = ("bootstrap.checkpoint", ".lock")
 
 
 class Recognised(NamedTuple):
-    """A file known by its name: what it is, the offset the name tells (0 where none), what is to become of it."""
+    """A side file, by its name: its kind, the offset in the name (0 without one), and a phrase for its state, or None."""
 
     side: SideFile
     base_offset: int
-    fate: str | None
+    state: str | None
 
 
 def recognise(path: str) -> Recognised | None:
-    """What side file a path is, by its name alone; None for any other file."""
+    """Return the kind of side file that a path is by its name; None for any other file."""
     folder, name = os.path.split(path)
-    stem, fate = _without_suffix(name)
-    for pattern, side in _PATTERNS:
-        match = pattern.fullmatch(stem)
+    stem, state = _without_suffix(name)
+    for side in SIDE_FILES:
+        match = re.fullmatch(side.name, stem)
         if match:
             base_offset = named_offset(match[1]) if match.groups() else 0
-            return Recognised(side, base_offset, fate or _folder_kind(os.path.basename(folder)))
+            return Recognised(side, base_offset, state or _folder_state(os.path.basename(folder)))
     return None
 
 
+def _side_file(name: str) -> SideFile | None:
+    """Return the kind of a side file without a suffix such as ``.deleted``, None for other names."""
+    return next((side for side in SIDE_FILES if re.fullmatch(side.name, name)), None)
+
+
+def _in_partition(side: SideFile, name: str) -> bool:
+    """Return whether files of this kind and name are in partition folders (not in the cache of a tiered log)."""
+    return side.in_partition or (side.suffix is not None and is_segment_stem(name.removesuffix(side.suffix)))
+
+
+def handling_of(name: str) -> Handling:
+    """Return what convert and repair do with a file of a partition folder that is not a log."""
+    side = _side_file(name)
+    return side.handling if side and _in_partition(side, name) else _LEFT_OUT
+
+
+def belongs_to_partition(name: str) -> bool:
+    """Return whether a broker can have written a file of this name into a partition folder."""
+    stem, suffix = os.path.splitext(name)
+    if suffix not in SUFFIXES:
+        stem, suffix = name, ""
+    if is_log(stem):
+        return suffix in ("", *_SEGMENT_SUFFIXES)
+    if snapshot_id(stem):
+        return suffix in ("", *_KRAFT_SUFFIXES)
+    side = _side_file(stem)
+    if side is None or not _in_partition(side, stem):
+        return False
+    return suffix in ("", *(_SEGMENT_SUFFIXES if side.suffix else _PARTITION_SUFFIXES))
+
+
+def segment_suffixes() -> tuple[str, ...]:
+    """Return the suffixes of the side files of a segment."""
+    return tuple(side.suffix for side in SIDE_FILES if side.suffix)
+
+
 def check_not_side_file(path: str) -> None:
-    """Raises NotASegmentError for a file that by its name is none, whatever its bytes look like."""
+    """Raise NotASegmentError for a path with the name of a side file. Its bytes are not read."""
     known = recognise(path)
     if known:
         raise NotASegmentError(f"{path}: no Kafka log segment: by its name, {known.side.title}")
@@ -241,41 +312,41 @@ def check_not_side_file(path: str) -> None:
 
 def _without_suffix(name: str) -> tuple[str, str | None]:
     stem, dot, suffix = name.rpartition(".")
-    fate = SUFFIXES.get(dot + suffix)
-    return (stem, fate) if fate else (name, None)
+    state = SUFFIXES.get(dot + suffix)
+    return (stem, state) if state else (name, None)
 
 
-def _folder_kind(name: str) -> str | None:
+def _folder_state(name: str) -> str | None:
     partition = partition_of(name)
     return FOLDER_SUFFIXES[partition.state] if partition and partition.state else None
 
 
 def side_row(file: str, side: SideFile, position: int, entry: tuple[Any, ...]) -> Row:
-    """An entry as a row: COMMON and the columns of its kind."""
+    """Return an entry as a row: COMMON and the columns of its kind."""
     own = zip((column.name for column in side.columns), entry, strict=True)
     return {"kind": side.kind, "file": file, "position": position, **dict(own)}
 
 
 def find_files(path: str, unknown: Callable[[str], None]) -> Iterator[SegmentFile]:
-    """The segments and side files of a folder and all below it. A segment's indexes stand with it, not by themselves.
+    """Yield the segments and side files of a folder and all folders below it.
 
-    ``unknown`` is told the other files, also those with a suffix: they are no part of the log yet, or no more. Raises
-    UnreadableError where there is nothing.
+    The indexes of a segment are in its SegmentFile. ``unknown`` is called with each other file, including those with a
+    suffix such as ``.deleted``: they are not part of the log. Raises UnreadableError if no file is found.
     """
-    nothing = True
+    empty = True
     for folder, names in walk_folders(path):
         present = set(names)
         of_segments: set[str] = set()
         for file in segments_in(folder, names):
-            nothing = False
+            empty = False
             stem = os.path.basename(file.path).removesuffix(".log")
-            beside = [stem + suffix for suffix in INDEX_SUFFIXES if stem + suffix in present]
-            of_segments.update(beside)
-            yield replace(file, indexes=tuple(str(folder / name) for name in beside))
+            indexes = [stem + suffix for suffix in INDEX_SUFFIXES if stem + suffix in present]
+            of_segments.update(indexes)
+            yield replace(file, indexes=tuple(str(folder / name) for name in indexes))
         for file in _side_files_in(folder, [name for name in names if name not in of_segments], unknown):
-            nothing = False
+            empty = False
             yield file
-    if nothing:
+    if empty:
         raise UnreadableError(
             f"{path}: no segment in it or below it (a .log named by 20 digits), nor a file beside one"
         )
@@ -283,7 +354,7 @@ def find_files(path: str, unknown: Callable[[str], None]) -> Iterator[SegmentFil
 
 def _side_files_in(folder: Path, names: list[str], unknown: Callable[[str], None]) -> Iterator[SegmentFile]:
     for name in names:
-        if any(pattern.fullmatch(name) for pattern, _ in _PATTERNS):
+        if _side_file(name):
             yield SegmentFile(str(folder / name), indexes=(), listed=True)
-        elif not _OTHERS.fullmatch(name):
+        elif not (is_log(name) or snapshot_id(name) or name in _OTHERS):
             unknown(str(folder / name))

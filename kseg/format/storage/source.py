@@ -1,4 +1,4 @@
-"""Readable sources from paths: local files, standard input, URLs; and the meaning of Kafka's file names.
+"""Readable sources from paths: local files, standard input, URLs.
 
 Sources are opened read-only. kseg creates, locks and changes no files next to them.
 """
@@ -16,11 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from kseg.errors import KsegError, UnreadableError, UsageError
-from kseg.format.record.layout import INT32_MAX, INT64_MAX
 from kseg.format.storage import rate_limit
+from kseg.format.storage.naming import is_file_url, is_log, is_snapshot, partition_of
 from kseg.format.storage.sparse import hole_bytes
 from kseg.format.storage.special_files import open_file, skip_special
 
@@ -28,14 +28,6 @@ STDIN = "-"
 #: Seconds since the last write within which a file counts as being written.
 LATELY = 2.0
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
-_SEGMENT_NAME = re.compile(r"(\d{20})\.log(?:\.deleted|\.cleaned|\.swap)?$")
-# A URL with this ending is a file; others need a request to find out.
-_FILE_NAME = re.compile(r"/\d{20}[^/]*$|\.log$")
-# The suffixes of folders that a broker deletes, moves between disks, or does not know (LocalLog).
-_PARTITION_FOLDER = re.compile(r"(.+)-(\d{1,10})(?:\.[^.]+(-delete|-future|-stray))?")
-_OF_A_SEGMENT = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
-_STEM = re.compile(r"(?:^|/)\d{20}$")
-_SNAPSHOT_NAME = re.compile(r"(\d{20})-\d{10}\.checkpoint$")
 
 
 class Source:
@@ -186,41 +178,11 @@ def _remote(url: str) -> Iterator[tuple[Any, str]]:
         raise UnreadableError(f"{url}: {_reason(error, url)}") from error
 
 
-def base_offset_of(name: str) -> int | None:
-    """Return the offset in a segment's file name, None for other names (``LocalLog.filenamePrefixFromOffset``)."""
-    match = _SEGMENT_NAME.search(name)
-    return named_offset(match[1]) if match else None
-
-
-def named_offset(digits: str) -> int:
-    """Return the offset in a file name, limited to the range of int64: twenty digits can exceed it."""
-    return min(int(digits), INT64_MAX - INT32_MAX)
-
-
-class Partition(NamedTuple):
-    """The parts of a partition folder's name. ``state`` is ``-delete``, ``-future`` or ``-stray``, None if in use."""
-
-    topic: str
-    partition: int
-    state: str | None
-
-
-def partition_of(name: str) -> Partition | None:
-    """Parse the name of a partition folder (``LocalLog.parseTopicPartitionName``); None for other names."""
-    match = _PARTITION_FOLDER.fullmatch(name)
-    return Partition(match[1], int(match[2]), match[3]) if match else None
-
-
 def topic_partition(path: str) -> tuple[str | None, int | None]:
     """Return topic and partition of a file by the name of its folder, such as ``orders-3``; None for other names."""
     folder = path.rpartition("/")[0] if _URL.match(path) else os.path.dirname(os.path.abspath(path))
     partition = partition_of(os.path.basename(folder))
     return partition[:2] if partition and path != STDIN else (None, None)
-
-
-def is_snapshot(name: str) -> bool:
-    """Return whether the name is that of a KRaft snapshot: ``<20 digits>-<10 digits>.checkpoint``."""
-    return _SNAPSHOT_NAME.search(name) is not None
 
 
 def open_range(path: str, start: int, end: int) -> Source:
@@ -250,38 +212,6 @@ def local_size(path: str) -> int | None:
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-def files_of_segment(path: str) -> tuple[str, ...]:
-    """Return a path and, for a segment, the paths of its side files, existing or not."""
-    stem, dot, suffix = path.rpartition(".")
-    if dot + suffix not in _OF_A_SEGMENT:
-        stem = path if _STEM.search(path) else ""
-    return (path, *(stem + each for each in _OF_A_SEGMENT)) if stem else (path,)
-
-
-def check_output(output: str | None, inputs: Iterable[str]) -> None:
-    """Raise UsageError if the output is an input, a side file of an input, or in an input folder.
-
-    Symbolic and hard links are resolved.
-    """
-    if output in (None, STDIN):
-        return
-    assert output is not None
-    target = os.path.realpath(output)
-    present = os.stat(output) if os.path.exists(output) else None
-    for path in inputs:
-        if path == STDIN or is_url(path):
-            continue
-        own = os.path.realpath(path)
-        if target in files_of_segment(own) or (
-            present and os.path.exists(path) and os.path.samestat(os.stat(path), present)
-        ):
-            raise UsageError(f"{output} is an input, or belongs to one: inputs are never changed")
-        if os.path.commonpath([own, target]) == own and (
-            present is None or stat.S_IFMT(present.st_mode) in (stat.S_IFREG, stat.S_IFDIR)
-        ):
-            raise UsageError(f"{output} lies in {path}: inputs are never changed, and nothing is created beside them")
-
-
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
     """A segment or a side file. ``active`` is the newest segment of its folder, which a broker may be writing.
@@ -308,7 +238,7 @@ def find_segments(path: str) -> Iterator[SegmentFile]:
 
     Folders come by name, segments by offset. Raises UnreadableError if there are none.
     """
-    remote = _URL.match(path) and not _FILE_NAME.search(path)
+    remote = _URL.match(path) and not is_file_url(path)
     folders = _walk_remote(path) if remote else list(walk_folders(path)) if is_folder(path) else None
     if folders is None:
         yield SegmentFile(path)
@@ -383,14 +313,14 @@ def is_newest(path: str) -> bool:
     """Return whether a local segment is now the newest of its folder."""
     folder, name = os.path.split(path)
     try:
-        return not any(re.fullmatch(r"\d{20}\.log", other) and other > name for other in os.listdir(folder or "."))
+        return not any(is_log(other) and other > name for other in os.listdir(folder or "."))
     except OSError:
         return False
 
 
 def segments_in(folder: Path | str, names: list[str]) -> Iterator[SegmentFile]:
     """Yield the segments and KRaft snapshots among the files of a folder."""
-    logs = [name for name in names if re.fullmatch(r"\d{20}\.log", name)]
+    logs = [name for name in names if is_log(name)]
     for name in logs:
         yield SegmentFile(os.path.join(folder, name), active=name == logs[-1], listed=True)
     for name in names:

@@ -19,7 +19,8 @@ from kseg.format.record.layout import CODEC_MASK, CONTROL, DELETE_HORIZON, INT32
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.storage.source import Source, base_offset_of
+from kseg.format.storage.naming import base_offset_of
+from kseg.format.storage.source import Source
 
 # Batches that are compared with each other at a time: more would take more than 100 MB.
 COMPARED = 200_000

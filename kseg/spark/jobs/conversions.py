@@ -20,7 +20,7 @@ from kseg.commands.convert.result import Conversion
 from kseg.commands.convert.segment import Report, convert_segment
 from kseg.commands.validate.parallel import Pool
 from kseg.format.storage.atomic_write import check_absent, sync_folder
-from kseg.format.storage.output_guards import LOG_NAME
+from kseg.format.storage.naming import is_log
 from kseg.format.storage.progress import no_progress
 from kseg.format.storage.source import find_segments, is_folder
 from kseg.format.writer.targets import index_paths
@@ -82,7 +82,7 @@ class _Staging:
         if is_folder(self._source):
             depth = os.path.relpath(first[0][0], self._source).count(os.sep)
             found = [file.path for file in find_segments(self._source)]
-            names = {path: os.path.relpath(path, self._source) for path in found if LOG_NAME.fullmatch(Path(path).name)}
+            names = {path: os.path.relpath(path, self._source) for path in found if is_log(Path(path).name)}
             names = {path: name for path, name in names.items() if name.count(os.sep) == depth}
         else:
             names = {source: target.name for source, target in first}

@@ -14,7 +14,8 @@ from kseg.commands.transactions.aborted import CommittedOffsets, committed
 from kseg.errors import KsegError, UsageError
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.log_end import LogEnd, last_valid_batch
-from kseg.format.storage.source import is_snapshot, local_size, partition_of
+from kseg.format.storage.naming import is_snapshot, partition_of
+from kseg.format.storage.source import local_size
 from kseg.spark.source.options import Options
 from kseg.spark.source.planning import (
     Segment,

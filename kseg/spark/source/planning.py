@@ -12,13 +12,12 @@ from kseg.commands.transactions.aborted import CommittedOffsets, committed
 from kseg.errors import UsageError
 from kseg.format.sidefiles import index_lookup
 from kseg.format.sidefiles.registry import find_files
+from kseg.format.storage.naming import base_offset_of, is_snapshot
 from kseg.format.storage.source import (
     STDIN,
     SegmentFile,
-    base_offset_of,
     find_segments,
     is_folder,
-    is_snapshot,
     local_size,
     open_source,
     topic_partition,

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from kseg.errors import KsegError, UnreadableError, UsageError
+from kseg.format.sidefiles import registry
+from kseg.format.sidefiles.segment_files import files_of_segment
 from kseg.format.storage.atomic_write import check_absent, stage, sync_folder, writing
-from kseg.format.storage.source import files_of_segment
+from kseg.format.storage.naming import is_log
 from kseg.format.storage.special_files import open_file, skip_special
-
-LOG_NAME = re.compile(r"\d{20}\.log")
-_OF_A_PARTITION = re.compile(
-    r"\d{20}\.(log|index|timeindex|txnindex|snapshot)(\.(deleted|cleaned|swap))?"
-    r"|\d{20}-\d{10}\.checkpoint(\.deleted)?|(leader-epoch-checkpoint|partition\.metadata|quorum-state)(\.tmp)?"
-)
 
 
 def check_no_overlap(source: str, target: Path) -> None:
     """Raise UsageError if writing ``target`` could change the source."""
-    if target.name == "-" or target.name.endswith((".index", ".timeindex", ".txnindex", ".snapshot")):
+    if target.name == "-" or target.name.endswith(registry.segment_suffixes()):
         raise UsageError(f"{target}: no name for a segment; DST is a .log file or a folder")
     if not os.path.exists(source):
         return
@@ -72,7 +67,9 @@ def check_not_folder(target: Path, source: str, given: str) -> None:
 def check_only_kafka_files(target: Path) -> None:
     """Raise UsageError if a folder to be replaced contains files that do not belong to a partition."""
     if target.is_dir():
-        found = [entry for entry in os.scandir(target) if entry.is_dir() or not _OF_A_PARTITION.fullmatch(entry.name)]
+        found = [
+            entry for entry in os.scandir(target) if entry.is_dir() or not registry.belongs_to_partition(entry.name)
+        ]
         foreign = sorted(entry.name for entry in found)
         if foreign:
             raise UsageError(f"{target} holds {foreign[0]}, which is no file of a partition: it would be lost")
@@ -87,7 +84,7 @@ class PartitionFolder:
             self.names = skip_special(path, sorted(os.listdir(path)))
         except OSError as error:
             raise UnreadableError(f"{path}: {error.strerror or error}") from error
-        self.logs = [name for name in self.names if LOG_NAME.fullmatch(name) and not (path / name).is_dir()]
+        self.logs = [name for name in self.names if is_log(name) and not (path / name).is_dir()]
         for name in self.names:
             if name.endswith(".log.swap"):
                 raise UnreadableError(

@@ -1,0 +1,91 @@
+"""The names of Kafka's files and folders, and their meaning.
+
+Every rule about a file name is here, except for the names of side files, which are rows of ``sidefiles.registry``.
+Sources: ``LogFileUtils``, ``LocalLog``, ``Snapshots`` of Kafka.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from kseg.format.record.layout import INT32_MAX, INT64_MAX
+
+#: The first part of the name of each file of a segment: its base offset.
+OFFSET = r"(\d{20})"
+#: The name of a segment in use.
+LOG = OFFSET + r"\.log"
+#: The suffixes of the indexes of a segment. The rest of the name is the segment's.
+INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+
+_LOG = re.compile(LOG)
+_SEGMENT = re.compile(LOG + r"(?:\.deleted|\.cleaned|\.swap)?$")
+_KRAFT_SNAPSHOT = re.compile(OFFSET + r"-(\d{10})\.checkpoint$")
+_SEGMENT_STEM = re.compile(r"(?:^|/)" + OFFSET + r"\Z")
+# A URL with this ending is a file; others need a request to find out.
+_FILE = re.compile(r"/\d{20}[^/]*$|\.log$")
+# The suffixes of folders that a broker deletes, moves between disks, or does not know (LocalLog).
+_PARTITION_FOLDER = re.compile(r"(.+)-(\d{1,10})(?:\.[^.]+(-delete|-future|-stray))?")
+
+
+def base_offset_of(name: str) -> int | None:
+    """Return the offset in a segment's file name, None for other names (``LocalLog.filenamePrefixFromOffset``)."""
+    match = _SEGMENT.search(name)
+    return named_offset(match[1]) if match else None
+
+
+def named_offset(digits: str) -> int:
+    """Return the offset in a file name, limited to the range of int64: twenty digits can exceed it."""
+    return min(int(digits), INT64_MAX - INT32_MAX)
+
+
+def is_log(name: str) -> bool:
+    """Return whether a file name is that of a segment in use: 20 digits and ``.log``."""
+    return _LOG.fullmatch(name) is not None
+
+
+def is_index(name: str) -> bool:
+    """Return whether a file name is that of an index of a segment: 20 digits and one of INDEX_SUFFIXES."""
+    stem, dot, suffix = name.rpartition(".")
+    return dot + suffix in INDEX_SUFFIXES and re.fullmatch(OFFSET, stem) is not None
+
+
+def is_snapshot(name: str) -> bool:
+    """Return whether a path is that of a KRaft snapshot: ``<20 digits>-<10 digits>.checkpoint``."""
+    return _KRAFT_SNAPSHOT.search(name) is not None
+
+
+def snapshot_id(name: str) -> tuple[int, int] | None:
+    """Return the end offset and the epoch in the file name of a KRaft snapshot, None for other names (KIP-630)."""
+    match = _KRAFT_SNAPSHOT.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def producer_snapshot_offset(name: str) -> int | None:
+    """Return the offset in the file name of a producer snapshot, None for other names."""
+    stem = name.removesuffix(".snapshot")
+    return int(stem) if stem != name and is_segment_stem(stem) else None
+
+
+def is_segment_stem(path: str) -> bool:
+    """Return whether a path ends like a segment's without its suffix: with a name of 20 digits."""
+    return _SEGMENT_STEM.search(path) is not None
+
+
+def is_file_url(url: str) -> bool:
+    """Return whether a URL is that of a file by its name: a segment, or a file named like one."""
+    return _FILE.search(url) is not None
+
+
+class Partition(NamedTuple):
+    """The parts of a partition folder's name. ``state`` is ``-delete``, ``-future`` or ``-stray``, None if in use."""
+
+    topic: str
+    partition: int
+    state: str | None
+
+
+def partition_of(name: str) -> Partition | None:
+    """Parse the name of a partition folder (``LocalLog.parseTopicPartitionName``); None for other names."""
+    match = _PARTITION_FOLDER.fullmatch(name)
+    return Partition(match[1], int(match[2]), match[3]) if match else None
