@@ -1,7 +1,6 @@
 """Audits of many log dirs, as DataFrames: different replicas, gaps, duplicates, old versions, largest producers.
 
-    from kseg.format.storage import naming
-from kseg.spark import audits, session
+    from kseg.spark import audits, session
     audits.gaps(session(), ["/backup/broker-1"]).show()
 
 All audits except ``replicas`` and ``top_keys`` read headers only. Each folder is one replica of a partition: folders of

@@ -40,7 +40,7 @@ class KsegDataSource(DataSource):
         return ddl(options.columns)
 
     def reader(self, schema: StructType) -> KsegReader:
-        """Raises UsageError and UnreadableError."""
+        """Return the reader of a batch query. Raises UsageError and UnreadableError."""
         return KsegReader(self._checked(schema))
 
     def streamReader(self, schema: StructType) -> KsegStreamReader:  # noqa: N802

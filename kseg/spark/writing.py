@@ -1,8 +1,8 @@
-"""A DataFrame back to segments: sealed v2 logs with their indexes, a folder a partition, as a broker would have them.
+"""Write a DataFrame as segments: sealed v2 logs with their indexes in one folder per partition, as a broker has them.
 
     write_segments(df, "/data/replay")    # /data/replay/orders-3/00000000000000000000.log, .index, .timeindex
 
-Tasks write to a hidden folder beside the partitions; at the end these get their names, or nothing does.
+Tasks write to a hidden folder next to the partitions. At the end all partitions get their names, or none does.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-#: ``segment.bytes`` of a topic, and about the largest batch that producers send, as Kafka defaults to them.
+#: Kafka's default of ``segment.bytes``, and about the default of the largest batch that producers send.
 SEGMENT_BYTES = 1024 * 1024 * 1024
 BATCH_BYTES = 16 * 1024
 
 _FORMAT = "kseg-segments"
 _HEADERS = "array<struct<key:string,value:binary>>"
-# A drive of Windows has one letter.
+# A Windows drive has one letter.
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:")
 # Topic.validate: the name becomes a folder's.
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -72,13 +72,13 @@ def write_segments(
 ) -> None:
     """Write rows of topic, partition, offset, key and value (optional: timestamp or timestamp_ms, headers) as segments.
 
-    They are brought together by partition and sorted by offset; offsets may have holes, but none twice. A batch has
-    about ``batch_bytes`` before compression. ``path`` is a local folder, or its ``file:`` URL. Partitions that are there
-    already are refused, or with ``overwrite`` replaced once all new ones are written.
+    Rows are grouped by partition and sorted by offset. Offsets may have gaps but no duplicates. A batch has about
+    ``batch_bytes`` before compression. ``path`` is a local folder, or its ``file:`` URL. Existing partitions are
+    refused or, with ``overwrite``, replaced when all new ones are written.
 
-    Rows that are not records are refused (``row_kinds.KINDS``), unless their kind is in ``drop``, which leaves them out,
-    or in ``as_data``, which writes them as plain records. Raises UsageError for columns and options that won't do,
-    KsegError for rows that won't; then nothing is written.
+    Rows that are not records are refused (``row_kinds.KINDS``), unless their kind is in ``drop``, which leaves them
+    out, or in ``as_data``, which writes them as plain records. Raises UsageError for invalid columns and options,
+    KsegError for invalid rows. No partition is written then.
     """
     codec_id(compression)
     check_kinds(drop, as_data)
@@ -102,7 +102,7 @@ def write_segments(
 
 
 def local_folder(path: str | os.PathLike[str]) -> Path:
-    """The folder that a path or a ``file:`` URL names. Raises UsageError for other URLs."""
+    """Return the folder of a path or a ``file:`` URL. Raises UsageError for other URLs."""
     text = os.fspath(path)
     scheme = _SCHEME.match(text)
     if scheme is None:
@@ -114,7 +114,7 @@ def local_folder(path: str | os.PathLike[str]) -> Path:
 
 
 def _columns(df: DataFrame) -> Iterator[Column]:
-    """The columns that tasks are given. Milliseconds, since timestamps come to a writer in the session's zone."""
+    """Return the columns for the tasks. Times are milliseconds: a writer gets timestamps in the session's time zone."""
     for name in ("topic", "partition", "offset", "key", "value"):
         if name not in df.columns:
             raise UsageError(f"there is no column {name}: segments are made of topic, partition, offset, key, value")
@@ -146,7 +146,7 @@ class _SegmentSink(DataSource):
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """How records become batches and segments."""
+    """The sizes of batches and segments, and how they are compressed."""
 
     compression: str
     segment_bytes: int
@@ -168,7 +168,7 @@ class _SegmentWriter(DataSourceArrowWriter):
         self._overwrite = overwrite
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
-        """A task's rows. A task that is tried again, or twice at a time, has a folder of its own each time."""
+        """Write the rows of a task. A repeated or duplicate task gets another folder."""
         own = self._staging / uuid.uuid4().hex
         folders: list[Path] = []
         with writing(self._target), ExitStack() as stack:
@@ -190,7 +190,7 @@ class _SegmentWriter(DataSourceArrowWriter):
         names = {folder.name for folder in folders}
         if len(names) < len(folders):
             raise UsageError("rows of one partition came to several tasks")
-        # Not within the staging folder, which is removed whatever happens.
+        # Not in the staging folder, which is always removed.
         aside = self._staging.with_suffix(".old")
         try:
             with writing(self._target):
@@ -216,7 +216,7 @@ def _records_of(batch: pa.RecordBatch) -> Iterator[Rows]:
 
 
 class _Partition:
-    """Segments on their way, a new one where the next batch would be too much for the one before."""
+    """Writes the segments of a partition, and begins a new one if the next batch doesn't fit."""
 
     def __init__(self, home: Path, place: tuple[str | None, int | None], shape: _Shape) -> None:
         _check_place(*place)
@@ -234,7 +234,7 @@ class _Partition:
         self._first: int | None = None
 
     def append(self, rows: Rows) -> None:
-        """Write rows in batches; a batch ends where what Spark hands over at a time does."""
+        """Write rows in batches. A batch ends at the end of the rows that Spark passes at a time."""
         self._check_order(rows.offsets)
         first, count, limit = 0, len(rows.offsets), self._shape.batch_bytes
         while first < count:
@@ -282,7 +282,7 @@ class _Partition:
             self._log = None
 
     def finish(self) -> None:
-        """All is there."""
+        """Complete the last segment: all rows are written."""
         self._seal()
         if self._first is not None:
             entries = [LeaderEpoch(FIRST_LEADER_EPOCH, self._first)]
@@ -290,7 +290,7 @@ class _Partition:
         sync_folder(self.folder)
 
     def close(self) -> None:
-        """Nothing more will come, whether it is finished or not."""
+        """Close the open files, whether the partition is complete or not."""
         if self._log is not None:
             self._log.close()
 
@@ -303,7 +303,7 @@ def _check_place(topic: str | None, partition: int | None) -> None:
 
 
 def _seal(log: IO[bytes]) -> None:
-    """Have a segment on the disk, and its indexes, which are built from what is read back."""
+    """Sync a segment to disk, and write its indexes, which are built from a read of the segment."""
     log.flush()
     os.fsync(log.fileno())
     log.close()

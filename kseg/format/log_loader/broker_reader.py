@@ -1,7 +1,7 @@
-"""A log as a broker reads it: to the first break and no further.
+"""Read a log as a broker does: up to the first invalid batch.
 
-Sources: ``FileLogInputStream.nextBatch`` and ``FileRecords`` of Kafka 4.3. Unlike
-``kseg.format.segment.reader`` a broker never continues after damage.
+Sources: ``FileLogInputStream.nextBatch`` and ``FileRecords`` of Kafka 4.3. Unlike ``kseg.format.segment.reader``, a
+broker never continues after damage.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.segment.reader import WINDOW_ROWS, WINDOW_SIZE
 from kseg.format.storage.source import open_range
 
-# Larger entries are read in pieces, so that memory stays flat.
-_WHOLE = WINDOW_SIZE - LOG_OVERHEAD
+# Larger batches are read in pieces, which bounds memory.
+_MAX_FRAMED = WINDOW_SIZE - LOG_OVERHEAD
 
 
 class BrokerReader:
-    """The entries of a log from byte ``start`` to byte ``end`` of it. ``why`` says why reading ended before.
+    """Reads the batches of a log from byte ``start`` to byte ``end``. ``why`` is the reason why reading ended before
+    ``end``.
 
-    ``corrupt`` is set where a broker meets a CorruptRecordException; without it the log ends there in silence.
-    ``stop`` is the byte after the last entry. Positions in the columns are bytes of the log.
+    ``corrupt`` is set if a broker throws a CorruptRecordException there; otherwise the log ends there without an error.
+    ``stop`` is the byte after the last batch. Positions in the columns are bytes of the log.
     """
 
     def __init__(self, log: File, start: int = 0, end: int | None = None, *, verify: bool) -> None:
@@ -44,9 +45,9 @@ class BrokerReader:
         self._batches = BatchColumns(WINDOW_ROWS)
 
     def windows(self) -> Iterator[BatchColumns]:
-        """Yield runs of entries that a broker accepts. Raises UnreadableError.
+        """Yield runs of batches that a broker accepts. Raises UnreadableError.
 
-        ``intact`` is 0 for a v2 entry that is smaller than its header where no header can be read.
+        ``intact`` is 0 for a v2 batch that is smaller than its header if no header can be read.
         """
         log = self._log
         if log.path is None or self.stop >= self._end:
@@ -57,7 +58,7 @@ class BrokerReader:
             batches = self._batches
             while not self.corrupt:
                 buffer.start = framing.frame(
-                    buffer.data, buffer.start, buffer.end, buffer.shift - log.begin, _WHOLE, batches
+                    buffer.data, buffer.start, buffer.end, buffer.shift - log.begin, _MAX_FRAMED, batches
                 )
                 framed = batches.count
                 batches.count = framing.check_crcs(buffer.view, batches) if self._verify else framed
@@ -88,9 +89,10 @@ class BrokerReader:
         self.why, self.corrupt = why, True
 
     def _next(self, buffer: InputBuffer) -> bool:
-        """Find out why the entry at the tape's start was not framed; return False where reading ends.
+        """Set why the batch at the buffer's start was not framed. Returns False if reading ends.
 
-        An odd or a huge entry that a broker would accept is in the columns then, alone; else they are empty.
+        A very large or irregular batch that a broker accepts is then the only row of the columns; otherwise they are
+        empty.
         """
         self._batches.count = 0
         if not buffer.fill(layout.HEADER_SIZE_UP_TO_MAGIC + 1):
@@ -104,7 +106,7 @@ class BrokerReader:
         if buffer.ends_before(LOG_OVERHEAD + size):
             self.why = f"an entry of {LOG_OVERHEAD + size} bytes goes past the end"
             return False
-        if framing.smallest(magic) <= size <= _WHOLE:
+        if framing.smallest(magic) <= size <= _MAX_FRAMED:
             return buffer.fill(LOG_OVERHEAD + size)
         return self._read_single(buffer, size, magic)
 
@@ -140,7 +142,9 @@ class BrokerReader:
         return True
 
     def _read_small(self, buffer: InputBuffer, size: int) -> None:
-        """A v2 entry smaller than its header: Kafka reads the header from the bytes that follow, where there are any."""
+        """Read a v2 batch smaller than its header: Kafka reads the header from the bytes that follow, if the file has
+        more.
+        """
         batches = self._batches
         position = buffer.position - self._log.begin
         header = self._log.read(position, layout.RECORD_BATCH_OVERHEAD)
@@ -153,14 +157,14 @@ class BrokerReader:
 
 
 def last_offset_of(batches: BatchColumns, row: int) -> int:
-    """Return the last offset of an entry. Raises RefusedError where there is no header to read."""
+    """Return the last offset of a batch. Raises RefusedError if its header can't be read."""
     if not batches.intact[row]:
         raise RefusedError(f"the header of the batch at byte {batches.position[row]} is cut short")
     return batches.last_offset[row]
 
 
 def base_offset_of(log: File, batches: BatchColumns, row: int) -> int:
-    """Return the base offset of an entry; one of a compressed v0 or v1 entry is inside. Raises RefusedError."""
+    """Return the base offset of a batch; a compressed v0 or v1 message is decompressed for it. Raises RefusedError."""
     if batches.magic[row] >= 2 or not batches.attributes[row] & CODEC_MASK:
         return batches.base_offset[row]
     if batches.size[row] > MAX_WRAPPER:
@@ -169,9 +173,9 @@ def base_offset_of(log: File, batches: BatchColumns, row: int) -> int:
 
 
 def position_of(log: File, target: int, start: int) -> int | None:
-    """Return the byte of the entry that a read of offset ``target`` begins at, looked for from byte ``start`` on.
+    """Return the position of the batch at which a read of offset ``target`` begins, searched from byte ``start`` on.
 
-    ``FileRecords.searchForOffsetFromPosition``; None where the log ends below the offset. Raises RefusedError.
+    ``FileRecords.searchForOffsetFromPosition``; None if the log ends below the offset. Raises RefusedError.
     """
     reader = BrokerReader(log, start, verify=False)
     before: _Before | None = None
@@ -189,7 +193,7 @@ def position_of(log: File, target: int, start: int) -> int | None:
 
 
 class _Before(NamedTuple):
-    """The entry before the one that is looked at."""
+    """The batch before the current one."""
 
     position: int
     last_offset: int
@@ -202,7 +206,7 @@ class _Before(NamedTuple):
 
 
 def last_offset(log: File, start: int) -> tuple[int | None, int]:
-    """Return the last offset of the last entry from byte ``start`` on, and the byte after that entry.
+    """Return the last offset of the last batch from byte ``start`` on, and the byte after that batch.
 
     Raises RefusedError.
     """

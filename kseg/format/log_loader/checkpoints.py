@@ -1,7 +1,7 @@
-"""Checkpoints as a broker reads them: what of them ends the process, and what takes the log dir offline.
+"""Read checkpoints as a broker does: some faults end the process, others take only the log dir offline.
 
-Sources: ``CheckpointFile``, ``LeaderEpochCheckpointFile`` and ``OffsetCheckpointFile`` of Kafka 4.3. A malformed number is
-a NumberFormatException, a wrong count an IOException; only the latter is the log dir's alone.
+Sources: ``CheckpointFile``, ``LeaderEpochCheckpointFile`` and ``OffsetCheckpointFile`` of Kafka 4.3. A malformed number
+is a NumberFormatException, a wrong count an IOException. Only the IOException is limited to the log dir.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def text_lines(data: bytes, name: str) -> list[str]:
 
 
 def split(pattern: re.Pattern[str], line: str) -> list[str]:
-    """``Pattern.split`` of Java: empty fields at the end are left out."""
+    """Split like Java's ``Pattern.split``: empty fields at the end are left out."""
     fields = pattern.split(line)
     while len(fields) > 1 and not fields[-1]:
         fields.pop()
@@ -66,7 +66,7 @@ def split(pattern: re.Pattern[str], line: str) -> list[str]:
 
 
 def number(text: str, largest: int) -> int | None:
-    """``Integer.parseInt`` or ``Long.parseLong``, None where it throws."""
+    """Parse like ``Integer.parseInt`` or ``Long.parseLong``; None if these throw."""
     value = int(text) if len(text) < 1000 and _NUMBER.fullmatch(text) else None
     return value if value is not None and -largest - 1 <= value <= largest else None
 

@@ -1,4 +1,4 @@
-"""What becomes of a partition's leader epochs while a broker loads its log: a model of ``LeaderEpochFileCache``."""
+"""The leader epochs of a partition while a broker loads its log: a model of ``LeaderEpochFileCache``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from kseg.format.sidefiles.checkpoints import LeaderEpoch
 
 
 class LeaderEpochCache:
-    """Leader epochs in order. Those of a checkpoint are taken one by one: later lines win over what they contradict.
+    """Leader epochs in order. A checkpoint's entries are added one by one; a later line replaces contradictory earlier
+    ones.
 
     Raises RefusedError for an epoch or an offset below 0.
     """
@@ -21,16 +22,18 @@ class LeaderEpochCache:
 
     @property
     def changed(self) -> bool:
-        """Whether they are no longer what was stored."""
+        """Whether the epochs differ from the stored ones."""
         return self.entries != self._stored
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """An epoch in a batch that is recovered; only one later than all says something new. Raises RefusedError."""
+        """Add the epoch of a recovered batch if it is later than all others. Raises RefusedError."""
         if epoch >= 0 and (not self.entries or epoch > self.entries[-1].epoch):
             self._assign(LeaderEpoch(epoch, start_offset))
 
     def truncate_from_end(self, log_start: int, log_end: int) -> None:
-        """What begins at the log's end or behind it goes; the last that began before its start begins there now."""
+        """Remove epochs that begin at the log's end or after it. The last epoch before the log's start now begins
+        there.
+        """
         kept = [entry for entry in self.entries if entry.start_offset < log_end]
         below = [entry for entry in kept if entry.start_offset <= log_start]
         if below:

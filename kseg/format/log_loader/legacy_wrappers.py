@@ -1,4 +1,6 @@
-"""The first offset of a compressed v0 or v1 entry, which a broker opens it for (``AbstractLegacyRecordBatch``, 4.3)."""
+"""The first offset of a compressed v0 or v1 message, which a broker decompresses (``AbstractLegacyRecordBatch``,
+4.3).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from kseg.format.record.layout import (
     V1_KEY_AT,
 )
 
-#: Bytes of a wrapper, and of what it inflates to, that are looked at. Brokers accept 1 MiB by default.
+#: The largest wrapper, and the largest decompressed size, that is read. Brokers accept 1 MiB by default.
 MAX_WRAPPER = 64 << 20
 MAX_INFLATED = 128 << 20
 #: Kafka allocates what an inner message's size field asks for; its start script gives the JVM 1 GiB, less other use.
@@ -27,9 +29,9 @@ _ZSTD = 4
 
 
 def base_offset(entry: bytes) -> int:
-    """Return the first offset in a whole entry of magic 0 or 1 whose attributes name a codec.
+    """Return the first offset in a complete message of magic 0 or 1 whose attributes name a codec.
 
-    Raises RefusedError where Kafka throws: ``DeepRecordsIterator`` is not guarded while a log is loaded.
+    Raises RefusedError if Kafka throws: no caller of ``DeepRecordsIterator`` catches exceptions while a log is loaded.
     """
     magic = entry[MAGIC_AT]
     codec = entry[LEGACY_ATTRIBUTES_AT] & CODEC_MASK
@@ -67,7 +69,9 @@ def _value(entry: bytes, magic: int) -> memoryview:
 
 
 def _inner_offsets(data: bytes | bytearray | memoryview) -> tuple[int, int]:
-    """The stored offsets of the first and the last inner message; one that is cut short ends the set in silence."""
+    """Return the stored offsets of the first and the last inner message. An incomplete message ends the set without an
+    error.
+    """
     at, end = 0, len(data)
     first = last = None
     attributes = 0

@@ -1,7 +1,7 @@
-"""What a broker started now would do to a partition's folder: a plan, made by reading alone.
+"""Predict what a broker would do with a partition's folder if it started now, without writing.
 
-The passes are those of ``LogLoader.load`` and ``UnifiedLog`` of Kafka 4.3, in their order, over a model of the folder: its
-names, its segments with their indexes, its snapshots and leader epochs.
+The passes are those of ``LogLoader.load`` and ``UnifiedLog`` of Kafka 4.3, in their order. They run over a model of the
+folder: its names, its segments with their indexes, its snapshots and leader epochs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _DISORDER = "its offsets go back, and the indexes refuse them"
 
 @dataclass(frozen=True, slots=True)
 class BrokerStart:
-    """What a broker goes by for a partition: whether the last stop was clean, and what the log dir's checkpoints say.
+    """The inputs of a broker for a partition: whether the last shutdown was clean, and the entries of the log dir's
+    checkpoints.
 
     ``index_interval`` and ``index_bytes`` are the topic's index.interval.bytes and segment.index.bytes.
     """
@@ -46,7 +47,7 @@ class BrokerStart:
 
 
 def plan_partition(folder: str, start: BrokerStart) -> PartitionPlan:
-    """The plan for one partition's folder. Raises UnreadableError where a file of it can't be read."""
+    """Return the plan for one partition's folder. Raises UnreadableError if one of its files can't be read."""
     partition = partition_of(os.path.basename(os.path.abspath(folder)))
     topic, number, state = partition or (None, None, None)
     if topic == METADATA_TOPIC:
@@ -68,7 +69,7 @@ def plan_partition(folder: str, start: BrokerStart) -> PartitionPlan:
 
 
 class _Loading:
-    """One run of ``LogLoader.load``. ``at_work`` is the file that is being looked at."""
+    """One run of ``LogLoader.load``. ``at_work`` is the current file."""
 
     def __init__(self, folder: str, start: BrokerStart, *, deleted: bool) -> None:
         self.at_work: str | None = None
@@ -137,7 +138,7 @@ class _Loading:
     # --- the folder ---
 
     def _read_epochs(self) -> int:
-        """Read the checkpoint; return how many entries it has."""
+        """Read the checkpoint. Returns the number of its entries."""
         file = self._files.get(EPOCHS)
         stored = read_epochs(file.read(0, MAX_TEXT + 1)) if file else []
         self._files.open(EPOCHS)
@@ -145,13 +146,15 @@ class _Loading:
         return len(stored)
 
     def check_topic_id(self, *, may_be_stray: bool) -> None:
-        """Without a topic id the log is taken for a stray of a topic that was never written to (KAFKA-16234)."""
+        """Check the topic id: a log without one counts as a stray of a topic that was never written to
+        (KAFKA-16234).
+        """
         file = self._files.get(TOPIC_ID)
         if file is not None:
             check_topic_id(file.read(0, MAX_TEXT + 1))
         elif may_be_stray:
             lost = sum((self._lost(segment.log, 0) for segment in self._segments.values()), NOTHING_LOST)
-            self._loaded = False  # what the log is afterwards, nobody reads there
+            self._loaded = False  # the broker does not load a stray log
             self.add_step("mark-stray", why=f"there is no {TOPIC_ID}", lost=lost)
 
     def _lost(self, log: File, begin: int, end: int | None = None) -> Lost:
@@ -163,7 +166,7 @@ class _Loading:
     # --- segments ---
 
     def _split_as_needed(self, work: Callable[[], tuple[bool, int]]) -> tuple[bool, int]:
-        """``retryOnOffsetOverflow``."""
+        """Model ``retryOnOffsetOverflow``."""
         while True:
             try:
                 return work()
@@ -218,7 +221,9 @@ class _Loading:
         self._segments = dict(sorted(self._segments.items()))
 
     def _rebuild_reason(self, segment: Segment, *, timeless: bool) -> str | None:
-        """Why a segment's indexes are rebuilt whatever the last stop was (``LogSegment.sanityCheck``)."""
+        """Return why a segment's indexes are rebuilt even after a clean shutdown (``LogSegment.sanityCheck``), or
+        None.
+        """
         base = segment.base_offset
         if file_name(base, ".index") not in self._files:
             return "it has no offset index"
@@ -229,7 +234,7 @@ class _Loading:
         return check_txn_index(file, base) if file else None
 
     def _recover(self, segment: Segment, action: str, why: str) -> int:
-        """``recoverSegment``; returns the bytes that are cut off."""
+        """Model ``recoverSegment``. Returns the number of bytes that are truncated."""
         self.at_work = segment.name
         producers = Producers(self._files)
         self._rebuild(producers, self._start.log_start, segment.base_offset, clean=False)
@@ -251,7 +256,7 @@ class _Loading:
             )  # fmt: skip
 
     def _recover_log(self) -> tuple[bool, int]:
-        """``recoverLog``: whether the log had to begin anew, and its end."""
+        """Model ``recoverLog``. Returns whether the log was replaced by an empty one, and its end offset."""
         if not self._start.clean:
             self._recover_unflushed()
         emptied = False
@@ -310,7 +315,7 @@ class _Loading:
         return self._segments[next(reversed(self._segments))]
 
     def _add_tail_loss(self, segment: Segment, end: int) -> None:
-        """After a clean stop nothing is checked: say what the log's end leaves out."""
+        """Add the bytes after the log's end that stay unread: a broker checks no bytes after a clean shutdown."""
         if segment.base_offset in self._recovered or segment.size == segment.stop:
             return
         position = segment.stop
@@ -325,7 +330,7 @@ class _Loading:
     # --- producers ---
 
     def _rebuild(self, producers: Producers, log_start: int, last_offset: int, *, clean: bool) -> None:
-        """``UnifiedLog.rebuildProducerState``."""
+        """Model ``UnifiedLog.rebuildProducerState``."""
         bases = list(self._segments)
         kept = {*bases[-2:], last_offset}
         if not producers.snapshots and clean:
@@ -368,7 +373,7 @@ class _Loading:
             producers.replay(segment.log, begin, end)
 
     def _find_first_unstable(self) -> None:
-        """``maybeIncrementFirstUnstableOffset`` looks for the first open transaction in the log."""
+        """Model ``maybeIncrementFirstUnstableOffset``, which searches the first open transaction in the log."""
         offset = self._producers.first_unstable
         if offset is None or offset >= self._log_end:
             return

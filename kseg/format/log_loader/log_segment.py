@@ -1,4 +1,4 @@
-"""A segment as a broker has it while it loads a log: ``LogSegment`` of Kafka 4.3, without its writing."""
+"""A segment while a broker loads a log: ``LogSegment`` of Kafka 4.3, without its writing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DEFAULT_LIMITS = Limits()
 
 
 class Segment:
-    """The log of a base offset with its indexes, which are opened, or made, when they are first used."""
+    """The log of a base offset with its indexes, which are opened or created at their first use."""
 
     def __init__(self, files: Files, base_offset: int, limits: Limits, suffix: str = "") -> None:
         self.base_offset = base_offset
@@ -56,7 +56,7 @@ class Segment:
         self._times: TimeIndex | None = None
         self._largest: tuple[int, int] | None = None
         self._bytes_since_entry = 0
-        #: The log's end, as recovery or the last look for it found it, and the byte of the log where that ended.
+        #: The log's end offset that recovery or the last search found, and the byte of the log where it ended.
         self.end = base_offset
         self.stop = 0
 
@@ -67,12 +67,12 @@ class Segment:
 
     @property
     def size(self) -> int:
-        """Bytes of the log."""
+        """The size of the log in bytes."""
         return self.log.size
 
     @property
     def offset_index(self) -> OffsetIndex:
-        """The offset index, made if there is none."""
+        """The offset index, created if it is missing."""
         if self._offsets is None:
             name = self._name(".index")
             self._offsets = OffsetIndex(self._files, name, self.base_offset, self._limits.index_bytes)
@@ -80,7 +80,7 @@ class Segment:
 
     @property
     def time_index(self) -> TimeIndex:
-        """The time index, made if there is none."""
+        """The time index, created if it is missing."""
         if self._times is None:
             self._times = TimeIndex(self._files, self._name(".timeindex"), self._limits.index_bytes)
         return self._times
@@ -108,16 +108,16 @@ class Segment:
             self._offsets.file.entries = []
 
     def resize_indexes(self) -> None:
-        """Make room for appending. Raises RefusedError where an index is larger than it may be."""
+        """Make room for appending. Raises RefusedError if an index is larger than the limit."""
         self.offset_index.resize()
         self.time_index.resize()
 
     def position_of(self, offset: int) -> int | None:
-        """Return where a read of an offset begins (``translateOffset``). Raises RefusedError."""
+        """Return the position at which a read of an offset begins (``translateOffset``). Raises RefusedError."""
         return position_of(self.log, offset, self.offset_index.position_of(offset))
 
     def next_offset(self) -> int:
-        """Return the log's end by this segment (``readNextOffset``). Raises RefusedError."""
+        """Return the log's end offset according to this segment (``readNextOffset``). Raises RefusedError."""
         position = self.position_of(self.offset_index.last_offset)
         self.end, self.stop = self.base_offset, 0
         if position is not None:
@@ -126,9 +126,10 @@ class Segment:
         return self.end
 
     def recover(self, producers: Producers, epochs: LeaderEpochCache) -> tuple[int, str | None]:
-        """Check all entries, build the indexes anew, cut what is not valid; return the bytes cut, and why.
+        """Check all batches, rebuild the indexes and truncate invalid bytes. Returns the number of truncated bytes and
+        the reason.
 
-        Raises InvalidOffsetError where an index refuses an offset, OffsetOverflow, RefusedError.
+        Raises InvalidOffsetError if an index rejects an offset, OffsetOverflow, RefusedError.
         """
         self.offset_index.reset()
         self.time_index.reset()
@@ -177,7 +178,9 @@ class Segment:
         return self._largest or (NO_TIMESTAMP, self.base_offset)
 
     def truncate(self) -> int:
-        """Empty the segment, as ``truncateTo`` with its base offset does; return the bytes cut. Raises RefusedError."""
+        """Empty the segment like ``truncateTo`` with its base offset. Returns the number of truncated bytes. Raises
+        RefusedError.
+        """
         position = self.position_of(self.base_offset)
         for index in (self.offset_index, self.time_index):
             index.entries = 0
@@ -191,18 +194,18 @@ class Segment:
             cut = self.log.size - position
             self.log.truncated(position)
         if self._largest is not None and self._largest[0] >= 0 and self.log.size:
-            last_offset(self.log, 0)  # the largest timestamp is looked for in what is left
+            last_offset(self.log, 0)  # the largest timestamp is searched in the remaining batches
         return cut
 
     # --- splitting ---
 
     def has_overflow(self) -> bool:
-        """Whether the log's end does not fit the indexes. Raises RefusedError."""
+        """Return whether the log's end offset does not fit the indexes. Raises RefusedError."""
         end = self.next_offset()
         return end > self.base_offset and not fits(wrapped(end - 1), self.base_offset)
 
     def split(self, files: Files) -> list[Segment]:
-        """Make segments of it whose offsets fit (``LocalLog.splitOverflowedSegment``). Raises RefusedError."""
+        """Split it into segments whose offsets fit (``LocalLog.splitOverflowedSegment``). Raises RefusedError."""
         made: list[Segment] = []
         position = 0
         while position < self.log.size:
@@ -226,7 +229,9 @@ class Segment:
         return made
 
     def copy_from(self, source: File, start: int) -> int:
-        """Copy the entries from byte ``start`` on whose offsets fit; return the bytes. Raises RefusedError."""
+        """Copy the batches from byte ``start`` on whose offsets fit. Returns the number of bytes. Raises
+        RefusedError.
+        """
         self.log.path, self.log.begin = source.path, source.begin + start
         position = start
         reader = BrokerReader(source, start, verify=False)
@@ -243,7 +248,9 @@ class Segment:
         return position - start
 
     def _check_name(self, source: File, batches: BatchColumns, row: int) -> None:
-        """``MemoryRecords`` reads what is copied, and is stricter than the reader of files."""
+        """Raise RefusedError like ``MemoryRecords``, which reads the copied bytes and rejects more than the reader of
+        files.
+        """
         magic = source.read(batches.position[row] + layout.MAGIC_AT, 1)[0] if batches.count == 1 else 0
         if magic > 2 or (batches.size[row] < layout.RECORD_BATCH_OVERHEAD and batches.magic[row] == 2):
             raise RefusedError(f"it can't be split: the entry at byte {batches.position[row]} is none of Kafka's")
@@ -262,7 +269,7 @@ class Segment:
 
 
 class _AbortedTransactions:
-    """The transaction index that recovery writes, made with its first entry."""
+    """The transaction index that recovery writes, created with its first entry."""
 
     def __init__(self, files: Files, name: str) -> None:
         self._files = files
@@ -270,7 +277,9 @@ class _AbortedTransactions:
         self._last: int | None = None
 
     def append(self, last: int) -> None:
-        """Add an aborted transaction that ends at an offset. Raises RefusedError where an entry has none below it."""
+        """Add an aborted transaction that ends at an offset. Raises RefusedError if it has no start below that
+        offset.
+        """
         if self._last is not None and self._last >= last:
             raise RefusedError(f"an aborted transaction ends at offset {last}, the one before at {self._last}")
         self._last = last

@@ -1,4 +1,4 @@
-"""What stands in a stretch of a log that a broker would cut off or pass over: what would be lost with it."""
+"""Count the records in a byte range of a log that a broker would truncate or skip."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kseg.format.storage.source import open_range
 
 
 def loss_of_range(path: str, begin: int, end: int) -> Lost:
-    """What stands in bytes ``begin`` to ``end`` of a log, behind damage too. Raises UnreadableError."""
+    """Return the readable records in bytes ``begin`` to ``end`` of a log, also after damage. Raises UnreadableError."""
     zeros = 0
 
     def report(finding: Finding) -> None:

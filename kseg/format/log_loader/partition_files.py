@@ -1,4 +1,5 @@
-"""A partition's folder as a broker changes it while it loads the log: names, sizes and contents, nothing on disk.
+"""A model of a partition's folder that a broker changes while it loads the log: names, sizes and contents, not the
+disk.
 
 Source: ``LogFileUtils`` of Kafka 4.3.
 """
@@ -26,11 +27,11 @@ _OFFSET = re.compile(r"([+-]?\d+)\.")
 
 @dataclass(slots=True)
 class File:
-    """``size`` bytes that a name stands for: those of ``path`` from byte ``begin`` on.
+    """A file of the model: ``size`` bytes of ``path`` from byte ``begin`` on.
 
-    Bytes after the first ``stored`` are zeros. A broker's own writing is kept as values: the entries of a rebuilt
-    offset index (``entries``), the open transactions of a producer snapshot (``transactions``); both are None where
-    the contents are those of ``path``.
+    Bytes after the first ``stored`` are zeros. Contents that the broker would write are kept as values: the entries of
+    a rebuilt offset index (``entries``), the open transactions of a producer snapshot (``transactions``). Both are None
+    if the contents are those of ``path``.
     """
 
     path: str | None = None
@@ -47,12 +48,12 @@ class File:
         return cls(path, size=size, stored=size)
 
     def truncated(self, size: int) -> None:
-        """Change the size; what is added is zeros."""
+        """Return the file with another size. Added bytes are zeros."""
         self.size = size
         self.stored = min(self.stored, size)
 
     def read(self, at: int, size: int) -> bytes:
-        """Read up to ``size`` bytes from byte ``at`` on, fewer where the file ends. Raises UnreadableError."""
+        """Read up to ``size`` bytes from byte ``at`` on, fewer if the file ends before. Raises UnreadableError."""
         size = max(0, min(size, self.size - at))
         data = b""
         if self.path is not None and at < self.stored:
@@ -66,9 +67,9 @@ class File:
 
 
 class Files(dict[str, File]):
-    """The files of a folder by name, changed as the broker would change them; the folder itself stays as it is.
+    """The files of a folder by name, changed as the broker would change them. The folder on disk does not change.
 
-    ``not_files`` says what else has the name of a segment.
+    ``not_files`` maps names of segments that are not files to their kind.
     """
 
     def __init__(self, path: str) -> None:
@@ -87,17 +88,17 @@ class Files(dict[str, File]):
             raise UnreadableError(f"{path}: {error.strerror or error}") from error
 
     def exists(self, name: str) -> bool:
-        """Whether something has the name that is no link to nothing."""
+        """Return whether the name exists and is not a broken link."""
         return name in self or self.not_files.get(name, _NOWHERE) != _NOWHERE
 
     def open(self, name: str) -> File:
-        """Return the file of that name, made empty if there is none. Raises OfflineError where it is a folder."""
+        """Return the file of that name, created if it is missing. Raises OfflineError if it is a folder."""
         if self.not_files.get(name) == _FOLDER:
             raise OfflineError("a folder has the name of a file", name)
         return self.setdefault(name, File())
 
     def rename(self, name: str, new: str) -> None:
-        """Give a file another name; a file that has it is replaced."""
+        """Give a file another name. A file with that name is replaced."""
         self[new] = self.pop(name)
 
 
@@ -117,7 +118,7 @@ def offset_of(name: str) -> int:
 
 
 def offset_or_none(name: str) -> int | None:
-    """Return the offset that a file name begins with, None where it begins with none."""
+    """Return the offset that a file name begins with, None for other names."""
     try:
         return offset_of(name)
     except RefusedError:

@@ -1,11 +1,11 @@
-"""What a broker would do at its start, as plain values: steps for each partition, and what is lost by them."""
+"""The predicted actions of a broker's start: steps for each partition, and the data that they lose."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-#: Every action that a step can name, with what it means.
+#: Every action of a step, with its meaning.
 ACTIONS: Mapping[str, str] = {
     "nothing": "the partition is taken as it stands",
     "recover-segment": "read it, check CRCs, build its indexes anew",
@@ -32,7 +32,9 @@ ACTIONS: Mapping[str, str] = {
 
 
 class RefusedError(Exception):
-    """The broker ends because of it: ``why`` says why, in one line; ``file`` is a name, None for the file at work."""
+    """A fault that ends the broker. ``why`` is the reason in one line; ``file`` is a name, None for the current
+    file.
+    """
 
     def __init__(self, why: str, file: str | None = None) -> None:
         super().__init__(why)
@@ -41,15 +43,15 @@ class RefusedError(Exception):
 
 
 class OfflineError(RefusedError):
-    """It takes the log dir offline, and the broker with it where there is no other."""
+    """A fault that takes the log dir offline. Without another log dir the broker ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """``bytes`` of the log, zeros of a preallocated tail not counted, with ``records`` that could still be read.
+    """Lost data: ``bytes`` of the log without zeros of a preallocated tail, and ``records`` that can still be read.
 
-    ``first_offset`` and ``last_offset`` are of sound batches among them, None where there are none. Of compressed v0
-    and v1 entries ``records`` counts the offsets they span, since what is lost is not decompressed.
+    ``first_offset`` and ``last_offset`` are those of valid batches in it, None if it has none. For compressed v0 and v1
+    messages ``records`` counts the spanned offsets, because lost bytes are not decompressed.
     """
 
     bytes: int = 0
@@ -74,10 +76,10 @@ FAILURES = ("offline", "refuse")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that is done. ``file`` is a name in the folder, ``why`` one line.
+    """One action. ``file`` is a name in the folder, ``why`` the reason in one line.
 
-    ``position`` is the byte of the log from which on it is cut, ``offset`` the log's end, or the offset in a name,
-    after the step.
+    ``position`` is the byte from which on the log is truncated. ``offset`` is the log's end offset, or the offset in a
+    name, after the step.
     """
 
     action: str
@@ -90,11 +92,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
-    """What becomes of a partition's folder. Offsets are those after the start, None where there is none.
+    """The state of a partition's folder after the start. Offsets are None if they don't exist.
 
-    ``segments`` are (base offset, bytes) of those that are left, ``snapshots`` the offsets of producer snapshots,
-    ``epochs`` (epoch, start offset), ``files`` (name, bytes) of logs and their indexes and names of all other files
-    with 0, all as the broker has them when it has loaded the log.
+    ``segments`` are (base offset, bytes), ``snapshots`` the offsets of producer snapshots, ``epochs`` (epoch, start
+    offset). ``files`` are (name, bytes) of logs and their indexes, and the names of all other files with 0. All are as
+    the broker has them after it has loaded the log.
     """
 
     folder: str
@@ -110,18 +112,18 @@ class PartitionPlan:
 
     @property
     def lost(self) -> Lost:
-        """What all steps lose."""
+        """The data that all steps lose."""
         return sum((step.lost for step in self.steps), NOTHING_LOST)
 
     @property
     def fails(self) -> bool:
-        """Whether the broker can't take the partition at all."""
+        """Whether the broker can't load the partition."""
         return _fails(self.steps)
 
 
 @dataclass(frozen=True, slots=True)
 class LogDirPlan:
-    """What becomes of a log dir itself. ``clean``: its last stop counts as orderly."""
+    """The steps for a log dir itself. ``clean`` is whether its last shutdown counts as clean."""
 
     folder: str
     clean: bool
@@ -130,7 +132,7 @@ class LogDirPlan:
 
     @property
     def fails(self) -> bool:
-        """Whether the broker can't take the log dir."""
+        """Whether the broker can't use the log dir."""
         return _fails(self.steps)
 
 

@@ -1,7 +1,7 @@
-"""The open transactions of a log and its producer snapshots, while a broker loads it.
+"""The open transactions of a log and its producer snapshots while a broker loads it.
 
-A model of ``ProducerStateManager`` of Kafka 4.3 and of ``ProducerAppendInfo`` with origin REPLICATION, which only warns of
-epochs and sequences. Of a producer's state only its open transaction decides what happens.
+A model of ``ProducerStateManager`` of Kafka 4.3 and of ``ProducerAppendInfo`` with origin REPLICATION, which only warns
+about epochs and sequences. Only the open transaction of a producer's state affects the result.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kseg.format.record.columns import BatchColumns
 from kseg.format.record.crc import crc32c
 from kseg.format.sidefiles.producer_snapshot import CRC_BEGINS_AT, ENTRY, HEADER, VERSION
 
-#: Open transactions that are remembered: a broker has a handful, damage could make one of every batch.
+#: The most open transactions that are kept. A broker has a few, but damage can create one per batch.
 MAX_OPEN = 100_000
 _SUFFIX = ".snapshot"
 _MAX_CONTROL = 16 << 20
@@ -35,10 +35,10 @@ class CorruptRecord(Exception):
 
 
 class Producers:
-    """The state of one manager: ``end`` is up to where producers are known, ``snapshot`` the latest one's offset.
+    """The state of one manager. Producers are known up to offset ``end``; ``snapshot`` is the latest snapshot's offset.
 
-    ``snapshots`` are the files of the folder when the manager was made, and its own. Raises RefusedError for a
-    snapshot without an offset in its name.
+    ``snapshots`` are the files in the folder when the manager was created, and those that it wrote. Raises RefusedError
+    for a snapshot without an offset in its name.
     """
 
     def __init__(self, files: Files) -> None:
@@ -52,18 +52,19 @@ class Producers:
 
     @property
     def first_unstable(self) -> int | None:
-        """The first offset of a transaction that is open, or whose end is not known to be replicated."""
+        """The first offset of a transaction that is open, or whose end may not be replicated yet."""
         ended = () if self._unreplicated is None else (self._unreplicated,)
         return min(chain(self._ongoing, ended), default=None)
 
     def reload_names(self) -> None:
-        """Look for snapshots in the folder again."""
+        """List the snapshots in the folder again."""
         self.snapshots = Producers(self._files).snapshots
 
     # --- batches ---
 
     def recover(self, log: File, batches: BatchColumns, row: int, aborted: Callable[[int], None]) -> None:
-        """Take a batch into account as ``LogSegment.recover`` does; ``aborted`` gets the last offset of a transaction.
+        """Add a batch like ``LogSegment.recover``. ``aborted`` is called with the last offset of an aborted
+        transaction.
 
         Raises CorruptRecord, RefusedError.
         """
@@ -82,7 +83,7 @@ class Producers:
         self._complete(first)
 
     def replay(self, log: File, start: int, end: int) -> None:
-        """Take a stretch of a log into account as ``UnifiedLog.loadProducersFromRecords`` does. Raises RefusedError."""
+        """Add a range of a log like ``UnifiedLog.loadProducersFromRecords``. Raises RefusedError."""
         # Offsets of transactions that begin and of those that end, as there may be millions.
         begun, completed = array("q"), array("q")
         reader = BrokerReader(log, start, end, verify=False)
@@ -115,7 +116,9 @@ class Producers:
             self._complete(first)
 
     def _data(self, first: int | None, batches: BatchColumns, row: int) -> bool:
-        """Whether a batch of data begins a transaction. Raises RefusedError where it may not be outside of one."""
+        """Return whether a batch of data begins a transaction. Raises RefusedError if it must be inside one and is
+        not.
+        """
         if batches.attributes[row] & layout.TRANSACTIONAL:
             return first is None
         if first is not None:
@@ -139,7 +142,7 @@ class Producers:
     # --- snapshots ---
 
     def take_snapshot(self) -> None:
-        """Write a snapshot where the state continued since the last."""
+        """Write a snapshot if the state has changed since the last one."""
         if self.end > self.snapshot:
             name = file_name(self.end, _SUFFIX)
             self._files[name] = File(transactions=[(id_, first) for id_, first in self._open.items()])
@@ -147,7 +150,7 @@ class Producers:
             self.snapshot = self.end
 
     def truncate_and_reload(self, log_start: int, log_end: int) -> None:
-        """Keep the snapshots from ``log_start`` to ``log_end``, and load the latest that can be read."""
+        """Keep the snapshots from ``log_start`` to ``log_end``, and load the latest readable one."""
         self._delete([offset for offset in self.snapshots if not log_start < offset <= log_end])
         if log_end == self.end:
             self.end = max(self.end, log_start)
@@ -169,16 +172,18 @@ class Producers:
         self.end = self.snapshot = log_start
 
     def truncate_fully(self, offset: int) -> None:
-        """Delete all snapshots, and begin at an offset."""
+        """Delete all snapshots, and start at an offset."""
         self._delete(list(self.snapshots))
         self.snapshot, self.end = 0, offset
 
     def mark_deleted(self, offsets: Iterable[int]) -> None:
-        """Delete the snapshots at base offsets of deleted segments, as far as they were there when this was made."""
+        """Delete the snapshots at base offsets of deleted segments, if they existed when the manager was created."""
         self._delete([offset for offset in offsets if offset in self.snapshots])
 
     def remove_strays(self, bases: Iterable[int]) -> None:
-        """Delete what belongs to no segment, but for the latest at or after the last (``removeStraySnapshots``)."""
+        """Delete snapshots that belong to no segment, except the latest one at or after the last segment
+        (``removeStraySnapshots``).
+        """
         self.reload_names()
         self._delete(stray_snapshots(self.snapshots, bases))
 
@@ -188,7 +193,7 @@ class Producers:
 
 
 def stray_snapshots(offsets: Iterable[int], bases: Iterable[int]) -> list[int]:
-    """Return the snapshots that belong to no segment, but for the latest at or after the last segment."""
+    """Return the snapshots that belong to no segment, except the latest one at or after the last segment."""
     known = set(bases)
     strays = sorted(offset for offset in offsets if offset not in known)
     if strays and strays[-1] >= max(known, default=strays[-1]):
@@ -197,7 +202,7 @@ def stray_snapshots(offsets: Iterable[int], bases: Iterable[int]) -> list[int]:
 
 
 def _open_transactions(file: File | None) -> list[tuple[int, int]] | None:
-    """The producers with an open transaction in a snapshot, None where it can't be read (``readSnapshot``)."""
+    """Return the producers with an open transaction in a snapshot, None if it can't be read (``readSnapshot``)."""
     if file is None:
         raise RefusedError("a snapshot that it is to read is not there any more")
     if file.transactions is not None:
@@ -223,9 +228,9 @@ def _open_transactions(file: File | None) -> list[tuple[int, int]] | None:
 
 
 def _marker(log: File, batches: BatchColumns, row: int) -> bool | None:
-    """Whether the first record of a control batch is a commit; None where it has no record.
+    """Return whether the first record of a control batch is a commit; None for an empty batch.
 
-    Raises CorruptRecord, RefusedError: as ``EndTransactionMarker.deserialize``.
+    Raises CorruptRecord and RefusedError like ``EndTransactionMarker.deserialize``.
     """
     count = batches.record_count[row]
     if not count:
@@ -266,7 +271,9 @@ def _end_of_transaction(key: bytes | None, value: bytes | None) -> bool:
 
 
 def _first_record(data: bytes) -> tuple[bytes | None, bytes | None, int]:
-    """The key and value of the first record (``DefaultRecord.readFrom``), and the byte after it. Raises CorruptRecord."""
+    """Return key and value of the first record (``DefaultRecord.readFrom``), and the byte after it. Raises
+    CorruptRecord.
+    """
     end = len(data)
     try:
         size, begin = _varint(data, 0, end)
@@ -302,7 +309,7 @@ def _field(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
 
 
 def _varint(data: bytes, at: int, end: int, last_shift: int = 28) -> tuple[int, int]:
-    """A zig-zag number and the byte after it. Raises IndexError where it is cut short or too long."""
+    """Return a zig-zag number and the byte after it. Raises IndexError if it is incomplete or too long."""
     value = shift = 0
     while True:
         if at >= end:

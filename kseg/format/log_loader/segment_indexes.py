@@ -1,4 +1,4 @@
-"""The offset and time index of a segment as a broker has them in memory (``AbstractIndex`` of Kafka 4.3)."""
+"""The offset and time index of a segment in a broker's memory (``AbstractIndex`` of Kafka 4.3)."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from kseg.format.log_loader.plan import RefusedError
 from kseg.format.record.layout import INT32_MAX, NO_TIMESTAMP
 from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY
 
-# AbstractIndex.warmEntries: where a look-up begins decides what it finds in an index that is out of order.
+# AbstractIndex.warmEntries: in an index that is out of order, the result of a look-up depends on its start.
 _WARM_ENTRIES = 8192 // OFFSET_ENTRY.size
 
 
 class InvalidOffsetError(Exception):
-    """An index refuses an offset: Kafka's InvalidOffsetException, of which recovery empties the segment."""
+    """An index rejects an offset: Kafka's InvalidOffsetException, after which recovery empties the segment."""
 
 
 def fits(offset: int, base_offset: int) -> bool:
-    """Whether an offset can be stored relative to a base offset (``AbstractIndex.canAppendOffset``)."""
+    """Return whether an offset can be stored relative to a base offset (``AbstractIndex.canAppendOffset``)."""
     return 0 <= wrapped(offset - base_offset) <= INT32_MAX
 
 
 def wrapped(number: int) -> int:
-    """Return a number as Java's long has it, which continues at the other end of its range."""
+    """Return a number as a Java long, which wraps at the end of its range."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 class _Index:
-    """Opened, or made with the largest size there may be: ``limit`` bytes, rounded down to whole entries.
+    """An index that is opened, or created with its largest size: ``limit`` bytes, rounded down to whole entries.
 
-    Zeros of a preallocated index count as entries once it is opened again, as they do for a broker.
+    Zeros of a preallocated index count as entries when it is opened again, as in a broker.
     """
 
     entry_size: ClassVar[int]
@@ -43,18 +43,18 @@ class _Index:
         files[name] = self.file
 
     def reset(self) -> None:
-        """Forget all entries, to write them anew."""
+        """Remove all entries before they are written again."""
         self.entries = 0
         self.file.truncated(0)
         self.file.entries = []
         self.file.truncated(self.limit)
 
     def trim(self) -> None:
-        """Make the file as large as its entries."""
+        """Reduce the file to the size of its entries."""
         self.file.truncated(self.entries * self.entry_size)
 
     def resize(self) -> None:
-        """Make the file as large as it may be. Raises RefusedError where it is larger already."""
+        """Grow the file to its largest size. Raises RefusedError if it is larger already."""
         if self.file.size != self.limit and self.entries * self.entry_size > self.limit:
             raise RefusedError(
                 f"the index has {self.file.size} bytes, segment.index.bytes allows {self.limit}", self.name
@@ -68,7 +68,7 @@ class _Index:
 
 
 class OffsetIndex(_Index):
-    """Offsets and where they are in the log."""
+    """Offsets and their positions in the log."""
 
     entry_size = OFFSET_ENTRY.size
 
@@ -78,7 +78,7 @@ class OffsetIndex(_Index):
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last entry, the base offset where there is none."""
+        """The offset of the last entry, the base offset if the index is empty."""
         return self._entry(self.entries - 1)[0] if self.entries else self._base_offset
 
     def append(self, offset: int, position: int) -> None:
@@ -92,7 +92,7 @@ class OffsetIndex(_Index):
         self.entries += 1
 
     def position_of(self, target: int) -> int:
-        """Return where to begin to look for an offset, found as ``OffsetIndex.lookup`` finds it."""
+        """Return the position at which the search for an offset begins, like ``OffsetIndex.lookup``."""
         if not self.entries:
             return 0
         low, high = max(0, self.entries - 1 - _WARM_ENTRIES), self.entries - 1
@@ -117,7 +117,7 @@ class OffsetIndex(_Index):
 
 
 class TimeIndex(_Index):
-    """Timestamps, of which only the latest decides anything while a log is loaded."""
+    """The timestamps of a segment. Only the latest one matters while a log is loaded."""
 
     entry_size = TIME_ENTRY.size
 
@@ -130,12 +130,14 @@ class TimeIndex(_Index):
         self._last = None
 
     def empty(self) -> None:
-        """Make the file empty: it was just created beside a log that is not new."""
+        """Empty the file: it was just created for a log that is not new."""
         self.entries = 0
         self.file.truncated(0)
 
     def append(self, timestamp: int, offset: int, *, last: bool = False) -> None:
-        """Add an entry if the timestamp is new; ``last`` of the segment. Raises InvalidOffsetError, RefusedError."""
+        """Add an entry if the timestamp is new. ``last`` marks the last one of the segment. Raises InvalidOffsetError,
+        RefusedError.
+        """
         slots = self.file.size // self.entry_size
         if not last and self.entries >= slots - 1:
             self._check_space("time index")

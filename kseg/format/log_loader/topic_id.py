@@ -1,4 +1,4 @@
-"""``partition.metadata`` as a broker reads it: what of it ends the process, and what takes the log dir offline.
+"""Read ``partition.metadata`` as a broker does: some faults end the process, others take only the log dir offline.
 
 Source: ``PartitionMetadataReadBuffer`` and ``Uuid.fromString`` of Kafka 4.3.
 """
@@ -19,7 +19,7 @@ _ZERO = "A" * 22
 
 
 def check_topic_id(data: bytes) -> None:
-    """Raise OfflineError or RefusedError unless a broker takes a topic id from the file."""
+    """Raise OfflineError or RefusedError unless a broker can read a topic id from the file."""
     lines = text_lines(data, TOPIC_ID)
     version = _value(lines, 0)
     if not _NUMBER.fullmatch(version) or not 0 <= int(version) <= INT32_MAX:
@@ -32,7 +32,7 @@ def check_topic_id(data: bytes) -> None:
 
 
 def _value(lines: list[str], number: int) -> str:
-    """What follows the colon of a line."""
+    """Return the part of a line after its colon."""
     if number >= len(lines):
         raise RefusedError(f"it has {len(lines)} lines, not 2", TOPIC_ID)
     fields = split(_SEPARATOR, lines[number])

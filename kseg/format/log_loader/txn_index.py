@@ -1,4 +1,4 @@
-"""What a broker checks of a transaction index at every start (``TransactionIndex.sanityCheck`` of Kafka 4.3)."""
+"""The check of a transaction index at each start of a broker (``TransactionIndex.sanityCheck`` of Kafka 4.3)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BLOCK = _ENTRY.size * 1024
 
 
 def check_txn_index(file: File, base_offset: int) -> str | None:
-    """Return why the segment has to be recovered, None if it has not. Raises RefusedError for another version."""
+    """Return why the segment must be recovered, otherwise None. Raises RefusedError for another version."""
     at = 0
     while block := file.read(at, _BLOCK):
         for version, last_offset in _ENTRY.iter_unpack(block[: len(block) - len(block) % _ENTRY.size]):

@@ -99,17 +99,17 @@ def resynchronise(
     searched (None: all).
     """
     damaged = _inspect(buffer, max_size)
-    whole = _declared_size(buffer, damaged, max_size)
-    if whole:
-        outcome = _read_as_another(buffer, whole)
+    declared = _declared_size(buffer, damaged, max_size)
+    if declared:
+        outcome = _read_as_another(buffer, declared)
         if outcome:
             return outcome
     outcome = _prove_legacy(buffer, damaged)
     if outcome:
         return outcome
-    follows = how_likely_batch_begins(buffer, whole, max_size) if whole else NOTHING
+    follows = how_likely_batch_begins(buffer, declared, max_size) if declared else NOTHING
     if follows:
-        end = buffer.position + whole
+        end = buffer.position + declared
         # The size field can still be wrong: a little too small, as large as two batches, or bytes of the batch are missing.
         search = _search(buffer, max_size, floor, budget, damaged, keep=True, around=end)
         ahead = (
@@ -121,7 +121,7 @@ def resynchronise(
             return _proved(buffer, damaged, search.proved)
         if search.best and _contradicts(search.best, damaged, end):
             return _lost(buffer, damaged, search, search.best, expected)
-        return _bad_content(buffer, damaged, whole)
+        return _bad_content(buffer, damaged, declared)
     search = _search(buffer, max_size, floor, budget, damaged, keep=False)
     search.run(reach and buffer.position + reach)
     if search.proved:
@@ -213,8 +213,8 @@ def _declared_size(buffer: InputBuffer, damaged: DamagedBatch, max_size: int) ->
     size = damaged.size
     if size is None or not framing.smallest(0) <= size <= max_size or (size > PROOF_REACH and not damaged.likely):
         return 0
-    whole = LOG_OVERHEAD + size
-    return whole if not buffer.ends_before(whole) and buffer.fill(whole) else 0
+    declared = LOG_OVERHEAD + size
+    return declared if not buffer.ends_before(declared) and buffer.fill(declared) else 0
 
 
 def _next_offset(damaged: DamagedBatch, expected: int | None) -> int | None:
@@ -313,11 +313,11 @@ def _bad_content(buffer: InputBuffer, damaged: DamagedBatch, size: int) -> Resyn
         "crc-mismatch", buffer, size, damaged.magic, {"stored": stored, "computed": computed, "note": note}
     )
     torn = None
-    behind = buffer.available - size
+    after = buffer.available - size
     if (
         note
-        and behind
-        and header_scan.zero_run_end(buffer.data, buffer.start + size, buffer.end) >= min(header_scan.ZERO_RUN, behind)
+        and after
+        and header_scan.zero_run_end(buffer.data, buffer.start + size, buffer.end) >= min(header_scan.ZERO_RUN, after)
     ):
         why = f"{size - zeros} of its {size} bytes were written, then come zeros"
         torn = _description("truncated-tail", buffer, size, damaged.magic, {"bytes": size - zeros, "why": why})
@@ -405,9 +405,9 @@ def _tail(buffer: InputBuffer, damaged: DamagedBatch, search: ResyncScan) -> Res
             facts["size"] = framing.read_int32(buffer.data, began - buffer.shift + SIZE_AT)
         torn = Finding("truncated-tail", began, zeros, facts=facts)
         return _torn(buffer, (torn,), zeros, written, recognised=zeros < end)
-    whole = damaged.size + LOG_OVERHEAD
-    if damaged.likely and damaged.legal and whole > size:
-        why = f"{written} of its {whole} bytes are here"
+    declared = damaged.size + LOG_OVERHEAD
+    if damaged.likely and damaged.legal and declared > size:
+        why = f"{written} of its {declared} bytes are here"
         if zeros < end:
             why += f", then come zeros{buffer.describe_zeros(zeros, end)}"
         facts = {"bytes": size, "why": why}

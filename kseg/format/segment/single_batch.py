@@ -18,17 +18,17 @@ def batch_at(path: str, position: int, size: int) -> columns.BatchColumns | None
         return None
     batches = columns.BatchColumns(1)
     try:
-        head = _read(path, position, min(size, position + HEADER_SIZE_UP_TO_MAGIC))
-        if len(head) < HEADER_SIZE_UP_TO_MAGIC:
+        header = _read(path, position, min(size, position + HEADER_SIZE_UP_TO_MAGIC))
+        if len(header) < HEADER_SIZE_UP_TO_MAGIC:
             return None
-        length = framing.read_int32(head, SIZE_AT)
-        if not framing.smallest(head[MAGIC_AT]) <= length <= min(MAX_ENTRY_SIZE, size - position - LOG_OVERHEAD):
+        length = framing.read_int32(header, SIZE_AT)
+        if not framing.smallest(header[MAGIC_AT]) <= length <= min(MAX_ENTRY_SIZE, size - position - LOG_OVERHEAD):
             return None
         data = _read(path, position, position + LOG_OVERHEAD + length)
     except (KsegError, OSError):
         return None
-    whole = framing.frame(data, 0, len(data), position, MAX_ENTRY_SIZE, batches) and batches.count
-    return batches if whole and framing.check_crcs(memoryview(data), batches) else None
+    framed = framing.frame(data, 0, len(data), position, MAX_ENTRY_SIZE, batches) and batches.count
+    return batches if framed and framing.check_crcs(memoryview(data), batches) else None
 
 
 def _read(path: str, start: int, end: int) -> bytearray:

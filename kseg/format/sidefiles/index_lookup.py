@@ -38,9 +38,9 @@ def byte_range(path: str, size: int, first_offset: int | None, end_offset: int |
             start = before[-1].log_position
     if end_offset is not None:
         # The batch of an entry can contain smaller offsets than the entry's. The batch of the next entry can't.
-        for entry, behind in pairwise(entries):
+        for entry, following in pairwise(entries):
             if entry.offset >= end_offset - 1:
-                end = behind.log_position if may_hold(path, size, behind) else size
+                end = following.log_position if may_hold(path, size, following) else size
                 break
     return start, max(start, end)
 

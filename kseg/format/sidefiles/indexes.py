@@ -51,15 +51,15 @@ class TimeEntry(NamedTuple):
 
 def read_offset_index(data: bytes, base_offset: int) -> Iterator[OffsetEntry]:
     """Yield the entries as stored, including preallocated zeros. An incomplete entry at the end is left out."""
-    whole = len(data) - len(data) % OFFSET_ENTRY.size
-    for relative, position in OFFSET_ENTRY.iter_unpack(memoryview(data)[:whole]):
+    complete = len(data) - len(data) % OFFSET_ENTRY.size
+    for relative, position in OFFSET_ENTRY.iter_unpack(memoryview(data)[:complete]):
         yield OffsetEntry(base_offset + relative, position)
 
 
 def read_time_index(data: bytes, base_offset: int) -> Iterator[TimeEntry]:
     """Yield the entries as stored, including preallocated zeros. An incomplete entry at the end is left out."""
-    whole = len(data) - len(data) % TIME_ENTRY.size
-    for timestamp, relative in TIME_ENTRY.iter_unpack(memoryview(data)[:whole]):
+    complete = len(data) - len(data) % TIME_ENTRY.size
+    for timestamp, relative in TIME_ENTRY.iter_unpack(memoryview(data)[:complete]):
         yield TimeEntry(timestamp, base_offset + relative)
 
 

@@ -21,7 +21,7 @@ class MaxTimestamp:
 
 
 def next_index_entry(batches: BatchColumns, row: int, stop: int, position: int, peak: MaxTimestamp) -> int:
-    """The first of rows ``row`` to ``stop`` that begins behind that byte, or ``stop``; ``peak`` is told of all up to it."""
+    """Return the first of rows ``row`` to ``stop`` that begins after ``position``, or ``stop``. Updates ``peak`` up to it."""
     largest = peak.timestamp
     while row < stop:
         if batches.max_timestamp[row] > largest:

@@ -48,8 +48,8 @@ class AbortedTxn(NamedTuple):
 
 def read_txn_index(data: bytes) -> Iterator[AbortedTxn]:
     """Yield the entries as stored. An incomplete entry at the end is left out."""
-    whole = len(data) - len(data) % ABORTED_TXN.size
-    for version, *fields in ABORTED_TXN.iter_unpack(memoryview(data)[:whole]):
+    complete = len(data) - len(data) % ABORTED_TXN.size
+    for version, *fields in ABORTED_TXN.iter_unpack(memoryview(data)[:complete]):
         yield AbortedTxn._make((*fields, version))
 
 

@@ -1,1 +1,1 @@
-"""Spark jobs behind the command line's --spark, the audits and ``write_segments``."""
+"""The Spark jobs of ``--spark``, of the audits and of ``write_segments``."""

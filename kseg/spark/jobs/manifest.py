@@ -53,7 +53,7 @@ def stamp_of(source: str) -> list[int] | None:
 
 
 def finished_before(path: Path, source: str, folder: Path) -> FinishedSegment | None:
-    """Return the entry at ``path`` with outputs in ``folder``; None if there is no valid one."""
+    """Return the valid entry at ``path`` with outputs in ``folder``, otherwise None."""
     try:
         row = json.loads(path.read_bytes())
         held = all((folder / name).stat().st_size == size for name, size in row["outputs"].items())

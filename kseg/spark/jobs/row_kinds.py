@@ -1,7 +1,8 @@
-"""Which rows of a DataFrame are not records to write: damage, control records, aborted and undecided transactions.
+"""Find the rows of a DataFrame that are not records to write: damage, control records, aborted and undecided
+transactions.
 
-They are told by the columns of the records view: ``damage``, ``control``, ``transaction_state`` and ``transactional``. A
-DataFrame without these columns is taken as it is.
+These columns of the records view show them: ``damage``, ``control``, ``transaction_state`` and ``transactional``. All
+rows of a DataFrame without these columns are written.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 #: The column that names the kind of a row; null for a record.
 KIND = "kind_of_row"
 
-#: Each kind of row that is not a record, what it is, and what can be done.
+#: Each kind of row that is not a record, with its meaning and the remedy.
 KINDS = {
     "damage": ("a row of damage, not a record", "drop=['damage'] leaves such rows out"),
     "control": (
@@ -40,7 +41,7 @@ _NEVER_DATA = "damage"
 
 
 def check_kinds(drop: Collection[str], as_data: Collection[str]) -> None:
-    """Raises UsageError for kinds that do not exist or can't be written."""
+    """Raise UsageError for kinds that do not exist or can't be written."""
     for option, kinds in (("drop", drop), ("as_data", as_data)):
         for kind in [kinds] if isinstance(kinds, str) else kinds:
             if isinstance(kinds, str) or kind not in KINDS:
@@ -50,7 +51,7 @@ def check_kinds(drop: Collection[str], as_data: Collection[str]) -> None:
 
 
 def kind_column(df: DataFrame, as_data: Collection[str]) -> Column:
-    """The kind of each row, null for what is written: records, and the kinds of ``as_data``."""
+    """Return a column with the kind of each row; null for rows to write: records, and rows of the kinds ``as_data``."""
     there = set(df.columns)
     conditions: dict[str, Column] = {}
     if "damage" in there:
@@ -62,14 +63,14 @@ def kind_column(df: DataFrame, as_data: Collection[str]) -> Column:
     elif "transactional" in there:
         conditions["transactional"] = f.col("transactional")
     found: Column = f.lit(None)
-    # The first condition that holds decides: a marker of an aborted transaction is a control record.
+    # The first true condition decides: a marker of an aborted transaction is a control record.
     for kind, condition in reversed(conditions.items()):
         found = f.when(condition, f.lit(None if kind in as_data else kind)).otherwise(found)
     return found.cast("string").alias(KIND)
 
 
 def refuse_other_rows(batch: pa.RecordBatch) -> None:
-    """Raises UsageError for the first row of a record batch that is not a record."""
+    """Raise UsageError for the first row of a record batch that is not a record."""
     kinds = batch.column(KIND)
     if kinds.null_count == batch.num_rows:
         return

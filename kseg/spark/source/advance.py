@@ -21,11 +21,11 @@ from kseg.spark.source.planning import (
     Segment,
     SegmentRange,
     Split,
-    folder_findings,
     folders,
+    needs_outcomes,
     pack_splits,
     pieces_of,
-    separate_partitions,
+    reads_committed,
     split_size,
 )
 
@@ -95,7 +95,7 @@ class LogEnds:
         if self._options.stream.fail_on_data_loss and start is not None:
             _check_loss(log, start, mark.offset)
         end = mark.offset
-        if end > (start or 0) and separate_partitions(self._options):
+        if end > (start or 0) and reads_committed(self._options):
             stable = log.committed().stable_offset
             end = end if stable is None else min(end, stable)
         return max(end, start or 0)
@@ -187,7 +187,7 @@ def splits(options: Options, start: Offsets, end: Offsets) -> list[Split]:
             continue
         if options.stream.fail_on_data_loss and begun is not None:
             _check_loss(log, begun, INT64_MAX)
-        seen = log.committed() if folder_findings(options) else None
+        seen = log.committed() if needs_outcomes(options) else None
         for segment in _from(log, begun or 0):
             if (segment.base_offset or 0) >= stop:
                 break

@@ -173,9 +173,9 @@ _OF_LOGS = ("decode", "isolation", "topics", "partitions", "offsets", "since", "
 
 def _refuse_beside_a_framing(options: Mapping[str, str], framing: str, view: str) -> None:
     """Raise UsageError for options that apply to logs only."""
-    beside = next((name for name in _OF_LOGS if name in options), "view" if view == "segments" else None)
-    if beside:
-        raise UsageError(f"option as is for files that are no log: {beside} is not for these")
+    refused = next((name for name in _OF_LOGS if name in options), "view" if view == "segments" else None)
+    if refused:
+        raise UsageError(f"option as is for files that are no log: {refused} is not for these")
     if "requests" in options and (framing != "responses" or "paths" in options):
         raise UsageError("option requests is the file of what one file of responses answers")
 

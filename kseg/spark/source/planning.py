@@ -1,4 +1,6 @@
-"""From paths to splits: which files and byte ranges can hold the rows that are wanted, in tasks of about one size."""
+"""Plan a read: find the files and byte ranges that can contain requested rows, and pack them into tasks of similar
+size.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,11 @@ from kseg.format.wire.framings import framed_files
 from kseg.spark.source.options import Options, RowLimits
 from kseg.spark.source.views import FINDINGS, TRANSACTION_STATE
 
-#: What opening one more file costs, in bytes of reading: a split of tiny files does not become one of thousands.
+#: The cost of opening a file, in bytes of reading: without it, a split of tiny files would have thousands of files.
 FILE_COST = 256 * 1024
-#: A split's bytes, about: no more, so that tasks that are lost are soon done again; no less, since a task costs 10 to 60
-#: ms (81 MB of LZ4 in splits of 8, 16 and 64 MiB: 1.3, 1.0 and 0.9 s of processor time); and between these so many
-#: splits that a handful of slots end together.
+#: The largest and the smallest size of a split in bytes. Lost tasks of this size are repeated soon. Smaller ones cost more:
+#: a task takes 10 to 60 ms (81 MB of LZ4 in splits of 8, 16 and 64 MiB: 1.3, 1.0 and 0.9 s of processor time). Between the
+#: limits a read has about SPLITS splits, so that a few slots end at about the same time.
 SPLIT_BYTES = 64 * 1024 * 1024
 LEAST_SPLIT_BYTES = 16 * 1024 * 1024
 SPLITS = 16
@@ -38,9 +40,9 @@ SPLITS = 16
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment among those of its folder. ``size`` is None where it can't be known without reading.
+    """A segment of a folder. ``size`` is in bytes, None if only reading shows it.
 
-    Its offsets are below ``end_offset``, the first of the next segment; None for the last.
+    Its offsets are below ``end_offset``, the base offset of the next segment; None for the last one.
     """
 
     file: SegmentFile
@@ -54,8 +56,9 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRange:
-    """Entries of a file that begin at the bytes ``start`` to ``end``; ``end`` None is the file's. ``committed`` is None
-    where nobody asks what became of transactions.
+    """The batches of a file that begin in bytes ``start`` to ``end`` (None: the end of the file).
+
+    ``committed`` has the outcomes of transactions, None if the query doesn't need them.
     """
 
     file: SegmentFile
@@ -66,19 +69,19 @@ class SegmentRange:
 
     @property
     def bytes(self) -> int:
-        """Bytes to be read; 0 where that isn't known."""
+        """The number of bytes to read; 0 if it is unknown."""
         return (self.size if self.end is None else self.end) - self.start if self.size is not None else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What one task reads."""
+    """The ranges that one task reads."""
 
     pieces: tuple[SegmentRange, ...] = field(default=())
 
 
 def check_paths(options: Options) -> None:
-    """Raises UnreadableError or UsageError for the first path that holds nothing to read."""
+    """Raise UnreadableError or UsageError for the first path without a readable file."""
     for path in options.paths:
         if path == STDIN:
             raise UsageError("standard input can't be read by Spark: load() takes files, folders and URLs")
@@ -86,32 +89,33 @@ def check_paths(options: Options) -> None:
             for file in framed_files([path], [options.framing]):
                 open_source(file.path, listed=True).close()
             continue
-        if next(_judged_files(path) if options.view == FINDINGS else find_segments(path)).path == path:
+        if next(_validated_files(path) if options.view == FINDINGS else find_segments(path)).path == path:
             open_source(path, listed=True).close()
 
 
-def _judged_files(path: str) -> Iterator[SegmentFile]:
-    """What ``validate`` looks at. A file that is none of Kafka's is none of a table's either."""
+def _validated_files(path: str) -> Iterator[SegmentFile]:
+    """Yield the files that ``validate`` checks. Files that are not Kafka's are left out."""
     return find_files(path, lambda name: None) if is_folder(path) else find_segments(path)
 
 
 def plan(options: Options, limits: RowLimits) -> list[Split]:
-    """The splits of a read. Raises KsegError where a path can't be listed.
+    """Return the splits of a read. Raises KsegError if a path can't be listed.
 
-    The segments view is split by file only, the findings view by folder: a check needs what stands before, and beside.
+    The segments view is split by file only, the findings view by folder, because a check needs the other files of a
+    folder.
     """
     if options.framing:
         files = framed_files(options.paths, [options.framing])
         alone = ([SegmentRange(replace(file, requests=options.requests), local_size(file.path))] for file in files)
         return list(pack_splits(alone, options.split_bytes or LEAST_SPLIT_BYTES))
     if options.view == FINDINGS:
-        units = list(_whole_folders(options.paths, limits))
+        units = list(_folder_units(options.paths, limits))
         return list(pack_splits(units, options.split_bytes or SPLIT_BYTES))
     by_folder = folders(options.paths, limits)
     split_bytes = options.split_bytes or split_size(chain.from_iterable(by_folder.values()))
     pieces: list[SegmentRange] = []
     for folder in by_folder.values():
-        seen = committed([segment.file.path for segment in folder]) if folder_findings(options) else None
+        seen = committed([segment.file.path for segment in folder]) if needs_outcomes(options) else None
         for segment in folder:
             if options.view == "segments":
                 pieces.append(SegmentRange(segment.file, segment.size))
@@ -120,12 +124,12 @@ def plan(options: Options, limits: RowLimits) -> list[Split]:
     return list(pack_splits(([piece] for piece in pieces), split_bytes))
 
 
-def _whole_folders(paths: Sequence[str], limits: RowLimits) -> Iterator[list[SegmentRange]]:
-    """The files of each folder, those beside the logs included; one that is named alone is alone."""
+def _folder_units(paths: Sequence[str], limits: RowLimits) -> Iterator[list[SegmentRange]]:
+    """Return the files of each folder, including side files. A file given as a path is alone."""
     seen: set[str] = set()
     for path in paths:
-        taken = (file for file in _judged_files(path) if limits.accepts_file(*topic_partition(file.path)))
-        for _, files in groupby(taken, key=lambda file: os.path.dirname(file.path)):
+        accepted = (file for file in _validated_files(path) if limits.accepts_file(*topic_partition(file.path)))
+        for _, files in groupby(accepted, key=lambda file: os.path.dirname(file.path)):
             new = [file for file in files if file.path not in seen]
             seen.update(file.path for file in new)
             if new:
@@ -133,23 +137,23 @@ def _whole_folders(paths: Sequence[str], limits: RowLimits) -> Iterator[list[Seg
 
 
 def split_size(segments: Iterable[Segment]) -> int:
-    """What a split of these is to have, in bytes."""
+    """Return the size in bytes of the splits for these segments."""
     size = sum(FILE_COST + (SPLIT_BYTES if segment.size is None else segment.size) for segment in segments)
     return min(max(size // SPLITS, LEAST_SPLIT_BYTES), SPLIT_BYTES)
 
 
-def separate_partitions(options: Options) -> bool:
-    """Whether transactions decide of rows."""
+def reads_committed(options: Options) -> bool:
+    """Return whether the query returns only records of committed transactions."""
     return options.isolation == "read_committed" and options.view == "records"
 
 
-def folder_findings(options: Options) -> bool:
-    """Whether it must be known what became of transactions."""
-    return separate_partitions(options) or any(column is TRANSACTION_STATE for column in options.columns)
+def needs_outcomes(options: Options) -> bool:
+    """Return whether the query needs the outcomes of transactions."""
+    return reads_committed(options) or any(column is TRANSACTION_STATE for column in options.columns)
 
 
 def folders(paths: Sequence[str], limits: RowLimits) -> Mapping[str, list[Segment]]:
-    """The segments of the wanted partitions by folder, in order; one that several paths name comes once."""
+    """Return the requested segments by folder, in order. A segment that several paths contain is returned once."""
     files = dict.fromkeys(chain.from_iterable(map(find_segments, paths)))
     by_folder: dict[str, list[SegmentFile]] = defaultdict(list)
     for file in files:
@@ -159,15 +163,17 @@ def folders(paths: Sequence[str], limits: RowLimits) -> Mapping[str, list[Segmen
 
 
 def _segments(files: list[SegmentFile]) -> Iterator[Segment]:
-    # Snapshots of KRaft come last: they are beside the log.
+    # KRaft snapshots come last: they are not part of the log.
     ordered = sorted(files, key=lambda file: (is_snapshot(file.path), base_offset_of(file.path) or 0))
-    for file, behind in zip_longest(ordered, ordered[1:]):
-        end = base_offset_of(behind.path) if behind else None
+    for file, following in zip_longest(ordered, ordered[1:]):
+        end = base_offset_of(following.path) if following else None
         yield Segment(file, local_size(file.path), end if base_offset_of(file.path) is not None else None)
 
 
 def _can_hold(segment: Segment, limits: RowLimits) -> bool:
-    """Whether by the names of the files, and the time index of a sealed one, it can have rows within the limits."""
+    """Return whether a file can contain rows within the limits, by file names and the time index of a sealed
+    segment.
+    """
     base = segment.base_offset
     if base is not None and limits.end_offset is not None and base >= limits.end_offset:
         return False
@@ -197,20 +203,20 @@ def _pieces(
 def pieces_of(
     segment: Segment, start: int, end: int, split_bytes: int, seen: CommittedOffsets | None
 ) -> Iterator[SegmentRange]:
-    """The bytes ``start`` to ``end`` of a segment whose size is known, in pieces of about ``split_bytes``."""
+    """Return bytes ``start`` to ``end`` of a segment of known size, in pieces of about ``split_bytes``."""
     path, size = segment.file.path, segment.size
     if start >= end or size is None:
         return
     near = seen.within(segment.base_offset or 0, segment.end_offset) if seen else None
     starts = index_lookup.boundaries(path, start, end, size, split_bytes) if end - start >= 2 * split_bytes else [start]
-    for begin, behind in pairwise([*starts, end]):
-        yield SegmentRange(segment.file, size, begin, None if behind == size else behind, near)
+    for begin, following in pairwise([*starts, end]):
+        yield SegmentRange(segment.file, size, begin, None if following == size else following, near)
 
 
 def pack_splits(units: Iterable[Sequence[SegmentRange]], split_bytes: int) -> Iterator[Split]:
-    """Neighbours together as long as they are about one split; one whose size isn't known may be as large as any.
+    """Pack neighbouring units into splits of about one size. A unit of unknown size counts as a whole split.
 
-    What is in a unit stays together.
+    The pieces of a unit stay together.
     """
     held: list[SegmentRange] = []
     cost = 0

@@ -1,4 +1,4 @@
-"""What a task does with its split: entries to rows of a view, as Arrow record batches."""
+"""Read a split in a task: batches become rows of a view, as Arrow record batches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kseg.format.storage.source import open_source, open_split
 from kseg.report.arrow_rows import BATCH_ROWS, Place, RecordRows, from_rows, payload_runs
 from kseg.results import Settings
 from kseg.spark.source.options import Options, RowLimits
-from kseg.spark.source.planning import SegmentRange, Split, separate_partitions
+from kseg.spark.source.planning import SegmentRange, Split, reads_committed
 from kseg.spark.source.segment_summary import segment_row
 from kseg.spark.source.views import FINDINGS, VIEWS
 
@@ -36,25 +36,28 @@ MAX_PER_RULE = 1000
 
 
 class Damaged(KsegError):
-    """Damage under mode=failfast."""
+    """Damage was found with mode=failfast."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A view's reader at work: what is wanted, by options and by filters that were pushed down."""
+    """The parameters of a view's reader: the options, and the limits of options and pushed filters."""
 
     options: Options
     limits: RowLimits
 
     @property
     def filter(self) -> RowFilter:
-        """The limits of entries."""
+        """The limits of batches."""
         limits = self.limits
         return RowFilter(limits.first_offset, limits.end_offset, limits.since, limits.until)
 
 
 def read(options: Options, limits: RowLimits, split: Split) -> Iterator[pa.RecordBatch]:
-    """The rows of a split. Raises Damaged in failfast mode; else what can't be read is rows, or left out."""
+    """Yield the rows of a split. Raises Damaged in failfast mode.
+
+    In other modes unreadable data becomes rows or is left out.
+    """
     module, _, function = VIEWS[options.view].reader.partition(":")
     reader = _framed if options.framing and options.view != FINDINGS else getattr(import_module(module), function)
     found: Iterator[pa.RecordBatch] = reader(Task(options, limits), split)
@@ -62,7 +65,9 @@ def read(options: Options, limits: RowLimits, split: Split) -> Iterator[pa.Recor
 
 
 class DamagePolicy:
-    """A report that keeps findings of a piece as rows, or fails at the first, or forgets, by the mode."""
+    """Receives the findings of a piece. By the mode it keeps them as rows, raises Damaged at the first, or drops
+    them.
+    """
 
     def __init__(self, piece: SegmentRange, mode: str) -> None:
         self.rows: list[schema.Row] = []
@@ -78,7 +83,7 @@ class DamagePolicy:
         self.add(f"{finding.rule}: {verdict.message}", finding.position, finding.offset)
 
     def add(self, what: str, position: int | None = None, offset: int | None = None) -> None:
-        """Damage in words."""
+        """Add a description of damage."""
         path = self._piece.file.path
         if self._mode == "failfast":
             raise Damaged(f"{path}: {'' if position is None else f'byte {position}: '}{what}")
@@ -86,7 +91,7 @@ class DamagePolicy:
             self.rows.append({"file": path, "position": position, "offset": offset, "damage": what})
 
     def reported(self, task: Task) -> Iterator[pa.RecordBatch]:
-        """The rows so far, as the task's columns have them; they are forgotten then."""
+        """Yield the rows kept so far with the task's columns, and drop them."""
         for at in range(0, len(self.rows), BATCH_ROWS):
             yield from_rows(task.options.columns, self.rows[at : at + BATCH_ROWS])
         self.rows.clear()
@@ -95,7 +100,7 @@ class DamagePolicy:
 def read_records(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
     bounds = _bounds(task.limits)
     wanted = task.options.columns
-    # What the bounds look at is gathered, too, and left out of what is given.
+    # The columns that the bounds need are read, too, and removed from the result.
     hidden = [column for column in VIEWS["records"].columns if column.name in bounds and column not in wanted]
     gathered = RecordRows([*wanted, *hidden])
     for piece in split.pieces:
@@ -124,13 +129,13 @@ def read_records(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
 
 
 def _bounds(limits: RowLimits) -> dict[str, tuple[int | None, int | None]]:
-    """The columns that the limits bound, with what bounds them."""
+    """Return the columns that the limits bound, with their bounds."""
     bounds = {"offset": (limits.first_offset, limits.end_offset), "timestamp_ms": (limits.since, limits.until)}
     return {name: bound for name, bound in bounds.items() if bound != (None, None)}
 
 
 def _within(batch: Any, bounds: Mapping[str, tuple[int | None, int | None]], columns: int) -> Any:
-    """The rows of a record batch that are within the bounds, and the first ``columns`` of its columns."""
+    """Return the rows of a record batch within the bounds, with the first ``columns`` of its columns."""
     import pyarrow.compute as pc
 
     for name, (first, end) in bounds.items():
@@ -142,7 +147,7 @@ def _within(batch: Any, bounds: Mapping[str, tuple[int | None, int | None]], col
 
 
 def _windows(piece: SegmentRange, task: Task, damage: DamagePolicy) -> Iterator[Window]:
-    """The windows of a piece: what is said of an entry at a seam is what is said of it in the middle of a file."""
+    """Yield the windows of a piece. A batch at the edge of a piece has the same findings as in a whole file."""
     path, end = piece.file.path, piece.size if piece.end is None else piece.end
     source = open_source(path, listed=True) if end is None else open_split(path, piece.start, end)
     with SegmentReader(source, report=damage, verify_crc=task.options.verify_crc) as reader:
@@ -150,8 +155,8 @@ def _windows(piece: SegmentRange, task: Task, damage: DamagePolicy) -> Iterator[
 
 
 def _rows_to_skip(piece: SegmentRange, task: Task) -> Callable[[Any, int], bool] | None:
-    """Says of an entry that none of its records is wanted; None where all are."""
-    keep, seen = task.filter, piece.committed if separate_partitions(task.options) else None
+    """Return a test for batches without requested records, None if all batches are requested."""
+    keep, seen = task.filter, piece.committed if reads_committed(task.options) else None
     if seen is not None:
         return lambda batches, row: not (seen.accepts(batches, row) and keep.accepts_batch(batches, row))
     return None if keep == RowFilter() else lambda batches, row: not keep.accepts_batch(batches, row)
@@ -189,7 +194,7 @@ def read_batches(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
 
 
 def _framed(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
-    """Rows of files that are no log, as ``kseg dump --as`` has them."""
+    """Yield the rows of files that are not logs, like ``kseg dump --as``."""
     options = task.options
     for piece in split.pieces:
         damage = DamagePolicy(
@@ -212,7 +217,7 @@ def _framed(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
 
 
 def read_findings(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
-    """As ``validate`` finds them, folder by folder; what can't be read is a row, too."""
+    """Yield the findings of ``validate`` folder by folder. An unreadable file is a row, too."""
     settings = Settings(verify_crc=task.options.verify_crc, max_per_rule=MAX_PER_RULE)
     files = [piece.file for piece in split.pieces]
     found: list[schema.Row] = []
