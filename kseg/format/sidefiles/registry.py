@@ -141,7 +141,7 @@ SIDE_FILES = (
             Column("producer_id", "int", "whose transaction was aborted"),
             Column("first_offset", "int", "of its first batch"),
             Column("last_offset", "int", "of its marker"),
-            Column("last_stable_offset", "int", "where the earliest transaction then open began, or the offset after the marker"),
+            Column("last_stable_offset", "int", "start of the earliest transaction then open, or offset after the marker"),
             Column("version", "int", "of the entry"),
         ),
         _aborted_line, suffix=".txnindex", handling=Handling(upgrade=COPY, repair=REBUILD),
