@@ -1,6 +1,6 @@
 """Checkpoint files: small texts with a version, a count, and one line per entry, which a broker keeps next to its logs.
 
-    checkpoint := "0" count line*        -- one line each; an empty file has no entries
+    checkpoint := "0" count line*        -- one line each; a file may be empty
     line       := epoch startOffset      -- leader-epoch-checkpoint, of a partition (KIP-101)
                 | topic partition offset -- of a log dir: recovery-point-, replication-, log-start-, cleaner-offset-
 

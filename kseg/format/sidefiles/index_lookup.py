@@ -49,7 +49,7 @@ def first_offset_since(path: str, since: int) -> int | None:
     """Return an offset before which all records of a local segment are older than ``since`` (epoch ms), from the time
     index.
 
-    None if the index has no such entry that agrees with the log. The valid entries of an active segment can be followed
+    None without such an entry that agrees with the log. The valid entries of an active segment can be followed
     by stale ones in the same order, which Kafka leaves after a truncation.
     """
     older = [entry for entry in time_entries(path) if entry.timestamp < since]
@@ -61,7 +61,7 @@ def first_offset_since(path: str, since: int) -> int | None:
 
 
 def _largest_timestamp(path: str, size: int, offset: int) -> int | None:
-    """Return the largest timestamp in the batch that contains an offset, None if there is no such batch."""
+    """Return the largest timestamp in the batch that contains an offset, None without such a batch."""
     start, end = byte_range(path, size, offset, offset + 1)
     with suppress(KsegError), SegmentReader(open_range(path, start, end), verify_crc=False) as reader:
         for window in reader.windows():

@@ -21,7 +21,7 @@ class MaxTimestamp:
 
 
 def next_index_entry(batches: BatchColumns, row: int, stop: int, position: int, peak: MaxTimestamp) -> int:
-    """Return the first of rows ``row`` to ``stop`` that begins after ``position``, or ``stop``. Updates ``peak`` up to it."""
+    """Return the first of rows ``row`` to ``stop`` that begins after ``position``, or ``stop``; update ``peak``."""
     largest = peak.timestamp
     while row < stop:
         if batches.max_timestamp[row] > largest:
