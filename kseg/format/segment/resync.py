@@ -120,7 +120,7 @@ def resynchronise(
         if search.proved:
             return _proved(buffer, broken, search.proved)
         if search.best and _contradicts(search.best, broken, end):
-            return _lost(buffer, broken, search, search.best, expected)
+            return _lost(buffer, broken, search, search.first_chain or search.best, expected)
         return _bad_content(buffer, broken, whole)
     search = _search(buffer, max_size, floor, effort, broken, keep=False)
     search.run(reach and buffer.position + reach)
@@ -237,7 +237,13 @@ def _search(
 ) -> ResyncScan:
     provable = broken.magic == 2 and broken.likely and buffer.available >= RECORD_BATCH_OVERHEAD
     proof = RunningCrc(buffer) if provable else None
-    return ResyncScan(buffer, max_size, _next_offset(broken, floor), floor, effort, proof, keep=keep, around=around)
+    declared_end = (
+        broken.position + LOG_OVERHEAD + broken.size if broken.likely and broken.legal and broken.size else None
+    )
+    return ResyncScan(
+        buffer, max_size, _next_offset(broken, floor), floor, effort, proof,
+        keep=keep, around=around, declared_end=declared_end,
+    )  # fmt: skip
 
 
 def _read_as_another(buffer: InputBuffer, size: int) -> Resync | None:
