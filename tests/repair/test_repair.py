@@ -337,7 +337,7 @@ def test_wrong_offsets_are_outvoted(tmp_path: Path) -> None:
     low, high, far = 20, 10, 30
     damaged = list(batches)
     damaged[high] = put(batches[high], 0, base_offset=5 * high + 1024)
-    damaged[low] = put(batches[low], 0, base_offset=5 * low - 8)
+    damaged[low] = put(batches[low], 0, base_offset=5 * low - 16)
     damaged[far] = damage.alter(batches[far], 0, last_offset_delta=5000)
     out, reported = repaired_bytes(b"".join(damaged), tmp_path)
     assert out == b"".join(batch for n, batch in enumerate(batches) if n not in (low, high, far))

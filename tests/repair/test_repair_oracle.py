@@ -22,6 +22,7 @@ from kseg.format.record.layout import PARTITION_LEADER_EPOCH_AT
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.storage.source import SegmentFile, Source, open_source
+from kseg.format.writer.located_batches import Batch, batches_of
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.results import Settings
 from tests.support.damage import entries
@@ -80,9 +81,10 @@ def problems(log: DamagedLog, folder: Path) -> list[str]:
             wrong.append(f"invented: the batch at byte {place.at} of the result")
         elif index is not None:
             kept.add(index)
-    if missing := sorted(certain - kept - _contradicting(log, kept)):
+    undecided = _undecided(log, source)
+    if missing := sorted(certain - kept - _contradicting(log, kept) - set(undecided)):
         wrong.append(f"not kept: batches {missing}")
-    if len(kept) < log.most():
+    if len(kept) < log.most() - len(undecided):
         wrong.append(f"{len(kept)} batches kept, and {log.most()} could be")
     wrong += _wrong_losses(log, result.segments[0], reported, out)
     checked = validate_segment(SegmentFile(str(target)), Settings())
@@ -122,6 +124,38 @@ def _is_alone(log: DamagedLog, index: int, batch: bytes, at: int) -> bool:
     return low < offset < high
 
 
+def _undecided(log: DamagedLog, source: Path) -> list[int]:
+    """The whole batches that one flipped bit explains as well as it explains the batch next to them.
+
+    Two batches with a valid CRC follow each other in the damaged file, and their offsets contradict each other. Each fits
+    between the batches around them if the other goes. Each fits next to the other with one bit of its base offset
+    flipped. Neither joins the batches around them, and their timestamps do not go back. So one of two offsets is wrong,
+    and the bytes do not show which: repair must leave out both, and need not keep the whole one.
+    """
+    with SegmentReader(open_source(source)) as reader:
+        found = list(batches_of(reader))
+    whole = {one.begin: one.index for one in log.wholes}
+    undecided = []
+    for before, one, other, after in zip([None, None, *found], [None, *found], found, [*found[1:], None], strict=False):
+        if one is None or not {one.position, other.position} & set(whole):
+            continue
+        low = before.high if before else -1
+        high = after.low if after else 1 << 63
+        alone = low < min(one.low, other.low) and max(one.high, other.high) < high
+        joined = low + 1 in (one.low, other.low) or high - 1 in (one.high, other.high)
+        forward = one.first_time <= other.last_time or other.last_time < 0
+        if one.high < other.low or not alone or joined or not forward:
+            continue
+        if _fits_by_one_bit(one, low, other.low) and _fits_by_one_bit(other, one.high, high):
+            undecided += [whole[place] for place in (one.position, other.position) if place in whole]
+    return undecided
+
+
+def _fits_by_one_bit(batch: Batch, low: int, high: int) -> bool:
+    shifts = [(batch.stored ^ 1 << bit) - batch.stored for bit in range(63)]
+    return any(low < batch.low + by and batch.high + by < high for by in shifts)
+
+
 def _contradicting(log: DamagedLog, kept: set[int]) -> set[int]:
     """Return the batches that contradict a damaged batch that was kept because its CRC proves its content."""
     proved = {index: log.data.find(log.batches[index][17:]) for index in kept - {whole.index for whole in log.wholes}}
@@ -159,9 +193,20 @@ def test_repair_of_random_damage(chunk: int, tmp_path: Path) -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("seed", [344, 30375, 34534, 40306, 40968, 41895, 42087])
+# The seeds failed once, each for a cause of its own. Not read: a chain after a batch with a valid header, a damaged base
+# offset at the start of a chain, a wrong size. Invented: a moved batch next to lost bytes, a flipped copy, two neighbours
+# that contradict each other. Not kept: an offset far above all others, a v0 wrapper, zeros where a base offset was.
+ONCE_WRONG = [
+    344, 30375, 34534, 40306, 40968, 41895, 42087,
+    50939, 52515, 53480, 60172, 61811, 65089, 67813,
+    52223, 56922, 57100, 61197, 66297, 81979, 91350, 120447, 121603, 127983,
+    60504, 61937, 62502, 62614, 65484, 69922, 81167, 92593, 95268, 126642,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", ONCE_WRONG)
 def test_damage_that_once_went_wrong(seed: int, tmp_path: Path) -> None:
-    """A declared end within zeros, a base offset next to an overwritten size, and a batch that is itself the highest."""
+    """Damage that repair once answered with lost or invented batches is repaired."""
     assert run(seed, tmp_path) == []
 
 

@@ -1,7 +1,7 @@
-"""``kseg dump --follow``: the rows of segments as they grow, and of those that come after them.
+"""``kseg dump --follow``: the rows of growing segments, and of new segments after them.
 
-Looked at by their sizes a few times a second: nothing is opened that has not grown, and what would tell of it (inotify)
-is not there for every file system.
+File sizes are polled a few times per second, since inotify does not work on every file system. Only files that have grown
+are opened.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from kseg.format.sidefiles.log_end import LogEnd, last_valid_batch
 from kseg.format.storage.naming import base_offset_of, is_snapshot
 from kseg.format.storage.source import find_segments, local_size
 
-#: Seconds between two looks.
+#: Seconds between two polls.
 INTERVAL = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class _FilePosition:
-    """Shown up to that byte of the segment of that base offset, when the file had ``size`` bytes."""
+    """The rows are written up to this byte of the segment with this base offset; the file had ``size`` bytes then."""
 
     base_offset: int = 0
     position: int = 0
@@ -33,9 +33,9 @@ class _FilePosition:
 
 
 class Follower:
-    """Rows of the segments of PATHs, those of each partition in their order.
+    """Follows the segments of paths, those of each partition in their order.
 
-    ``show`` gives the rows of bytes ``start`` to ``end`` of a file, a Beginning first; ``tell`` takes a line.
+    ``show`` returns the rows of the bytes ``start`` to ``end`` of a file, a FileStart first; ``tell`` prints a message.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Follower:
         self._shown = ""
 
     def rows(self) -> Iterator[Any]:
-        """Without an end; None where there is nothing more for now. Raises UnreadableError and UsageError."""
+        """Yield rows without an end; None as long as nothing is new. Raises UnreadableError and UsageError."""
         while True:
             folders: defaultdict[str, list[str]] = defaultdict(list)
             for file in dict.fromkeys(chain.from_iterable(map(find_segments, self._paths))):
@@ -63,11 +63,11 @@ class Follower:
             yield None
 
     def _grown(self, folder: str, files: list[str]) -> Iterator[tuple[str, int, int]]:
-        """The bytes of the folder's files that are new: of the last one, where it may be written, whole entries."""
+        """Yield the new byte ranges of a folder's files; of the last file, which a broker may write, whole batches."""
         for path, behind in zip_longest(files, files[1:]):
             base, size, place = base_offset_of(path) or 0, local_size(path), self._places[folder]
             if size is None or base < place.base_offset:
-                continue  # deleted, or shown
+                continue  # deleted or already written
             start = place.position if base == place.base_offset else 0
             if size < start:
                 self._tell(f"{path}: cut from {start} to {size} bytes: what was shown behind them is gone")
@@ -84,7 +84,7 @@ class Follower:
 
 
 def write_until_interrupted(rows: Iterable[Any], write: Callable[[Iterable[Any], bool], None]) -> None:
-    """Have rows written up to each pause, then wait; until they end, or Ctrl-C. ``write`` is told if it is the first."""
+    """Write rows up to each pause, then wait, until Ctrl-C or the end. ``write`` gets whether it is the first call."""
     first = True
     rows = iter(rows)
     try:

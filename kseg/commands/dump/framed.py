@@ -1,4 +1,4 @@
-"""``kseg dump --as``: the rows of files that are no log, and those of the record sets in them."""
+"""``kseg dump --as``: the rows of files other than logs, and of the record sets in them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def dump_framed(
     verify_crc: bool,
     check: bool = False,
 ) -> Iterator[Item]:
-    """The rows of one file, by its framing, a Beginning first. Raises UnreadableError and NotASegmentError.
+    """Yield the rows of one file by its framing, a FileStart first. Raises UnreadableError and NotASegmentError.
 
-    Record sets of a place of their own are rows that say so; those without are as a segment's. ``check`` is that of
+    Rows of record sets with a place have the columns of the place; others are like a segment's rows. ``check`` is that of
     ``dump_segment``.
     """
     assert file.framing
@@ -60,10 +60,10 @@ def dump_framed(
 
 
 def framed_rows(file: SegmentFile, report: Report, *, deep: bool, verify_crc: bool) -> Iterator[Row]:
-    """The rows of one file, by its framing, with their bytes as they are. Raises as ``dump_framed``."""
+    """Yield the rows of one file by its framing, with raw bytes. Raises the errors of ``dump_framed``."""
     for item in dump_framed(file, report, RowFilter(), deep=deep, headings=False, verify_crc=verify_crc):
         if isinstance(item, WireRow):
-            yield {"topic": None, "partition": None, **item.row}  # not what the file's folder is called
+            yield {"topic": None, "partition": None, **item.row}  # not those of the folder's name
         elif isinstance(item, BatchItem):
             yield batch_row(item.file, item.batch)
         elif isinstance(item, RecordsItem):
@@ -83,5 +83,5 @@ def _placed(item: BatchItem | RecordsItem, part: RecordSet) -> Iterator[Item]:
 
 
 def _as_batch_item(message: Row) -> Row:
-    """A record that is an entry, without what is in it."""
+    """Return the row of a batch for a single message, without its record columns."""
     return {**{column.name: message.get(column.name) for column in BATCH_COLUMNS}, "kind": "batch"}

@@ -1,4 +1,4 @@
-"""Entries in hexadecimal: header fields by name, then what they hold, sixteen bytes a line."""
+"""Batches in hexadecimal: header fields with their names, then the payload, sixteen bytes per line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kseg.commands.dump.rows import BatchItem, RecordsItem
 from kseg.format.record.layout import MESSAGE_V0, MESSAGE_V1, RECORD_BATCH_OVERHEAD
 
-# (bytes, Kafka's name) of each header field in order; log_format has the layouts.
+# (bytes, Kafka's name) of each header field in order; ``record.layout`` has the layouts.
 _MESSAGE = ((8, "offset"), (4, "size"), (4, "crc"), (1, "magic"), (1, "attributes"))
 _FIELDS = {
     0: _MESSAGE,
@@ -26,7 +26,7 @@ assert [sum(size for size, _ in _FIELDS[magic]) for magic in (0, 1, 2)] == [
 
 
 def batch_lines(entry: BatchItem) -> Iterator[str]:
-    """The lines of an entry as it is stored."""
+    """Yield the lines of a batch as it is stored."""
     yield f"entry at {entry.batch.position}, {entry.batch.size} bytes, last offset {entry.batch.last_offset}"
     stored, position, at = entry.stored, entry.batch.position, 0
     for size, name in _FIELDS[min(entry.batch.magic, 2)]:
@@ -37,7 +37,7 @@ def batch_lines(entry: BatchItem) -> Iterator[str]:
 
 
 def run_lines(run: RecordsItem) -> Iterator[str]:
-    """The lines of records: key, value and headers as they are inflated."""
+    """Yield the lines of records: key, value and headers after decompression."""
     for record in run.records():
         yield f"record {record.offset}, entry at {record.position}"
         for name, data in (("key", record.key), ("value", record.value)):
@@ -53,7 +53,7 @@ def _size(data: bytes | None) -> str:
 
 
 def hex_lines(data: bytes | memoryview, position: int) -> Iterator[str]:
-    """Sixteen bytes a line: position, hexadecimal, and the printable ASCII among them."""
+    """Yield lines of sixteen bytes: position, hexadecimal, printable ASCII."""
     for at in range(0, len(data), 16):
         piece = bytes(data[at : at + 16])
         text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in piece)

@@ -1,11 +1,11 @@
 """The lines that kafka-dump-log prints for a segment, byte for byte, for the scripts that parse them.
 
-Shallow: ``header_lines``, a ``batch_line`` for each entry, ``trailing_line``, as ``kafka-dump-log --files F`` prints
-them. Deep: a ``record_line`` for each record behind its batch's line, as with ``--deep-iteration``, or with
+Shallow: ``header_lines``, a ``batch_line`` for each batch, ``trailing_line``, as ``kafka-dump-log --files F`` prints
+them. Deep: a ``record_line`` for each record after its batch's line, as with ``--deep-iteration``, or with
 ``--print-data-log`` (``print_data``). Source: ``org.apache.kafka.tools.DumpLogSegments`` of Kafka 4.3.0.
 
-Nothing is escaped here, since Kafka doesn't: a key with a line feed makes two lines. Whoever writes to a terminal has
-to make the text harmless first. Where the tool would end with a stack trace, the line stands without what it can't say.
+The text is not escaped, like in Kafka: a key with a line feed makes two lines. The caller must escape the text before it
+goes to a terminal. If kafka-dump-log would end with a stack trace, the line lacks that part.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from kseg.format.storage.naming import snapshot_id
 
 _BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 _SLASHES = re.compile(r"/{2,}")
-# A surrogate in UTF-8: Java's String makes one U+FFFD of it (measured with Java 17), Python two or three.
+# A surrogate in UTF-8 becomes one U+FFFD in Java's String (measured with Java 17), two or three in Python.
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 NO_TIMESTAMP_TYPE = "NoTimestampType"
 
-# A record's line: offset, timestamp's type, timestamp, sizes of key and value, what versions tell, key and value.
+# A record's line: offset, timestamp type, timestamp, key and value size, the fields of its version, key and value.
 _RECORD = "| offset: %s %s: %s keySize: %s valueSize: %s%s"
 _KEY, _PAYLOAD = " key: %s", " payload: %s"
 _RECORD_WITH_DATA = _RECORD + _KEY + _PAYLOAD
-# Of v2: sequence, keys of headers.
+# The fields of v2: sequence, header keys.
 _MIDDLE = " sequence: %s headerKeys: [%s]"
 
 Data = bytes | memoryview
@@ -49,8 +49,8 @@ _KRAFT_LABELS = {
 
 
 def header_lines(path: str, log_start_offset: int | None) -> Iterator[str]:
-    """What stands before the entries of a file. ``log_start_offset`` is the number in its name, None where none is."""
-    # java.io.File drops doubled slashes; those of a URL are not a path's.
+    """Yield the lines before the batches of a file. ``log_start_offset`` is the number in its name, None without one."""
+    # java.io.File removes doubled slashes; a URL keeps them.
     yield f"Dumping {path if '://' in path else _SLASHES.sub('/', path)}"
     name = PurePosixPath(path).name
     checkpoint = snapshot_id(name)
@@ -63,7 +63,7 @@ def header_lines(path: str, log_start_offset: int | None) -> Iterator[str]:
 
 
 def batch_line(batch: RecordBatch) -> str:
-    """The line of an entry, of any version. A CRC not checked is ``isvalid: unchecked``; Kafka always checks."""
+    """Return the line of a batch of any version. An unchecked CRC is ``isvalid: unchecked``; Kafka always checks."""
     if batch.magic >= 2:
         horizon = "OptionalLong.empty" if batch.delete_horizon is None else f"OptionalLong[{batch.delete_horizon}]"
         what = (
@@ -91,11 +91,11 @@ def record_line(
     inner_crc: tuple[int, bool] | None = None,
     topic: str | None = None,
 ) -> str:
-    """The line of a record of ``batch``; with ``print_data`` its key and value, but never those of a control record.
+    """Return the line of a record; with ``print_data`` its key and value, except those of a control record.
 
-    Of a v0 or v1 message Kafka tells the CRC, too. Within a wrapper it is the inner message's own, ``inner_crc``, which
-    ``message_crc`` finds; without, the line lacks it. It can't be had from the record: LogAppendTime hides what it
-    was made of. With an internal ``topic`` key and value are as its decoder prints them.
+    For v0 and v1 messages Kafka prints the CRC, too. For a message in a wrapper it is the inner message's, ``inner_crc``,
+    which ``message_crc`` returns; without it, the line lacks the CRC. It can't be computed from the record, because
+    LogAppendTime replaces the timestamp. With an internal ``topic``, key and value are printed by its decoder.
     """
     if batch.magic >= 2:
         keys = ",".join(java_text(header.key.encode("utf-8", "surrogateescape")) for header in record.headers)
@@ -122,8 +122,8 @@ def record_line(
 def format_record_line(
     kind: str, offset: int, timestamp: int, key: Data | None, value: Data | None, middle: str, print_data: bool
 ) -> str:
-    """A record's line from its parts; ``middle`` stands between the sizes and the data."""
-    # The commonest case first: this runs once a record.
+    """Return a record's line from its parts; ``middle`` is between the sizes and the data."""
+    # The most frequent case first: this runs once per record.
     if print_data and key is not None and value is not None:
         return _RECORD_WITH_DATA % (
             offset, kind, timestamp, len(key), len(value), middle, java_text(key), java_text(value)
@@ -151,7 +151,7 @@ def compose_pieces(
 
 
 def v2_fields(sequence: int | str | None, header_keys: str) -> str:
-    """What a v2 record's line has between the sizes and the data; ``header_keys`` are joined with commas."""
+    """Return the part of a v2 record's line between sizes and data; ``header_keys`` are joined with commas."""
     return _MIDDLE % (sequence, header_keys)
 
 
@@ -165,27 +165,27 @@ def modern_middle_pieces(sequence: int | None, header_keys: Iterable[memoryview]
     yield after
 
 
-#: What ``line_writer`` is to put where ``record_template`` has marks. A null goes with what stands before it, as far
-#: as the mark for nothing.
+#: The cells that ``line_writer`` writes at the marks of ``record_template``. A null is dropped together with the text
+#: before it, up to the mark ``nothing``.
 TEMPLATE_CELLS = ("offset", "timestamp", "key_size", "value_size", "sequence", "headers", "nothing", "key", "value")
 
 
 def record_template(kind: str, mark: str) -> str:
-    """The line, with its end, of a v2 record with data: ``kind`` is its timestamp's type, marks stand for the rest."""
+    """Return the line of a v2 record with data, as a template: ``kind`` is the timestamp type, marks are the cells."""
     middle = v2_fields(mark, mark) + mark
     return _RECORD_WITH_DATA % (mark, kind, mark, mark, mark, middle, mark, mark) + "\n"
 
 
 def trailing_line(path: str, size: int) -> str:
-    """The last line of a file whose last ``size`` bytes are no entry."""
+    """Return the last line of a file whose last ``size`` bytes are not a batch."""
     return f"Found {size} invalid bytes at the end of {PurePosixPath(path).name}"
 
 
 def message_crc(payload: bytes | memoryview, magic: int, key_at: int, value_end: int) -> tuple[int, bool]:
-    """The stored CRC of a message within a wrapper, and whether it holds.
+    """Return the stored CRC of a message within a wrapper, and whether it is right.
 
-    ``payload`` is the inflated value of the wrapper, ``key_at`` the byte in it where the key begins (or would), as in
-    ``kernel.RecordColumns``, ``value_end`` the byte behind the value.
+    ``payload`` is the decompressed value of the wrapper, ``key_at`` the byte in it where the key begins, also for a null
+    key, as in ``RecordColumns``, ``value_end`` the byte after the value.
     """
     at = key_at - 4 - (layout.V1_KEY_AT if magic == 1 else layout.V0_KEY_AT)
     stored = int.from_bytes(payload[at + layout.LEGACY_CRC_AT : at + layout.MAGIC_AT], "big")
@@ -193,7 +193,7 @@ def message_crc(payload: bytes | memoryview, magic: int, key_at: int, value_end:
 
 
 def java_text(data: bytes | memoryview) -> str:
-    """UTF-8 as ``new String(bytes, UTF_8)`` decodes it: what is not UTF-8 becomes U+FFFD, as often as in Java."""
+    """Decode UTF-8 like ``new String(bytes, UTF_8)``: invalid bytes become as many U+FFFD as in Java."""
     try:
         return str(data, "utf-8")
     except UnicodeDecodeError:
@@ -201,19 +201,19 @@ def java_text(data: bytes | memoryview) -> str:
 
 
 def _timestamp(batch: RecordBatch, timestamp: int | None) -> str:
-    # A record is told with the type of its batch, even where an inner message names another.
+    # Kafka prints the timestamp type of the batch, even if the inner message has another.
     return f"{batch.timestamp_type or NO_TIMESTAMP_TYPE}: {-1 if timestamp is None else timestamp}"
 
 
 def legacy_crc(batch: RecordBatch, inner_crc: tuple[int, bool] | None) -> str:
-    """What a v0 or v1 message's line says of its CRC."""
+    """Return the part of a v0 or v1 message's line about its CRC."""
     if batch.compression == "none":
         return f" isValid: {_boolean(batch.crc_valid)} crc: {batch.crc}"
     return "" if inner_crc is None else f" isValid: {_boolean(inner_crc[1])} crc: {inner_crc[0]}"
 
 
 def control_text(control: ControlRecord) -> str:
-    """What a control record's line ends with; nothing where Kafka would throw."""
+    """Return the end of a control record's line; nothing if Kafka would throw."""
     if control.type == "MALFORMED":
         return ""
     if control.type in ("ABORT", "COMMIT"):

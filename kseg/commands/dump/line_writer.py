@@ -1,8 +1,8 @@
-"""The hot loop of deep dumps: records as lines of bytes, straight from the columns into a reused buffer.
+"""The hot loop of deep dumps: write records as lines of bytes, from the columns into a reused buffer.
 
-Ordinary Python that runs as it is and can be compiled, like ``kernel``; interpreted it is no gain, so that the plain
-engine makes its lines of Python's own strings. What a line looks like is not said here: a Layout is made of a
-template, and of tables of what is escaped. What takes more than a look at the bytes is left to whoever calls.
+Plain Python that Cython compiles. Without compiling it is slower than Python's strings, so the plain engine does not use
+it. A Layout defines the format of a line: a template, and tables of escapes. Records that need more than a scan of their
+bytes are left to the caller.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ COMPILED = not __file__.endswith(".py")
 NO_TIMESTAMP = log_format.NO_TIMESTAMP
 MOST_HEADERS = MAX_HEADERS
 
-#: What can stand at a template's marks.
+#: The cells that a template's marks can be.
 CELLS = ("position", "offset", "timestamp", "sequence", "key_size", "value_size", "key", "value", "headers", "nothing")
 POSITION, OFFSET, TIMESTAMP, SEQUENCE, KEY_SIZE, VALUE_SIZE, KEY, VALUE, HEADERS, NOTHING = range(len(CELLS))
 
-#: Where a cell stands in a template.
+#: The mark of a cell in a template.
 MARK = "\0"
 
-# How bytes are written: as text, else not at all; as text, else in base64, which is noted; always in one of these.
+# How bytes are written. utf8: as text or not at all; auto: as text, otherwise in base64 with a note; hex and base64: always.
 ENCODINGS = ("utf8", "auto", "hex", "base64")
 UTF8, AUTO, HEX, BASE64 = range(len(ENCODINGS))
 _HEX_DIGITS = b"0123456789abcdef"
 _BASE64_DIGITS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
-# A byte of a key becomes six at most (\u001f), an int64 twenty.
+# A byte of a key becomes at most six (\u001f), an int64 at most twenty.
 GROWTH = 6
 NUMBER = 20
-# What does not fit is written by other hands; what is written at a time should stay in the processor's cache.
+# Larger records are written by the caller. The buffer should stay in the processor's cache.
 CAPACITY = 512 * 1024
-# Shorter than that a call costs more than it saves.
+# For shorter texts a call costs more than it saves.
 _LONG = 12
 
 
 class Escapes:
-    r"""How text is written: as it is, but for the ASCII characters that ``short`` has two others for.
+    r"""How text is escaped: ``short`` has a pair of characters for some ASCII characters; the others are unchanged.
 
-    ``marks`` are the code points below ``STEERING_END`` to write as ``\uNNNN``.
+    ``marks`` are the code points below ``STEERING_END`` that are written as ``\uNNNN``.
     """
 
     def __init__(self, short: Mapping[str, str], marks: Iterable[int]) -> None:
         self.verbatim = not short and not marks
-        # Of each byte: what is written in its two low bytes, above them how many of the two; 0 asks for a closer look.
-        # So quotes take the same way as letters: in JSON within JSON a branch at each was a third of the time.
+        # For each byte: the bytes to write in the two low bytes, their number above; 0 needs the slow path. So quotes
+        # take the same path as letters: a branch for each took a third of the time for JSON within JSON.
         codes = [byte | 1 << 16 for byte in range(128)] + [0] * 128
         for character, escape in short.items():
             codes[ord(character)] = ord(escape[0]) | ord(escape[1]) << 8 | 2 << 16
@@ -68,17 +68,17 @@ class Escapes:
         self.marked = marked
 
 
-#: All code points that steer a terminal are below: the last is U+2069.
+#: All code points that control a terminal are lower: the last is U+2069.
 STEERING_END = 0x2070
 
 
 class Layout:
-    """A line: ``template`` with a MARK for each of ``cells``, names of CELLS.
+    """The format of a line: ``template`` has a MARK for each of ``cells``, which are names in CELLS.
 
-    ``encoding`` (of ENCODINGS), ``escapes`` and ``quote`` say how keys and values are written. A null of theirs, or a
-    timestamp of -1, is written as ``null``; where that is empty, a null is left out with the text before it.
-    ``header`` is the template of each header, its key's MARK and perhaps its value's; they are joined with commas.
-    ``notes`` stand behind a key, a value, a header's value that ``auto`` wrote in base64.
+    ``encoding`` (one of ENCODINGS), ``escapes`` and ``quote`` define how keys and values are written. A null key or value,
+    or a timestamp of -1, is written as ``null``; if that is empty, a null is dropped with the text before it. ``header`` is
+    the template of a header with the MARK of its key and optionally of its value; headers are joined with commas.
+    ``notes`` follow a key, a value, or a header's value that ``auto`` wrote in base64.
     """
 
     def __init__(
@@ -102,13 +102,13 @@ class Layout:
         self.marked = escapes.marked
         self.verbatim = escapes.verbatim and not quote
         self.quote = ord(quote) if quote else 0
-        # Of a record without headers, and of each header, besides the bytes of keys and values.
+        # The size of a record without headers, and of each header, without the bytes of keys and values.
         self.room = len(self.text) + NUMBER * len(cells) + 2 * len(null) + 16
         self.header_room = sum(map(len, every[self.header_at :])) + 8
 
 
 class LineBuffer:
-    """Bytes on their way to ``sink``: ``at`` of them wait in a buffer that is used again and again."""
+    """A reused output buffer for ``sink`` with ``at`` pending bytes."""
 
     def __init__(self, sink: BinaryIO, capacity: int = CAPACITY) -> None:
         self.sink = sink
@@ -117,7 +117,7 @@ class LineBuffer:
         self.data = bytearray(capacity)
 
     def flush(self) -> None:
-        """Hand on what waits."""
+        """Write the pending bytes to the sink."""
         if self.at:
             self.sink.write(memoryview(self.data)[: self.at])
             self.at = 0
@@ -132,10 +132,10 @@ def write_lines(
     lines: LineBuffer, layout: Layout, batches: BatchColumns, row: int, records: RecordColumns, data: Any,
     first: int, stop: int, other: Callable[[int], Iterable[bytes]],
 ) -> None:  # fmt: skip
-    """Write the lines of the records ``first`` to ``stop`` (exclusive) of entry ``row``, whose bytes lie in ``data``.
+    """Write the lines of the records ``first`` to ``stop`` (exclusive) of batch ``row``, whose bytes are in ``data``.
 
-    ``other`` returns the line, in pieces, of a record that can't be written here: one with text that is not UTF-8 where the
-    layout has no encoding for it, or one that is larger than the buffer.
+    ``other`` returns the line, in pieces, of a record that can't be written here: its text is not UTF-8 and the layout has
+    no encoding for it, or it is larger than the buffer.
     """
     out = lines.data
     for i in range(first, stop):
@@ -161,7 +161,7 @@ def write_lines(
 def put_line(
     out: Any, at: int, layout: Layout, batches: BatchColumns, row: int, records: RecordColumns, i: int, data: Any
 ) -> int:
-    """Write the line of record ``i`` at ``out[at]``, where there is room; the byte behind it, or -1."""
+    """Write the line of record ``i`` at ``out[at]``, which has enough room; return the position after it, or -1."""
     for n in range(layout.count):
         cell = layout.cells[n]
         size = records.key_size[i] if cell == KEY else records.value_size[i]
@@ -183,7 +183,7 @@ def put_line(
 
 
 def number_of(cell: int, batches: BatchColumns, row: int, records: RecordColumns, i: int) -> int:
-    """What stands at a cell that is a number."""
+    """Return the value of a cell that is a number."""
     if cell == OFFSET:
         return records.offset[i]
     if cell == TIMESTAMP:
@@ -201,14 +201,14 @@ def number_of(cell: int, batches: BatchColumns, row: int, records: RecordColumns
 
 
 def put_headers(out: Any, at: int, layout: Layout, data: Any, first: int, count: int) -> int:
-    """Write headers by the layout's template for them, commas between; the byte behind, or -1."""
+    """Write headers with the layout's template and commas between them; return the position after them, or -1."""
     piece = layout.header_at
     for n in range(count):
         if n:
             out[at] = 44  # a comma
             at += 1
         at = put_piece(out, at, layout, piece)
-        # The reader walked these before: sizes and ends hold.
+        # The reader has checked sizes and ends.
         size, first = header_field(data, first, len(data))
         at = put_text(out, at, layout, data, first, first + size)
         if at < 0:
@@ -257,7 +257,7 @@ def put_number(out: Any, at: int, value: int) -> int:
 
 
 def put_bytes(out: Any, at: int, layout: Layout, data: Any, first: int, size: int, note: int) -> int:
-    """Write a key, a value or a header's value, as ``note`` counts them; the byte behind, or -1."""
+    """Write a key (``note`` 0), a value (1) or a header's value (2); return the position after it, or -1."""
     if size < 0:
         return put_piece(out, at, layout, layout.null_at)
     if layout.encoding == HEX:
@@ -272,7 +272,7 @@ def put_bytes(out: Any, at: int, layout: Layout, data: Any, first: int, size: in
 
 
 def put_text(out: Any, at: int, layout: Layout, data: Any, i: int, end: int) -> int:
-    """Write UTF-8 escaped as the layout says; the byte behind, or -1 if it isn't any."""
+    """Write UTF-8 with the layout's escapes; return the position after it, or -1 if it is not UTF-8."""
     if layout.verbatim and is_ascii(data, i, end - i):
         return copy_bytes(out, at, data, i, end - i)
     if layout.quote:
@@ -283,7 +283,7 @@ def put_text(out: Any, at: int, layout: Layout, data: Any, i: int, end: int) -> 
         code = layout.codes[byte]
         if code:
             out[at] = code & 255
-            out[at + 1] = code >> 8 & 255  # nothing yet, or the escaped character
+            out[at + 1] = code >> 8 & 255  # 0, or the escaped character
             at += code >> 16
             i += 1
             continue
@@ -305,9 +305,9 @@ def put_text(out: Any, at: int, layout: Layout, data: Any, i: int, end: int) -> 
 
 
 def decode_point(data: Any, i: int, end: int) -> int:
-    """The code point of the UTF-8 sequence that begins with the byte ``data[i]`` of 128 or more; -1 if none does.
+    """Return the code point of the UTF-8 sequence at ``data[i]``, a byte of 128 or more; -1 if it is invalid.
 
-    Overlong forms, surrogates and what is past U+10FFFF are none (RFC 3629), as to Python.
+    Overlong forms, surrogates and code points over U+10FFFF are invalid (RFC 3629), as in Python.
     """
     byte = data[i]
     size = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
@@ -326,7 +326,7 @@ def decode_point(data: Any, i: int, end: int) -> int:
 
 
 def put_escape(out: Any, at: int, point: int) -> int:
-    r"""Write a code point of four hexadecimal digits as ``\uNNNN``."""
+    r"""Write a code point with four hexadecimal digits as ``\uNNNN``."""
     out[at] = 92  # a backslash
     out[at + 1] = 117  # u
     for k in range(4):

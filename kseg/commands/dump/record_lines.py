@@ -1,8 +1,8 @@
-"""Records as lines, entry by entry: what ``dump --deep`` writes as JSON Lines and as kafka-dump-log's text.
+"""Records as lines, batch by batch: ``dump --deep`` as JSON Lines and as kafka-dump-log's text.
 
-Nothing is made of a record but its line, by a template of what all records of an entry share. The compiled engine
-fills it in ``line_writer``; what that can't write, and all with the plain engine, is made here of Python's strings.
-The columns are those of ``rows``, the text that of ``dump_text``; tests hold the ways equal.
+A template has the text that all records of a batch share. The compiled engine fills it in ``line_writer``. Records that it
+can't write, and all records of the plain engine, are formatted here with Python's strings. The columns are those of
+``rows``, the text that of ``kafka_text``; tests compare all ways.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from kseg.text import encoded, to_json
 
 #: A record with more bytes of key, value and headers is written in pieces.
 _LARGE_RECORD = PIECE_BYTES
-#: Characters of short lines that are written at a time.
+#: The number of characters of short lines that are written together.
 _WRITTEN_AT_ONCE = 256 * 1024
 
 
 def write_json(run: RecordsItem, encoding: str, lines: LineBuffer) -> None:
-    """A line of JSON for each record, as ``rows.record_row`` would have it; ``encoding`` is one of JSON_WRITERS."""
+    """Write a line of JSON per record, equal to ``rows.record_row``; ``encoding`` is one of JSON_WRITERS."""
     batches, row = run.chunk.batches, run.row
     magic, attributes = batches.magic[row], batches.attributes[row]
     if not line_writer.COMPILED or run.topic or (magic >= 2 and attributes & CONTROL):
@@ -44,7 +44,7 @@ def write_json(run: RecordsItem, encoding: str, lines: LineBuffer) -> None:
 
 
 def write_text(run: RecordsItem, lines: LineBuffer) -> None:
-    """The line that kafka-dump-log --print-data-log prints of each record."""
+    """Write the line that kafka-dump-log --print-data-log prints for each record."""
     batches, row = run.chunk.batches, run.row
     magic, attributes = batches.magic[row], batches.attributes[row]
     if not line_writer.COMPILED or run.topic or magic < 2 or attributes & CONTROL:
@@ -82,7 +82,7 @@ def _joined(texts: Iterable[str]) -> Iterator[bytes]:
 
 
 def _row_ranges(kept: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """The rows in stretches without a hole, each as its first and the one behind its last."""
+    """Yield the ranges of consecutive rows, each as its first row and the row after its last."""
     if isinstance(kept, range):
         yield kept.start, kept.stop
         return
@@ -97,7 +97,7 @@ def _row_ranges(kept: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 @lru_cache(maxsize=64)
 def json_layout(file: str, stamped: str | None, modern: bool, encoding: str) -> Layout:
-    """The line of a data record; ``stamped`` is its timestamp type, ``modern`` says that it is v2."""
+    """Return the layout of a data record; ``stamped`` is its timestamp type, ``modern`` is True for v2."""
     constants = {"kind": "record", "file": file, "timestamp_type": stamped, "control": None}
     if not modern:
         constants["sequence"] = None
@@ -115,21 +115,21 @@ def json_layout(file: str, stamped: str | None, modern: bool, encoding: str) -> 
 
 @lru_cache(maxsize=4)
 def text_layout(stamped: str | None) -> Layout:
-    """The line of a v2 data record whose timestamp type is ``stamped``."""
+    """Return the layout of a v2 data record with the timestamp type ``stamped``."""
     template = kafka_text.record_template(stamped or kafka_text.NO_TIMESTAMP_TYPE, MARK)
     return Layout(template, kafka_text.TEMPLATE_CELLS, "utf8", Escapes({}, ()), header=MARK)
 
 
 @cache
 def _json_escapes() -> Escapes:
-    """What ``to_json`` escapes, found by asking it."""
+    """Return the escapes of ``to_json``, from its output for every character."""
     written = {character: to_json(character)[1:-1] for character in map(chr, range(128))}
     marks = re.findall(r"\\u(....)", to_json("".join(map(chr, range(STEERING_END)))))
     return Escapes({c: text for c, text in written.items() if len(text) == 2}, [int(mark, 16) for mark in marks])
 
 
 def _json_template(constants: Mapping[str, object]) -> str:
-    """A line with a MARK for each column that ``constants`` hasn't."""
+    """Return a line with a MARK for each column that is not in ``constants``."""
     cells = {column.name: f"[{MARK}]" if column.type == "headers" else MARK for column in schema.RECORD_COLUMNS}
     cells.update((name, to_json(value)) for name, value in constants.items())
     return "{" + ",".join(f'"{name}":{text}' for name, text in cells.items()) + "}\n"
@@ -183,7 +183,7 @@ def _json_lines(run: RecordsItem, encoding: str, kept: Sequence[int]) -> Iterato
 
 
 def _filled(text: str, contents: Sequence[Iterable[str]]) -> Iterator[str]:
-    """Yield a line with ``contents`` in the places of its MARKs."""
+    """Yield a line with ``contents`` in place of its MARKs."""
     for part, content in zip(text.split(MARK), (*contents, ()), strict=True):
         yield part
         yield from content
@@ -242,7 +242,7 @@ def _text_pieces(run: RecordsItem, kept: Sequence[int]) -> Iterator[str]:
 
 
 def text_lines(run: RecordsItem, kept: Sequence[int]) -> list[str]:
-    """The lines of some records, made of Python's strings."""
+    """Return the lines of some records, formatted with Python's strings."""
     chunk, batch = run.chunk, run.batch
     lists, data = chunk.lists, chunk.payload(run.row)
     if batch.control or batch.magic < 2 or run.topic:

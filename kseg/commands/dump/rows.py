@@ -1,6 +1,6 @@
-"""``kseg dump`` as a library: the rows of segments, shallow (an entry each) or deep (a record each), filtered.
+"""``kseg dump`` as a library: the filtered rows of segments, shallow (one per batch) or deep (one per record).
 
-And those of the files beside them, an entry each.
+Side files have one row per entry.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kseg.schema import Row
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """Which rows to keep. Ranges are half-open, as ``begin`` <= x < ``end``; None is no bound.
+    """Selects rows. Ranges are half-open, ``begin`` <= x < ``end``; None means unbounded.
 
     Timestamps are epoch milliseconds; rows without one fail a time filter. ``control`` True keeps only control
     rows, False none of them.
@@ -45,7 +45,7 @@ class RowFilter:
     control: bool | None = None
 
     def accepts_batch(self, batches: BatchColumns, row: int) -> bool:
-        """Whether the entry can hold a row that passes: what the header shows decides, a wrapper's base is unknown."""
+        """Return whether the batch can have an accepted row, by its header. The base offset of a wrapper is unknown."""
         first = self.first_offset
         if first is not None and batches.last_offset[row] < first and batches.crc_state[row] != columns.CRC_BAD:
             return False
@@ -64,10 +64,10 @@ class RowFilter:
         return True
 
     def accepted_rows(self, chunk: Chunk, row: int) -> Sequence[int]:
-        """The record rows of an entry that passed which do so themselves."""
+        """Return the accepted record rows of an accepted batch."""
         kept: Sequence[int] = chunk.rows(row)
         if not self.needs_records:
-            return kept  # without a look at the columns, which costs a list of each
+            return kept  # without reading the columns, which would make a list of each
         offset, timestamp = chunk.lists.offset, chunk.lists.timestamp
         if (first := self.first_offset) is not None:
             kept = [i for i in kept if offset[i] >= first]
@@ -83,7 +83,7 @@ class RowFilter:
 
     @property
     def needs_records(self) -> bool:
-        """Whether records of an entry that passed may fail."""
+        """Return whether records of an accepted batch can be rejected."""
         bounds = (self.first_offset, self.end_offset, self.since, self.until)
         return self.key is not None or bounds != (None, None, None, None)
 
@@ -92,7 +92,7 @@ class RowFilter:
 
     @staticmethod
     def _may_be_before(batches: BatchColumns, row: int, until: int) -> bool:
-        """An entry's own smallest timestamp is known only where all are equal, or where it is a single message."""
+        """Return whether a timestamp can be before ``until``; False is certain only for equal timestamps or one message."""
         single = batches.magic[row] == 1 and not batches.attributes[row] & CODEC_MASK
         if single or batches.attributes[row] & LOG_APPEND_TIME:
             return batches.max_timestamp[row] < until
@@ -101,7 +101,7 @@ class RowFilter:
 
 @dataclass(frozen=True, slots=True)
 class BatchItem:
-    """An entry of the log: a row of a shallow dump, or (``heading``) what stands before its records in a deep one.
+    """A batch: a row of a shallow dump, or, as ``heading``, the row before its records in a deep dump.
 
     ``stored`` are its bytes in the file.
     """
@@ -115,9 +115,9 @@ class BatchItem:
 
 @dataclass(frozen=True, slots=True)
 class RecordsItem:
-    """The records of an entry that passed the filter, ``kept`` rows of the chunk. Valid until the next is asked for.
+    """The accepted records of a batch: the rows ``kept`` of the chunk. Valid until the next item is read.
 
-    ``topic`` is the internal topic as whose records they are to be decoded, None where they are not.
+    ``topic`` is the internal topic whose decoder is used, None for no decoding.
     """
 
     file: str
@@ -132,18 +132,18 @@ class RecordsItem:
         return record_batch(self.chunk.batches, self.row)
 
     def records(self) -> Iterator[Record]:
-        """The records as objects."""
+        """Return the records as objects."""
         return map(self.chunk.record, self.kept)
 
     def decoded(self, i: int) -> dict[str, Any] | None:
-        """What stands under ``decoded`` in the row of record ``i``: null where it is a control record."""
+        """Return the column ``decoded`` of record ``i``, None for a control record."""
         found = decoded_record(self.topic, self.chunk, i) if self.topic else None
         return found.as_dict() if found else None
 
 
 @dataclass(frozen=True, slots=True)
 class FileStart:
-    """Comes before a file's rows. ``first_offset`` is the one in a segment's name, None for other names."""
+    """The item before a file's rows. ``first_offset`` is the offset in a segment's name, None for other names."""
 
     file: str
     first_offset: int | None
@@ -152,7 +152,7 @@ class FileStart:
 
 @dataclass(frozen=True, slots=True)
 class SideFileItem:
-    """An entry of a file beside the log, which begins at byte ``position`` of it."""
+    """An entry of a side file at byte ``position``."""
 
     file: str
     side: SideFile
@@ -162,7 +162,7 @@ class SideFileItem:
 
 @dataclass(frozen=True, slots=True)
 class WireRow:
-    """A row of a file that is no log, its bytes as they are."""
+    """A row of a file other than a log, with raw bytes."""
 
     file: str
     row: Row
@@ -171,7 +171,7 @@ class WireRow:
 
 @dataclass(frozen=True, slots=True)
 class EmptyFile:
-    """Stands where a file beside the log has not one."""
+    """The item of a side file without entries."""
 
     file: str
     side: SideFile
@@ -191,13 +191,13 @@ def dump_segment(
     topic: str | None = None,
     check: bool = False,
 ) -> Iterator[FileStart | BatchItem | RecordsItem]:
-    """The rows of one file, or of its bytes ``start`` to ``end``, a Beginning first.
+    """Yield the rows of one file, or of its bytes ``start`` to ``end``, a FileStart first.
 
     Raises UnreadableError and NotASegmentError.
 
-    Entries with a bad CRC are rows when shallow; their records are not shown, unless CRCs are not verified at all.
-    With ``headings`` a deep dump has each entry before its records, too. ``listed`` is that of open_source, ``topic``
-    that of Run. With ``check`` all checks of ``kseg validate`` are made, not only those that reading makes.
+    A batch with a wrong CRC is a row of a shallow dump; its records are rows only without ``verify_crc``. With
+    ``headings`` a deep dump has each batch before its records, too. ``listed`` is that of open_source, ``topic`` that of
+    RecordsItem. With ``check`` all checks of ``kseg validate`` run, not only those of reading.
     """
     wanted = keep or RowFilter()
     if wanted.key is not None and not deep:
@@ -221,7 +221,7 @@ def dump_reader(
     record_set: RecordSetChecks | None = None,
     decompression_limit: int = DECOMPRESSION_LIMIT,
 ) -> Iterator[BatchItem | RecordsItem]:
-    """What ``dump_segment`` has behind the Beginning. Raises UnreadableError and NotASegmentError.
+    """Yield the items of ``dump_segment`` after the FileStart. Raises UnreadableError and NotASegmentError.
 
     ``decompression_limit`` is the maximum size of one decompressed batch in bytes.
     """
@@ -245,7 +245,7 @@ def dump_reader(
 def dump_side_file(
     path: str, known: Recognised, report: Report = ignore_finding
 ) -> Iterator[FileStart | SideFileItem | EmptyFile]:
-    """The entries of a file beside the log, a Beginning first. Raises UnreadableError."""
+    """Yield the entries of a side file, a FileStart first. Raises UnreadableError."""
     side = known.side
     with open_source(path) as source:
         yield FileStart(path, None, side)
@@ -289,7 +289,7 @@ Item = FileStart | BatchItem | RecordsItem | SideFileItem | EmptyFile | WireRow
 
 
 def first_rows(rows: Iterable[Item], limit: int | None) -> Iterator[Item]:
-    """The rows up to ``limit`` of them; beginnings and headings don't count."""
+    """Yield at most ``limit`` rows; file starts and headings don't count."""
     if limit is None:
         yield from rows
         return

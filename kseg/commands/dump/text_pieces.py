@@ -1,7 +1,7 @@
 """Bytes as text in pieces: keys, values and headers of large records, for JSON, CSV and kafka-dump-log's text.
 
-A piece takes a few hundred kilobytes, whatever the size of the value: JSON has up to six bytes per byte, a string up to four
-per character, and several copies of a whole value would take many times its size.
+A piece takes a few hundred kilobytes. JSON has up to six bytes per byte, and a string up to four per character, so copies of
+a whole value would take many times its size.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def json_header_pieces(headers: Iterable[tuple[memoryview, memoryview | None]], 
 
 
 def actual_encoding(data: memoryview, encoding: str) -> str:
-    """Return the encoding of these bytes: for ``auto``, ``utf8`` where they are UTF-8, otherwise ``base64``."""
+    """Return the encoding of these bytes: for ``auto``, ``utf8`` if they are UTF-8, otherwise ``base64``."""
     if encoding != "auto":
         return encoding
     try:
@@ -81,7 +81,7 @@ def text_pieces(data: memoryview, encoding: str) -> Iterator[str]:
 
 
 def utf8_slices(data: memoryview) -> Iterator[memoryview]:
-    """Yield consecutive slices of at most PIECE_BYTES that decode as the whole does: none ends within a character."""
+    """Yield consecutive slices of at most PIECE_BYTES that decode like the whole: none ends within a character."""
     first = 0
     while first < len(data):
         end = min(first + PIECE_BYTES, len(data))

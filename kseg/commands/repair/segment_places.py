@@ -16,7 +16,8 @@ from kseg.format.record.layout import INT32_MAX
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source, open_source
-from kseg.format.writer.offset_order import Batch, Neighbours, OffsetOrder, batches_of, ceiling_of, find_order
+from kseg.format.writer.located_batches import Batch, batches_of
+from kseg.format.writer.offset_order import Neighbours, OffsetOrder, ceiling_of, find_order
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,3 +114,32 @@ def implied_size(data: bytearray, at: int, end: int, magic: int) -> int:
     value_size = framing.read_int32(data, value_at)
     size = value_at + 4 + max(value_size, 0) - at
     return size if value_size >= -1 and size <= INT32_MAX else 0
+
+
+def is_rest_of_batch(data: bytearray, at: int, end: int) -> bool:
+    """Return whether ``data[at:end]`` are the headers of a v2 record, and whole records after it.
+
+    So ends an uncompressed batch after a value that holds batches of another log.
+    """
+    headers, at = _read_varint(data, at, end)
+    for _ in range(2 * max(headers, 0)):
+        size, at = _read_varint(data, at, end)
+        at += max(size, 0)
+        if at >= end:
+            break
+    while 0 <= at < end:
+        size, at = _read_varint(data, at, end)
+        if size < 6:  # what the smallest record has after its size
+            return False
+        at += size
+    return headers >= 0 and at == end
+
+
+def _read_varint(data: bytearray, at: int, end: int) -> tuple[int, int]:
+    """Return a zig-zag int32 and the position after it, -1 and ``end + 1`` if there is none."""
+    value = 0
+    for n in range(min(5, end - at)):
+        value |= (data[at + n] & 0x7F) << 7 * n
+        if data[at + n] < 128:
+            return (value >> 1) ^ -(value & 1), at + n + 1
+    return -1, end + 1

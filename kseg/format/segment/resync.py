@@ -120,7 +120,7 @@ def resynchronise(
         if search.proved:
             return _proved(buffer, damaged, search.proved)
         if search.best and _contradicts(search.best, damaged, end):
-            return _lost(buffer, damaged, search, search.best, expected)
+            return _lost(buffer, damaged, search, search.first_chain or search.best, expected)
         return _bad_content(buffer, damaged, declared)
     search = _search(buffer, max_size, floor, budget, damaged, keep=False)
     search.run(reach and buffer.position + reach)
@@ -237,7 +237,13 @@ def _search(
 ) -> ResyncScan:
     provable = damaged.magic == 2 and damaged.likely and buffer.available >= RECORD_BATCH_OVERHEAD
     proof = RunningCrc(buffer) if provable else None
-    return ResyncScan(buffer, max_size, _next_offset(damaged, floor), floor, budget, proof, keep=keep, around=around)
+    declared_end = (
+        damaged.position + LOG_OVERHEAD + damaged.size if damaged.likely and damaged.legal and damaged.size else None
+    )
+    return ResyncScan(
+        buffer, max_size, _next_offset(damaged, floor), floor, budget, proof,
+        keep=keep, around=around, declared_end=declared_end,
+    )  # fmt: skip
 
 
 def _read_as_another(buffer: InputBuffer, size: int) -> ResyncResult | None:

@@ -122,10 +122,20 @@ class BatchChain:
         within = sum(floor <= first <= floor + INT32_MAX for _, first, _ in self.batches)
         return 2 * within >= len(self.batches)
 
+    def first_from(self, floor: int | None) -> int:
+        """Return the first offset that the log can continue with: the base offset of the first batch may be damaged."""
+        if floor is None:
+            return self.offset
+        return next((first for _, first, _ in self.batches[:2] if floor <= first <= floor + INT32_MAX), self.offset)
+
     def leads_to(self, later: BatchChain, floor: int | None) -> bool:
         """Return whether its last batch has offsets from ``floor`` on and below those of a later chain."""
         _, first, last = self.batches[-1]
-        return (floor is None or floor <= first) and last < later.offset
+        return (floor is None or floor <= first) and last < later.first_from(floor)
+
+    def follows_soon(self, floor: int | None, began: int) -> bool:
+        """Return whether no more offsets are missing before it than bytes were lost since byte ``began``."""
+        return floor is not None and 0 <= self.first_from(floor) - floor <= self.position - began
 
     def precedes(self, later: BatchChain) -> bool:
         """Return whether most of its batches have smaller offsets than those of a later chain."""
@@ -139,10 +149,11 @@ class ResyncScan:
     search.
 
     ``floor`` is the lowest offset that can continue the log, None if unknown; ``least`` is the same if the damaged
-    batch occurs again. With ``around``, a file position, only a chain is searched that begins before and reaches it
-    (see ``_reaches``). After ``run``: ``proved`` is the true whole size of the damaged batch, ``best`` the chain to
-    continue with, ``at`` the position up to which the file was searched, ``zeros`` the longest run of zeros as (first
-    byte, byte after it), ``last_zeros`` the last run.
+    batch occurs again. ``declared_end`` is the position at which the damaged batch ends by its own header, None if the
+    header can't be right: a chain that ends after it is not in a value of that batch. With ``around``, a file position,
+    only a chain is searched that begins before and reaches it (see ``_reaches``). After ``run``: ``proved`` is the true
+    whole size of the damaged batch, ``best`` the chain to continue with, ``at`` the position up to which the file was
+    searched, ``zeros`` the longest run of zeros as (first byte, byte after it), ``last_zeros`` the last run.
     """
 
     def __init__(
@@ -156,6 +167,7 @@ class ResyncScan:
         *,
         keep: bool,
         around: int | None = None,
+        declared_end: int | None = None,
     ) -> None:
         self.began = buffer.position
         self.at = self.began + 1
@@ -172,6 +184,8 @@ class ResyncScan:
         self._proof = proof
         self._keep = keep
         self._around = around
+        self._declared_end = declared_end
+        self._skipped: BatchChain | None = None
         self._decided = False
         self._limit: int | None = None
         self._until: int | None = None
@@ -199,6 +213,13 @@ class ResyncScan:
                 break
         if self.best:
             self._budget.spend(max(0, self.at - self.best.end))
+
+    @property
+    def first_chain(self) -> BatchChain | None:
+        """The chain to continue with if ``best`` shows that the damaged batch does not end at ``around``."""
+        if self._skipped and self.best and self._skipped.leads_to(self.best, self._least):
+            return self._skipped
+        return self.best
 
     def _is_settled(self) -> bool:
         return self.proved is not None or self._decided
@@ -284,17 +305,24 @@ class ResyncScan:
         best = self.best
         if self._around is not None:
             # A chain that ends before is not accepted: it may be inside a value.
-            if best is None and chain.position < self._around and self._reaches(chain, self._around):
-                self.best = chain
-                self._decided = chain.closed or self._proof is None
+            if best is None and chain.position < self._around:
+                if self._reaches(chain, self._around):
+                    self.best = chain
+                    self._decided = chain.closed or self._proof is None
+                else:
+                    self._skipped = self._skipped or chain
             return
         if best is not None:
             if not chain.continues(self._floor) and best.continues(self._floor):
                 return  # only the later one does not fit the offsets
             only_best_misfits = chain.continues(self._floor) and not best.continues(self._floor)
-            outweighed = chain.closed or len(chain.batches) >= len(best.batches)
-            if best.leads_to(chain, self._least) or (
-                not only_best_misfits and (best.precedes(chain) or not outweighed)
+            begin, end, data = best.end - self._buffer.shift, chain.position - self._buffer.shift, self._buffer.data
+            soon = best.follows_soon(self._least, self.began) and not header_scan.is_rest_of_batch(data, begin, end)
+            outweighed = (chain.closed and not soon) or len(chain.batches) >= len(best.batches)
+            if (
+                (self._declared_end is not None and best.end > self._declared_end)
+                or best.leads_to(chain, self._least)
+                or (not only_best_misfits and (best.precedes(chain) or not outweighed))
             ):
                 self._decided = True
                 return

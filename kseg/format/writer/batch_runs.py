@@ -72,8 +72,11 @@ def _by_order(windows: Iterator[Window], report: Report, look: InspectWindow, or
             previous = order.previous.get(batches.position[row])
             if previous is not None and batches.crc_state[row] != CRC_BAD and batches.intact[row]:
                 offset = batches.base_offset[row]
-                doubtful = batches.position[row] in order.doubtful
-                fault = "doubtful" if doubtful else "behind" if offset <= previous else "ahead"
+                fault = "behind" if offset <= previous else "ahead"
+                if batches.position[row] in order.doubtful:
+                    fault = "doubtful"
+                elif batches.position[row] in order.undecided:
+                    fault = "undecided"
                 report(_order_finding(batches, fault, row, offset, previous))
                 batches.intact[row] = 0
         yield window
@@ -127,10 +130,16 @@ def _doubtful(offset: int, previous: int) -> dict[str, Any]:
     return {"offset": offset, "previous": previous, "note": note}
 
 
+def _undecided(offset: int, previous: int) -> dict[str, Any]:
+    note = "; it and the batch next to it contradict each other, and one flipped bit in either offset explains both"
+    return {"offset": offset, "previous": previous, "note": note}
+
+
 # The rule of each fault of ``check_offsets_in_batch``, and its facts.
 _ORDER: dict[str, tuple[str, Callable[[int, int], dict[str, Any]]]] = {
     "ahead": ("non-monotonic-offset", _ahead),
     "doubtful": ("non-monotonic-offset", _doubtful),
+    "undecided": ("non-monotonic-offset", _undecided),
     "behind": ("non-monotonic-offset", lambda offset, previous: {"offset": offset, "previous": previous, "note": ""}),
     "span": ("invalid-offset-range", lambda offset, delta: {"delta": delta, "why": f"it is 0 to {INT32_MAX}"}),
     "record": ("record-offset-mismatch", lambda offset, index: {"index": index, "offset": offset}),

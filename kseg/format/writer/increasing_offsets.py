@@ -1,0 +1,156 @@
+"""Select the batches that stay: the most with increasing offsets, and of as many those that damage explains least.
+
+Where two selections are equal and one flipped bit explains either, both batches are left out: see ``undecided``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Container
+
+from kseg.format.writer.located_batches import FAR, Batch
+
+# The score of a selection. A smaller unit counts only between selections that are equal in all larger ones.
+ONE_BATCH = 1 << 96
+ONE_BIT_WRONG = -1 << 64
+JOINS = 1 << 32
+AFTER_LOST_BYTES = -1
+
+
+def most_in_order(block: list[Batch], floor: int, name: int | None = None) -> list[bool]:
+    """Return which batches of a block stay, all with offsets above ``floor``.
+
+    Batches that contradict no other stay without being compared. ``name`` is the offset in the segment's name if the block
+    begins with the segment's first batch.
+    """
+    kept = [batch.low > floor for batch in block]
+    highest, lowest = floor, [1 << 63] * (len(block) + 1)
+    for n in range(len(block) - 1, -1, -1):
+        lowest[n] = min(lowest[n + 1], block[n].low) if kept[n] else lowest[n + 1]
+    zone: list[int] = []
+    last = floor
+    for n, batch in enumerate(block):
+        if not kept[n]:
+            continue
+        if highest < batch.low and batch.high < lowest[n + 1]:
+            _select_in_zone(block, zone, kept, {last, last if name is None else name - 1}, batch.low)
+            zone, last, name = [], batch.high, None
+        else:
+            zone.append(n)
+        highest = max(highest, batch.high)
+    _select_in_zone(block, zone, kept, {last, last if name is None else name - 1}, -1)
+    return kept
+
+
+def _select_in_zone(block: list[Batch], zone: list[int], kept: list[bool], last: set[int], following: int) -> None:
+    """Mark which batches of a zone stay.
+
+    ``last`` are the offsets that the first batch of the zone can join, ``following`` is the first offset after the zone, -1
+    for none. ``highs`` and ``best`` are the selections worth continuing, by their last offset: the score, and the index of
+    the last batch.
+    """
+    if not zone:
+        return
+    last_offset = min(last)
+    far = _far_by_one_bit(block, zone, last_offset)
+    before: dict[int, int] = {}
+    highs: list[int] = []
+    best: list[tuple[int, int]] = []
+    ending = dict.fromkeys(last, (0, -1))
+    for n in zone:
+        low, high = block[n].low, block[n].high
+        at = bisect_left(highs, low)
+        score, previous = best[at - 1] if at else (0, -1)
+        if low - 1 in ending:
+            joined, index = ending[low - 1]
+            if joined + JOINS >= score:
+                score, previous = joined + JOINS, index
+        before[n] = previous
+        score += (0 if n in far else ONE_BATCH) + _demerits(block, n, last_offset, far)
+        if high not in ending or score > ending[high][0]:
+            ending[high] = score, n
+        at = bisect_left(highs, high)
+        if at and best[at - 1][0] > score:
+            continue
+        stop = at
+        while stop < len(best) and best[stop][0] < score:
+            stop += 1
+        highs[at:stop] = [high]
+        best[at:stop] = [(score, n)]
+    for n in zone:
+        kept[n] = False
+    _, _, n = max((score + JOINS * (high + 1 == following), -high, n) for high, (score, n) in ending.items())
+    while n >= 0:
+        kept[n] = True
+        n = before[n]
+
+
+def _demerits(block: list[Batch], n: int, floor: int, far: set[int]) -> int:
+    """Return what speaks against the offsets of a batch.
+
+    Bytes were lost right before it, so its base offset may be among them. Or one flipped bit explains why the batch does
+    not fit between its neighbours.
+    """
+    lost = block[n].position != (block[n - 1].end if n else 0)
+    return AFTER_LOST_BYTES * lost + ONE_BIT_WRONG * _is_one_bit_wrong(block, n, floor, far)
+
+
+def _is_one_bit_wrong(block: list[Batch], n: int, floor: int, far: Container[int] = ()) -> bool:
+    """Return whether a batch does not fit between its neighbours in the file, and does with one bit flipped.
+
+    The batches ``far`` and copies of the batch are skipped.
+    """
+    before, after = n - 1, n + 1
+    while before >= 0 and (before in far or block[before].crc == block[n].crc):
+        before -= 1
+    while after < len(block) and (after in far or block[after].crc == block[n].crc):
+        after += 1
+    low = block[before].high if before >= 0 else floor
+    high = block[after].low if after < len(block) else max(low, block[n].high) + FAR
+    if low >= high or (low < block[n].low and block[n].high < high):
+        return False
+    return any(low < first and last < high for first, last in block[n].one_bit_places())
+
+
+def _far_by_one_bit(block: list[Batch], zone: list[int], floor: int) -> set[int]:
+    """Return the batches far above the others, if not more than these, that are near them with one bit cleared."""
+    ordered = sorted(zone, key=lambda n: block[n].low)
+    below, highest = 0, floor
+    for below, n in enumerate(ordered):
+        if below and block[n].low - highest > FAR:
+            break
+        highest = max(highest, block[n].high)
+    else:
+        return set()
+    far = ordered[below:]
+    if len(far) > below:
+        return set()
+    return {
+        n
+        for n in far
+        if any(floor < first <= highest + FAR for first, _ in block[n].one_bit_places() if first < block[n].low)
+    }
+
+
+def undecided(block: list[Batch], kept: list[bool], floor: int) -> set[int]:
+    """Return the batches of which one is wrong, and nothing shows which: two neighbours in the file, one of them kept.
+
+    Each fits without the other, and each fits next to the other with one bit flipped. They do not join the batches around
+    them. Timestamps that go back between them show that the two were moved, and then both offsets are right.
+    """
+    found: set[int] = set()
+    for n in range(len(block) - 1):
+        one, other = block[n], block[n + 1]
+        if kept[n] == kept[n + 1] or other.low > one.high or 0 <= other.last_time < one.first_time:
+            continue
+        if (one.crc, one.stored) == (other.crc, other.stored):
+            continue  # a copy
+        if one.low - other.high > FAR:
+            continue  # see ``_far_by_one_bit``
+        low = block[n - 1].high if n else floor
+        high = block[n + 2].low if n + 2 < len(block) else max(one.high, other.high) + 2
+        fit = all(low < batch.low and batch.high < high for batch in (one, other))
+        joined = low + 1 in (one.low, other.low) or high - 1 in (one.high, other.high)
+        if fit and not joined and all(_is_one_bit_wrong(block, m, floor) for m in (n, n + 1)):
+            found |= {n, n + 1}
+    return found
