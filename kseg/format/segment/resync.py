@@ -185,7 +185,7 @@ def _inspect(buffer: InputBuffer, max_size: int) -> BrokenBatch:
     buffer.fill(KEY_REACH)
     data, at = buffer.data, buffer.start
     size, magic = framing.read_int32(data, at + SIZE_AT), data[at + MAGIC_AT]
-    legal = framing.smallest(min(magic, 2)) <= size <= max_size
+    legal = framing.smallest_size(min(magic, 2)) <= size <= max_size
     if magic >= 2:
         likely = header_scan.is_likely_header(data, at, buffer.end)
     else:
@@ -211,7 +211,7 @@ def _inspect(buffer: InputBuffer, max_size: int) -> BrokenBatch:
 def _declared_size(buffer: InputBuffer, broken: BrokenBatch, max_size: int) -> int:
     """Return the whole size that the batch declares in bytes, 0 if the file has fewer bytes."""
     size = broken.size
-    if size is None or not framing.smallest(0) <= size <= max_size or (size > PROOF_REACH and not broken.likely):
+    if size is None or not framing.smallest_size(0) <= size <= max_size or (size > PROOF_REACH and not broken.likely):
         return 0
     whole = LOG_OVERHEAD + size
     return whole if not buffer.ends_before(whole) and buffer.fill(whole) else 0
@@ -300,9 +300,12 @@ def _bad_content(buffer: InputBuffer, broken: BrokenBatch, size: int) -> Resync:
         facts = {"magic": signed_byte(broken.magic), "why": "its CRC holds as no known version"}
         finding = Finding("unknown-magic", buffer.position, end, broken.offset, broken.last_offset, facts)
         return Resync((finding,), end, lost=size, recognised=True)
-    if size - LOG_OVERHEAD < framing.smallest(broken.magic):
+    if size - LOG_OVERHEAD < framing.smallest_size(broken.magic):
         # The size is too small for its version, but a batch begins after it.
-        facts = {"size": broken.size, "why": f"a v{broken.magic} entry has at least {framing.smallest(broken.magic)}"}
+        facts = {
+            "size": broken.size,
+            "why": f"a v{broken.magic} entry has at least {framing.smallest_size(broken.magic)}",
+        }
         finding = Finding("invalid-size", buffer.position, end, broken.offset, broken.last_offset, facts)
         return Resync((finding,), end, lost=size, recognised=True)
     zeros = _zero_tail_start(buffer, size)
@@ -368,7 +371,7 @@ def _size_findings(broken: BrokenBatch, end: int, rest: int | None) -> tuple[Fin
 
 def _illegal(broken: BrokenBatch) -> str:
     """Return a phrase with the sizes that a batch of this version can have."""
-    return f"a v{min(broken.magic, 2)} entry has {framing.smallest(min(broken.magic, 2))} to {broken.most}"
+    return f"a v{min(broken.magic, 2)} entry has {framing.smallest_size(min(broken.magic, 2))} to {broken.most}"
 
 
 def _reason(buffer: InputBuffer, broken: BrokenBatch, search: ResyncScan, end: int) -> str:
@@ -400,7 +403,7 @@ def _tail(buffer: InputBuffer, broken: BrokenBatch, search: ResyncScan) -> Resyn
         zeros = end
     written = zeros - began
     if broken.size is None or (zeros < end and written <= RECORD_BATCH_OVERHEAD):
-        why = f"{written} bytes, fewer than the {LOG_OVERHEAD + framing.smallest(2)} of a v2 entry's header"
+        why = f"{written} bytes, fewer than the {LOG_OVERHEAD + framing.smallest_size(2)} of a v2 entry's header"
         facts: dict[str, Any] = {"bytes": written, "why": why}
         if size >= LOG_OVERHEAD:
             facts["size"] = framing.read_int32(buffer.data, began - buffer.shift + SIZE_AT)
