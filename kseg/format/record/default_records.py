@@ -298,19 +298,8 @@ def split_records(
             part.done = count < 0 or (not hungry and (index == count or index < stop_index))
         if why:
             faults.append(("malformed-record", row, index, why))
-        elif count < 0:
-            # DefaultRecordBatch.iterator rejects a negative count.
-            faults.append(("record-count-mismatch", row, 0, count_records(data, at, end)))
-        elif hungry or index != count:
-            pass
-        elif not final:
-            faults.append(("malformed-record", row, index, LEFT_OVER))
-        elif at != end:
-            rest = count_records(data, at, end)
-            if rest > 0:
-                faults.append(("record-count-mismatch", row, index, index + rest))
-            else:
-                faults.append(("malformed-record", row, index, LEFT_OVER))
+        elif at != end or index != count or not final:
+            add_count_fault(data, at, end, row, index, count, hungry, final, faults)
         row += 1
         if part is not None or row >= batches.count or records.count >= room or batches.magic[row] < 2:
             return row
@@ -318,6 +307,26 @@ def split_records(
             return row
         at = batches.at[row] + RECORD_BATCH_OVERHEAD
         end = batches.at[row] + batches.size[row]
+
+
+def add_count_fault(
+    data: Any, at: int, end: int, row: int, index: int, count: int, hungry: bool, final: bool, faults: list[Any]
+) -> None:
+    """Append the fault of a batch whose record count does not match its payload.
+
+    ``at`` is the position after record ``index``, the last that was decoded. ``count`` is the record count in the header.
+    """
+    if count < 0:
+        # DefaultRecordBatch.iterator rejects a negative count.
+        faults.append(("record-count-mismatch", row, 0, count_records(data, at, end)))
+    elif hungry or index != count:
+        return  # more records follow, or the missing ones are reported already
+    else:
+        rest = count_records(data, at, end) if final else 0
+        if rest > 0:
+            faults.append(("record-count-mismatch", row, index, index + rest))
+        else:
+            faults.append(("malformed-record", row, index, LEFT_OVER))
 
 
 def skip_headers(data: Any, at: int, stop: int, count: int) -> int:
