@@ -41,6 +41,7 @@ def without_today(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_every_rule_has_a_folder_and_a_way_to_make_it() -> None:
+    """A rule without a damaged fixture is never shown to work."""
     assert {folder.name for folder in FOLDERS} | {WITHOUT_FILE} == set(RULES)
     assert set(CASES) | {WITHOUT_FILE} == set(RULES)
 

@@ -52,6 +52,7 @@ def complaint(done: subprocess.CompletedProcess[str]) -> str:
     ],
 )
 def test_a_file_of_another_kind(tmp_path: Path, command: str, name: str, content: bytes, says: str) -> None:
+    """The line names the kind of the file, so that the user sees which path was wrong."""
     path = tmp_path / name
     path.write_bytes(content)
     line = complaint(kseg(command, path))
@@ -61,17 +62,20 @@ def test_a_file_of_another_kind(tmp_path: Path, command: str, name: str, content
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_missing_file(tmp_path: Path, command: str) -> None:
+    """A path that does not exist is one line with the system's reason."""
     assert "No such file" in complaint(kseg(command, tmp_path / "missing.log"))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_folder_without_segments(tmp_path: Path, command: str) -> None:
+    """An empty result would look like a valid log."""
     (tmp_path / "notes.txt").write_text("nothing here")
     assert "no segment" in complaint(kseg(command, tmp_path))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_folder_that_is_named_like_a_segment(tmp_path: Path, command: str) -> None:
+    """Opening it must not end in a traceback of the system's error."""
     folder = tmp_path / "topic-0"
     (folder / FIRST).mkdir(parents=True)
     complaint(kseg(command, folder))
@@ -95,6 +99,7 @@ def test_a_file_without_permission(tmp_path: Path, command: str) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_url_without_fsspec(command: str) -> None:
+    """The line names the package to install."""
     program = "import sys; sys.modules['fsspec'] = None; from kseg.cli.main import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", program, command, "s3://bucket/topic-0/00000000000000000000.log"],
@@ -125,10 +130,12 @@ def test_an_empty_segment_is_sound(tmp_path: Path, command: str) -> None:
 
 
 def test_an_empty_stream(tmp_path: Path) -> None:
+    """An empty pipe is not a valid segment: its writer may have failed."""
     assert kseg("validate", "-").returncode == 0
 
 
 def test_a_bad_file_does_not_hide_the_good_ones(tmp_path: Path) -> None:
+    """One wrong path among many must not cost the results of the others."""
     text = tmp_path / "notes.txt"
     text.write_text("no segment")
     done = kseg("validate", "--format", "jsonl", text, SEGMENT, tmp_path / "missing.log")
@@ -148,6 +155,7 @@ def test_file_names_are_data(tmp_path: Path) -> None:
 
 
 def test_damage_is_findings_and_exit_1(tmp_path: Path) -> None:
+    """A script distinguishes damage from failure by the exit code."""
     path = tmp_path / FIRST
     path.write_bytes(SEGMENT.read_bytes()[:-100])
     for command in COMMANDS:
@@ -158,6 +166,7 @@ def test_damage_is_findings_and_exit_1(tmp_path: Path) -> None:
 
 
 def test_no_file_is_created_next_to_the_input(tmp_path: Path) -> None:
+    """Inputs and their folders are read-only for kseg."""
     path = tmp_path / FIRST
     path.write_bytes(SEGMENT.read_bytes()[:-100])
     before = path.stat()

@@ -33,17 +33,20 @@ def test_links_are_followed_once(tmp_path: Path) -> None:
 
 
 def test_a_sound_segment_is_0_and_a_damaged_one_1() -> None:
+    """Scripts depend on these exit codes."""
     assert kseg("validate", PLAIN).returncode == 0
     assert kseg("validate", DAMAGED).returncode == 1
 
 
 @pytest.mark.parametrize(("fail_on", "code"), [("error", 0), ("warning", 0), ("info", 1), ("never", 0)])
 def test_fail_on_draws_the_line(fail_on: str, code: int) -> None:
+    """--fail-on decides which severities cause exit code 1."""
     note = ROOT / "fixtures" / "findings" / "last-offset-mismatch"
     assert kseg("validate", "--fail-on", fail_on, note).returncode == code
 
 
 def test_a_rule_can_be_weighed_otherwise() -> None:
+    """--rule changes the severity of a finding, and with it the exit code."""
     assert kseg("validate", "--rule", "crc-mismatch=ignore", DAMAGED).returncode == 0
     assert kseg("validate", "--rule", "K201=warning", DAMAGED).returncode == 0
     assert kseg("validate", "--rule", "crc-missmatch=info", DAMAGED).stderr.count("did you mean crc-mismatch") == 1
@@ -51,6 +54,7 @@ def test_a_rule_can_be_weighed_otherwise() -> None:
 
 
 def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path: Path) -> None:
+    """An explicit option overrides the settings file."""
     (tmp_path / "kseg.toml").write_text('fail-on = "never"\n[rule]\nzero-tail = "ignore"\n')
     assert kseg("validate", DAMAGED, cwd=tmp_path).returncode == 0
     assert kseg("validate", "--fail-on", "error", DAMAGED, cwd=tmp_path).returncode == 1
@@ -59,6 +63,7 @@ def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path: Path) -> 
 
 
 def test_json_lines_end_with_a_summary() -> None:
+    """Consumers read the verdict from the last line."""
     lines = [json.loads(line) for line in kseg("validate", "--format", "jsonl", DAMAGED).stdout.splitlines()]
     assert {line["kind"] for line in lines[:-1]} == {"finding"}
     assert "crc-mismatch" in {line["rule"] for line in lines[:-1]}
@@ -74,6 +79,7 @@ def test_json_lines_end_with_a_summary() -> None:
 
 @pytest.mark.parametrize("name", ["table", "jsonl", "junit", "sarif", "github", "html"])
 def test_a_report_file_is_complete(tmp_path: Path, name: str) -> None:
+    """A reader of the file never gets half of a report."""
     target = tmp_path / "report"
     run = kseg("validate", "--format", name, "-o", target, DAMAGED)
     assert (run.returncode, run.stdout) == (1, "")
@@ -82,12 +88,14 @@ def test_a_report_file_is_complete(tmp_path: Path, name: str) -> None:
 
 
 def test_offsets_are_half_open() -> None:
+    """--offsets A:B excludes B, so that adjacent ranges don't overlap."""
     assert [row["offset"] for row in rows("--deep", "--offsets", "3:6", PLAIN)] == [3, 4, 5]
     assert [row["offset"] for row in rows("--deep", "--offsets", "42:", PLAIN)] == [42, 43]
     assert [row["base_offset"] for row in rows("--offsets", ":13", PLAIN)] == [0, 12]
 
 
 def test_times_are_iso_or_milliseconds() -> None:
+    """Both notations of a time select the same rows."""
     stamps = [row["timestamp"] for row in rows("--deep", PLAIN)]
     middle = 1700000060000
     assert 0 < sum(stamp >= middle for stamp in stamps) < len(stamps)
@@ -98,17 +106,20 @@ def test_times_are_iso_or_milliseconds() -> None:
 
 
 def test_limit_counts_rows_over_all_files() -> None:
+    """--limit applies to the whole output, not to each file."""
     assert len(rows("--limit", "3", MIXED, PLAIN)) == 3
     assert len(rows("--deep", "--limit", "7", MIXED, PLAIN)) == 7
     assert rows("--limit", "0", PLAIN) == []
 
 
 def test_a_key_is_found_by_its_text() -> None:
+    """--key selects the records with exactly this key."""
     assert {row["key"] for row in rows("--deep", "--key", "schlüssel-☃", PLAIN)} == {"schlüssel-☃"}
     assert kseg("dump", "--key", "x", PLAIN).returncode == 2
 
 
 def test_control_records_can_be_asked_for_and_left_out() -> None:
+    """--control and --no-control split the rows in two."""
     every = rows("--deep", TRANSACTIONS)
     control = rows("--deep", "--control", TRANSACTIONS)
     data = rows("--deep", "--no-control", TRANSACTIONS)
@@ -119,6 +130,7 @@ def test_control_records_can_be_asked_for_and_left_out() -> None:
 
 
 def test_bytes_that_are_no_text_say_how_they_are_written() -> None:
+    """A reader needs the encoding to decode such a value."""
     every = rows("--deep", PLAIN)
     encoded = [row for row in every if "value_encoding" in row or "key_encoding" in row]
     assert encoded
@@ -130,6 +142,7 @@ def test_bytes_that_are_no_text_say_how_they_are_written() -> None:
 
 
 def test_a_bad_crc_shows_when_shallow_and_hides_records_when_deep() -> None:
+    """Records with a wrong CRC are not shown as data."""
     shallow = kseg("dump", "--format", "jsonl", DAMAGED)
     assert shallow.returncode == 1
     assert "crc-mismatch" in shallow.stderr
@@ -143,12 +156,14 @@ def test_a_bad_crc_shows_when_shallow_and_hides_records_when_deep() -> None:
 @pytest.mark.parametrize("name", ["table", "jsonl", "csv", "text", "hex"])
 @pytest.mark.parametrize("depth", ["--shallow", "--deep"])
 def test_every_format_shows_every_segment_kind(name: str, depth: str) -> None:
+    """No combination of format and record version fails."""
     run = kseg("dump", depth, "--format", name, MIXED, TRANSACTIONS)
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout
 
 
 def test_standard_input_reads_as_a_file_does() -> None:
+    """A pipe gives the same rows as the file."""
     piped = [
         json.loads(line)
         for line in kseg("dump", "--format", "jsonl", "-", stdin=MIXED.read_bytes()).stdout.splitlines()
@@ -171,6 +186,7 @@ def test_contents_of_a_key_cannot_control_a_terminal(tmp_path: Path) -> None:
 
 
 def test_the_source_is_left_alone(tmp_path: Path) -> None:
+    """No command changes content or times of its input."""
     copy = tmp_path / "00000000000000000000.log"
     shutil.copy(PLAIN, copy)
     copy.chmod(0o400)
@@ -182,6 +198,7 @@ def test_the_source_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_results_never_go_over_an_input(tmp_path: Path) -> None:
+    """An output path that is an input would destroy the only copy."""
     copy = tmp_path / "00000000000000000000.log"
     shutil.copy(PLAIN, copy)
     link = tmp_path / "link"
@@ -192,23 +209,27 @@ def test_results_never_go_over_an_input(tmp_path: Path) -> None:
 
 
 def test_a_result_stays_when_there_is_no_new_one(tmp_path: Path) -> None:
+    """A failed run keeps the output of an earlier one."""
     (tmp_path / "rows.csv").write_text("mine")
     assert kseg("dump", "--format", "csv", "-o", tmp_path / "rows.csv", tmp_path / "absent").returncode == 2
     assert (tmp_path / "rows.csv").read_text() == "mine"
 
 
 def test_converting_by_force_leaves_what_is_not_a_partitions(tmp_path: Path) -> None:
+    """--force does not replace a folder with foreign files."""
     (tmp_path / "precious.txt").write_text("mine")
     assert kseg("convert", "--force", "any-to-v2", SEGMENTS / "2.8.2-v1-none", tmp_path).returncode == 2
     assert (tmp_path / "precious.txt").read_text() == "mine"
 
 
 def test_csv_distinguishes_null_and_empty() -> None:
+    """A null key and an empty key are different records."""
     lines = kseg("dump", "--deep", "--limit", "3", "--format", "csv", PLAIN).stdout.splitlines()
     assert [line.split(",")[7] for line in lines[1:]] == ["", '""', "key-2"]
 
 
 def test_rules_are_listed_and_explained() -> None:
+    """The list of rules is complete."""
     from kseg.findings import RULES
 
     assert len(kseg("rules").stdout.splitlines()) == len(RULES)
@@ -220,6 +241,7 @@ def test_rules_are_listed_and_explained() -> None:
 
 
 def test_a_closed_pipe_is_no_error() -> None:
+    """`| head` must not make a pipeline fail."""
     run = subprocess.run(
         f"{sys.executable} -m kseg dump --deep --format jsonl {SEGMENTS} {TRANSACTIONS} | head -n 1",
         shell=True, capture_output=True, text=True, check=True,

@@ -80,6 +80,7 @@ def test_no_report_lands_on_or_among_the_inputs(verb: str, source: str, name: st
 
 
 def test_a_repair_s_report_is_none_of_its_results(tmp_path: Path) -> None:
+    """The report must not replace a file of the result."""
     for name in (FIRST, f"{STEM}.index"):
         done = run("repair", SOUND, tmp_path / FIRST, "-o", tmp_path / name)
         assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
@@ -87,6 +88,7 @@ def test_a_repair_s_report_is_none_of_its_results(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [f"{FIRST}.orig", f"{STEM}-notes.txt", f"{STEM}.index.bak"])
 def test_what_only_begins_as_a_segment_s_name_is_not_removed(name: str, tmp_path: Path) -> None:
+    """A foreign file with a similar name is kept."""
     target = tmp_path / "dst-0"
     target.mkdir()
     (target / name).write_bytes(b"mine")
@@ -112,6 +114,7 @@ def test_new_indexes_leave_that_of_aborted_transactions(tmp_path: Path) -> None:
 
 
 def test_building_indexes_does_not_replace_segments(tmp_path: Path) -> None:
+    """Only index files are written."""
     target = tmp_path / "dst-0"
     shutil.copytree(TRANSACTIONS, target)
     (target / "ORIGIN").unlink(missing_ok=True)

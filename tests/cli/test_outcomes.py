@@ -62,6 +62,7 @@ def test_a_repair_is_not_undone_by_its_report(stream: str, code: int, tmp_path: 
 
 
 def test_nothing_read_is_not_success(tmp_path: Path) -> None:
+    """Exit code 0 would claim that the files are valid."""
     (tmp_path / "a-0" / FIRST).mkdir(parents=True)
     (tmp_path / "b-0").mkdir()
     (tmp_path / "b-0" / FIRST).symlink_to("nowhere")
@@ -86,6 +87,7 @@ def test_nothing_read_is_not_success(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("time", ["--5", "²", "9" * 5000, "9" * 19, "0001-01-01T00:00:00+23:00x"])
 def test_a_time_that_is_none_is_wrong_usage(time: str) -> None:
+    """A wrong time is an error with the expected notation."""
     done = kseg("dump", f"--since={time}", PLAIN)
     assert done.returncode == 2
     assert "Invalid value for '--since'" in done.stderr
@@ -93,6 +95,7 @@ def test_a_time_that_is_none_is_wrong_usage(time: str) -> None:
 
 @pytest.mark.parametrize("verb", ["dump", "validate", "stats", "transactions"])
 def test_standard_input_is_read_once(verb: str) -> None:
+    """A second `-` would be an empty file."""
     done = kseg(verb, "-", "-", stdin=PLAIN.read_bytes())
     assert (done.returncode, done.stdout) == (2, "")
     assert "can be read only once" in done.stderr
@@ -111,6 +114,7 @@ def test_a_name_that_is_no_utf8_goes_into_parquet(tmp_path: Path) -> None:
 
 
 def test_a_failing_url_gives_its_reason() -> None:
+    """The line has the reason of the file system."""
     pytest.importorskip("aiohttp")
     done = kseg("dump", "http://localhost:1/x.log")
     assert done.returncode == 2

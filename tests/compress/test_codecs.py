@@ -214,6 +214,7 @@ BROKEN = list(invalid_streams())
 @pytest.mark.parametrize("codec", [0, *COMPRESSED])
 @pytest.mark.parametrize("size", [0, 1, 200, 32767, 32768, 65535, 65536, 65537, 131072, 131073, 1 << 20])
 def test_round_trip(codec: int, size: int) -> None:
+    """Each codec reads its own output."""
     data = (b"".join(b"%d," % i for i in range(0, 7 * size, 7)))[:size]
     for magic in range(CODECS[codec].first_magic, 3):
         quirks: list[str] = []
@@ -227,6 +228,7 @@ def test_round_trip(codec: int, size: int) -> None:
 @settings(max_examples=cases(200))
 @given(data=st.binary(max_size=300), times=st.integers(1, 400), codec=st.sampled_from(sorted(CODECS)))
 def test_round_trip_of_anything(data: bytes, times: int, codec: int) -> None:
+    """Each codec reads its own output, for any content."""
     data *= times
     assert decompress(codec, compress(codec, data), limit=len(data)) == data
 
@@ -235,11 +237,13 @@ def test_round_trip_of_anything(data: bytes, times: int, codec: int) -> None:
     ("codec", "level"), [(GZIP, 1), (GZIP, 9), (LZ4, 1), (LZ4, 12), (ZSTD, -5), (ZSTD, 19), (SNAPPY, 1)]
 )
 def test_levels(codec: int, level: int) -> None:
+    """Each compression level of a codec gives a readable stream."""
     assert decompress(codec, compress(codec, 99 * TEXT, level=level), limit=LIMIT) == 99 * TEXT
 
 
 @pytest.mark.parametrize(("codec", "magic"), KAFKA_WROTE)
 def test_reads_what_kafka_writes(codec: int, magic: int) -> None:
+    """Streams of Kafka's own writer are read."""
     assert decompress(codec, bytes.fromhex(KAFKA_WROTE[codec, magic]), limit=LIMIT, magic=magic) == TEXT
 
 
@@ -260,6 +264,7 @@ def test_writes_what_kafka_writes() -> None:
 def test_unusual_streams_are_read_and_named(
     codec: int, magic: int, stream: bytes, data: bytes, quirks: list[str]
 ) -> None:
+    """Legal but unusual streams are read, and reported as quirks."""
     seen: list[str] = []
     assert decompress(codec, stream, limit=LIMIT, magic=magic, quirks=seen) == data
     assert sorted(seen) == sorted(quirks)
@@ -268,6 +273,7 @@ def test_unusual_streams_are_read_and_named(
 
 @pytest.mark.parametrize(("codec", "magic", "stream"), [b[1:] for b in BROKEN], ids=[b[0] for b in BROKEN])
 def test_refuses_what_kafka_refuses(codec: int, magic: int, stream: bytes) -> None:
+    """Streams that Kafka rejects must not be shown as data."""
     for limit in (0, 10, LIMIT):
         with pytest.raises(CodecError) as caught:
             decompress(codec, stream, limit=limit, magic=magic)
@@ -279,6 +285,7 @@ def test_refuses_what_kafka_refuses(codec: int, magic: int, stream: bytes) -> No
 @pytest.mark.parametrize("codec", COMPRESSED)
 @pytest.mark.parametrize("data", [b"", b"\1", b"\xff" * 40, bytes(40), b"garbage, no stream at all"])
 def test_refuses_garbage(codec: int, data: bytes) -> None:
+    """Random bytes raise CodecError."""
     with pytest.raises(CodecError):
         decompress(codec, data, limit=LIMIT)
 
@@ -293,6 +300,7 @@ def small_streams() -> Iterator[tuple[int, int, bytes, bytes]]:
 
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_every_truncation_is_an_error(codec: int) -> None:
+    """A stream that is cut anywhere is not taken for a complete one."""
     for magic in (0, 2):
         if magic < CODECS[codec].first_magic:
             continue
@@ -320,6 +328,7 @@ def xerial_ends(stream: bytes) -> set[int]:
 
 @pytest.mark.parametrize(("codec", "magic", "stream", "data"), list(small_streams()))
 def test_every_flip_and_cut_ends_in_bytes_or_an_error(codec: int, magic: int, stream: bytes, data: bytes) -> None:
+    """Damage never raises another exception than CodecError."""
     damaged = [flip(stream, at, mask) for at in range(len(stream)) for mask in (0xFF, 0x01, 0x80)]
     damaged += [stream[:size] for size in range(len(stream))]
     for bad in damaged:
@@ -341,6 +350,7 @@ def test_every_flip_and_cut_ends_in_bytes_or_an_error(codec: int, magic: int, st
     limit=st.integers(0, 1 << 17),
 )
 def test_anything_ends_in_bytes_or_an_error(codec: int, magic: int, head: bytes, tail: bytes, limit: int) -> None:
+    """Any bytes give a result or CodecError."""
     with contextlib.suppress(CodecError):
         assert len(decompress(codec, head + tail, limit=limit, magic=magic, quirks=[])) <= limit
 
@@ -440,6 +450,7 @@ def measure(stream: str, limit: int) -> tuple[str, float, int]:
 @pytest.mark.parametrize("limit", [1 << 20, 3 << 20])  # less than the given buffer, and more
 @pytest.mark.parametrize("name", BOMBS)
 def test_bombs(name: str, limit: int) -> None:
+    """Small inputs that claim a large output stop at the limit, in bounded memory."""
     end, stream = BOMBS[name]
     ended, seconds, kilobytes = measure(stream, limit)
     assert ended == end
@@ -450,6 +461,7 @@ def test_bombs(name: str, limit: int) -> None:
 @on_linux
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_memory_peaks_near_the_output(codec: int) -> None:
+    """Decompression does not hold several copies of its output."""
     ended, _, kilobytes = measure(
         f"{codec}, compress({codec}, bytes(range(256)) * (1 << 18), magic=0 if {codec} == 3 else 2)", 1 << 26
     )
@@ -495,17 +507,20 @@ def test_threads_do_not_share_contexts() -> None:
 
 
 def test_names() -> None:
+    """The names and numbers of the codecs are Kafka's."""
     assert [codec_name(n) for n in range(6)] == ["none", "gzip", "snappy", "lz4", "zstd", "codec-5"]
     assert {codec.id: codec.name for codec in CODECS.values()} == {n: codec_name(n) for n in CODECS}
 
 
 @pytest.mark.parametrize(("codec", "magic"), [(5, 2), (ZSTD, 0), (ZSTD, 1)])
 def test_compress_rejects_codecs_that_readers_reject(codec: int, magic: int) -> None:
+    """kseg never writes a codec that the version's readers don't know."""
     with pytest.raises(CodecError):
         compress(codec, TEXT, magic=magic)
 
 
 def test_errors_survive_a_worker_process() -> None:
+    """An error of a worker process must not break the pool when it is pickled."""
     error = pickle.loads(pickle.dumps(DecompressionLimit(7)))
     assert (error.limit, str(error)) == (7, str(DecompressionLimit(7)))
 
@@ -568,6 +583,7 @@ BROKER_LOGS = sorted(SEGMENTS.glob("*/**/*.log"))
 
 @pytest.mark.parametrize("log", BROKER_LOGS, ids=lambda log: str(log.relative_to(SEGMENTS)))
 def test_every_payload_a_broker_wrote(log: Path) -> None:
+    """Each compressed payload of the fixtures decompresses to valid records."""
     for codec, magic, count, payload in broker_payloads(log):
         quirks: list[str] = []
         data = bytes(decompress(codec, payload, limit=LIMIT, magic=magic, quirks=quirks))

@@ -73,6 +73,7 @@ def test_fixtures_of_both_old_versions_are_there() -> None:
 
 @pytest.mark.parametrize("segment", SEGMENTS, ids=label)
 def test_any_to_v2_says_the_same(segment: Path, tmp_path: Path) -> None:
+    """Converted records equal those of the source."""
     target = tmp_path / segment.name
     (one,) = convert(str(segment), str(target), ConversionPlan.of("any-to-v2")).segments
     before, after = records_of(segment), records_of(target)
@@ -104,6 +105,7 @@ def test_entries_keep_their_bounds_and_v2_its_bytes(segment: Path, tmp_path: Pat
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("segment", OLD_SEGMENTS[::4], ids=label)
 def test_rebatched_and_recompressed(segment: Path, codec: str, tmp_path: Path) -> None:
+    """Other batches and another codec leave the records unchanged."""
     target = tmp_path / segment.name
     convert(str(segment), str(target), ConversionPlan.of("any-to-v2", compression=codec, rebatch=700))
     batches, after = read(target.read_bytes())
@@ -114,6 +116,7 @@ def test_rebatched_and_recompressed(segment: Path, codec: str, tmp_path: Path) -
 
 
 def test_rebatch_fills_batches_to_the_size_asked_for(tmp_path: Path) -> None:
+    """The requested batch size is reached and not exceeded."""
     records = [PlainRecord(offset, b"key", b"v" * 50, NOW + offset) for offset in range(1000)]
     source, target = tmp_path / "in.log", tmp_path / NAME
     source.write_bytes(b"".join(build_message(record, magic=1) for record in records))
@@ -253,6 +256,7 @@ def test_v0_and_v1_into_each_other(codec: str, tmp_path: Path) -> None:
 
 
 def test_losses_are_listed(tmp_path: Path) -> None:
+    """The summary counts the content that an older version can't hold."""
     source, target = tmp_path / "in.log", tmp_path / NAME
     source.write_bytes(
         build_batch(
@@ -276,6 +280,7 @@ def test_losses_are_listed(tmp_path: Path) -> None:
 
 
 def test_zstd_needs_another_codec_downwards(tmp_path: Path) -> None:
+    """Older versions lack zstd: without another codec the conversion is rejected."""
     source, target = tmp_path / "in.log", tmp_path / NAME
     source.write_bytes(build_batch([PlainRecord(3, None, b"v")], compression="zstd"))
     with pytest.raises(UsageError, match="byte 0 is zstd"):
@@ -286,6 +291,7 @@ def test_zstd_needs_another_codec_downwards(tmp_path: Path) -> None:
 
 
 def test_a_version_that_is_neither_is_an_error(tmp_path: Path) -> None:
+    """A segment of a third version is not converted silently."""
     source = tmp_path / "in.log"
     first = build_message(PlainRecord(0), magic=0)
     source.write_bytes(first + build_message(PlainRecord(1), magic=1))
@@ -308,6 +314,7 @@ def test_a_version_that_is_neither_is_an_error(tmp_path: Path) -> None:
     ],
 )
 def test_contradictions_end_with_2(options: list[str], tmp_path: Path) -> None:
+    """Contradicting options are rejected before any work."""
     source = tmp_path / "in.log"
     source.write_bytes(build_message(PlainRecord(0), magic=0))
     assert run(*options, source, tmp_path / NAME).exit_code == 2
@@ -375,6 +382,7 @@ def test_a_target_past_2_gib_is_refused() -> None:
 
 
 def test_no_timestamps_no_time_index_entries(tmp_path: Path) -> None:
+    """v0 records give an empty time index."""
     source, target = tmp_path / "in.log", tmp_path / NAME
     source.write_bytes(b"".join(build_message(PlainRecord(i, value=bytes(3000)), magic=0) for i in range(9)))
     convert(str(source), str(target), ConversionPlan.of("v0-to-v2"))
@@ -412,6 +420,7 @@ def test_damage_is_reported_once(fault: str, tmp_path: Path) -> None:
 
 
 def test_damage_stops_it(tmp_path: Path) -> None:
+    """Without --skip-damaged, damage ends the conversion without a target."""
     source, target = tmp_path / "in.log", tmp_path / NAME
     data, _ = damaged_log()
     source.write_bytes(data)
@@ -466,6 +475,7 @@ def test_a_zero_tail_is_no_damage(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("direction", ["v1-to-v2", "v2-to-v1"])
 def test_an_empty_segment_stays_empty(direction: str, tmp_path: Path) -> None:
+    """An empty segment gives an empty target, not an error."""
     source, target = tmp_path / "in.log", tmp_path / NAME
     source.write_bytes(b"")
     convert(str(source), str(target), ConversionPlan.of(direction, lossy=True))
@@ -473,6 +483,7 @@ def test_an_empty_segment_stays_empty(direction: str, tmp_path: Path) -> None:
 
 
 def test_no_segment_no_target(tmp_path: Path) -> None:
+    """An input that is not a segment leaves no target."""
     source = tmp_path / "in.log"
     source.write_bytes(b"nothing of the kind" * 10)
     with pytest.raises(KsegError, match="no Kafka log segment"):
@@ -527,6 +538,7 @@ def partition(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_partition_folder(partition: Path, tmp_path: Path) -> None:
+    """All segments of a partition are converted, with new side files."""
     target = tmp_path / "new" / "topic-0"
     target.parent.mkdir()
     result = convert(str(partition), str(target), ConversionPlan.of("v1-to-v2"))
@@ -577,6 +589,7 @@ def test_a_log_dir_becomes_one(partition: Path, tmp_path: Path) -> None:
 
 
 def test_damage_in_one_segment_leaves_no_folder(partition: Path, tmp_path: Path) -> None:
+    """A partition is converted completely or not at all."""
     folder = tmp_path / "copy-0"
     folder.mkdir()
     for log in partition.glob("*.log"):
@@ -597,6 +610,7 @@ def test_a_swap_file_is_for_a_broker(partition: Path, tmp_path: Path) -> None:
 
 
 def test_an_existing_target_is_kept_without_force(partition: Path, tmp_path: Path) -> None:
+    """An existing target is never replaced by accident."""
     source = partition / "00000000000000000100.log"
     target = tmp_path / NAME
     for taken in (target, *index_paths(target)):
@@ -618,6 +632,7 @@ def test_an_existing_target_is_kept_without_force(partition: Path, tmp_path: Pat
 
 
 def test_a_segment_has_no_folder_for_a_target(partition: Path, tmp_path: Path) -> None:
+    """A file and a folder as source and target contradict each other."""
     source = partition / "00000000000000000100.log"
     (tmp_path / "new").mkdir()
     done = run("any-to-v2", "--force", source, tmp_path / "new")
@@ -626,6 +641,7 @@ def test_a_segment_has_no_folder_for_a_target(partition: Path, tmp_path: Path) -
 
 
 def test_the_source_cannot_be_the_target(partition: Path, tmp_path: Path) -> None:
+    """Converting in place would destroy the source."""
     log = partition / "00000000000000000100.log"
     link = tmp_path / "link.log"
     link.symlink_to(log)
@@ -650,6 +666,7 @@ def test_the_modification_time_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_large_entry_is_pointed_out(tmp_path: Path) -> None:
+    """A batch above the broker's limit is reported: replicas may reject it."""
     source, target = tmp_path / "in.log", tmp_path / NAME
     source.write_bytes(build_message(PlainRecord(0, b"", bytes(1024 * 1024 - 30)), magic=0))
     done = run("v0-to-v2", source, target)

@@ -71,6 +71,7 @@ def outcome(
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy"])
 @pytest.mark.parametrize("fault", ["none", "flip", "everywhere", "cut", "disorder", "version", "undecodable", "zeros"])
 def test_ranges_change_nothing(fault: str, codec: str, tmp_path: Path) -> None:
+    """Ranges of a file give the bytes of one run."""
     entries = [entry(number, codec) for number in range(ENTRIES)]
     if fault == "flip":
         entries[150] = entries[150][:-1] + b"\0"

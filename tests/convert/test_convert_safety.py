@@ -85,6 +85,7 @@ def test_killed_at_any_moment(forced: bool, tmp_path: Path) -> None:
 
 
 def test_interrupted_it_cleans_up(tmp_path: Path) -> None:
+    """Ctrl-C leaves no temporary file."""
     source, target = tmp_path / "in.log", tmp_path / "out" / NAME
     target.parent.mkdir()
     write_log(source, 48, value_size=300)
@@ -147,6 +148,7 @@ def test_a_failing_disk(fails_at: int, good_openings: int, tmp_path: Path) -> No
 
 
 def test_a_url_is_converted(tmp_path: Path) -> None:
+    """A remote segment is converted like a local one."""
     pytest.importorskip("fsspec")
     source, target = tmp_path / "in.log", tmp_path / NAME
     write_log(source, 0.1)
@@ -155,6 +157,7 @@ def test_a_url_is_converted(tmp_path: Path) -> None:
 
 
 def test_a_target_in_no_folder(tmp_path: Path) -> None:
+    """A missing parent folder is one clear line."""
     source = tmp_path / "in.log"
     write_log(source, 0.01)
     with pytest.raises(KsegError, match="No such file or directory"):
@@ -162,6 +165,7 @@ def test_a_target_in_no_folder(tmp_path: Path) -> None:
 
 
 def test_memory_does_not_grow_with_the_segment(tmp_path: Path) -> None:
+    """Memory is constant for segments of any size."""
     peaks = []
     for megabytes in (16, 96):
         source = tmp_path / f"{megabytes}.log"

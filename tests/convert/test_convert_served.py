@@ -117,6 +117,7 @@ def topics(work: Path) -> Iterator[Topic]:
 
 
 def test_a_broker_lives_with_it(tmp_path: Path) -> None:
+    """A real broker serves converted partitions through shutdown, crash and cleaning."""
     from tools.lab import scenes, serve
     from tools.lab.kraft import KraftBroker
     from tools.lab.modern_fixtures import COMPACT, create_topic

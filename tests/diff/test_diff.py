@@ -75,6 +75,7 @@ BASE = log(range(40))
 
 
 def test_segments_may_be_rolled_elsewhere(tmp_path: Path) -> None:
+    """Brokers roll segments at different offsets: the content is still the same."""
     a, b = write(tmp_path / "a", BASE[:3], BASE[3:]), write(tmp_path / "b", BASE[:7], BASE[7:8], BASE[8:])
     code, rows, outcome = diff(a, b)
     assert (code, rows, outcome["verdict"]) == (0, [], "identical")
@@ -96,6 +97,7 @@ def test_segments_may_be_rolled_elsewhere(tmp_path: Path) -> None:
 def test_the_same_records_in_other_batches_are_the_same_content(
     batches: list[bytes], detail: str, tmp_path: Path
 ) -> None:
+    """Batch boundaries are not a divergence."""
     a, b = write(tmp_path / "a", BASE), write(tmp_path / "b", batches)
     code, rows, outcome = diff(a, b)
     assert (code, outcome["verdict"], outcome["last_common_offset"]) == (0, "same", 39)
@@ -107,6 +109,7 @@ def test_the_same_records_in_other_batches_are_the_same_content(
 
 
 def test_leader_epochs_alone_are_the_same_content(tmp_path: Path) -> None:
+    """Different epochs of equal records are reported, but are the same content."""
     other = [*BASE[:5], *(damage.put(entry, 0, partition_leader_epoch=3) for entry in BASE[5:])]
     code, rows, outcome = diff(write(tmp_path / "a", BASE), write(tmp_path / "b", other))
     assert (code, outcome["verdict"]) == (0, "same")
@@ -127,6 +130,7 @@ def test_a_converted_replica_is_the_same_content(folder: str, tmp_path: Path) ->
 
 
 def test_a_replica_that_ends_earlier_or_starts_later_did_not_diverge(tmp_path: Path) -> None:
+    """A lagging follower is not a divergence."""
     a, b = write(tmp_path / "a", BASE), write(tmp_path / "b", BASE[3:8])
     code, rows, outcome = diff(a, b)
     assert (code, outcome["verdict"], outcome["last_common_offset"]) == (1, "consistent", 31)
@@ -228,6 +232,7 @@ def test_differences_that_replication_does_not_repair_are_reported(tmp_path: Pat
     ids=["crc", "cut", "torn"],
 )
 def test_damage_in_one_is_no_divergence(hurt: Callable[[bytes], bytes], lost: tuple[int, int], tmp_path: Path) -> None:
+    """Damage is reported as damage, so that the healthy replica can be chosen."""
     data = b"".join(BASE)
     a, b = tmp_path / "a.log", tmp_path / "b.log"
     a.write_bytes(data)
@@ -269,6 +274,7 @@ def test_offsets_that_contradict_their_neighbours_are_damage(
 
 
 def test_damage_in_both_is_not_called_identical(tmp_path: Path) -> None:
+    """Unread parts of both replicas can't be compared."""
     data = b"".join(BASE)
     for name in ("a.log", "b.log"):
         (tmp_path / name).write_bytes(damage.flip(data, damage.entries(data)[4].at + 80))
@@ -293,6 +299,7 @@ def test_every_damaged_fixture_can_be_compared(shallow: bool) -> None:
 
 
 def test_differences_shown_are_limited_and_all_are_counted(tmp_path: Path) -> None:
+    """A long divergence must not flood the output, but the counts are exact."""
     other = log(range(40), values=dict.fromkeys(range(0, 40, 2), b"x"))
     _, rows, outcome = diff(write(tmp_path / "a", BASE), write(tmp_path / "b", other), "--limit", "3")
     assert len(rows) == 3
@@ -315,6 +322,7 @@ def test_a_comparison_that_fails_leaves_no_file_open(tmp_path: Path) -> None:
 
 
 def test_what_can_not_be_compared_is_2(tmp_path: Path) -> None:
+    """Inputs that are not replicas are an error, not a difference."""
     a = write(tmp_path / "a", BASE)
     assert kseg("diff", a, tmp_path / "absent").returncode == 2
     assert kseg("diff", a, tmp_path).returncode == 2  # a log dir: which of its partitions is meant?
@@ -391,6 +399,7 @@ def test_any_two_replicas_differ_as_their_records_do(
 def test_a_follower_truncates_as_kip_101_and_279_say(
     follower: tuple[list[tuple[int, int]], int], leader: tuple[list[tuple[int, int]], int], offset: int | None
 ) -> None:
+    """The predicted truncation offset is the protocol's."""
     lineages = [
         LeaderEpochCache([LeaderEpoch(*entry) for entry in entries], end) for entries, end in (follower, leader)
     ]

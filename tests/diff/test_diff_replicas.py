@@ -80,6 +80,7 @@ def brokers(tmp_path: Path) -> Iterator[tuple[KraftBroker, KraftBroker]]:
 
 
 def test_real_replicas(brokers: tuple[KraftBroker, KraftBroker], tmp_path: Path) -> None:
+    """The outcome of each stage is what the brokers did."""
     from confluent_kafka.cimpl import NewTopic
 
     first, second = brokers

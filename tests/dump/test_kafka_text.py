@@ -74,10 +74,12 @@ RECORD = Record(0, 48, 2, "CreateTime", 0, b"c", b"d", (), None)
     ],
 )
 def test_a_file_begins_as_kafka_begins_it(path: str, start: int | None, lines: list[str]) -> None:
+    """The headings are those that scripts search for."""
     assert list(kafka_text.header_lines(path, start)) == lines
 
 
 def test_a_v2_batch_tells_the_wrapped_sequence() -> None:
+    """Sequences wrap after Int.MAX as in Kafka."""
     assert kafka_text.batch_line(BATCH) == (
         "baseOffset: 47 lastOffset: 48 count: 2 baseSequence: 2147483647 lastSequence: 0 producerId: 4000 "
         "producerEpoch: 3 partitionLeaderEpoch: 7 isTransactional: false isControl: false "
@@ -87,11 +89,13 @@ def test_a_v2_batch_tells_the_wrapped_sequence() -> None:
 
 
 def test_a_delete_horizon_is_a_java_optional() -> None:
+    """The notation is Java's."""
     line = kafka_text.batch_line(replace(BATCH, delete_horizon=1800000000000))
     assert " deleteHorizonMs: OptionalLong[1800000000000] position: " in line
 
 
 def test_a_v0_message_has_no_timestamp_type() -> None:
+    """v0 lacks the field, and Kafka prints NoTimestampType."""
     assert kafka_text.batch_line(MESSAGE) == (
         "offset: 44 position: 0 NoTimestampType: -1 size: 97 magic: 0 compresscodec: gzip crc: 17686485 isvalid: false"
     )
@@ -107,6 +111,7 @@ def test_a_v0_message_has_no_timestamp_type() -> None:
     ],
 )
 def test_null_is_left_out_and_empty_is_not(key: bytes | None, value: bytes | None, line: str) -> None:
+    """A null key is not printed, an empty one is."""
     assert kafka_text.record_line(replace(RECORD, key=key, value=value), BATCH, print_data=True) == line
 
 
@@ -175,6 +180,7 @@ def test_a_control_record_has_its_marker_and_not_data(type_id: int, value: str, 
     ],
 )
 def test_undecodable_text_is_replaced_as_java_does(data: str, text: str) -> None:
+    """Bytes that are not UTF-8 get Java's replacement characters."""
     assert kafka_text.java_text(bytes.fromhex(data)) == text
 
 

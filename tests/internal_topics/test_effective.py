@@ -215,6 +215,7 @@ def test_used_space_is_reported_by_owner(tmp_path: Path) -> None:
 
 
 def test_a_table_has_a_line_for_each_key(tmp_path: Path) -> None:
+    """The table lists each key once."""
     done = dump(placed("__transaction_state", tmp_path))
     assert done.exit_code == 0
     assert "plain-three" in done.stdout
@@ -303,6 +304,7 @@ def test_files_of_a_folder_count_in_whatever_order_they_are_named(tmp_path: Path
 
 
 def test_topics_of_users_have_no_state(tmp_path: Path) -> None:
+    """Only internal topics have an effective state."""
     shutil.copytree(SEGMENTS / "4.3.0-v2-none", tmp_path / "logs" / "orders-0")
     done = dump(tmp_path / "logs")
     assert done.exit_code == 2

@@ -44,6 +44,7 @@ def rows(*arguments: object) -> list[dict[str, Any]]:
 
 @pytest.mark.kafka
 def test_text_equals_what_kafkas_decoders_print(partition: Path) -> None:
+    """The text format equals kafka-dump-log's with its decoders."""
     from tools.lab.oracle import dump_log_segments
 
     files = sorted([*partition.glob("*.log"), *partition.glob("*.checkpoint")])
@@ -67,6 +68,7 @@ def test_every_record_is_decoded(topic: str, tmp_path: Path) -> None:
 
 
 def test_formats_say_the_same(partition: Path) -> None:
+    """All formats have the same decoded content."""
     (file,) = partition.glob("*.log")
     wanted = [row["decoded"] for row in rows(file)]
     table = csv.DictReader(io.StringIO(dump("--format", "csv", file)))
@@ -79,6 +81,7 @@ def test_formats_say_the_same(partition: Path) -> None:
 
 
 def test_the_column_is_there_only_where_records_are_decoded(tmp_path: Path) -> None:
+    """Rows of other topics keep their columns."""
     folder = placed("__transaction_state", tmp_path)
     assert all("decoded" not in row for row in rows("--no-decode", folder))
     raw = SEGMENTS / FOLDERS["__transaction_state"][0]
@@ -154,6 +157,7 @@ def test_a_fault_has_its_position(topic: str, key: bytes | None, value: bytes | 
 
 @given(st.sampled_from(sorted(TOPICS)), st.none() | st.binary(max_size=40), st.none() | st.binary(max_size=60))
 def test_no_bytes_raise_anything(topic: str, key: bytes | None, value: bytes | None) -> None:
+    """Damaged records are decoded to a fault, never an exception."""
     decoded = decode(topic, key, value)
     json.dumps(decoded.as_dict(), allow_nan=False).encode()
     assert any(decoded_parts(topic, decoded, 7))
@@ -180,6 +184,7 @@ def test_doubles_are_written_as_java_writes_them(number: float) -> None:
     ],
 )
 def test_options_that_make_no_sense_are_refused(arguments: list[str], line: str) -> None:
+    """Contradicting options are one line."""
     done = CliRunner().invoke(main, ["dump", "--deep", str(SEGMENTS / "4.3.0-v2-none"), *arguments])
     assert done.exit_code == 2
     assert line in done.stderr

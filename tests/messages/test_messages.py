@@ -103,6 +103,7 @@ def written(release: str, cases: Sequence[tuple[Definition, int, dict[str, Any]]
 @pytest.mark.parametrize("release", ["4.3.0", "3.9.1"])
 @pytest.mark.kafka
 def test_every_message_is_read_as_kafka_wrote_it(release: str) -> None:
+    """Every field of every version is read."""
     cases = [(*one, filled(one[0].fields, one[1], nulls)) for one in messages(release) for nulls in (False, True)]
     assert len(cases) > 100
     for (one, version, wanted), data in zip(cases, written(release, cases), strict=True):
@@ -112,6 +113,7 @@ def test_every_message_is_read_as_kafka_wrote_it(release: str) -> None:
 
 @pytest.mark.kafka
 def test_the_tables_are_those_of_kafkas_jars() -> None:
+    """The stored definitions are Kafka's own."""
     from tools.lab.make_definitions import tables
 
     for file, text in tables().items():
@@ -141,6 +143,7 @@ def test_unknown_tags_are_kept_as_they_are() -> None:
 
 
 def test_no_shorter_message_passes_and_no_longer() -> None:
+    """A cut message and one with bytes left over are errors."""
     whole = STATE + TAGS
     for size in range(len(whole)):
         with pytest.raises(MalformedMessage):
@@ -170,5 +173,6 @@ def test_an_error_has_its_position(data: bytes, why: str) -> None:
 
 @given(st.sampled_from([*messages("4.3.0")]), st.binary(max_size=80))
 def test_no_bytes_raise_anything_else(message: tuple[Definition, int], data: bytes) -> None:
+    """Damaged bytes raise the documented error only."""
     with suppress(MalformedMessage):
         json.dumps(jsonable(decode(*message, data)), allow_nan=False).encode()

@@ -27,6 +27,7 @@ def test_the_engine_asked_for_is_loaded() -> None:
 
 
 def test_plain_python_can_be_asked_for() -> None:
+    """KSEG_ENGINE=python selects the sources."""
     command = [sys.executable, "-m", "kseg", "--version"]
     environment = {**os.environ, "KSEG_ENGINE": "python"}
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout

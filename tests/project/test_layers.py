@@ -80,6 +80,7 @@ def own_imports(module: str) -> set[str]:
 
 
 def test_every_module_is_in_a_known_room() -> None:
+    """A new room must be placed in the order of rooms."""
     assert {room_of(module) for module in MODULES} <= set(ROOMS)
 
 
@@ -101,6 +102,7 @@ def test_a_room_imports_only_rooms_below_it(room: str) -> None:
 
 
 def test_no_imports_form_a_circle() -> None:
+    """Modules can be understood, and imported, one after the other."""
     remaining = {module: own_imports(module) - {module} for module in MODULES}
     while free := [module for module, used in remaining.items() if not used & remaining.keys()]:
         for module in free:
@@ -110,6 +112,7 @@ def test_no_imports_form_a_circle() -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_libraries_stay_in_their_rooms(module: str) -> None:
+    """Replacing a library touches one room."""
     known = set(sys.stdlib_module_names) | {"kseg"}
     foreign = {name.split(".")[0] for name in imports(module)} - known
     assert {name for name in foreign if room_of(module) not in LIBRARIES.get(name, set())} == set()

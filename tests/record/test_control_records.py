@@ -112,6 +112,7 @@ def snake_cased(node: Any) -> Any:
 
 @pytest.mark.parametrize("case", CASES)
 def test_fields_are_those_of_kafkas_json_converter(case: str) -> None:
+    """Names and values equal Kafka's JSON."""
     type_id, value, written = CASES[case]
     expected = snake_cased(json.loads(written))
     record = decode(key(type_id), bytes.fromhex(value))
@@ -121,12 +122,14 @@ def test_fields_are_those_of_kafkas_json_converter(case: str) -> None:
 
 
 def test_the_version_of_the_message_wins_over_the_version_of_the_key() -> None:
+    """Kafka reads a value by its own version."""
     _, value, _ = CASES["leader-change-1-empty"]
     shown = decode(key(2, version=5), bytes.fromhex(value)).as_dict()
     assert shown == {"type": "LEADER_CHANGE", "version": 1, "leader_id": -1, "voters": [], "granting_voters": []}
 
 
 def test_a_transaction_marker_shows_the_version_of_the_key() -> None:
+    """The version of a marker is in its key."""
     assert decode(key(0), bytes.fromhex("00000000002a")).as_dict() == {
         "type": "ABORT",
         "version": 0,
@@ -135,6 +138,7 @@ def test_a_transaction_marker_shows_the_version_of_the_key() -> None:
 
 
 def test_newer_and_longer_transaction_markers_are_read_as_kafka_reads_them() -> None:
+    """Kafka ignores additional bytes of newer versions."""
     record = decode(key(1, version=3) + b"more", bytes.fromhex("0007 0000002a ffff"))
     assert record == ControlRecord("COMMIT", 1, 3, {"coordinator_epoch": 42})
 
@@ -142,12 +146,14 @@ def test_newer_and_longer_transaction_markers_are_read_as_kafka_reads_them() -> 
 @pytest.mark.parametrize("type_id", [-1, 7, 32767])
 @pytest.mark.parametrize("value", [None, b"", b"anything"])
 def test_an_unknown_type_is_shown_by_number(type_id: int, value: bytes | None) -> None:
+    """A type of a newer Kafka is shown, not rejected."""
     record = decode(key(type_id), value)
     assert record == ControlRecord(f"UNKNOWN-{type_id}", type_id, 0, {})
 
 
 @pytest.mark.parametrize("type_id", [2, 3, 4, 5, 6])
 def test_a_value_newer_than_its_layout_is_not_guessed_at(type_id: int) -> None:
+    """Fields of an unknown version are not invented."""
     record = decode(key(type_id), bytes.fromhex("7fff ffffffff"))
     assert record.fields == {"version": 0x7FFF}
 
@@ -186,6 +192,7 @@ def test_an_error_is_one_line(marker_key: bytes | None, value: bytes | None, why
 
 @pytest.mark.parametrize("case", CASES)
 def test_no_shorter_value_passes(case: str) -> None:
+    """A cut value is an error."""
     type_id, value, _ = CASES[case]
     whole = bytes.fromhex(value)
     for size in range(len(whole)):
@@ -195,6 +202,7 @@ def test_no_shorter_value_passes(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_any_byte_may_be_flipped(case: str) -> None:
+    """A flipped byte gives a record or the documented error."""
     type_id, value, _ = CASES[case]
     whole = bytes.fromhex(value)
     for at in range(len(whole)):
@@ -205,11 +213,13 @@ def test_any_byte_may_be_flipped(case: str) -> None:
 
 @given(st.none() | st.binary(max_size=6), st.none() | st.binary(max_size=60))
 def test_no_bytes_raise_anything_else(marker_key: bytes | None, value: bytes | None) -> None:
+    """Damaged bytes raise the documented error only."""
     assert_decoded_or_malformed(marker_key, value)
 
 
 @given(st.integers(0, 6), st.sampled_from([b"\0\0", b"\0\1"]), st.binary(max_size=60))
 def test_no_value_of_a_known_type_raises_anything_else(type_id: int, version: bytes, rest: bytes) -> None:
+    """Any value raises the documented error only."""
     assert_decoded_or_malformed(key(type_id), version + rest)
 
 

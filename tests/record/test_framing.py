@@ -31,6 +31,7 @@ def test_numbers_are_read_as_struct_reads_them(code: str) -> None:
 
 @pytest.mark.parametrize("code", READERS)
 def test_a_number_that_is_not_wholly_there_is_refused(code: str) -> None:
+    """A read past the buffer's end raises."""
     size = struct.calcsize(">" + code)
     for at in (-1, len(BYTES) - size + 1, len(BYTES), 1 << 40):
         with pytest.raises(IndexError):
@@ -54,6 +55,7 @@ def test_headers_and_rows_outside_of_the_buffer_are_rejected() -> None:
 
 
 def test_a_window_outside_its_buffer_is_refused() -> None:
+    """The loop checks its range itself."""
     data = bytearray(100)
     for at, end in ((-1, 100), (0, 101)):
         with pytest.raises(IndexError):

@@ -77,6 +77,7 @@ def test_the_plan_is_what_a_broker_did(scene: Scene, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scene", REFUSED, ids=name)
 def test_what_a_broker_dies_of_is_refused(scene: Scene, tmp_path: Path) -> None:
+    """Each error that ends a real broker is predicted."""
     plan = plan_partition(str(placed(scene, tmp_path)), scene.start())
     assert [step.action for step in plan.steps if step.action in FAILURES] == ["refuse"]
 
@@ -159,6 +160,7 @@ def make_log_dir(tmp_path: Path, *, clean: bool) -> Path:
 
 
 def test_a_log_dir_is_loaded_by_its_checkpoints(tmp_path: Path) -> None:
+    """Recovery points and log starts come from the log dir's checkpoints."""
     log_dir = make_log_dir(tmp_path, clean=False)
     recovered = [row for row in rows("--index-interval", 512, log_dir) if row.get("action") == "recover-segment"]
     first = {row["partition"]: row["file"] for row in reversed(recovered)}
@@ -173,12 +175,14 @@ def test_a_log_dir_is_loaded_by_its_checkpoints(tmp_path: Path) -> None:
 
 
 def test_a_partition_depends_on_its_log_dir(tmp_path: Path) -> None:
+    """A single partition is planned with the files of the log dir above it."""
     log_dir = make_log_dir(tmp_path, clean=False)
     alone = rows("--index-interval", 512, log_dir / "orders-0")
     assert [row["file"] for row in alone if row.get("action") == "recover-segment"] == [log(96), log(120)]
 
 
 def test_exit_codes(tmp_path: Path) -> None:
+    """0, 1 and 2 mean no loss, losses, and a failed command."""
     log_dir = make_log_dir(tmp_path, clean=True)
     assert run(log_dir).exit_code == 0
     last = log_dir / "orders-0" / log(120)
@@ -195,6 +199,7 @@ def test_exit_codes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", OFFLINE)
 def test_errors_that_make_a_log_dir_go_offline(what: str, tmp_path: Path) -> None:
+    """Errors of one log dir leave the others online."""
     log_dir = make_log_dir(tmp_path, clean=True)
     OFFLINE[what](log_dir)
     actions = [row["action"] for row in rows(log_dir) if row["kind"] == "step"]
@@ -296,12 +301,14 @@ def test_processes_make_the_same_plans(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_url_is_refused_in_one_line() -> None:
+    """Recovery needs local files."""
     done = run("s3://bucket/kafka-logs")
     assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
     assert "local disks" in done.stderr
 
 
 def test_nothing_is_changed(tmp_path: Path) -> None:
+    """Planning opens all files read-only."""
     log_dir = make_log_dir(tmp_path, clean=False)
     (log_dir / "orders-0" / f"{24:020d}.index").unlink()
     (log_dir / "orders-0" / f"{48:020d}.log.deleted").touch()
@@ -361,6 +368,7 @@ def test_a_broker_does_what_was_predicted() -> None:
 
 @pytest.mark.kafka
 def test_a_broker_dies_where_predicted() -> None:
+    """A real broker ends at the predicted partition."""
     from tools.lab.recovery_broker import refused
 
     failing: list[str] = []
@@ -374,6 +382,7 @@ def test_a_broker_dies_where_predicted() -> None:
 
 @pytest.mark.kafka
 def test_a_broker_drops_the_log_dirs_as_predicted() -> None:
+    """A real broker takes the predicted log dirs offline."""
     from tools.lab.recovery_broker import offline
 
     failing: list[str] = []

@@ -182,6 +182,7 @@ def test_a_wrong_leader_epoch_costs_nothing(odd: int, epoch: int, tmp_path: Path
 
 
 def test_the_offsets_that_are_lost(tmp_path: Path) -> None:
+    """The report has exactly the lost offsets."""
     data = SOUND.read_bytes()
     places = entries(data)
     second = places[1]
@@ -199,6 +200,7 @@ def test_the_offsets_that_are_lost(tmp_path: Path) -> None:
 
 
 def test_damage_of_several_kinds(tmp_path: Path) -> None:
+    """Several faults in one segment are repaired independently."""
     data = SOUND.read_bytes()
     first, second, third, *_, last = entries(data)
     damaged = data[: last.end - 10]
@@ -345,6 +347,7 @@ def test_wrong_offsets_are_outvoted(tmp_path: Path) -> None:
 
 
 def test_every_entry_damaged_leaves_an_empty_log(tmp_path: Path) -> None:
+    """A log without a valid batch is reported completely as lost."""
     data = SOUND.read_bytes()
     for place in entries(data):
         data = damage.flip(data, place.end - 1)
@@ -395,6 +398,7 @@ VERBS: dict[str, tuple[bool, Callable[[bytes, damage.Place], bytes]]] = {
 
 @pytest.mark.parametrize("kind", REAL)
 def test_every_verb_on_every_version_and_codec(kind: str, tmp_path: Path) -> None:
+    """Each kind of damage is repaired in each version and codec."""
     data = REAL[kind].read_bytes()
     place = entries(data)[1]
     for name, (costly, verb) in VERBS.items():
@@ -442,6 +446,7 @@ def test_random_damage(seed: int, tmp_path: Path) -> None:
 
 
 def test_policy_keeps_what_it_calls_a_warning(tmp_path: Path) -> None:
+    """A batch is dropped for errors only."""
     source, target = log_of(FINDINGS / "invalid-timestamp"), tmp_path / FIRST
     done = run(source, target, "--rule", "invalid-timestamp=warning")
     assert (done.exit_code, target.read_bytes()) == (0, source.read_bytes())
@@ -461,6 +466,7 @@ def test_many_duplicates_drop_only_themselves(tmp_path: Path) -> None:
                                      if name.endswith(".log")],
                          ids=lambda path: f"{path.parent.name}/{path.stem.lstrip('0') or 0}")  # fmt: skip
 def test_sound_segments_come_out_as_they_are(segment: Path, tmp_path: Path) -> None:
+    """Repair of a valid segment is a copy."""
     done = run(segment, tmp_path / segment.name, "--index-interval", INDEX_INTERVAL)
     data = segment.read_bytes()
     out = (tmp_path / segment.name).read_bytes()
@@ -481,6 +487,7 @@ SAME_INDEXES = [
 
 @pytest.mark.parametrize("folder", SAME_INDEXES, ids=lambda folder: folder.name)
 def test_indexes_are_the_brokers(folder: Path, tmp_path: Path) -> None:
+    """The written indexes equal those of the broker."""
     repair(str(folder), str(tmp_path / "p-0"), RepairPlan(index_interval=INDEX_INTERVAL))
     checked = 0
     for pattern in ("*.index", "*.timeindex", "*.log"):
@@ -495,6 +502,7 @@ def test_indexes_are_the_brokers(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", TRANSACTIONAL, ids=lambda folder: folder.name)
 def test_the_transaction_index_is_the_brokers(folder: Path, tmp_path: Path) -> None:
+    """The written transaction index equals the broker's."""
     repair(str(folder), str(tmp_path / "p-0"), RepairPlan())
     wanted = {path.name: path.read_bytes() for path in folder.glob("*.txnindex") if path.stat().st_size}
     assert wanted
@@ -529,6 +537,7 @@ def test_overlapping_transactions() -> None:
 
 
 def test_a_snapshot_that_does_not_hold_is_not_believed() -> None:
+    """A damaged producer snapshot is not used."""
     snapshot = (SEGMENTS / "4.3.0-v2-none-transactions" / "00000000000000000088.snapshot").read_bytes()
     txns = AbortedTransactions()
     txns.add_open(snapshot)
@@ -547,6 +556,7 @@ def partition(tmp_path: Path) -> Path:
 
 
 def test_a_folder(partition: Path, tmp_path: Path) -> None:
+    """A partition is repaired with its side files."""
     before = digests(partition)
     done = run(partition, tmp_path / "out-0")
     assert done.exit_code == 0
@@ -625,6 +635,7 @@ def test_an_ignored_fault_is_reported_for_a_dropped_batch() -> None:
 
 
 def test_side_files_are_no_logs_whatever_their_bytes(tmp_path: Path) -> None:
+    """An index is not repaired as a segment."""
     index = SEGMENTS / "2.8.2-v1-none" / f"{0:020}.index"
     for verb in (["repair"], ["convert", "any-to-v2"]):
         result = CliRunner().invoke(main, [*verb, str(index), str(tmp_path / "x.log")])
@@ -730,6 +741,7 @@ def test_salvaged_batches_keep_their_place(compression: str, tmp_path: Path) -> 
 
 
 def test_salvaging_and_indexing_only_contradict_each_other(tmp_path: Path) -> None:
+    """The options are rejected together."""
     assert run("--salvage-records", "--indexes-only", SOUND, tmp_path / FIRST).exit_code == 2
 
 
@@ -777,6 +789,7 @@ def test_a_log_dir(log_dir: Path, tmp_path: Path) -> None:
 
 
 def test_a_partition_that_can_not_be_done_does_not_stop_the_others(log_dir: Path, tmp_path: Path) -> None:
+    """One failed partition must not cost the others."""
     done = run("--indexes-only", log_dir, tmp_path / "out")
     assert done.exit_code == 2
     assert "crc-mismatch at byte" in done.stderr
@@ -822,6 +835,7 @@ def test_a_waiting_swap_is_refused(log_dir: Path, tmp_path: Path) -> None:
 
 
 def test_a_dry_run_writes_nothing(partition: Path, tmp_path: Path) -> None:
+    """--dry-run has the report and creates no file."""
     log = partition / "00000000000000000052.log"
     log.write_bytes(log.read_bytes()[:-5])
     before = digests(tmp_path)
@@ -842,6 +856,7 @@ def test_a_dry_run_writes_nothing(partition: Path, tmp_path: Path) -> None:
 
 
 def test_only_the_indexes(partition: Path, tmp_path: Path) -> None:
+    """--indexes-only leaves the log unchanged."""
     out = tmp_path / "out-0"
     assert run("--indexes-only", "--index-interval", INDEX_INTERVAL, partition, out).exit_code == 0
     names = {path.name for path in partition.iterdir() if path.suffix in (".index", ".timeindex", ".txnindex")}
@@ -863,6 +878,7 @@ def test_indexes_of_a_damaged_log_are_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_there_is_kept_without_force(tmp_path: Path) -> None:
+    """An existing target is never replaced by accident."""
     target = tmp_path / FIRST
     assert "is a folder: DST is the segment to write" in run("--force", SOUND, tmp_path).stderr
     assert "is a folder: DST is the segment to write" in run(SOUND, f"{tmp_path}/new/").stderr
@@ -882,6 +898,7 @@ def test_what_is_there_is_kept_without_force(tmp_path: Path) -> None:
 
 
 def test_never_in_place(partition: Path, tmp_path: Path) -> None:
+    """The source is never the target."""
     log = partition / "00000000000000000052.log"
     before = digests(tmp_path)
     calls: list[tuple[object, ...]] = [
@@ -896,6 +913,7 @@ def test_never_in_place(partition: Path, tmp_path: Path) -> None:
 
 
 def test_what_can_not_be_done(tmp_path: Path) -> None:
+    """Impossible requests are one line and exit code 2."""
     (tmp_path / "noise.log").write_bytes(damage.noise(5000))
     (tmp_path / "empty-0").mkdir()
     with pytest.raises(NotASegmentError):
@@ -941,6 +959,7 @@ def test_an_empty_log(tmp_path: Path) -> None:
 
 
 def test_the_report_is_written_to_a_file(tmp_path: Path) -> None:
+    """The report can be kept separately from the result."""
     report = tmp_path / "report.jsonl"
     done = run(log_of(FINDINGS / "crc-mismatch"), tmp_path / FIRST, "--format", "jsonl", "-o", report)
     assert (done.exit_code, done.stdout) == (1, "")

@@ -41,6 +41,7 @@ def written(path: Path, deep: bool, keep: RowFilter | None = None) -> Any:
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_parquet_rows_equal_json_rows(folder: Path) -> None:
+    """Parquet has the values of JSON Lines, for every fixture."""
     for name in expected(folder):
         assert list(as_json(written(folder / name, deep=True), "record")) == dumped(folder / name, deep=True)
         assert list(as_json(written(folder / name, deep=False), "batch")) == dumped(folder / name, deep=False)

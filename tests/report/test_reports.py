@@ -114,6 +114,7 @@ def test_legible_text_is_fit_for_xml(text: str) -> None:
 
 
 def test_a_byte_of_a_name_that_is_no_utf8_is_shown_as_that_byte() -> None:
+    """File names can have any bytes."""
     assert wording.printable("caf\udce9\n\x1b\u202e") == r"caf\xe9\n\x1b\u202e"
 
 
@@ -127,6 +128,7 @@ def suites(*results: FileResult) -> list[ElementTree.Element]:
 
 
 def test_junit_has_a_suite_for_each_file_and_a_passing_test_for_a_sound_one() -> None:
+    """CI servers show valid files, too."""
     sound, unread = suites(SOUND, UNREAD)
     assert (sound.get("name"), sound.get("tests"), sound.get("failures"), sound.get("errors")) == (
         SOUND.file, "1", "0", "0",
@@ -140,6 +142,7 @@ def test_junit_has_a_suite_for_each_file_and_a_passing_test_for_a_sound_one() ->
 
 
 def test_junit_fails_a_test_for_each_error_and_lists_other_findings() -> None:
+    """Only errors fail a build."""
     result = every_rule()
     (suite,) = suites(result)
     failing = {case.get("classname") for case in suite.findall("testcase") if case.find("failure") is not None}
@@ -158,6 +161,7 @@ def test_junit_never_passes_a_damaged_file() -> None:
 
 
 def test_junit_weighs_as_the_policy_does() -> None:
+    """The report uses the severities of the policy."""
     finding = finding_for(RULES["crc-mismatch"])
     (suite,) = suites(result_of("f", [finding], policy=Policy({"crc-mismatch": Severity.WARNING})))
     assert suite.get("failures") == "0"
@@ -165,6 +169,7 @@ def test_junit_weighs_as_the_policy_does() -> None:
 
 
 def test_junit_counts_the_findings_that_it_leaves_out() -> None:
+    """Findings beyond the limit are counted."""
     (suite,) = suites(result_of("f", [finding_for(RULES["zero-tail"])] * (MAX_PER_RULE + 1234)))
     assert "1,234 more of K102 zero-tail" in (suite.findtext("system-out") or "")
 
@@ -184,6 +189,7 @@ def sarif_run(*results: FileResult) -> dict[str, Any]:
 
 
 def test_sarif_holds_the_rule_table() -> None:
+    """Each rule has its description and severity."""
     rules = sarif_run()["tool"]["driver"]["rules"]
     assert [(rule["id"], rule["name"]) for rule in rules] == [(rule.code, rule.name) for rule in RULES.values()]
     for rule, row in zip(rules, RULES.values(), strict=True):
@@ -194,6 +200,7 @@ def test_sarif_holds_the_rule_table() -> None:
 
 
 def test_sarif_locates_each_finding_by_its_bytes() -> None:
+    """A finding's region is its range of bytes."""
     result = every_rule()
     run = sarif_run(result, SOUND)
     assert len(run["results"]) == len(RULES)
@@ -220,6 +227,7 @@ def test_sarif_fingerprints_are_distinct_and_stable() -> None:
 
 
 def test_sarif_distinguishes_two_findings_of_one_rule() -> None:
+    """Two findings have two fingerprints."""
     rule = RULES["crc-mismatch"]
     same_place = Finding(rule.name, position=0, end=61, offset=0, last_offset=4, facts={**facts_for(rule), "stored": 8})
     findings = [finding_for(rule), finding_for(rule, at=61), same_place]
@@ -228,6 +236,7 @@ def test_sarif_distinguishes_two_findings_of_one_rule() -> None:
 
 
 def test_sarif_leaves_out_the_region_of_a_finding_without_a_position() -> None:
+    """An invented position would be wrong."""
     bare = Finding("read-error", facts={"why": "gone"})
     (found,) = sarif_run(result_of("f", [bare]))["results"]
     assert "region" not in found["locations"][0]["physicalLocation"]
@@ -235,6 +244,7 @@ def test_sarif_leaves_out_the_region_of_a_finding_without_a_position() -> None:
 
 
 def test_sarif_reports_what_could_not_be_read_as_a_failure_of_the_run() -> None:
+    """An unread file is not a passed check."""
     run = sarif_run(UNREAD, SOUND)
     (invocation,) = run["invocations"]
     assert invocation["executionSuccessful"] is False
@@ -246,6 +256,7 @@ def test_sarif_reports_what_could_not_be_read_as_a_failure_of_the_run() -> None:
 
 
 def test_sarif_messages_hold_neither_links_nor_placeholders() -> None:
+    """Content of files must not become markup."""
     (found,) = sarif_run(result_of("f", [finding_for(RULES["lost-bytes"], HOSTILE[3])]))["results"]
     assert "](" not in found["message"]["text"]
     assert "{{0}}" in found["message"]["text"]
@@ -264,6 +275,7 @@ def test_sarif_messages_hold_neither_links_nor_placeholders() -> None:
     ],
 )
 def test_file_uris(path: str, uri: str) -> None:
+    """Paths become valid file URIs."""
     assert sarif.file_uri(path) == uri
 
 
@@ -296,6 +308,7 @@ def github_parts(*results: FileResult) -> list[tuple[str, dict[str, str], str]]:
 
 
 def test_github_gets_a_command_for_each_finding() -> None:
+    """Each finding becomes an annotation."""
     commands = github_parts(every_rule(), SOUND)
     assert len(commands) == len(RULES)
     for (command, properties, message), rule in zip(commands, RULES.values(), strict=True):
@@ -313,6 +326,7 @@ def test_github_can_be_given_no_command_by_a_file() -> None:
 
 
 def test_github_counts_what_it_leaves_out_and_sums_up() -> None:
+    """Findings beyond the limit are counted."""
     result = result_of("f", [finding_for(RULES["crc-mismatch"])] * (MAX_PER_RULE + 5))
     assert ("notice", {"file": "f", "title": "K201 crc-mismatch"}, "5 more, not listed") in github_parts(result)
     assert written(github.write_github, result, UNREAD).splitlines()[-1] == (
@@ -352,6 +366,7 @@ class Page(HTMLParser):
 
 
 def test_html_shows_each_finding_with_what_a_broker_does() -> None:
+    """A reader learns the consequence of each finding."""
     result = every_rule()
     page = Page(written(html.write_html, result, SOUND, UNREAD))
     text = " ".join(" ".join(page.text).split())
@@ -376,6 +391,7 @@ def test_html_needs_no_other_file() -> None:
 
 
 def test_html_puts_the_summary_above_what_it_sums_up() -> None:
+    """The verdict is read first."""
     text = written(html.write_html, UNREAD, every_rule())
     assert text.index("damaged</strong>") < text.index("Findings by rule") < text.index(UNREAD.file)
 
@@ -394,6 +410,7 @@ def test_byte_map_marks_are_visible_and_inside(size: int, position: int, end: in
 
 
 def test_byte_map_is_left_out_where_nothing_has_a_place() -> None:
+    """An empty map would have no meaning."""
     assert html.byte_map(SOUND) == ""
     assert html.byte_map(result_of("f", [Finding("read-error", facts={"why": "x"})])) == ""
 
@@ -418,6 +435,7 @@ def test_writers_write_during_the_run(writer: Writer) -> None:
 
 @pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS)
 def test_no_results_are_a_report_too(writer: Writer) -> None:
+    """A run without files still gives a valid report."""
     text = written(writer)
     assert text.endswith("\n")
     if writer is junit.write_junit:
@@ -434,6 +452,7 @@ def test_reports_are_imported_only_when_asked_for() -> None:
 
 
 def test_a_uri_keeps_the_bytes_of_the_name() -> None:
+    """Decoding the URI gives the file's name."""
     assert unquote_to_bytes(sarif.file_uri("d/caf\udce9 %41")) == b"d/caf\xe9 %41"
 
 

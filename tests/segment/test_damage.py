@@ -129,11 +129,13 @@ def records_without(bench: Workbench, data: bytes, *gone: Place) -> list[Read]:
 
 
 def test_plain_end(bench: Workbench, sound: bytes) -> None:
+    """A segment that ends after a batch has no finding."""
     assert bench.read(sound).reported == []
 
 
 @pytest.mark.parametrize("size", [12, 16, 17, 61, 4096, 70_000, 5 * MIB])
 def test_zeros_at_the_end_are_preallocated_space(bench: Workbench, sound: bytes, size: int) -> None:
+    """Preallocated zeros are not damage."""
     seen = bench.read(sound + bytes(size))
     assert seen.reported == [("zero-tail", len(sound), len(sound) + size)]
     assert seen.lost == 0
@@ -192,6 +194,7 @@ def test_a_torn_header_then_zeros(bench: Workbench, sound: bytes, written: int) 
 
 @pytest.mark.parametrize("size", [20, 300, 100_000, 6 * MIB])
 def test_garbage_at_the_end(bench: Workbench, sound: bytes, size: int) -> None:
+    """Random bytes at the end are reported as lost."""
     seen = bench.read(sound + damage.noise(size))
     assert seen.reported == [("lost-bytes", len(sound), len(sound) + size)]
     assert seen.lost == size
@@ -222,6 +225,7 @@ def test_a_page_of_zeros_over_two_entries(bench: Workbench, sound: bytes, middle
 
 @pytest.mark.parametrize("size", [1, 5, 12, 61, 1000, 300_000])
 def test_garbage_between_entries(bench: Workbench, sound: bytes, middle: Place, size: int) -> None:
+    """Batches after random bytes are read."""
     seen = bench.read(damage.insert(sound, middle.at, damage.noise(size)))
     assert seen.reported == [("lost-bytes", middle.at, middle.at + size)]
     assert seen.findings[0].offset is None, "no offset is lost"
@@ -230,6 +234,7 @@ def test_garbage_between_entries(bench: Workbench, sound: bytes, middle: Place, 
 
 
 def test_garbage_before_the_first_entry(bench: Workbench, sound: bytes) -> None:
+    """Batches after random bytes at the beginning are read."""
     seen = bench.read(damage.noise(100) + sound)
     assert seen.reported == [("lost-bytes", 0, 100)]
     assert seen.records == all_records(bench, sound)
@@ -285,6 +290,7 @@ def test_a_size_that_includes_the_next_batch(bench: Workbench, sound: bytes, mid
 def test_two_wrong_sizes_in_a_row(
     bench: Workbench, sound: bytes, middle: Place, following: Place, first: int, second: int
 ) -> None:
+    """Each wrong size is corrected by its CRC."""
     seen = bench.read(put(put(sound, middle.at, size=first), following.at, size=second))
     assert seen.reported == [("invalid-size", middle.at, middle.end), ("invalid-size", following.at, following.end)]
     assert seen.records == all_records(bench, sound)
@@ -292,6 +298,7 @@ def test_two_wrong_sizes_in_a_row(
 
 @pytest.mark.parametrize("by", [-3, 3, 500])
 def test_a_wrong_size_before_preallocated_zeros(bench: Workbench, sound: bytes, by: int) -> None:
+    """The search for the right size stops at the zeros."""
     last = entries(sound)[-1]
     seen = bench.read(put(sound, last.at, size=last.size - LOG_OVERHEAD + by) + bytes(4096))
     assert seen.reported == [("invalid-size", last.at, last.end), ("zero-tail", last.end, last.end + 4096)]
@@ -300,6 +307,7 @@ def test_a_wrong_size_before_preallocated_zeros(bench: Workbench, sound: bytes, 
 
 @pytest.mark.parametrize("torn", [1, 11, 16, 20])
 def test_a_wrong_size_before_a_torn_header(bench: Workbench, sound: bytes, torn: int) -> None:
+    """The search for the right size stops at the cut header."""
     *_, place, last = entries(sound)
     seen = bench.read(put(sound[: last.at + torn], place.at, size=7))
     assert seen.reported == [("invalid-size", place.at, place.end), ("truncated-tail", last.at, last.at + torn)]
@@ -322,6 +330,7 @@ def test_a_wrong_size_and_a_bad_crc(bench: Workbench, sound: bytes, middle: Plac
 
 @pytest.mark.parametrize("magic", [0, 1, 2, 3, 7, 127, 128, 255])
 def test_a_wrong_magic_is_proved(bench: Workbench, sound: bytes, middle: Place, magic: int) -> None:
+    """The CRC shows that only the magic byte is wrong."""
     if magic == middle.magic:
         return
     seen = bench.read(damage.splice(sound, middle.at + 16, middle.at + 17, bytes([magic])))
@@ -372,6 +381,7 @@ def test_a_wrong_offset_does_not_hide_batches_after_later_damage(bench: Workbenc
 
 
 def test_a_bad_entry_and_two_in_a_row(bench: Workbench, sound: bytes, middle: Place, following: Place) -> None:
+    """Damaged batches don't cost their neighbours."""
     first, last = entries(sound)[0], entries(sound)[-1]
     for bad in ([first], [middle], [last], [middle, following], [first, middle, following, last]):
         data = sound
@@ -384,6 +394,7 @@ def test_a_bad_entry_and_two_in_a_row(bench: Workbench, sound: bytes, middle: Pl
 
 
 def test_every_entry_is_bad(bench: Workbench, sound: bytes) -> None:
+    """A segment without a valid batch is read to its end."""
     data = sound
     for place in entries(sound):
         data = put(data, place.at, crc=get(data, place.at, "crc") ^ 1)
@@ -394,6 +405,7 @@ def test_every_entry_is_bad(bench: Workbench, sound: bytes) -> None:
 
 
 def test_the_crc_itself_is_flipped(bench: Workbench, sound: bytes, middle: Place) -> None:
+    """A wrong stored CRC costs this batch only."""
     at = middle.at + damage.FIELDS[middle.magic]["crc"][0]
     seen = bench.read(damage.flip(sound, at))
     assert seen.reported == [("crc-mismatch", middle.at, middle.end)]
@@ -459,6 +471,7 @@ def test_batches_in_the_value_of_a_lost_entry(bench: Workbench, inner: str) -> N
 
 @pytest.mark.parametrize("inner", ["one batch", "a segment", "a segment with greater offsets", "v1 messages"])
 def test_batches_in_the_value_of_an_entry_without_a_header(bench: Workbench, inner: str) -> None:
+    """Inner batches are not returned as batches of this log."""
     data, outer = log_with(mirror(INNERS[inner](), offset=13, fill=100))
     whole = bench.read(data)
     seen = bench.read(damage.splice(data, outer.at, outer.at + 80, damage.noise(80)))
@@ -546,11 +559,13 @@ def test_stale_copies_after_damage(bench: Workbench, sound: bytes) -> None:
 
 @pytest.mark.parametrize(("name", "rules"), [(0, []), (13, ["file-name-mismatch"]), (2**40, ["file-name-mismatch"])])
 def test_the_name_against_the_contents(bench: Workbench, name: int, rules: list[str]) -> None:
+    """A wrong file name is reported, and the batches are kept."""
     seen = bench.read(segment(FOLDERS["v2"]), f"{name:020}.log")
     assert [finding.rule for finding in seen.findings] == rules
 
 
 def test_a_wrong_name_does_not_hide_batches_after_damage(bench: Workbench) -> None:
+    """The search does not depend on the file name."""
     sound = segment(FOLDERS["v2"])
     first = entries(sound)[0]
     seen = bench.read(damage.splice(sound, 0, 80, damage.noise(80)), f"{10**9:020}.log")

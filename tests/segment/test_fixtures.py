@@ -20,6 +20,7 @@ def test_there_are_fixtures_of_every_generation() -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_rows_equal_kafkas(folder: Path) -> None:
+    """Every field equals that of Kafka's reader."""
     for name, wanted in expected(folder).items():
         shallow = dumped(folder / name, deep=False)
         deep = dumped(folder / name, deep=True)
@@ -31,6 +32,7 @@ def test_rows_equal_kafkas(folder: Path) -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_no_error_in_what_a_sound_broker_wrote(folder: Path) -> None:
+    """Files of brokers have no findings of errors."""
     for name in expected(folder):
         result = validate_segment(SegmentFile(str(folder / name)), Settings())
         assert result.unread is None

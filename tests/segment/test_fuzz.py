@@ -83,6 +83,7 @@ def read(data: bytes, *, verify_crc: bool = True) -> list[Finding]:
 
 @pytest.mark.parametrize("folder", SMALL)
 def test_every_byte_flipped(folder: str) -> None:
+    """Each flipped byte ends in findings or valid rows."""
     data = sound(folder)
     before = {finding.rule for finding in read(data)}
     for position in range(len(data)):
@@ -100,6 +101,7 @@ def _outside_crc(data: bytes, position: int) -> bool:
 
 @pytest.mark.parametrize("folder", SMALL)
 def test_every_bit_of_the_headers_flipped(folder: str) -> None:
+    """Each flipped bit of a header ends in findings or valid rows."""
     data = sound(folder)
     for place in damage.entries(data)[:2]:
         for position in range(place.at, min(place.at + 64, place.end)):
@@ -120,6 +122,7 @@ def test_every_byte_flipped_with_a_valid_crc(folder: str) -> None:
 
 @pytest.mark.parametrize("folder", SMALL)
 def test_every_length_cut(folder: str) -> None:
+    """A file that is cut anywhere is read up to the cut."""
     data = sound(folder)
     ends = {place.end for place in damage.entries(data)}
     for size in range(len(data)):
@@ -129,6 +132,7 @@ def test_every_length_cut(folder: str) -> None:
 
 @pytest.mark.parametrize("folder", LARGE)
 def test_bytes_of_the_others_flipped(folder: str) -> None:
+    """Flipped bytes in the other fixtures end in findings."""
     data = sound(folder)
     step = max(1, len(data) // BYTES_OF_LARGE)
     for position in range(step // 2, len(data), step):
@@ -196,6 +200,7 @@ def _field(data: bytes, near: int, field: str, value: int) -> bytes:
 @FUZZ
 @given(SOURCES, st.lists(mutations(), min_size=1, max_size=6))
 def test_several_mutations(folder: str, damages: list[Mutation]) -> None:
+    """Several acts of damage end in findings."""
     data = sound(folder)
     for apply in damages:
         data = apply(data)
@@ -213,18 +218,21 @@ def test_two_files_spliced(first: str, second: str, cut: float, resume: float) -
 @FUZZ
 @given(st.binary(max_size=3000))
 def test_random_bytes(data: bytes) -> None:
+    """Random files end in findings or NotASegmentError."""
     read(data)
 
 
 @FUZZ
 @given(st.lists(st.sampled_from([b"\0", b"\x01", b"\x02", b"\xff", bytes(7), bytes(64), b"\0\0\0\x31"]), max_size=400))
 def test_bytes_that_look_like_headers(pieces: list[bytes]) -> None:
+    """Random headers must not make reading slow or endless."""
     read(b"".join(pieces))
 
 
 @FUZZ
 @given(SOURCES, st.binary(min_size=1, max_size=200), st.data())
 def test_payloads_replaced_with_a_valid_crc(folder: str, payload: bytes, choose: st.DataObject) -> None:
+    """Decoders get hostile payloads directly."""
     data = sound(folder)
     place = choose.draw(st.sampled_from(damage.entries(data)))
     read(damage.with_payload(data, place, payload))

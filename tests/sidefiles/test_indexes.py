@@ -30,6 +30,7 @@ def label(path: Path) -> str:
 
 
 def test_there_are_real_indexes() -> None:
+    """A glob without matches would let the tests below pass."""
     assert len(INDEXES) >= 5
     assert len(TIME_INDEXES) >= 5
 
@@ -53,6 +54,7 @@ def test_real_entries_point_at_batches(path: Path) -> None:
 
 @pytest.mark.parametrize("path", TIME_INDEXES, ids=label)
 def test_real_time_entries_are_of_batches(path: Path) -> None:
+    """Each time index entry belongs to a batch with this timestamp."""
     base = base_offset_of(path.with_suffix(".log").name)
     assert base is not None
     batches = read(path.with_suffix(".log").read_bytes())[0]
@@ -74,6 +76,7 @@ def built(batches: list[tuple[int, int, int]], base_offset: int = 100, interval:
 
 
 def test_entries_come_when_more_than_the_interval_has_passed() -> None:
+    """The interval is Kafka's log.index.interval.bytes."""
     offsets, times = built([(0, 100, 7), (10, 101, 9), (11, 105, 8), (21, 106, -1), (22, 109, 9), (40, 110, 12)])
     assert list(read_offset_index(offsets, 100)) == [(105, 11), (109, 22), (110, 40)]
     # Only a larger timestamp gets an entry, with the batch that has it.
@@ -81,6 +84,7 @@ def test_entries_come_when_more_than_the_interval_has_passed() -> None:
 
 
 def test_the_largest_timestamp_is_there_at_the_end() -> None:
+    """Kafka appends this entry when it closes a segment."""
     assert built([(0, 100, 7), (5, 101, 9)])[1] == (9).to_bytes(8, "big") + (1).to_bytes(4, "big")
     assert built([]) == (b"", b"")
     assert built([(0, 100, -1), (99, 101, -1)])[1] == b""
@@ -94,5 +98,6 @@ def test_positions_over_32_bits_are_rejected(batch: tuple[int, int, int]) -> Non
 
 
 def test_a_cut_index_is_read_to_its_last_complete_entry() -> None:
+    """A cut entry is a finding, and all before it are read."""
     assert list(read_offset_index(b"\0" * 12, 5)) == [(5, 0)]
     assert list(read_time_index(b"\0" * 13, 5)) == [(0, 5)]

@@ -37,6 +37,7 @@ def label(path: Path) -> str:
 
 
 def test_there_is_a_real_file_of_every_kind() -> None:
+    """Each decoder is tested with a broker's own file."""
     assert set(SMALL) == {side.kind for side in SIDE_FILES}
     assert len(REAL) > 350
 
@@ -93,6 +94,7 @@ def test_entries_of_real_files_agree_with_each_other() -> None:
     ],
 )  # fmt: skip
 def test_files_are_known_by_their_names(path: str, kind: str, offset: int, fate: str | None) -> None:
+    """The names are those of Kafka."""
     known = recognise(path)
     assert known
     assert (known.side.kind, known.base_offset, known.state) == (kind, offset, fate)
@@ -111,6 +113,7 @@ def test_files_are_known_by_their_names(path: str, kind: str, offset: int, fate:
     ],
 )
 def test_other_files_are_not_side_files(path: str) -> None:
+    """Similar names of other files are not decoded."""
     assert recognise(path) is None
 
 
@@ -197,10 +200,12 @@ def rules(path: Path | str, data: bytes) -> list[str]:
     ],
 )
 def test_checkpoints_are_read_as_kafka_reads_them(data: bytes, expected: list[str]) -> None:
+    """Malformed checkpoints are errors where Kafka's reader throws."""
     assert rules("leader-epoch-checkpoint", data) == expected
 
 
 def test_a_line_that_cannot_be_read_does_not_hide_the_others() -> None:
+    """Other lines of a damaged checkpoint are read."""
     data = b"0\n3\na 0 1\nbroken\nb 1 2\n"
     entries, found = walked("cleaner-offset-checkpoint", data)
     assert [(position, tuple(entry)) for position, entry in entries] == [(4, ("a", 0, 1)), (17, ("b", 1, 2))]
@@ -227,6 +232,7 @@ def test_a_line_that_cannot_be_read_does_not_hide_the_others() -> None:
     ],
 )
 def test_metadata_that_cannot_be_read_is_one_finding(name: str, data: bytes) -> None:
+    """One cause gives one finding."""
     assert [finding.rule for finding in walked(name, data)[1]] == ["metadata-malformed"]
 
 
@@ -243,11 +249,13 @@ def test_older_metadata_is_read_too() -> None:
 
 
 def test_properties_are_java_s() -> None:
+    """Escapes and continuations follow Java's Properties."""
     text = "# no\n! no\n a : b \nc=\\u0041\\t\\\\\nd e\n\nf"
     assert properties(text) == {"a": "b ", "c": "A\t\\", "d": "e", "f": ""}
 
 
 def test_a_snapshot_is_believed_only_whole() -> None:
+    """A snapshot with a wrong CRC has no entries."""
     data = SMALL["producer_state"].read_bytes()
     producers = read_snapshot(data)
     assert producers is not None
@@ -301,6 +309,7 @@ def test_a_folder_is_validated_with_its_side_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", SMALL)
 @pytest.mark.parametrize("name", ["table", "jsonl", "csv", "text"])
 def test_every_kind_is_dumped_in_every_format(kind: str, name: str) -> None:
+    """No combination of kind and format fails."""
     done = CliRunner().invoke(main, ["dump", "--format", name, str(SMALL[kind])])
     assert done.exit_code == 0
     entries, _ = walked(SMALL[kind], SMALL[kind].read_bytes())
@@ -346,6 +355,7 @@ def test_hex_has_every_byte_once_and_every_entry(kind: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("kind", SMALL)
 def test_parquet_rows_are_those_of_json_lines(kind: str, tmp_path: Path) -> None:
+    """Both formats have the same values."""
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     target = tmp_path / "rows.parquet"
     assert kseg("dump", "--format", "parquet", "-o", target, SMALL[kind]).returncode == 0
@@ -356,6 +366,7 @@ def test_parquet_rows_are_those_of_json_lines(kind: str, tmp_path: Path) -> None
 
 
 def test_a_damaged_index_is_dumped_up_to_the_damage(tmp_path: Path) -> None:
+    """Entries before the damage are printed."""
     path = tmp_path / "00000000000000000000.index"
     path.write_bytes(SMALL["offset_index_entry"].read_bytes() + b"\0\0\0")
     done = kseg("dump", "--format", "jsonl", path)
@@ -365,6 +376,7 @@ def test_a_damaged_index_is_dumped_up_to_the_damage(tmp_path: Path) -> None:
 
 
 def test_the_library_reads_them_by_their_names(tmp_path: Path) -> None:
+    """``side_entries`` decodes a file by its name."""
     path = SMALL["producer_state"]
     assert list(side_entries(path)) == read_snapshot(path.read_bytes())
     found: list[Finding] = []

@@ -55,6 +55,7 @@ def test_replicas_show_where_they_diverge_and_which_is_stale(tmp_path: Path) -> 
 
 
 def test_gaps_and_overlaps(tmp_path: Path) -> None:
+    """Planted gaps and overlaps are found, and no others."""
     first = segment(tmp_path / "orders-0", 0, [batch(0, 10)])
     segment(tmp_path / "orders-0", 20, [batch(20, 10)])
     segment(tmp_path / "orders-0", 25, [batch(25, 10)])
@@ -78,6 +79,7 @@ def test_duplicates_of_offsets_and_of_sequences(tmp_path: Path) -> None:
 
 
 def test_old_versions_are_counted(tmp_path: Path) -> None:
+    """The audit counts batches and bytes of v0 and v1."""
     found = {row["magic"]: row for row in audit("legacy", MIXED, SEGMENTS / "4.3.0-v2-none")}
     reported = [json.loads(line) for line in kseg("dump", "--format", "jsonl", MIXED).stdout.splitlines()]
     for magic in (0, 1):
@@ -87,6 +89,7 @@ def test_old_versions_are_counted(tmp_path: Path) -> None:
 
 
 def test_the_largest_producers_and_keys(tmp_path: Path) -> None:
+    """Producers and keys are listed by the bytes that they use."""
     batches = [
         batch(0, 3, value=bytes(100), producer_id=1, producer_epoch=0, base_sequence=0),
         batch(3, 3, producer_id=2, producer_epoch=0, base_sequence=0),

@@ -110,6 +110,7 @@ def test_an_interrupted_dump_continues(log_dir: Path, tmp_path: Path) -> None:
 def test_what_can_not_be_spread_is_refused(
     log_dir: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], line: str
 ) -> None:
+    """Options that need one process are rejected."""
     monkeypatch.chdir(log_dir.parent)
     Path("other").mkdir()
     Path("other/file").touch()

@@ -47,6 +47,7 @@ def source_of(folder: Path, random: Random, case: Case) -> Path:
 
 @chunks
 def test_rows_of_splits(chunk: int, tmp_path: Path) -> None:
+    """Splits give the rows of one reading."""
     split = 0
     for seed in seeds(chunk, 40):
         random = Random(seed)

@@ -137,6 +137,7 @@ def test_rows_that_are_not_records_are_rejected(spark: SparkSession, tmp_path: P
 
 
 def test_transactions_whose_end_is_not_known_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Writing them could publish aborted records."""
     rows = rows_of_kinds(spark).where("damage is null and control is null").drop("transaction_state")
     with pytest.raises(KsegError, match="no column says whether it was aborted"):
         write_segments(rows, str(tmp_path / "out"))

@@ -97,6 +97,7 @@ def as_of_batches(row: Row) -> Row:
 @pytest.mark.parametrize("deep", [False, True], ids=["shallow", "deep"])
 @pytest.mark.parametrize("folder", WITH_LOGS, ids=lambda folder: folder.name)
 def test_counts_of_batches_are_sums_over_dumps_rows(folder: Path, deep: bool) -> None:
+    """Each number is recomputed from dump's rows."""
     rows = dumped(folder, deep=False)
     *parts, row = counted(folder, deep=deep, top=1000)
     for level in ("segment", "partition"):
@@ -109,6 +110,7 @@ def test_counts_of_batches_are_sums_over_dumps_rows(folder: Path, deep: bool) ->
 
 @pytest.mark.parametrize("folder", WITH_LOGS, ids=lambda folder: folder.name)
 def test_counts_of_records_are_sums_over_dumps_rows(folder: Path) -> None:
+    """Each number is recomputed from dump's rows."""
     rows = dumped(folder, deep=True)
     stamps = [row["timestamp"] for row in rows if row["timestamp"] is not None]
     data = [row for row in rows if row["control"] is None]
@@ -146,6 +148,7 @@ def test_ratios_are_of_the_payloads_as_python_inflates_them() -> None:
 
 
 def test_what_headers_do_not_say_is_null() -> None:
+    """Shallow counts are not guessed."""
     row = total(MIXED, deep=False)
     assert row["records"] is row["tombstones"] is row["min_timestamp"] is row["control_records"] is None
     assert row["compressions"]["gzip"]["ratio"] is None
@@ -203,6 +206,7 @@ def write(folder: Path, *batches: bytes) -> Path:
 
 
 def test_the_batch_that_retention_waits_for_is_named(tmp_path: Path) -> None:
+    """The batch with the latest timestamp is named."""
     first = batch(0)
     path = write(tmp_path, first, batch(1, NOW * 1000, producer=9), batch(2), batch(3, NOW // 1000))
     row = total(path, deep=False)
@@ -235,6 +239,7 @@ def test_the_number_of_producers_is_limited_and_the_limit_reported(
 
 
 def test_damage_is_passed_over_and_noted() -> None:
+    """Damage is counted and does not end the run."""
     rows = dumped(DAMAGED, deep=False)
     run = kseg("stats", "--format", "jsonl", DAMAGED)
     row = json.loads(run.stdout.splitlines()[-1])
@@ -246,6 +251,7 @@ def test_damage_is_passed_over_and_noted() -> None:
 
 
 def test_what_can_not_be_read_is_2_and_the_rest_is_counted(tmp_path: Path) -> None:
+    """One unreadable file must not cost the others."""
     run = kseg("stats", "--format", "jsonl", tmp_path / "absent", PLAIN)
     assert run.returncode == 2
     assert json.loads(run.stdout.splitlines()[-1])["batches"] == total(PLAIN)["batches"]
@@ -255,6 +261,7 @@ def test_what_can_not_be_read_is_2_and_the_rest_is_counted(tmp_path: Path) -> No
 
 
 def test_several_processes_count_the_same() -> None:
+    """The sums do not depend on the number of processes."""
     files = sorted_by_folder(find_segments(str(SEGMENTS)))
     one, two = ([stats_row(level, 3) for level in levels(stats_of(files, Settings(), jobs), True)] for jobs in (1, 2))
     assert one == two
@@ -271,6 +278,7 @@ def test_the_table_names_the_files_with_old_versions() -> None:
 
 
 def test_standard_input_is_a_segment_without_a_folder() -> None:
+    """A pipe lacks topic and partition."""
     run = kseg("stats", "--format", "jsonl", "-", stdin=PLAIN.read_bytes())
     rows = [json.loads(line) for line in run.stdout.splitlines()]
     assert [row["level"] for row in rows] == ["segment", "total"]

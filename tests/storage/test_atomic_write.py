@@ -13,6 +13,7 @@ from kseg.format.storage.atomic_write import Staged, move_folders, whole_file, w
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+    """A reader of the target never sees half a file."""
     target = tmp_path / "out"
     with whole_file(target) as out:
         out.write(b"all")
@@ -26,6 +27,7 @@ def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
 def test_what_ends_early_leaves_the_old_file(error: type[BaseException], tmp_path: Path) -> None:
+    """A failed write keeps the old content."""
     target = tmp_path / "out"
     target.write_bytes(b"old")
 
@@ -41,6 +43,7 @@ def test_what_ends_early_leaves_the_old_file(error: type[BaseException], tmp_pat
 
 
 def test_a_file_that_came_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    """A file that appears during the write is not overwritten."""
     target = tmp_path / "out"
 
     def overtaken() -> None:
@@ -55,6 +58,7 @@ def test_a_file_that_came_meanwhile_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_a_folder_appears_with_all_in_it_and_replaces_only_on_demand(tmp_path: Path) -> None:
+    """A folder is complete or absent."""
     target = tmp_path / "folder"
     for content in (b"1", b"2"):
         with whole_folder(target, replace=True) as folder:
@@ -69,6 +73,7 @@ def test_a_folder_appears_with_all_in_it_and_replaces_only_on_demand(tmp_path: P
 
 
 def test_a_failing_write_names_the_target(tmp_path: Path) -> None:
+    """The error names the user's path."""
     target = tmp_path / "out"
 
     def overflow() -> None:

@@ -55,6 +55,7 @@ def test_they_are_what_the_broker_kept_of_them(folder: Path) -> None:
 
 
 def test_a_hanging_transaction_is_reported_with_its_remedy(tmp_path: Path) -> None:
+    """The printed command is the one that ends the transaction."""
     folder = tmp_path / "orders-3"
     shutil.copytree(TRANSACTIONS, folder)
     done = kseg(folder)

@@ -64,6 +64,7 @@ def test_a_log_dir_of_a_broker_has_no_findings(tmp_path: Path) -> None:
 
 
 def test_files_are_counted_once_and_follow_their_segment() -> None:
+    """Each file has one result, next to its segment's."""
     results = validate_folder(TRANSACTIONS)
     names = [Path(result.file).name for result in results]
     assert (
@@ -89,6 +90,7 @@ def test_files_are_counted_once_and_follow_their_segment() -> None:
 def test_an_entry_is_checked_for_its_look_ups(
     tmp_path: Path, suffix: str, entry: int, field: int, value: int, expected: str | None
 ) -> None:
+    """An index entry is wrong if a look-up would miss a record."""
     folder = copied(TRANSACTIONS.name, tmp_path)
     path = folder / f"{17:020}{suffix}"
     size = 8 if suffix == ".index" else 12
@@ -198,6 +200,7 @@ def test_damage_of_a_log_is_not_reported_for_its_side_files(tmp_path: Path) -> N
 
 
 def test_ranges_of_a_file_say_the_same_of_its_indexes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Splitting a segment does not change its index findings."""
     monkeypatch.setattr(split_points, "RANGE_SIZE", 2 * 1024)
     monkeypatch.setattr(parallel, "PLAIN_SHARE", 1)
     folder = copied("4.3.0-v2-none", tmp_path)
@@ -234,6 +237,7 @@ def test_checks_continue_across_segments(tmp_path: Path, jobs: int, monkeypatch:
 
 
 def test_a_hole_between_segments_is_compaction_where_there_are_signs_of_it(tmp_path: Path) -> None:
+    """A gap is an error only without signs of compaction."""
     folder = copied("4.3.0-v2-none-segments", tmp_path)
     (folder / f"{24:020}.log").unlink()
     assert rules(folder)[f"{48:020}.log"] == ["segment-gap"]
@@ -261,6 +265,7 @@ def test_a_hole_between_segments_is_compaction_where_there_are_signs_of_it(tmp_p
 def test_a_gap_is_explained_by_what_is_known(
     tmp_path: Path, checkpoint: str | None, offset: int, expected: str
 ) -> None:
+    """The message names the evidence."""
     folder = copied("4.3.0-v2-none", tmp_path)
     log = folder / f"{0:020}.log"
     data = log.read_bytes()

@@ -160,6 +160,7 @@ def test_a_leader_and_a_consumer_refuse_what_kseg_calls_an_error(tmp_path: Path)
 @pytest.mark.kafka
 @pytest.mark.fuzz
 def test_composed_sets_are_accepted_and_rejected_as_by_kafka(tmp_path: Path) -> None:
+    """kseg agrees with Kafka's leader and consumer on random sets."""
     assert disagreements({str(seed): composed(seed) for seed in range(cases(400))}, tmp_path) == []
 
 

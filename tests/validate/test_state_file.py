@@ -175,6 +175,7 @@ def test_an_interrupted_run_continues(tmp_path: Path, by: signal.Signals) -> Non
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_the_rate_holds_for_all_processes_together(tmp_path: Path, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--max-rate limits the sum of all processes."""
     from kseg.commands.validate import parallel
 
     monkeypatch.setattr(split_points, "RANGE_SIZE", 1000)

@@ -49,6 +49,7 @@ def write(folder: Path, batches: list[bytes]) -> Path:
 
 
 def test_a_file_is_split_where_entries_begin(tmp_path: Path) -> None:
+    """A split point inside a batch would lose it."""
     batches = [batch(number) for number in range(BATCHES)]
     path = write(tmp_path, batches)
     starts = split_points.range_starts(str(path), path.stat().st_size, 2)
@@ -61,6 +62,7 @@ def test_a_file_is_split_where_entries_begin(tmp_path: Path) -> None:
     "fault", ["none", "gap", "flip", "cut", "sequence", "epoch", "disorder", "insert", "gaps", "everywhere"]
 )
 def test_the_same_findings_and_counts(tmp_path: Path, fault: str) -> None:
+    """The results do not depend on the number of processes."""
     batches = [batch(number) for number in range(BATCHES)]
     if fault == "gap":
         del batches[200]

@@ -318,6 +318,7 @@ def test_a_chosen_compression_is_that_of_every_message(name: str, codec: str, tm
 
 
 def test_messages_that_have_the_codec_are_copied(tmp_path: Path) -> None:
+    """Needless compression would change bytes."""
     source, target = SEGMENTS / "2.8.2-v1-gzip" / FIRST, tmp_path / FIRST
     assert run_kseg("convert", "v1-to-v1", "--compression", "gzip", source, target).exit_code == 0
     assert target.read_bytes() == source.read_bytes()

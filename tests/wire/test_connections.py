@@ -132,6 +132,7 @@ def test_bodies_that_were_not_decoded_are_not_called_sound(tmp_path: Path) -> No
 
 
 def test_the_library_has_the_rows_with_their_bytes() -> None:
+    """``framed_rows`` returns keys and values as bytes."""
     found = list(kseg_library.framed_rows(PRODUCED, "requests"))
     assert [row["value"] for row in found if row["kind"] == "record"][:2] == [b"this is the first message", b"no key"]
     answers = list(kseg_library.framed_rows(PRODUCED.with_suffix(".responses"), "responses", requests=PRODUCED))
@@ -141,6 +142,7 @@ def test_the_library_has_the_rows_with_their_bytes() -> None:
 
 
 def test_every_format_has_frames_and_records(tmp_path: Path) -> None:
+    """Each format has the header of a frame and its records."""
     for name in ("table", "csv", "text"):
         out = kseg("dump", "--as", "requests", "--format", name, PRODUCED).stdout
         for word in ("Produce", "producer-1", "this is the first message"):
@@ -157,6 +159,7 @@ def test_every_format_has_frames_and_records(tmp_path: Path) -> None:
 
 
 def test_files_of_responses_need_their_requests() -> None:
+    """Responses can be decoded only with their requests."""
     done = kseg("dump", "--as", "requests", "--as", "requests", "--as", "responses", PRODUCED, PRODUCED, PRODUCED)
     assert (done.exit_code, "needs one of requests" in done.stderr) == (2, True)
     done = kseg("dump", "--as", "requests", "--as", "responses", "-", PRODUCED.with_suffix(".responses"))
@@ -191,6 +194,7 @@ def test_a_request_without_a_client_id(tmp_path: Path) -> None:
 
 
 def test_what_is_not_known_is_shown_raw(tmp_path: Path) -> None:
+    """A frame of an unknown API is shown as bytes."""
     path = tmp_path / "a"
     path.write_bytes(frame(header(999, 0), b"body") + frame(header(0, 99), b"body") + PRODUCED.read_bytes())
     done = kseg("dump", "--as", "requests", "--format", "jsonl", path)
@@ -226,6 +230,7 @@ def test_a_huge_body_of_an_unknown_api_is_not_held_several_times(tmp_path: Path)
 
 
 def test_reading_continues_after_a_wrong_size(tmp_path: Path) -> None:
+    """A wrong size costs one frame."""
     path = tmp_path / "a"
     data = PRODUCED.read_bytes()
     for size in (-1, 3, 1 << 30, 5000):

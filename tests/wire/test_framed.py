@@ -55,6 +55,7 @@ def test_findings_are_exact(name: str) -> None:
 
 
 def test_messages_are_rows_with_all_that_they_have() -> None:
+    """Every field of a message is a column."""
     (row,) = rows("dump", "--as", "wide-crc", FOLDER / "example" / "data")
     wanted = {
         "kind": "record", "position": 0, "size": 48, "key": "first", "value": "this is the first message", "magic": 0,
@@ -80,6 +81,7 @@ def test_reading_continues_after_damage() -> None:
 
 @pytest.mark.parametrize("format_name", ["table", "csv", "text", "parquet"])
 def test_every_format_has_the_message(format_name: str, tmp_path: Path) -> None:
+    """Each format prints key and value."""
     out = tmp_path / "out"
     done = kseg("dump", "--as", "wide-crc", "--format", format_name, "-o", out, FOLDER / "example" / "data")
     assert done.exit_code == 0, done.output
@@ -235,6 +237,7 @@ def test_a_wrong_crc_loses_its_message() -> None:
 
 
 def test_empty_files_have_none_of_their_own() -> None:
+    """An empty file is reported as one without a message or frame."""
     for framing, nothing in (
         ("wide-crc", "no message"),
         ("message", "no message"),
@@ -265,6 +268,7 @@ def test_a_message_set_is_read_as_a_segment_is(tmp_path: Path) -> None:
 
 
 def test_impossible_requests_are_one_line(tmp_path: Path) -> None:
+    """Contradicting options are rejected with the option's name."""
     example = FOLDER / "example" / "data"
     for arguments, said in (
         (("dump", "--as", "wide-crc", tmp_path), "is a folder"),
@@ -283,6 +287,7 @@ def test_impossible_requests_are_one_line(tmp_path: Path) -> None:
 
 
 def test_standard_input_is_read_too() -> None:
+    """A pipe gives the rows of the file."""
     command = [sys.executable, "-m", "kseg", "dump", "--as", "wide-crc", "--format", "jsonl", "-"]
     done = subprocess.run(command, input=PLAIN + THIRD, capture_output=True, check=True)
     assert [json.loads(line)["key"] for line in done.stdout.splitlines()] == ["first", "third"]

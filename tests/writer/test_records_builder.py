@@ -21,6 +21,7 @@ from tests.support.records import CODECS, LEGACY_CODECS, NOW, plain, read, recor
 
 @given(record_lists(), st.sampled_from(CODECS))
 def test_batch_reads_back(records: list[PlainRecord], codec: str) -> None:
+    """A written v2 batch has the given records."""
     (batch,), found = read(build_batch(records, compression=codec))
     assert [plain(record) for record in found] == records
     assert (batch.base_offset, batch.last_offset) == (records[0].offset, records[-1].offset)
@@ -31,6 +32,7 @@ def test_batch_reads_back(records: list[PlainRecord], codec: str) -> None:
 
 @given(record_lists(), st.sampled_from(CODECS), st.integers(0, NOW))
 def test_batch_with_append_time(records: list[PlainRecord], codec: str, moment: int) -> None:
+    """With LogAppendTime all records have the batch's timestamp."""
     data = build_batch(records, compression=codec, timestamp_type="LogAppendTime", max_timestamp=moment)
     (batch,), found = read(data)
     assert {record.timestamp for record in found} == {moment} == {batch.max_timestamp}
@@ -38,6 +40,7 @@ def test_batch_with_append_time(records: list[PlainRecord], codec: str, moment: 
 
 
 def test_batch_header_fields_are_at_kafkas_positions() -> None:
+    """Each field is read by position, as Kafka does."""
     data = build_batch(
         [PlainRecord(7, b"k", b"v", NOW)],
         base_offset=5,
@@ -69,6 +72,7 @@ def test_empty_batch_is_a_header_alone(codec: str) -> None:
 
 @given(st.sampled_from([0, 1]).flatmap(lambda magic: st.tuples(st.just(magic), record_lists(magic))))
 def test_messages_read_back(case: tuple[int, list[PlainRecord]]) -> None:
+    """Written v0 and v1 messages have the given records."""
     magic, records = case
     batches, found = read(b"".join(build_message(record, magic=magic) for record in records))
     assert [plain(record) for record in found] == records
@@ -80,6 +84,7 @@ def test_messages_read_back(case: tuple[int, list[PlainRecord]]) -> None:
     st.sampled_from(LEGACY_CODECS),
 )
 def test_wrappers_read_back(case: tuple[int, list[PlainRecord]], codec: str) -> None:
+    """Written compressed sets have the given records."""
     magic, records = case
     (batch,), found = read(build_wrapper(records, magic=magic, compression=codec))
     assert [plain(record) for record in found] == records
@@ -88,6 +93,7 @@ def test_wrappers_read_back(case: tuple[int, list[PlainRecord]], codec: str) -> 
 
 @given(record_lists(1), st.sampled_from(LEGACY_CODECS), st.integers(0, NOW))
 def test_append_time_of_a_wrapper_replaces_the_inner_ones(records: list[PlainRecord], codec: str, moment: int) -> None:
+    """The outer timestamp is effective (KIP-32)."""
     data = build_wrapper(records, magic=1, compression=codec, timestamp_type="LogAppendTime", append_time=moment)
     _, found = read(data)
     assert {(record.timestamp, record.timestamp_type) for record in found} == {(moment, "LogAppendTime")}
@@ -114,6 +120,7 @@ def test_v0_lz4_has_the_checksum_that_old_brokers_want() -> None:
 
 
 def test_what_an_entry_cannot_hold_is_refused() -> None:
+    """Values outside of a version's range raise."""
     record = PlainRecord(5)
     wrong: list[Any] = [
         lambda: build_batch([]),

@@ -26,24 +26,24 @@ RESERVED_V1 = V1_RESERVED
 RESERVED_V2 = V2_RESERVED
 
 
-def check_size(batches: BatchColumns, limits: CheckSettings, history: CheckState, report: Report) -> None:
-    """``oversize-entry``: max.message.bytes counts the whole entry (UnifiedLog.append)."""
-    limit = limits.max_message_bytes
+def check_size(batches: BatchColumns, settings: CheckSettings, state: CheckState, report: Report) -> None:
+    """Report ``oversize-entry``: max.message.bytes limits the size of the whole batch (UnifiedLog.append)."""
+    limit = settings.max_message_bytes
     for row in range(batches.count):
         if batches.size[row] > limit and batches.selected[row]:
             report(batch_finding("oversize-entry", batches, row, size=batches.size[row], limit=limit))
 
 
-def check_counts(batches: BatchColumns, limits: CheckSettings, history: CheckState, report: Report) -> None:
-    """``invalid-offset-range``, and a ``record-count-mismatch`` that the header alone shows."""
-    deep = limits.deep
+def check_counts(batches: BatchColumns, settings: CheckSettings, state: CheckState, report: Report) -> None:
+    """Report ``invalid-offset-range``, and ``record-count-mismatch`` if the header alone shows it."""
+    deep = settings.deep
     for row in range(batches.count):
         if batches.magic[row] < 2 or not batches.selected[row]:
             continue
         base = batches.base_offset[row]
         delta = batches.last_offset[row] - clamped(base)
         count = batches.record_count[row]
-        if base < 0 and batches.position[row] in history.misplaced:
+        if base < 0 and batches.position[row] in state.misplaced:
             continue
         if base < 0:
             report(
@@ -66,8 +66,8 @@ def check_counts(batches: BatchColumns, limits: CheckSettings, history: CheckSta
             report(batch_finding("record-count-mismatch", batches, row, count=count, why=why))
 
 
-def check_attributes(batches: BatchColumns, limits: CheckSettings, history: CheckState, report: Report) -> None:
-    """``reserved-attribute-bits`` of entries."""
+def check_attributes(batches: BatchColumns, settings: CheckSettings, state: CheckState, report: Report) -> None:
+    """Report ``reserved-attribute-bits`` of batches."""
     for row in range(batches.count):
         magic = batches.magic[row]
         mask = RESERVED_V2 if magic >= 2 else RESERVED_V1 if magic == 1 else RESERVED_V0
@@ -76,9 +76,9 @@ def check_attributes(batches: BatchColumns, limits: CheckSettings, history: Chec
             report(batch_finding("reserved-attribute-bits", batches, row, bits=bits, where=""))
 
 
-def check_timestamps(batches: BatchColumns, limits: CheckSettings, history: CheckState, report: Report) -> None:
-    """``future-timestamp``, ``timestamp-unit``, ``invalid-timestamp``, by the entry's largest timestamp."""
-    future = limits.now + FUTURE_TOLERANCE_MS
+def check_timestamps(batches: BatchColumns, settings: CheckSettings, state: CheckState, report: Report) -> None:
+    """Report ``future-timestamp``, ``timestamp-unit`` and ``invalid-timestamp`` for the largest timestamp of each batch."""
+    future = settings.now + FUTURE_TOLERANCE_MS
     seconds_begin, seconds_end = SECONDS
     for row in range(batches.count):
         timestamp = batches.max_timestamp[row]
@@ -89,12 +89,12 @@ def check_timestamps(batches: BatchColumns, limits: CheckSettings, history: Chec
         elif unit := unit_of(timestamp):
             report(batch_finding("timestamp-unit", batches, row, timestamp=timestamp, unit=unit))
         else:
-            ahead = _duration(timestamp - limits.now)
+            ahead = _duration(timestamp - settings.now)
             report(batch_finding("future-timestamp", batches, row, timestamp=timestamp, ahead=ahead))
 
 
 def unit_of(timestamp: int) -> str:
-    """The unit that a timestamp seems to have been written in by mistake; empty where it may be milliseconds."""
+    """Return the unit in which a timestamp seems to be written by mistake, or "" if it may be milliseconds."""
     if timestamp >= MICROSECONDS:
         return "nanoseconds" if timestamp >= NANOSECONDS else "microseconds"
     seconds_begin, seconds_end = SECONDS
@@ -106,8 +106,8 @@ def _duration(milliseconds: int) -> str:
     return f"{hours} h" if hours < 72 else f"{hours // 24} days"
 
 
-def check_leader_epochs(batches: BatchColumns, limits: CheckSettings, history: CheckState, report: Report) -> None:
-    """``leader-epoch-regression`` and ``negative-leader-epoch``; v0 and v1 have no epoch."""
+def check_leader_epochs(batches: BatchColumns, settings: CheckSettings, state: CheckState, report: Report) -> None:
+    """Report ``leader-epoch-regression`` and ``negative-leader-epoch``. Versions 0 and 1 lack epochs."""
     for row in range(batches.count):
         epoch = batches.partition_leader_epoch[row]
         if batches.magic[row] < 2 or not batches.selected[row]:
@@ -115,39 +115,39 @@ def check_leader_epochs(batches: BatchColumns, limits: CheckSettings, history: C
         if epoch < 0:
             report(batch_finding("negative-leader-epoch", batches, row, epoch=epoch))
             continue
-        if epoch < history.leader_epoch:
-            facts = {"epoch": epoch, "previous": history.leader_epoch}
+        if epoch < state.leader_epoch:
+            facts = {"epoch": epoch, "previous": state.leader_epoch}
             report(batch_finding("leader-epoch-regression", batches, row, **facts))
-        if history.first_leader_epoch < 0:
-            history.first_leader_epoch = epoch
-        history.leader_epoch = epoch
+        if state.first_leader_epoch < 0:
+            state.first_leader_epoch = epoch
+        state.leader_epoch = epoch
 
 
-def check_append_times(batches: BatchColumns, limits: CheckSettings, history: CheckState, report: Report) -> None:
-    """``append-time-regression``: one leader sets LogAppendTime by one clock, while it holds the log's lock."""
+def check_append_times(batches: BatchColumns, settings: CheckSettings, state: CheckState, report: Report) -> None:
+    """Report ``append-time-regression``: a leader sets LogAppendTime from one clock while it holds the lock of the log."""
     for row in range(batches.count):
         if not batches.attributes[row] & APPEND_TIME or not batches.magic[row] or not batches.selected[row]:
             continue
         timestamp, epoch = batches.max_timestamp[row], batches.partition_leader_epoch[row]
-        if history.first_append_time < 0:
-            history.first_append_time, history.first_append_epoch = timestamp, epoch
-        elif timestamp < history.append_time and epoch == history.append_epoch:
-            facts = {"timestamp": timestamp, "previous": history.append_time, "back": history.append_time - timestamp}
+        if state.first_append_time < 0:
+            state.first_append_time, state.first_append_epoch = timestamp, epoch
+        elif timestamp < state.append_time and epoch == state.append_epoch:
+            facts = {"timestamp": timestamp, "previous": state.append_time, "back": state.append_time - timestamp}
             report(batch_finding("append-time-regression", batches, row, **facts))
-        history.append_time, history.append_epoch = timestamp, epoch
+        state.append_time, state.append_epoch = timestamp, epoch
 
 
-def check_magic_order(batches: BatchColumns, limits: CheckSettings, history: CheckState, report: Report) -> None:
-    """``magic-downgrade``, where the version goes back."""
+def check_magic_order(batches: BatchColumns, settings: CheckSettings, state: CheckState, report: Report) -> None:
+    """Report ``magic-downgrade`` if a batch has a lower version than the previous one."""
     for row in range(batches.count):
         if not batches.selected[row]:
             continue
-        if batches.magic[row] < history.magic:
-            facts = {"magic": batches.magic[row], "previous": history.magic}
+        if batches.magic[row] < state.magic:
+            facts = {"magic": batches.magic[row], "previous": state.magic}
             report(batch_finding("magic-downgrade", batches, row, **facts))
-        if history.first_magic < 0:
-            history.first_magic = batches.magic[row]
-        history.magic = batches.magic[row]
+        if state.first_magic < 0:
+            state.first_magic = batches.magic[row]
+        state.magic = batches.magic[row]
 
 
 def leader_epochs_join(before: CheckState, after: CheckState) -> bool:

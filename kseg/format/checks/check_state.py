@@ -1,4 +1,4 @@
-"""What the checks of one segment are given, and what they remember between its windows.
+"""The settings of the checks of one segment, and their state between its windows.
 
 Compiled with the types of ``check_state.pxd``.
 """

@@ -1,4 +1,4 @@
-"""Whether records of internal topics are what their coordinators, controllers and brokers can read."""
+"""Check that coordinators, controllers and brokers can decode the records of internal topics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Watch = Callable[[Chunk], None]
 
 
 def with_internal_record_checks(path: str, report: Report, watch: _Watch) -> _Watch:
-    """``watch``, and where the folder is an internal topic's the check below as well."""
+    """Return ``watch``, preceded by the check of internal records if the folder is that of an internal topic."""
     topic = internal_topic(path)
     return watch if topic is None else partial(_check_and_continue, topic, report, watch)
 
@@ -25,7 +25,10 @@ def _check_and_continue(topic: str, report: Report, watch: _Watch, chunk: Chunk)
 
 
 def check_internal_records(topic: str, chunk: Chunk, report: Report) -> None:
-    """``internal-record``: each record decodes. Types, versions and tags that aren't known are a newer Kafka's."""
+    """Report ``internal-record`` for each record that cannot be decoded.
+
+    Unknown types, versions and tags are valid: a newer version of Kafka wrote them.
+    """
     for row in range(chunk.first, chunk.stop):
         for i in chunk.rows(row) if chunk.batches.record_total[row] else ():
             decoded = decoded_record(topic, chunk, i)

@@ -14,10 +14,10 @@ cdef long long CODEC, REACH
     row=cython.Py_ssize_t, wrapper=cython.bint, first=cython.longlong, last=cython.longlong, previous=cython.longlong,
     name=cython.longlong,
 )
-cpdef check_offsets(BatchColumns batches, limits, CheckState history, report)
+cpdef check_offsets(BatchColumns batches, settings, CheckState state, report)
 
 @cython.locals(row=cython.Py_ssize_t, base=cython.longlong)
-cpdef check_offset_range(BatchColumns batches, limits, CheckState history, report)
+cpdef check_offset_range(BatchColumns batches, settings, CheckState state, report)
 
 @cython.locals(row=cython.Py_ssize_t, name=cython.longlong, last=cython.longlong)
-cpdef check_file_name(BatchColumns batches, limits, CheckState history, report)
+cpdef check_file_name(BatchColumns batches, settings, CheckState state, report)

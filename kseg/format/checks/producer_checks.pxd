@@ -11,7 +11,7 @@ cdef long long CONTROL_BIT, TRANSACTIONAL_BIT, MOST
 
 
 @cython.locals(row=cython.Py_ssize_t)
-cpdef check_producers(BatchColumns batches, limits, CheckState history, report)
+cpdef check_producers(BatchColumns batches, settings, CheckState state, report)
 
 cdef str _producer_contradiction(BatchColumns batches, Py_ssize_t row)
 
@@ -20,4 +20,4 @@ cdef str _producer_contradiction(BatchColumns batches, Py_ssize_t row)
     newest=cython.longlong, last=cython.longlong, known_epoch=cython.longlong, expected=cython.longlong,
     gaps=cython.longlong, ended=cython.bint, coordinator=cython.bint,
 )
-cdef _check_sequence(BatchColumns batches, Py_ssize_t row, bint compacted, CheckState history, report)
+cdef _check_sequence(BatchColumns batches, Py_ssize_t row, bint compacted, CheckState state, report)

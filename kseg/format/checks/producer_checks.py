@@ -18,29 +18,28 @@ TRANSACTIONAL_BIT = TRANSACTIONAL
 MOST = LIMIT
 
 
-def check_producers(batches: BatchColumns, limits: CheckSettings, history: CheckState, report: Report) -> None:
-    """Idempotence as ProducerStateManager checks it on produce: epochs, sequences, duplicates.
+def check_producers(batches: BatchColumns, settings: CheckSettings, state: CheckState, report: Report) -> None:
+    """Report faults of epochs, sequences and duplicates, as ProducerStateManager checks them on produce.
 
-    An entry that is missing explains a gap: after a hole in offsets, be it by compaction or by damage, the next
-    sequence is taken as it is.
+    A missing batch explains a gap: after a gap in offsets, by compaction or damage, the next sequence is accepted.
     """
     for row in range(batches.count):
         if batches.magic[row] < 2 or not batches.selected[row]:
             continue
-        if batches.base_offset[row] != history.next_offset:
-            history.gaps += 1
-        history.next_offset = batches.last_offset[row] + 1
+        if batches.base_offset[row] != state.next_offset:
+            state.gaps += 1
+        state.next_offset = batches.last_offset[row] + 1
         if batches.producer_id[row] >= 0 or batches.attributes[row] & TRANSACTIONAL_BIT:
             why = _producer_contradiction(batches, row)
             if why:
                 facts = {"producer_id": batches.producer_id[row], "sequence": batches.base_sequence[row], "why": why}
                 report(batch_finding("inconsistent-producer", batches, row, **facts))
             if batches.producer_id[row] >= 0:
-                _check_sequence(batches, row, limits.compacted, history, report)
+                _check_sequence(batches, row, settings.compacted, state, report)
 
 
 def _producer_contradiction(batches: BatchColumns, row: int) -> str:
-    # Coordinators write base sequence 0 without an id: no contradiction.
+    # Coordinators write base sequence 0 without an id, which is valid.
     if batches.producer_id[row] < 0:
         return "transactional without an id"
     if batches.producer_epoch[row] < 0:
@@ -50,7 +49,7 @@ def _producer_contradiction(batches: BatchColumns, row: int) -> str:
     return ""
 
 
-def _check_sequence(batches: BatchColumns, row: int, compacted: bool, history: CheckState, report: Report) -> None:
+def _check_sequence(batches: BatchColumns, row: int, compacted: bool, state: CheckState, report: Report) -> None:
     producer_id = batches.producer_id[row]
     epoch = batches.producer_epoch[row]
     sequence = batches.base_sequence[row]
@@ -58,11 +57,11 @@ def _check_sequence(batches: BatchColumns, row: int, compacted: bool, history: C
     if sequence < 0 and not control:
         return
     known_epoch, expected, gaps, ended = -1, -1, -1, False
-    known = history.producers.get(producer_id)
+    known = state.producers.get(producer_id)
     if known is not None:
         known_epoch, expected, gaps, ended = known
-    elif len(history.first_producers) < MOST:
-        history.first_producers[producer_id] = (epoch, -1 if control else sequence)
+    elif len(state.first_producers) < MOST:
+        state.first_producers[producer_id] = (epoch, -1 if control else sequence)
     if epoch < known_epoch:
         facts = {"producer_id": producer_id, "epoch": epoch, "previous": known_epoch}
         report(batch_finding("producer-epoch-regression", batches, row, **facts))
@@ -71,22 +70,22 @@ def _check_sequence(batches: BatchColumns, row: int, compacted: bool, history: C
         expected = 0
     newest = max(epoch, known_epoch)
     if control:
-        # Under transactions v2 (KIP-890) a marker may raise the epoch: the next write then begins at 0. A hole before
-        # the marker still explains a gap behind it.
-        history.producers.put(producer_id, (newest, expected, gaps, True))
+        # In transactions v2 (KIP-890), a marker may raise the epoch. The next write then begins at 0. A gap in offsets
+        # before the marker still explains a gap in sequences after it.
+        state.producers.put(producer_id, (newest, expected, gaps, True))
         return
-    # A group coordinator writes each transaction's offset commits from 0: its sequences are not checked by Kafka
-    # either (AppendOrigin.COORDINATOR), and a lone file does not tell whose they are.
+    # A group coordinator begins the offset commits of each transaction at sequence 0. Kafka does not check these
+    # sequences (AppendOrigin.COORDINATOR), and a single file does not show who wrote them.
     coordinator = ended and sequence == 0
     last = increment_sequence(sequence, batches.last_offset[row] - clamped(batches.base_offset[row]))
-    if sequence != expected >= 0 and gaps == history.gaps and not compacted and not coordinator:
+    if sequence != expected >= 0 and gaps == state.gaps and not compacted and not coordinator:
         if epoch == known_epoch and sequence < expected and expected - sequence <= INT32_MAX // 2:
             facts = {"producer_id": producer_id, "first": sequence, "last": last}
             report(batch_finding("duplicate-sequence", batches, row, **facts))
         else:
             facts = {"producer_id": producer_id, "sequence": sequence, "expected": expected}
             report(batch_finding("sequence-gap", batches, row, **facts))
-    history.producers.put(producer_id, (newest, increment_sequence(last, 1), history.gaps, False))
+    state.producers.put(producer_id, (newest, increment_sequence(last, 1), state.gaps, False))
 
 
 def producers_join(before: CheckState, after: CheckState) -> bool:

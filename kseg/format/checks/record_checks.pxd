@@ -15,27 +15,27 @@ cdef long long CODEC, CONTROL_BIT, APPEND_TIME
     batches=BatchColumns, offsets="long long[::1]", row=cython.Py_ssize_t, total=cython.longlong,
     first=cython.Py_ssize_t, last_record=cython.longlong, last=cython.longlong,
 )
-cpdef check_record_offsets(chunk, limits, report)
+cpdef check_record_offsets(chunk, settings, report)
 
 @cython.locals(
     batches=BatchColumns, offsets="long long[::1]", row=cython.Py_ssize_t, total=cython.longlong, first=cython.Py_ssize_t,
 )
-cpdef note_compaction(chunk, CheckState history)
+cpdef update_compaction_evidence(chunk, CheckState state)
 
 @cython.locals(batches=BatchColumns, row=cython.Py_ssize_t, stored=cython.longlong, largest=cython.longlong)
-cpdef check_max_timestamps(chunk, limits, report)
+cpdef check_max_timestamps(chunk, settings, report)
 
 @cython.locals(batches=BatchColumns, row=cython.Py_ssize_t)
-cpdef check_record_attributes(chunk, limits, report)
+cpdef check_record_attributes(chunk, settings, report)
 
 @cython.locals(batches=BatchColumns, row=cython.Py_ssize_t)
-cpdef check_control_records(chunk, limits, report)
+cpdef check_control_records(chunk, settings, report)
 
 @cython.locals(
     batches=BatchColumns, counts="long long[::1]", ats="long long[::1]", row=cython.Py_ssize_t, total=cython.longlong,
     first=cython.Py_ssize_t, payload="const unsigned char[::1]", i=cython.Py_ssize_t,
 )
-cpdef check_header_keys(chunk, limits, report)
+cpdef check_header_keys(chunk, settings, report)
 
 @cython.locals(size=cython.longlong)
 cdef bint has_ascii_keys(const unsigned char[::1] data, Py_ssize_t at, long long count) except -1
@@ -44,4 +44,4 @@ cdef bint has_ascii_keys(const unsigned char[::1] data, Py_ssize_t at, long long
     batches=BatchColumns, offsets="long long[::1]", row=cython.Py_ssize_t, previous=cython.longlong,
     last=cython.longlong, first=cython.longlong,
 )
-cpdef check_wrapper_order(chunk, CheckState history, report)
+cpdef check_wrapper_order(chunk, CheckState state, report)

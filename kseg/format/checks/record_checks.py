@@ -1,6 +1,7 @@
-"""Checks of the records in a segment's entries.
+"""Checks of the records in a segment's batches.
 
-What opening an entry noted of its records (``kernel.BatchColumns``) decides whether they are looked at one by one.
+Compiled with the types of ``record_checks.pxd``. The facts in ``BatchColumns`` show whether a check needs to read the
+records of a batch. To add a check, see ``table``.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from kseg.format.record.layout import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRAN
 from kseg.format.record.memory import is_ascii
 from kseg.format.segment.records_chunk import Chunk
 
-#: Findings of one rule about the records of one batch that are reported one by one.
+#: The most findings of one rule about the records of one batch.
 MAX_FINDINGS = 1000
 
-# C globals when compiled (see the .pxd).
+# C constants when compiled.
 CODEC = CODEC_MASK
 CONTROL_BIT = CONTROL
 APPEND_TIME = LOG_APPEND_TIME
 
 
 def record_finding(rule: str, chunk: Chunk, i: int, **facts: Any) -> Finding:
-    """A finding about one record; ``index`` counts from its entry's first."""
+    """Return a finding about one record. ``index`` is its index in the batch."""
     row = chunk.records.batch[i]
     offset = chunk.records.offset[i]
     return Finding(
@@ -41,10 +42,10 @@ def record_finding(rule: str, chunk: Chunk, i: int, **facts: Any) -> Finding:
     )
 
 
-def _largest(chunk: Chunk, found: list[int]) -> Iterator[tuple[int, dict[str, int]]]:
-    """Yield the rows to report, with facts for the finding: the last of them says how many ``more`` there are.
+def _limited(chunk: Chunk, found: list[int]) -> Iterator[tuple[int, dict[str, int]]]:
+    """Yield the rows to report with facts for the finding; the last has the number of rows left out (``more``).
 
-    These are MAX_FINDINGS rows of a batch. From the second part of a large batch on it is one row per part.
+    These are MAX_FINDINGS rows of a batch, and one row for each later part of a large batch.
     """
     limit = 1 if chunk.resumed else MAX_FINDINGS
     more = len(found) - limit
@@ -52,8 +53,8 @@ def _largest(chunk: Chunk, found: list[int]) -> Iterator[tuple[int, dict[str, in
         yield i, {"more": more} if n == limit and more > 0 else {}
 
 
-def check_record_offsets(chunk: Chunk, limits: CheckSettings, report: Report) -> None:
-    """``record-offset-mismatch`` inside an entry; ``last-offset-mismatch`` where its last record ends early."""
+def check_record_offsets(chunk: Chunk, settings: CheckSettings, report: Report) -> None:
+    """Report ``record-offset-mismatch`` in a batch, and ``last-offset-mismatch`` if its last record has a lower offset."""
     batches, offsets = chunk.batches, chunk.records.offset
     for row in range(chunk.first, chunk.stop):
         total = batches.record_total[row]
@@ -67,7 +68,7 @@ def check_record_offsets(chunk: Chunk, limits: CheckSettings, report: Report) ->
         if chunk.resumed:
             continue
         if batches.magic[row] < 2 or last < clamped(batches.base_offset[row]):
-            continue  # the header contradicts itself, and that has been told
+            continue  # the header contradicts itself, which is already reported
         if last_record > last:
             why = f"is past its batch's last, {last}"
             index = batches.record_sum[row] - 1
@@ -84,33 +85,39 @@ def check_record_offsets(chunk: Chunk, limits: CheckSettings, report: Report) ->
 def _report_disorder(chunk: Chunk, row: int, report: Report) -> None:
     offsets = chunk.records.offset
     found = [i for i in chunk.rows(row)[1:] if offsets[i] <= offsets[i - 1]]
-    for i, facts in _largest(chunk, found):
+    for i, facts in _limited(chunk, found):
         why = f"does not follow {offsets[i - 1]}"
         report(record_finding("record-offset-mismatch", chunk, i, why=why, **facts))
 
 
-def check_wrapper_order(chunk: Chunk, history: CheckState, report: Report) -> None:
-    """``non-monotonic-offset`` of wrappers that begin before the entry in front of them ends: their headers don't say."""
+def check_wrapper_order(chunk: Chunk, state: CheckState, report: Report) -> None:
+    """Report ``non-monotonic-offset`` for wrappers that begin before the previous batch ends.
+
+    Their headers lack the first offset.
+    """
     batches = chunk.batches
     for row in range(chunk.first, chunk.stop):
         if not batches.selected[row] or chunk.resumed:
             continue
-        previous, last = history.last_opened, batches.last_offset[row]
-        history.last_opened = last
+        previous, last = state.last_opened, batches.last_offset[row]
+        state.last_opened = last
         if batches.magic[row] >= 2 or not batches.attributes[row] & CODEC:
             continue
         if not batches.record_total[row] or not batches.intact[row]:
             continue
         first = batches.first_record_offset[row]
         if previous < 0:
-            history.first_opened = first
+            state.first_opened = first
         elif first <= previous < last:
             note = ", of the first message in it"
             report(batch_finding("non-monotonic-offset", batches, row, offset=first, previous=previous, note=note))
 
 
-def note_compaction(chunk: Chunk, history: CheckState) -> None:
-    """Note in ``history`` what contradicts compaction (a record without a key) and what proves it (holes in a wrapper)."""
+def update_compaction_evidence(chunk: Chunk, state: CheckState) -> None:
+    """Record in ``state`` whether a record lacks a key and whether a wrapper lacks messages.
+
+    The former contradicts compaction, the latter proves it.
+    """
     batches, offsets = chunk.batches, chunk.records.offset
     for row in range(chunk.first, chunk.stop):
         total = batches.record_total[row]
@@ -118,18 +125,21 @@ def note_compaction(chunk: Chunk, history: CheckState) -> None:
             continue
         if batches.magic[row] >= 2:
             if batches.null_keys[row] and not batches.attributes[row] & CONTROL_BIT:
-                history.keyless = True
+                state.keyless = True
             continue
         if batches.null_keys[row]:
-            history.keyless = True
+            state.keyless = True
         if total > 1 and batches.intact[row]:
             first = batches.first_record[row]
             if offsets[first + total - 1] - offsets[first] >= total:
-                history.thinned = True
+                state.thinned = True
 
 
-def check_max_timestamps(chunk: Chunk, limits: CheckSettings, report: Report) -> None:
-    """``max-timestamp-mismatch`` of CreateTime entries: with LogAppendTime the header's is every record's."""
+def check_max_timestamps(chunk: Chunk, settings: CheckSettings, report: Report) -> None:
+    """Report ``max-timestamp-mismatch`` for CreateTime batches.
+
+    With LogAppendTime, all records have the timestamp of the header.
+    """
     batches = chunk.batches
     for row in range(chunk.first, chunk.stop):
         stored = batches.max_timestamp[row]
@@ -146,29 +156,32 @@ def check_max_timestamps(chunk: Chunk, limits: CheckSettings, report: Report) ->
             report(batch_finding("max-timestamp-mismatch", batches, row, stored=stored, actual=largest))
 
 
-def check_keys(chunk: Chunk, limits: CheckSettings, report: Report) -> None:
-    """``null-key`` in a compacted topic."""
-    if not limits.compacted:
+def check_keys(chunk: Chunk, settings: CheckSettings, report: Report) -> None:
+    """Report ``null-key`` in a compacted topic."""
+    if not settings.compacted:
         return
     batches, sizes = chunk.batches, chunk.records.key_size
     for row in range(chunk.first, chunk.stop):
         if batches.record_total[row] and batches.null_keys[row]:
-            for i, facts in _largest(chunk, [i for i in chunk.rows(row) if sizes[i] < 0]):
+            for i, facts in _limited(chunk, [i for i in chunk.rows(row) if sizes[i] < 0]):
                 report(record_finding("null-key", chunk, i, **facts))
 
 
-def check_record_attributes(chunk: Chunk, limits: CheckSettings, report: Report) -> None:
-    """``reserved-attribute-bits`` of v2 records, which use none."""
+def check_record_attributes(chunk: Chunk, settings: CheckSettings, report: Report) -> None:
+    """Report ``reserved-attribute-bits`` of v2 records, for which no bit is defined."""
     batches, attributes = chunk.batches, chunk.records.attributes
     for row in range(chunk.first, chunk.stop):
         if batches.record_total[row] and batches.magic[row] >= 2 and batches.attribute_bits[row]:
-            for i, more in _largest(chunk, [i for i in chunk.rows(row) if attributes[i]]):
+            for i, more in _limited(chunk, [i for i in chunk.rows(row) if attributes[i]]):
                 facts = {"bits": attributes[i], "where": " on a record", **more}
                 report(record_finding("reserved-attribute-bits", chunk, i, **facts))
 
 
-def check_control_records(chunk: Chunk, limits: CheckSettings, report: Report) -> None:
-    """``malformed-control-record``: each control record decodes, and a transaction marker stands alone."""
+def check_control_records(chunk: Chunk, settings: CheckSettings, report: Report) -> None:
+    """Report ``malformed-control-record``.
+
+    Each control record must be valid, and a transaction marker must be the only record of its batch.
+    """
     batches = chunk.batches
     known: dict[tuple[bytes | None, bytes | None], tuple[str, str]] = {}
     for row in range(chunk.first, chunk.stop):
@@ -177,7 +190,7 @@ def check_control_records(chunk: Chunk, limits: CheckSettings, report: Report) -
         wrong: dict[int, str] = {}
         for i in chunk.rows(row):
             stored = chunk.key(i), chunk.value(i)
-            # A coordinator writes the same few bytes over and over: decoding them each time took half the time.
+            # Coordinators write the same few bytes again and again. Decoding them each time took half the time.
             if stored not in known:
                 known[stored] = _control_type(*stored)
                 if len(known) > MAX_FINDINGS:
@@ -186,12 +199,12 @@ def check_control_records(chunk: Chunk, limits: CheckSettings, report: Report) -
             why = why or _marker_fault(batches, row, kind)
             if why:
                 wrong[i] = why
-        for i, more in _largest(chunk, list(wrong)):
+        for i, more in _limited(chunk, list(wrong)):
             report(record_finding("malformed-control-record", chunk, i, why=wrong[i], **more))
 
 
 def _control_type(key: bytes | None, value: bytes | None) -> tuple[str, str]:
-    """The type of a control record and what is wrong with it, one of them empty."""
+    """Return the type of a control record, or an empty type and the fault."""
     from kseg.format.record import control_records
 
     try:
@@ -209,8 +222,8 @@ def _marker_fault(batches: BatchColumns, row: int, kind: str) -> str:
     return ""
 
 
-def check_header_keys(chunk: Chunk, limits: CheckSettings, report: Report) -> None:
-    """``invalid-header-key``: header keys are UTF-8 (KIP-82)."""
+def check_header_keys(chunk: Chunk, settings: CheckSettings, report: Report) -> None:
+    """Report ``invalid-header-key``: header keys are UTF-8 (KIP-82)."""
     batches, counts, ats = chunk.batches, chunk.records.header_count, chunk.records.headers_at
     for row in range(chunk.first, chunk.stop):
         total = batches.record_total[row]
@@ -222,14 +235,17 @@ def check_header_keys(chunk: Chunk, limits: CheckSettings, report: Report) -> No
         for i in range(first, first + total):
             if counts[i] and not has_ascii_keys(payload, ats[i], counts[i]) and _has_undecodable_key(chunk, i):
                 undecodable.append(i)
-        for i, facts in _largest(chunk, undecodable):
+        for i, facts in _limited(chunk, undecodable):
             report(record_finding("invalid-header-key", chunk, i, **facts))
 
 
 def has_ascii_keys(data: Any, at: int, count: int) -> bool:
-    """Whether the keys of so many headers at ``data[at]`` are ASCII: as objects those of a record take 10 us to decode."""
+    """Return whether the keys of ``count`` headers at ``data[at]`` are ASCII.
+
+    Decoding the headers of one record as objects takes 10 us.
+    """
     for _ in range(count):
-        # Splitting walked them before: sizes and ends hold.
+        # The decoder has already checked the sizes.
         size, at = header_field(data, at, len(data))
         if not is_ascii(data, at, size):
             return False

@@ -1,4 +1,4 @@
-"""Checks of a record set as a whole: what a leader accepts in a produce request (``LogValidator``)."""
+"""Checks of a record set as a whole: whether a leader accepts it in a produce request (``LogValidator``)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from kseg.format.segment.records_chunk import Chunk
 
 
 class RecordSetChecks:
-    """The checks of one record set. ``sent``: it is on the way to a leader, which takes one v2 or compressed batch."""
+    """The checks of one record set. ``sent`` is whether it is on the way to a leader.
+
+    A leader accepts one v2 or compressed batch.
+    """
 
     def __init__(self, *, sent: bool) -> None:
         self._sent = sent
@@ -21,7 +24,7 @@ class RecordSetChecks:
         self._codecs: set[int] = set()
 
     def check_batches(self, batches: BatchColumns, report: Report) -> None:
-        """Take the next batches of the set."""
+        """Record the next batches of the set."""
         for row in range(batches.count):
             self._batches += 1
             if self._start is None:
@@ -33,7 +36,7 @@ class RecordSetChecks:
                 self._codecs.add(batches.attributes[row] & CODEC_MASK)
 
     def check_records(self, chunk: Chunk, report: Report) -> None:
-        """``relative-offset-mismatch``: the first message of a v1 wrapper that a producer did not count from 0."""
+        """Report ``relative-offset-mismatch`` for v1 wrappers whose inner offsets do not count from 0."""
         batches = chunk.batches
         for row in range(chunk.first, chunk.stop) if self._sent else ():
             wrapper = batches.magic[row] == 1 and batches.attributes[row] & CODEC_MASK
@@ -48,7 +51,7 @@ class RecordSetChecks:
                 report(Finding("relative-offset-mismatch", *place, last_offset=batches.last_offset[row], facts=facts))
 
     def finish(self, report: Report) -> None:
-        """Report what the set as a whole shows."""
+        """Report the findings about the whole set."""
         if self._sent and self._batches > 1 and (why := self._rejected()):
             report(Finding("several-batches", self._second, facts={"batches": self._batches, "why": why}))
         elif len(self._codecs) > 1:

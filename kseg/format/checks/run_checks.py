@@ -24,28 +24,28 @@ if TYPE_CHECKING:
     from kseg.format.sidefiles.registry import Recognised
 
 
-#: Called with each run of opened entries once they are checked.
+#: Called with each chunk of decoded batches after their checks.
 AfterChunk = Callable[[Chunk], None]
 
 
-#: Called with each window of batches once all its checks are made, and the state of the checks.
+#: Called with each window of batches after its checks, and with the state of the checks.
 AfterWindow = Callable[[Window, CheckState], None]
 
 
 def ignore_chunk(chunk: Chunk) -> None:
-    """Looks at nothing."""
+    """Do nothing."""
 
 
 def _side_file(path: str) -> Recognised | None:
     if base_offset_of(path) is not None:
-        return None  # a segment: the decoders of all the others need not be loaded
+        return None  # a segment, which does not need the decoders of side files
     from kseg.format.sidefiles.registry import recognise
 
     return recognise(path)
 
 
 def new_collector(file: SegmentFile, settings: Settings) -> FindingCollector:
-    """An empty tally under the policy for that file."""
+    """Return an empty collector with the policy for the file."""
     side = file.framing is None and _side_file(file.path) is not None
     return FindingCollector(
         file.path, policy_for(file, settings), settings.max_per_rule, side=side, framing=file.framing
@@ -54,7 +54,7 @@ def new_collector(file: SegmentFile, settings: Settings) -> FindingCollector:
 
 @dataclass(frozen=True, slots=True)
 class CheckEnd:
-    """Where the checks of a source ended. ``damaged`` is the reader's (``SegmentReader``)."""
+    """The state of the checks at the end of a source. ``damaged`` is that of ``SegmentReader``."""
 
     history: CheckState
     damaged: bool
@@ -70,7 +70,11 @@ def run_checks(
     report: Report | None = None,
     record_set: RecordSetChecks | None = None,
 ) -> CheckEnd:
-    """Every check over one source, into ``tally`` by way of ``report``. Raises KsegError where nothing can be read."""
+    """Run every check over one source and report to ``report``, by default to ``tally``.
+
+    ``watch`` is called with each chunk, ``after_window`` with each window. Raises KsegError if the source cannot be
+    read.
+    """
     report = report or tally
     reader = SegmentReader(source, report=report, verify_crc=settings.verify_crc)
     checks = SegmentChecks(source.name, check_settings(source.name, settings), report, record_set=record_set)
@@ -99,7 +103,7 @@ def run_checks(
 
 
 def check_settings(name: str, settings: Settings) -> CheckSettings:
-    """What the checks of a file of that name are to know."""
+    """Return the settings of the checks for a file with this name."""
     return CheckSettings(
         now=time.time_ns() // 1_000_000,
         max_message_bytes=settings.max_message_bytes or DEFAULT_MAX_MESSAGE_BYTES,
@@ -109,8 +113,8 @@ def check_settings(name: str, settings: Settings) -> CheckSettings:
     )
 
 
-#: Severities in logs, and on the way there, unlike in _BY_THEMSELVES: a consumer fails on the claim, and so does a broker
-#: that looks up an offset.
+#: Severities in logs and record sets. There a consumer fails on a claimed codec, and so does a broker that looks up an
+#: offset; in single messages it is harmless.
 IN_LOGS = {"claimed-codec": Severity.ERROR}
 
 
@@ -118,21 +122,22 @@ _BY_THEMSELVES = ("message", "wide-crc")
 
 
 def policy_for(file: SegmentFile, settings: Settings) -> Policy:
-    """The severities for that file: those of the settings, over defaults that its place suggests."""
+    """Return the severities for the file: those of the settings, then defaults for its kind."""
     defaults: dict[str, Severity] = {}
     if settings.max_message_bytes is not None:
         defaults["oversize-entry"] = Severity.ERROR
     if file.active:
-        # A broker may be writing there this moment.
+        # A broker may be writing to the end of the file now.
         defaults["truncated-tail"] = Severity.WARNING
     elif file.listed and base_offset_of(file.path) is not None:
-        # Rolling cuts preallocated space off (LogSegment.onBecomeInactiveSegment): here batches are lost, or a copy is.
+        # Rolling truncates preallocated space (LogSegment.onBecomeInactiveSegment). Here batches were lost, or the copy of
+        # the file is incomplete.
         defaults["zero-tail"] = Severity.ERROR
     if file.framing not in _BY_THEMSELVES:
         defaults |= IN_LOGS
     if file.framing:
-        # What a producer sends has no offsets yet, and librdkafka gives each message of old versions 0.
+        # A producer does not know the offsets; librdkafka writes 0 in each message of old versions.
         defaults["non-monotonic-offset"] = Severity.WARNING
-        # Nor does it know the leader's epoch: the broker writes that into the batch.
+        # A producer does not know the leader epoch: the broker writes it into the batch.
         defaults["negative-leader-epoch"] = Severity.IGNORE
     return settings.policy.with_defaults(defaults)

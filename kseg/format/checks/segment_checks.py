@@ -5,7 +5,7 @@ from __future__ import annotations
 from kseg.findings import Report
 from kseg.format.checks.check_state import CheckSettings, CheckState
 from kseg.format.checks.internal_topic_checks import check_internal_records
-from kseg.format.checks.record_checks import check_wrapper_order, note_compaction
+from kseg.format.checks.record_checks import check_wrapper_order, update_compaction_evidence
 from kseg.format.checks.record_set_checks import RecordSetChecks
 from kseg.format.checks.table import BATCH_CHECKS, RECORD_CHECKS
 from kseg.format.segment.reader import Window
@@ -15,10 +15,10 @@ from kseg.format.storage.naming import is_snapshot
 
 
 class SegmentChecks:
-    """The checks of the segment or record set called ``name``, and what they remember (``history``).
+    """The checks of the segment or record set ``name``, and their state (``history``).
 
-    ``topic`` is the internal topic whose records it holds, None for another or where its records are not decoded.
-    ``record_set`` has the checks of bytes that are no segment.
+    ``topic`` is the internal topic whose records it contains, or None for other topics and if records are not decoded.
+    ``record_set`` has the checks of record sets.
     """
 
     def __init__(
@@ -37,18 +37,18 @@ class SegmentChecks:
         self._ends = SnapshotEnds() if limits.deep and is_snapshot(name) else None
 
     def check_batches(self, window: Window) -> None:
-        """Report what is wrong with the headers of the next window's batches."""
+        """Check the headers of the next window of batches."""
         for check in BATCH_CHECKS:
             check.run(window.batches, self._limits, self.history, self._report)
         if self._record_set:
             self._record_set.check_batches(window.batches, self._report)
 
     def check_records(self, chunk: Chunk) -> None:
-        """Report what is wrong with the next opened batches of the window."""
+        """Check the next decoded batches of the window."""
         for check in RECORD_CHECKS:
             check.run(chunk, self._limits, self._report)
         check_wrapper_order(chunk, self.history, self._report)
-        note_compaction(chunk, self.history)
+        update_compaction_evidence(chunk, self.history)
         if self._record_set:
             self._record_set.check_records(chunk, self._report)
         if self._topic:
@@ -57,7 +57,7 @@ class SegmentChecks:
             self._ends.append(chunk)
 
     def finish(self, position: int) -> None:
-        """Report what is missing at the end: the file was read up to byte ``position``."""
+        """Check the end of the file, which was read up to byte ``position``."""
         if self._record_set:
             self._record_set.finish(self._report)
         if self._ends:

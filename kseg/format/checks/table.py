@@ -24,10 +24,10 @@ def _stateless(before: CheckState, after: CheckState) -> bool:
 class BatchCheck:
     """One check of batch headers.
 
-    ``run`` reports what it finds in the next window of batches. It skips a batch whose CRC is wrong. A check that compares
-    a batch with earlier ones keeps its state in ``CheckState``. Then ``join`` returns whether the states of two
-    neighbouring parts of a file, each checked from the start, are those of one run over both: otherwise the file is
-    checked again by one process. ``in_repair`` and ``in_conversion`` are whether these commands run it on their source:
+    ``run`` checks the next window of batches and reports its findings. It skips a batch that is not selected. A check
+    that compares a batch with earlier ones keeps its state in ``CheckState``. Then ``join`` returns whether the states
+    of two neighbouring parts of a file, each checked from the start, are those of one run over both. If not, one process
+    checks the file again. ``in_repair`` and ``in_conversion`` are whether these commands run the check on their source:
     both check the order of offsets themselves, and repair corrects leader epochs.
     """
 

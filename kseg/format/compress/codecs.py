@@ -4,7 +4,7 @@ To add a codec, add a row to ``CODECS``. Framing, the header scan, the command l
 
 Kafka's readers are the specification (``Compression.wrapForInput`` of kafka-clients 4.3.0). A payload that they reject
 raises ``CodecError``. An oddity that they accept is read and named in ``quirks``. Each length in a payload is checked
-before it is used, the output never exceeds the caller's limit, and a stream without its end is an error.
+before it is used, the output never exceeds the caller's limit, and an incomplete stream is an error.
 
 Each codec has a fast path for the payload that Kafka writes. It calls the library a few times and proves that the
 stream is complete. A large, unusual or damaged payload starts again on the slow path, which finds the fault. On the fast
@@ -144,7 +144,7 @@ CODECS: dict[int, Codec] = {
     for codec in (
         Codec(0, "none", _copy, _store, _single_piece, b""),
         Codec(1, "gzip", _gunzip, _gzip, _gzip_pieces, b"\x1f\x8b"),
-        # Snappy's raw blocks have no signature; snappy-java's frames do.
+        # Snappy's raw blocks lack a signature; this is the one of snappy-java's frames.
         Codec(2, "snappy", snappy_blocks.decompress, snappy_blocks.compress, snappy_blocks.decompress_pieces,
               b"\x82SNAPPY\x00"),
         Codec(3, "lz4", lz4_frames.decompress, lz4_frames.compress, lz4_frames.decompress_pieces, b"\x04\x22\x4d\x18"),
@@ -183,7 +183,7 @@ def decompress(
     "snappy-little-endian".
 
     Raises DecompressionLimit if the output exceeds ``limit``, and CodecError if the payload cannot be decoded: its codec
-    is unknown, or its stream is empty, incomplete or damaged. Snappy framing has no end mark. A stream that ends between
+    is unknown, or its stream is empty, incomplete or damaged. Snappy framing lacks an end mark. A stream that ends between
     two blocks is complete. One that ends within a block's length is what Java reads as the end ("trailing-bytes").
     """
     codec = CODECS.get(codec_id)
@@ -196,7 +196,7 @@ def compress(codec_id: int, data: Buffer, *, magic: int = 2, level: int | None =
     """Return ``data`` compressed as Kafka's writer does it (``Compression.wrapForOutput``).
 
     LZ4 in version 0 has the header checksum that old brokers expect. ``level`` is the library's own scale (gzip 0 to 9,
-    lz4 1 to 16, zstd up to 22; snappy has no levels); None is Kafka's default. Raises CodecError for an unknown codec, or
+    lz4 1 to 16, zstd up to 22; snappy lacks levels); None is Kafka's default. Raises CodecError for an unknown codec, or
     for zstd before version 2.
     """
     codec = CODECS.get(codec_id)

@@ -1,4 +1,4 @@
-"""LZ4 frames as Kafka reads and writes them, the wrong header checksum of magic 0 included (KAFKA-3160)."""
+"""LZ4 frames as Kafka reads and writes them, including the wrong header checksum of magic 0 (KAFKA-3160)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from kseg.format.compress.libraries import Buffer, CodecError, DecompressionLimi
 # --- lz4, little-endian: magic · FLG · BD · [content size] · HC · {length 4 · block · [checksum]}* · 0 4 · [checksum]
 
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
-# Independent blocks of 64 kB, no option: all that Lz4BlockOutputStream writes.
+# Independent blocks of 64 kB and no options: Lz4BlockOutputStream writes only this.
 _LZ4_HEADER = _LZ4_MAGIC + b"\x60\x40\x82"
-# Its header in magic 0, HC computed over the frame's magic too: brokers before 0.10 refuse any other (KAFKA-3160).
+# The header in magic 0: HC includes the magic of the frame. Brokers before 0.10 reject the correct one (KAFKA-3160).
 _LZ4_HEADER_V0 = _LZ4_MAGIC + b"\x60\x40\x1a"
 _LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE, _LZ4_CONTENT_CHECKSUM = 0x10, 0x08, 0x04
 _LZ4_BLOCK_LENGTH = struct.Struct("<I")
-_LZ4_STORED = 1 << 31  # of a block's length: it is not compressed
+_LZ4_STORED = 1 << 31  # the bit of a block's length for uncompressed blocks
 _LZ4_BLOCK = 64 * 1024
 _LZ4_PIECE = 1 << 20
 
-# What liblz4 refuses and Lz4BlockInputStream reads: it looks neither at the content's size nor at its checksum.
+# Faults that liblz4 rejects and Lz4BlockInputStream ignores: wrong content sizes and content checksums.
 _LZ4_IGNORED = {"frameSize_wrong": "lz4-content-size", "contentChecksum_invalid": "lz4-content-checksum"}
 
 
@@ -41,7 +41,10 @@ def decompress(data: Buffer, limit: int, magic: int, quirks: list[str] | None, r
 
 
 def _unlz4_blocks(view: memoryview, room: memoryview) -> int:
-    """Inflate the blocks of a plain frame into `room`; returns the bytes they made, -1 where it is no such, or too big."""
+    """Decompress the blocks of a plain frame into `room`.
+
+    Returns the number of decompressed bytes, or -1 if the frame is not plain or `room` is too small.
+    """
     assert libraries.lz4
     inflate, error = libraries.lz4
     position, end, made = len(_LZ4_HEADER), len(view), 0
@@ -72,7 +75,7 @@ def decompress_pieces(view: memoryview, magic: int) -> Iterator[bytes]:
     """Yield the decompressed bytes of the first frame in pieces. Raises CodecError."""
     _check_lz4_descriptor(view)
     try:
-        # Which of the two ways reads the frame is known at its end.
+        # Only the end of the frame shows which of the two decoders can read it.
         for _ in _frame_pieces(view, 0, None):
             pass
         frame, checksum = view, 0
@@ -107,7 +110,10 @@ def _check_rest(rest: int, checksum: int, quirks: list[str] | None) -> None:
 
 
 def _unlz4_frame(view: memoryview, limit: int, quirks: list[str] | None, checksum: int = 0) -> bytearray:
-    """The first frame, and no other: Kafka passes over what follows it and the `checksum` bytes that belong to it."""
+    """Decompress the first frame. Kafka ignores the bytes after it.
+
+    `checksum` is the size of the checksum after the frame in bytes.
+    """
     from lz4 import frame
 
     context = frame.create_decompression_context()
@@ -143,9 +149,10 @@ def _unlz4_long(view: memoryview, limit: int, magic: int, quirks: list[str] | No
 
 
 def _without_ignored(view: memoryview, magic: int, code: str) -> tuple[memoryview, int, str]:
-    """Return the frame without what Kafka ignores and liblz4 rejects with ``code``, its checksum's size, and the quirk.
+    """Return the frame without the parts that Kafka ignores and liblz4 rejects with ``code``.
 
-    Raises CodecError with ``code`` where Kafka rejects it, too.
+    Returns also the size of its checksum and the name of the quirk. Raises CodecError with ``code`` if Kafka rejects the
+    frame.
     """
     if magic == 0 and code == "headerChecksum_invalid":
         quirk = "lz4-header-checksum"
@@ -159,7 +166,10 @@ def _without_ignored(view: memoryview, magic: int, code: str) -> tuple[memoryvie
 
 
 def _check_lz4_descriptor(view: memoryview) -> tuple[int, int]:
-    """FLG and the header's size. Refuses what Lz4BlockInputStream refuses, some of which liblz4 would read."""
+    """Return FLG and the size of the header.
+
+    Raises CodecError for headers that Lz4BlockInputStream rejects; liblz4 accepts some of them.
+    """
     if len(view) < 7:
         raise CodecError("lz4: the stream is cut short")
     if view[:4] != _LZ4_MAGIC:
@@ -173,7 +183,7 @@ def _check_lz4_descriptor(view: memoryview) -> tuple[int, int]:
 
 
 def _lz4_header(block_size: int, block_checksum: bool) -> bytes:
-    """A header without what Kafka ignores, its checksum right because the library makes it."""
+    """Return a header without the parts that Kafka ignores. The library computes its checksum."""
     from lz4 import frame
 
     options = {"block_size": block_size, "block_linked": False, "block_checksum": block_checksum}

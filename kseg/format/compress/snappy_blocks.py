@@ -1,4 +1,4 @@
-"""Snappy as Kafka has it: snappy-java's ("xerial") framing, and raw blocks without it."""
+"""Snappy as Kafka uses it: with the framing of snappy-java ("xerial"), or as raw blocks."""
 
 from __future__ import annotations
 
@@ -29,13 +29,16 @@ def decompress(data: Buffer, limit: int, magic: int, quirks: list[str] | None, r
 
 
 def _unsnappy(view: memoryview, room: memoryview) -> int:
-    """Inflate into `room`; returns the bytes made, -1 for what Kafka's and librdkafka's writers don't write or too much."""
+    """Decompress into `room` and return the number of bytes.
+
+    Returns -1 if `room` is too small, or for a stream that the writers of Kafka and librdkafka do not write.
+    """
     assert libraries.snappy
     inflate, error = libraries.snappy
     position, end, made = len(_XERIAL_HEADER), len(view), 0
     try:
         if view[:8] != _XERIAL_MAGIC:
-            return int(inflate(view, room))  # librdkafka writes no frame
+            return int(inflate(view, room))  # librdkafka writes raw blocks
         if view[:position] != _XERIAL_HEADER:
             return -1
         while end - position >= 4:
@@ -45,7 +48,7 @@ def _unsnappy(view: memoryview, room: memoryview) -> int:
                 return -1
             size = inflate(view[position : position + length], room[made:])
             if not size:
-                return -1  # no writer's: a million empty blocks are to be walked no more often than they must
+                return -1  # writers do not write this; a million empty blocks would take too long here
             made += size
             position += length
     except error:
@@ -54,7 +57,7 @@ def _unsnappy(view: memoryview, room: memoryview) -> int:
 
 
 def _unsnappy_blocks(view: memoryview, limit: int, quirks: list[str] | None) -> Buffer:
-    """Decompress block by block with python-snappy, whatever the framing is; check all claimed lengths first."""
+    """Decompress block by block with python-snappy, in either framing. Checks the claimed lengths first."""
     import snappy
 
     blocks = total = 0
@@ -66,7 +69,7 @@ def _unsnappy_blocks(view: memoryview, limit: int, quirks: list[str] | None) -> 
     try:
         if blocks == 1:
             whole: bytes = snappy.uncompress(next(_snappy_blocks(view, None)))
-            return whole  # a raw block may be large: no second copy
+            return whole  # avoids a copy, because a raw block can be large
         out = bytearray()
         for block in _snappy_blocks(view, None):
             out += snappy.uncompress(block)
@@ -76,9 +79,9 @@ def _unsnappy_blocks(view: memoryview, limit: int, quirks: list[str] | None) -> 
 
 
 def _claimed_length(block: memoryview) -> int:
-    """Return the uncompressed length at the front of a raw block, which python-snappy allocates at once.
+    """Return the uncompressed length at the start of a raw block. python-snappy allocates it at once.
 
-    Raises CodecError for a length that is cut short, that needs more than 32 bits, or that the block cannot hold.
+    Raises CodecError for a length that is incomplete, exceeds 32 bits, or is more than the block can contain.
     """
     length = 0
     for at, byte in enumerate(block[:5]):
@@ -103,7 +106,10 @@ def decompress_pieces(view: memoryview, magic: int) -> Iterator[Buffer]:
 
 
 def _snappy_blocks(view: memoryview, quirks: list[str] | None) -> Iterator[memoryview]:
-    """The raw blocks, as org.xerial.snappy.SnappyInputStream finds them; none behind a header that stands alone."""
+    """Yield the raw blocks as org.xerial.snappy.SnappyInputStream finds them.
+
+    A header without blocks yields nothing.
+    """
     position, end = 16, len(view)
     if end < 16 or view[:8] != _XERIAL_MAGIC:
         if quirks is not None:
@@ -115,7 +121,7 @@ def _snappy_blocks(view: memoryview, quirks: list[str] | None) -> Iterator[memor
     while end - position >= 4:
         length: int = _CHUNK_LENGTH.unpack_from(view, position)[0]
         if length < 0 and end - position >= 16 and view[position : position + 8] == _XERIAL_MAGIC:
-            position += 16  # streams set one behind the other
+            position += 16  # concatenated streams
             continue
         position += 4
         if not 0 < length <= end - position:
@@ -123,7 +129,7 @@ def _snappy_blocks(view: memoryview, quirks: list[str] | None) -> Iterator[memor
         yield view[position : position + length]
         position += length
     if position != end and quirks is not None:
-        quirks.append("trailing-bytes")  # less than a length: for Java the end of the stream
+        quirks.append("trailing-bytes")  # shorter than a length: Java reads it as the end of the stream
 
 
 def compress(data: Buffer, magic: int, level: int | None) -> bytes:

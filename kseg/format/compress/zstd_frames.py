@@ -1,4 +1,4 @@
-"""Zstandard frames (KIP-110): without a content size, several in a row, under a limit."""
+"""Zstandard frames (KIP-110): without a content size, several in sequence, within a limit."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Iterator
 from kseg.format.compress.libraries import Buffer, CodecError, DecompressionLimit, libraries, one_line, zstd_compressor
 
 # --- zstd ---
-# On the long road a frame is walked by its block headers before it is inflated. That tells whether it is whole, where
-# it ends (the library passes over what follows the first frame, even with allow_extra_data=False), and the most it can
-# hold: the size of the buffer, and the proof against a content size that lies.
+# The slow path reads the block headers of a frame before it decompresses the frame. They show whether the frame is complete
+# and where it ends: the library ignores the bytes after the first frame, even with allow_extra_data=False. They also limit
+# the decompressed size. That is the size of the buffer, and it disproves a wrong content size.
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-_ZSTD_SKIPPABLE = b"\x2a\x4d\x18"  # behind a byte 50..5f
-_ZSTD_CHECKSUM = 0x04  # the one bit of the descriptor that doesn't lengthen the header
+_ZSTD_SKIPPABLE = b"\x2a\x4d\x18"  # after a byte 50 to 5f
+_ZSTD_CHECKSUM = 0x04  # the only bit of the descriptor that does not extend the header
 _ZSTD_RAW, _ZSTD_RLE, _ZSTD_COMPRESSED, _ZSTD_RESERVED = range(4)
 _ZSTD_BLOCK = 128 * 1024
 _ZSTD_PIECE = 1 << 20
 _ZSTD_START = struct.Struct("<IBBHB")  # magic, descriptor, window, and the header of the first block
-# The short road takes what zstd-jni's stream writes for up to 128 kB: no content size, no checksum, one block, raw or
-# compressed (bit 1 of its header clear), which is the last (bit 0) or has an empty one behind it.
+# The fast path accepts the streams of zstd-jni for up to 128 kB: without content size and checksum, with one block, raw or
+# compressed (bit 1 of its header is 0), which is the last block (bit 0) or is followed by an empty one.
 _ZSTD_PLAIN = 0xFD2FB528, 0
 _ZSTD_EMPTY_LAST = b"\x01\x00\x00"
 
@@ -39,7 +39,7 @@ def decompress(data: Buffer, limit: int, magic: int, quirks: list[str] | None, r
             and ((rest == 0 and block & 3 == 1) or (rest == 3 and block & 3 == 0 and data[-3:] == _ZSTD_EMPTY_LAST))
         ):
             decompress, error = libraries.zstd
-            # Buffers from 256 kB on are mapped anew at every call: 37 us for a batch of 17 kB, not 15.
+            # Each call maps buffers of 256 kB and more again: 37 us instead of 15 us for a batch of 17 kB.
             try:
                 out: bytes = decompress(data, min(16 * size + 4096, _ZSTD_BLOCK))
                 return out
@@ -62,7 +62,7 @@ def _unzstd_frames(view: memoryview, limit: int) -> Buffer:
             out += _inflate_zstd(view[position:end], bound, size, limit - len(out))
             position = end
     except DecompressionLimit:
-        raise DecompressionLimit(limit) from None  # not what was left of it
+        raise DecompressionLimit(limit) from None  # the limit of all frames
     except zstandard.ZstdError as e:
         raise CodecError(f"zstd: {one_line(e)}") from None
     except IndexError:
@@ -92,9 +92,9 @@ def decompress_pieces(view: memoryview, magic: int) -> Iterator[bytes]:
 
 
 def _walk_zstd_frame(view: memoryview, start: int) -> tuple[int, int, int]:
-    """Where the frame ends, the most bytes it can hold (-1: skippable), and how many it says it holds (-1: it doesn't).
+    """Return where the frame ends, the most bytes it can contain (-1: skippable), and its stated size (-1: none).
 
-    Raises IndexError where the frame is cut short, and the library's error for a damaged header.
+    Raises IndexError for an incomplete frame, and the library's error for a damaged header.
     """
     descriptor = view[start + 4]
     if view[start : start + 4] != _ZSTD_MAGIC:
@@ -131,7 +131,10 @@ def _walk_zstd_blocks(view: memoryview, position: int) -> tuple[int, int]:
 
 
 def _inflate_zstd(frame: memoryview, bound: int, size: int, limit: int) -> bytes:
-    """One whole frame. The library allocates a stated `size` at once, so that is judged before."""
+    """Decompress one complete frame.
+
+    A stated `size` is checked first, because the library allocates it at once.
+    """
     if bound < 0:
         return b""
     if size > bound or size == 0 < bound:
@@ -144,7 +147,7 @@ def _inflate_zstd(frame: memoryview, bound: int, size: int, limit: int) -> bytes
     try:
         out: bytes = decompress(frame, max(1, min(bound, limit + 1)))
     except error as e:
-        # The frame is whole: if the library finds no end of it, the buffer was too small.
+        # The frame is complete: if the library finds no end, the buffer was too small.
         if bound > limit and "did not decompress full frame" in str(e):
             raise DecompressionLimit(limit) from None
         raise
@@ -156,7 +159,7 @@ def _inflate_zstd(frame: memoryview, bound: int, size: int, limit: int) -> bytes
 def _inflate_empty_zstd(frame: memoryview) -> bytes:
     import zstandard
 
-    # ZstdDecompressor.decompress looks no further than a stated size of 0; this reads the blocks and the checksum.
+    # ZstdDecompressor.decompress ignores the blocks and the checksum if the stated size is 0. This function reads them.
     inflater = zstandard.ZstdDecompressor().decompressobj()
     inflater.decompress(frame)
     if not inflater.eof:

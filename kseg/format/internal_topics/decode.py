@@ -37,10 +37,11 @@ _SUFFIX = re.compile("(Key|Value|Record)$")
 
 @dataclass(frozen=True, slots=True)
 class DecodedPart:
-    """The key or the value of a record. ``type`` is the number of the record type and ``name`` its name, if it has them.
+    """The key or the value of a record.
 
-    ``data`` is the message. It is None for an unknown type or version; ``raw`` then has the bytes as stored. ``fault``
-    says why the bytes are not a valid message.
+    ``type`` is the number of the record type and ``name`` its name, if it has them. ``data`` is the message. For an
+    unknown type or version it is None, and ``raw`` has the stored bytes. ``fault`` is the reason if the bytes are not a
+    valid message.
     """
 
     type: int | None = None
@@ -81,7 +82,7 @@ class Decoded:
 
 
 def decode(topic: str, key: bytes | None, value: bytes | None) -> Decoded:
-    """Decode a record of ``topic``, one of TOPICS. Raises nothing: faults are in the halves."""
+    """Decode a record of ``topic``, one of TOPICS. Does not raise: faults are in the parts of the result."""
     return TOPICS[topic](key, value)
 
 
@@ -124,7 +125,7 @@ def _open_member(member: reader.Message) -> None:
             if known is not None:
                 member[field] = reader.read(known, version, cursor)
         except MalformedMessage:
-            pass  # the broker does not look into these bytes either
+            pass  # the broker does not decode these bytes either
 
 
 def _framed(topic: str, key: bytes | None, value: bytes | None) -> Decoded:

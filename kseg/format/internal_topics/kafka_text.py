@@ -1,9 +1,9 @@
 """The lines that kafka-dump-log prints for records of internal topics, with the decoder of the topic.
 
-Those of the coordinators (``--offsets-decoder``, ``--transaction-log-decoder``, ``--share-group-state-decoder``) have a
-key and a payload as JSON, those of ``--cluster-metadata-decoder`` a payload; ``--remote-log-metadata-decoder`` prints
-what Java's ``toString`` makes of its objects. What can't be decoded is told in the same place; Kafka's words for the
-reason are Java's, and not repeated here.
+``--offsets-decoder``, ``--transaction-log-decoder`` and ``--share-group-state-decoder`` print a key and a payload as
+JSON, and ``--cluster-metadata-decoder`` prints a payload. ``--remote-log-metadata-decoder`` prints the ``toString`` of
+Java objects. If a part cannot be decoded, the line has the reason in its place. Kafka prints the message of a Java
+exception there, which differs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WORD = re.compile("(?<!^)([A-Z])")
 
 
 def decoded_parts(topic: str, decoded: Decoded, offset: int) -> tuple[str | None, str | None]:
-    """What stands behind ``key:`` and ``payload:`` in the line of a record, None where these don't stand."""
+    """Return the texts after ``key:`` and ``payload:`` in the line of a record; None for a part that is not printed."""
     if topic == CLUSTER_METADATA:
         return None, _of_value(decoded, _kraft, f"Error at {offset}, skipping.")
     failed = f"Error at offset {offset}, skipping."
@@ -40,7 +40,7 @@ def decoded_parts(topic: str, decoded: Decoded, offset: int) -> tuple[str | None
 
 
 def jackson(node: Any) -> str:
-    """JSON as Kafka's library writes it: no spaces, no escapes beyond ASCII, \\u001F where Python says \\u001f."""
+    """Return JSON as Kafka's library writes it: without spaces, escapes only in ASCII, \\u001F instead of \\u001f."""
     text = _with_doubles(node) if _has_doubles(node) else _encode(jsonable(node))
     if "\\u" not in text:
         return text
@@ -53,7 +53,7 @@ def _has_doubles(node: Any) -> bool:
 
 
 def _with_doubles(node: Any) -> str:
-    """As the encoder, which can't be told how to write them."""
+    """Return the node with doubles as text, because the JSON encoder cannot format them."""
     if isinstance(node, dict):
         return "{" + ",".join(f"{_encode(name)}:{_with_doubles(value)}" for name, value in node.items()) + "}"
     if isinstance(node, list):
@@ -62,7 +62,7 @@ def _with_doubles(node: Any) -> str:
 
 
 def _double(number: float) -> str:
-    """As ``Double.toString``."""
+    """Return a number as ``Double.toString`` does."""
     if not math.isfinite(number):
         return _encode(jsonable(number))
     if number == 0 or 1e-3 <= abs(number) < 1e7:
@@ -94,7 +94,7 @@ def _kraft(value: DecodedPart) -> str:
 def _tiered(value: DecodedPart) -> str:
     data, name = value.data or {}, value.name or ""
     if name not in _TIERED:
-        return jackson(known(data))  # stands in files of a cache, never in the topic
+        return jackson(known(data))  # in files of a cache, never in the topic
     return _java(name, {field: write(data) for field, write in _TIERED[name].items()})
 
 
@@ -137,7 +137,7 @@ def _flag(name: str) -> Callable[[_Data], object]:
 
 
 _STATE = _state(SEGMENT_STATES, "remoteLogSegmentState")
-#: The fields of each object, in the order in which Java's prints them.
+#: The fields of each object in the order of its ``toString`` in Java.
 _TIERED: Mapping[str, Mapping[str, Callable[[_Data], object]]] = {
     "RemoteLogSegmentMetadata": {
         "remoteLogSegmentId": _segment_id,

@@ -38,7 +38,10 @@ class State:
         self._items: dict[tuple[str, str], Item] = {}
 
     def put(self, entity: str, key: Data, data: Data, at: RecordPlace) -> None:
-        """Set a value unless a later record has set it already: values of a transaction are applied at its commit."""
+        """Set a value unless a later record has already set it.
+
+        The order matters because values of a transaction are applied at its commit.
+        """
         place = _place(entity, key)
         known = self._items.get(place)
         if known is None or known.at.offset <= at.offset:
@@ -74,5 +77,5 @@ class State:
 
 
 def _place(entity: str, key: Data) -> tuple[str, str]:
-    # Fields of a key have one order, that of its definition.
+    # The fields of a key are in the order of its definition.
     return entity, repr(key)

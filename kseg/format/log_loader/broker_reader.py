@@ -106,7 +106,7 @@ class BrokerReader:
         if buffer.ends_before(LOG_OVERHEAD + size):
             self.why = f"an entry of {LOG_OVERHEAD + size} bytes goes past the end"
             return False
-        if framing.smallest(magic) <= size <= _MAX_FRAMED:
+        if framing.smallest_size(magic) <= size <= _MAX_FRAMED:
             return buffer.fill(LOG_OVERHEAD + size)
         return self._read_single(buffer, size, magic)
 

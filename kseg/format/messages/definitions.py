@@ -5,7 +5,7 @@ Kafka's jars. The first line of each file names the releases. ``records.jsonl`` 
 ``apis.jsonl`` has requests, responses and their headers. If a release of Kafka dropped old versions of a message, the
 message has one line per release.
 
-Python libraries for Kafka's protocol cover requests and responses only: kio 0.6.5 has no records of internal topics.
+Python libraries for Kafka's protocol cover requests and responses only: kio 0.6.5 lacks the records of internal topics.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def _run(fields: Sequence[Field], singles: Sequence[_Step]) -> _Step:
             message.update(zip(names, cursor.unpack(layout), strict=True))
             return
         for single in singles:
-            single(cursor, message)  # the one that is cut off raises with its name
+            single(cursor, message)  # raises with the name of the incomplete field
 
     return read_run
 

@@ -1,4 +1,4 @@
-"""A v0 or v1 message by itself, as articles show it: without the offset and the size that it has in a log.
+"""A v0 or v1 message by itself, without the offset and size that it has in a log.
 
 message := crc uint32                 -- CRC-32 of all bytes after it
            magic int8                 -- 0 or 1
@@ -23,7 +23,7 @@ OVERHEAD = 14
 KNOWN_MAGICS = (0, 1)
 _CRC = struct.Struct(">I")
 _TIMESTAMP = 8
-# No codec has a higher number, and no other bit of the attributes has a meaning.
+# The highest codec number; other bits of the attributes are not defined.
 _ATTRIBUTES = {0: 0x07, 1: 0x0F}
 
 

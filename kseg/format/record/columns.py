@@ -87,7 +87,7 @@ class RecordColumns:
 
     ``batch`` is the batch's row in its BatchColumns. ``key_at``, ``value_at`` and ``headers_at`` are positions in the
     batch's payload, or in the window's buffer if the batch is not compressed. Sizes are in bytes; -1 is null.
-    Timestamps are epoch milliseconds; -1 is no timestamp.
+    Timestamps are epoch milliseconds; -1 if the record lacks one.
     """
 
     def __init__(self, capacity: int) -> None:

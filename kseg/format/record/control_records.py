@@ -1,13 +1,13 @@
 """Control records: transaction markers (KIP-98) and the control messages of KRaft (KIP-595, KIP-630, KIP-853).
 
-The key says what a control record is, the value what it carries::
+The key has the type of a control record, the value has its content::
 
-    key            := version:int16 type:int16                     -- ControlRecordType; longer keys are newer ones
-    ABORT, COMMIT  := version:int16 coordinatorEpoch:int32         -- EndTxnMarker; longer allowed
-    the KRaft ones := the messages below, whose first field is their version
+    key            := version:int16 type:int16                     -- ControlRecordType; newer versions may be longer
+    ABORT, COMMIT  := version:int16 coordinatorEpoch:int32         -- EndTxnMarker; may be longer
+    KRaft types    := the messages below, whose first field is their version
 
-Kafka 4.3 reads every KRaft value as version 0, whatever it says; here a value is read as the version it names, so
-that LEADER_CHANGE 1, whose layout Kafka has published but not yet written, is read right.
+Kafka 4.3 reads every KRaft value as version 0. This module reads a value as the version it contains, so that version 1
+of LEADER_CHANGE is read correctly: Kafka has published its layout, but does not write it yet.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _CAPITAL = re.compile("([A-Z])")
 
 
 class MalformedControlRecord(MalformedMessage):
-    """Bytes that are no control record; ``str(error)`` is one line that says why."""
+    """The bytes are not a control record; ``str(error)`` is the reason in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControlRecord:
     """A decoded control record.
 
-    ``type`` is the name of Kafka's ``ControlRecordType``, ``UNKNOWN-<type_id>`` for one that has none. ``version`` is
-    the key's. ``fields`` are those that Kafka's JSON converter of the message writes, snake-cased; a KRaft message has
-    a ``version`` of its own among them. Of a value newer than kseg knows only that ``version`` is there, of an unknown
-    type nothing.
+    ``type`` is a name of Kafka's ``ControlRecordType``, or ``UNKNOWN-<type_id>``. ``version`` is the version of the key.
+    ``fields`` are the fields of Kafka's JSON converter with snake-cased names; those of a KRaft message include its own
+    ``version``. If kseg does not know the version of a value, ``fields`` has only ``version``. If the type is unknown,
+    ``fields`` is empty.
     """
 
     type: str
@@ -43,13 +43,13 @@ class ControlRecord:
     fields: dict[str, object]
 
     def as_dict(self) -> dict[str, object]:
-        """One flat object; the message's own ``version`` stands in place of the key's."""
+        """Return one flat object. The message's own ``version`` replaces the key's."""
         return {"type": self.type, "version": self.version, **self.fields}
 
 
 _MARKERS = ("ABORT", "COMMIT")
 _TYPES = (*_MARKERS, "LEADER_CHANGE", "SNAPSHOT_HEADER", "SNAPSHOT_FOOTER", "KRAFT_VERSION", "KRAFT_VOTERS")
-# The message that is the value.
+# The message in the value.
 _MESSAGES = {
     "LEADER_CHANGE": "LeaderChangeMessage",
     "SNAPSHOT_HEADER": "SnapshotHeaderRecord",
@@ -60,10 +60,10 @@ _MESSAGES = {
 
 
 def decode(key: bytes | None, value: bytes | None) -> ControlRecord:
-    """The control record that a key and a value make. Raises MalformedControlRecord, and nothing else.
+    """Return the control record with this key and value. Raises only MalformedControlRecord.
 
-    As in Kafka, a newer key version is read as version 0, and so is a newer transaction marker. An unknown type, and a
-    KRaft value newer than the tables here, are no errors: they come back without the fields that can't be told.
+    As in Kafka, a newer version of the key or of a transaction marker is read as version 0. An unknown type, and a KRaft
+    value newer than the tables, are not errors: the result lacks the fields that cannot be decoded.
     """
     if key is None or len(key) < 4:
         raise MalformedControlRecord("null key" if key is None else f"key of {len(key)} bytes, at least 4 wanted")
@@ -89,7 +89,7 @@ def _fields(name: str, value: bytes | None) -> dict[str, object]:
         raise MalformedControlRecord(f"value version {version}")
     if name in _MARKERS:
         return {"coordinator_epoch": _EPOCH.unpack(cursor.read_bytes(_EPOCH.size))[0]}
-    # Here, since nearly no log has such records: the tables take a while to load.
+    # Imported here: few logs have such records, and the tables take time to load.
     from kseg.format.messages import reader
     from kseg.format.messages.definitions import RECORDS, definition
 

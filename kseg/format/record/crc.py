@@ -1,9 +1,9 @@
 # cython: boundscheck=False
 """The two CRCs of Kafka's formats: CRC-32C of v2 batches, CRC-32 of v0 and v1 messages.
 
-The libraries' functions are the fast ones, by the processor's own instructions, but a call with its slice costs 0.2 us:
-as much as a table takes for some hundred bytes. So short stretches go by the table here where this is compiled, without
-bounds checks but one: these took half its time.
+The libraries use the processor's CRC instructions, but a call with its slice takes 0.2 us. A table takes as long for
+some hundred bytes. So the compiled engine uses the table for short ranges. It checks bounds once: the compiler's checks
+took half the time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CRC32C = 0x82F63B78
 
 
 def _crc32c_function() -> Callable[..., int]:
-    """``crc32c.crc32c`` out of the package's C module: the package itself costs 20 ms for its metadata."""
+    """Return ``crc32c.crc32c`` from the package's C module: the package takes 20 ms to import, for its metadata."""
     package = find_spec("crc32c")
     if package is not None and package.submodule_search_locations:
         spec = PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations)
@@ -31,19 +31,22 @@ def _crc32c_function() -> Callable[..., int]:
             found: Callable[..., int] | None = getattr(module, "crc32c", None)
             if found is not None:
                 return found
-    from crc32c import crc32c  # where it is built otherwise
+    from crc32c import crc32c  # for other builds of the package
 
     return crc32c
 
 
-# Of CRCs in a table.
+# The number of CRCs in a table.
 TABLE_SIZE = 16 * 256
-# What a CRC begins with, and is turned over by; as a literal it would be a Python integer to Cython.
+# The initial value of a CRC, and the mask that inverts it. Cython would make a Python integer of a literal.
 ALL_ONES = 0xFFFFFFFF
 
 
 def table(polynomial: int) -> Any:
-    """16 times 256 CRCs, of a byte followed by 0 to 15 zeros: so many bytes a step ("slicing-by-8", Intel 2006, doubled)."""
+    """Return 16 tables of 256 CRCs: those of a byte followed by 0 to 15 zeros.
+
+    They process 16 bytes per step ("slicing-by-8", Intel 2006, doubled).
+    """
     crcs = array("I", bytes(4 * TABLE_SIZE))
     for byte in range(256):
         crc = byte
@@ -55,7 +58,7 @@ def table(polynomial: int) -> Any:
     return crcs
 
 
-# Bytes up to which the table is faster; never where it runs as plain Python.
+# The most bytes for which the table is faster. In plain Python it never is.
 SHORT = -1 if __file__.endswith(".py") else 512
 CRC32_TABLE = table(CRC32) if SHORT > 0 else array("I")
 CRC32C_TABLE = table(CRC32C) if SHORT > 0 else array("I")
@@ -64,7 +67,10 @@ crc32c = _crc32c_function()
 
 
 def crc_by_table(data: Any, at: int, end: int, crcs: Any) -> int:
-    """The CRC of ``data[at:end]`` by one of the tables, unsigned. Raises IndexError where there are no such bytes."""
+    """Return the unsigned CRC of ``data[at:end]``, computed with a table.
+
+    Raises IndexError if the range exceeds ``data``.
+    """
     if at < 0 or end > len(data) or len(crcs) < TABLE_SIZE:
         raise IndexError(f"{at} to {end} is not within {len(data)}")
     crc = ALL_ONES
@@ -95,14 +101,14 @@ def crc_by_table(data: Any, at: int, end: int, crcs: Any) -> int:
 
 
 def crc32_of(view: memoryview, at: int, end: int) -> int:
-    """The CRC-32 of ``view[at:end]``, unsigned."""
+    """Return the unsigned CRC-32 of ``view[at:end]``."""
     if end - at <= SHORT:
         return crc_by_table(view, at, end, CRC32_TABLE)
     return zlib.crc32(view[at:end])
 
 
 def crc32c_of(view: memoryview, at: int, end: int) -> int:
-    """The CRC-32C of ``view[at:end]``, unsigned."""
+    """Return the unsigned CRC-32C of ``view[at:end]``."""
     if end - at <= SHORT:
         return crc_by_table(view, at, end, CRC32C_TABLE)
     return crc32c(view[at:end])

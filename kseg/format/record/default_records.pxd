@@ -25,7 +25,7 @@ cpdef Py_ssize_t split_uncompressed(
     count=cython.longlong, base_offset=cython.longlong, base_timestamp=cython.longlong, reach=cython.longlong,
     append_time=cython.longlong,
     max_timestamp=cython.longlong, index=cython.longlong, byte=cython.ulonglong, length=cython.longlong,
-    delta=cython.longlong, stop=cython.Py_ssize_t, i=cython.Py_ssize_t, rest=cython.longlong, first=cython.Py_ssize_t,
+    delta=cython.longlong, stop=cython.Py_ssize_t, i=cython.Py_ssize_t, first=cython.Py_ssize_t,
     bits=cython.longlong, largest=cython.longlong, previous=cython.longlong, disorder=cython.Py_ssize_t,
     null_keys=cython.longlong, header_total=cython.longlong, timestamp=cython.longlong, offset=cython.longlong,
     capacity=cython.Py_ssize_t, begin=cython.Py_ssize_t, record_at=cython.Py_ssize_t,
@@ -37,6 +37,12 @@ cpdef Py_ssize_t split_records(
     const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end, BatchColumns batches, Py_ssize_t row,
     Py_ssize_t room, RecordColumns records, list faults, PartialBatch part=*
 ) except -1
+
+@cython.locals(rest=cython.longlong)
+cdef add_count_fault(
+    const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end, Py_ssize_t row, long long index, long long count,
+    bint hungry, bint final, list faults
+)
 
 @cython.locals(
     key_size=cython.longlong, key_at=cython.Py_ssize_t, value_size=cython.longlong, value_at=cython.Py_ssize_t,

@@ -24,18 +24,19 @@ SUM_LIMIT = layout.SUM_LIMIT
 MIN_INT64 = layout.INT64_MIN
 LEFT_OVER = "bytes are left over after the last record"
 
-#: A batch of more records than this is opened in parts. Real ones seldom have a tenth of that.
+#: A batch of more records than this is decoded in parts. Real batches rarely have a tenth of it.
 LARGE_BATCH = 64 * 1024
 LARGE = LARGE_BATCH
-#: Headers of one record that are shown. Clients write a few; a small file can hold a record with millions.
+#: The most headers of one record that are shown. Clients write a few, but a small file can contain a record with millions.
 MAX_HEADERS = 10_000
 MOST_HEADERS = MAX_HEADERS
 
 
 def finish_varint(data: Any, at: int, end: int, first: int, last_shift: int) -> tuple[int, int]:
-    """The rest of a zig-zag varint whose first byte has its high bit set: (raw value, next byte), next -1 if broken.
+    """Return (raw value, next byte) of a zig-zag varint whose first byte has its high bit set.
 
-    ``last_shift`` is 28 for an int32 (five bytes at most) and 63 for an int64.
+    The next byte is -1 if the varint is not valid. ``last_shift`` is 28 for an int32 (at most five bytes) and 63 for an
+    int64.
     """
     raw = first - 128
     shift = 7
@@ -54,9 +55,10 @@ def finish_varint(data: Any, at: int, end: int, first: int, last_shift: int) -> 
 def split_uncompressed(
     data: Any, batches: BatchColumns, row: int, room: int, records: RecordColumns, faults: list[Any]
 ) -> int:
-    """Split the uncompressed entries from ``row`` on, until one is compressed or has a bad CRC.
+    """Decode the uncompressed batches from ``row`` until one is compressed or not selected.
 
-    Stops too once ``records`` holds ``room`` rows, and at a batch of more records than LARGE. Returns the row it stopped at.
+    Stops also when ``records`` has ``room`` rows, and at a batch of more than LARGE_BATCH records. Returns the row where
+    it stopped.
     """
     while row < batches.count and records.count < room:
         if batches.attributes[row] & CODEC_MASK or not batches.selected[row]:
@@ -87,13 +89,13 @@ def split_records(
     faults: list[Any],
     part: PartialBatch | None = None,
 ) -> int:
-    """Split the v2 payload ``data[at:end]`` of batch ``row`` into rows of ``records``; returns the row behind it.
+    """Decode the v2 payload ``data[at:end]`` of batch ``row`` into ``records``, and return the next row to decode.
 
-    While ``records`` holds fewer than ``room`` rows it goes on with the uncompressed batches that follow in ``data``:
-    a run of small ones takes one call. Of a batch that does not hold together the records before the fault are kept.
-    With ``part`` only some records of this one batch are split, from ``part.index`` on.
+    While ``records`` has fewer than ``room`` rows, it continues with the uncompressed batches that follow in ``data``:
+    one call decodes many small batches. If a record is malformed, the records before it are kept. With ``part``, only
+    some records of this batch are decoded, from ``part.index``.
     """
-    # Locals: an attribute look-up a field is what plain Python spends its time on.
+    # Locals, because attribute look-ups take most of the time in plain Python.
     batch, offsets, timestamps, attributes = records.batch, records.offset, records.timestamp, records.attributes
     key_ats, key_sizes, value_ats = records.key_at, records.key_size, records.value_at
     value_sizes, headers_ats, header_counts = records.value_size, records.headers_at, records.header_count
@@ -102,7 +104,7 @@ def split_records(
         count = batches.record_count[row]
         base_offset = clamped(batches.base_offset[row])
         base_timestamp = batches.base_timestamp[row]
-        # Up to this delta the sum with it stays in 64 bits.
+        # The sum with a delta up to this stays in 64 bits.
         reach = SUM_LIMIT if -SUM_LIMIT <= base_timestamp <= SUM_LIMIT else -1
         append_time = batches.attributes[row] & LOG_APPEND_TIME
         max_timestamp = batches.max_timestamp[row]
@@ -141,7 +143,7 @@ def split_records(
                 break
             byte = data[at]
             at += 1
-            # Two bytes are what most long varints have: here and below a call less for these is a quarter of the time.
+            # Most long varints have two bytes. Here and below, decoding them without a call saves a quarter of the time.
             if byte >= 128:
                 if at < end and data[at] < 128:
                     byte += (data[at] << 7) - 128
@@ -250,7 +252,7 @@ def split_records(
                 if byte >= 128:
                     byte, at = finish_varint(data, at, stop, byte, 28)
                 length = (byte >> 1) ^ -(byte & 1)
-                # A header takes two bytes at least: a count that lies can't make the walk long.
+                # A header has at least two bytes, which limits the loop for a wrong count.
                 if at < 0 or length < 0 or length > (stop - at) // 2:
                     why = length_fault("its header count", length, at, 0, (stop - at) // 2)
                     break
@@ -296,19 +298,8 @@ def split_records(
             part.done = count < 0 or (not hungry and (index == count or index < stop_index))
         if why:
             faults.append(("malformed-record", row, index, why))
-        elif count < 0:
-            # DefaultRecordBatch.iterator refuses it; what is there says nothing of what was meant.
-            faults.append(("record-count-mismatch", row, 0, count_records(data, at, end)))
-        elif hungry or index != count:
-            pass
-        elif not final:
-            faults.append(("malformed-record", row, index, LEFT_OVER))
-        elif at != end:
-            rest = count_records(data, at, end)
-            if rest > 0:
-                faults.append(("record-count-mismatch", row, index, index + rest))
-            else:
-                faults.append(("malformed-record", row, index, LEFT_OVER))
+        elif at != end or index != count or not final:
+            add_count_fault(data, at, end, row, index, count, hungry, final, faults)
         row += 1
         if part is not None or row >= batches.count or records.count >= room or batches.magic[row] < 2:
             return row
@@ -318,8 +309,28 @@ def split_records(
         end = batches.at[row] + batches.size[row]
 
 
+def add_count_fault(
+    data: Any, at: int, end: int, row: int, index: int, count: int, hungry: bool, final: bool, faults: list[Any]
+) -> None:
+    """Append the fault of a batch whose record count does not match its payload.
+
+    ``at`` is the position after record ``index``, the last that was decoded. ``count`` is the record count in the header.
+    """
+    if count < 0:
+        # DefaultRecordBatch.iterator rejects a negative count.
+        faults.append(("record-count-mismatch", row, 0, count_records(data, at, end)))
+    elif hungry or index != count:
+        return  # more records follow, or the missing ones are reported already
+    else:
+        rest = count_records(data, at, end) if final else 0
+        if rest > 0:
+            faults.append(("record-count-mismatch", row, index, index + rest))
+        else:
+            faults.append(("malformed-record", row, index, LEFT_OVER))
+
+
 def skip_headers(data: Any, at: int, stop: int, count: int) -> int:
-    """The byte behind ``count`` headers, or -1 when they don't fit or a key is null."""
+    """Return the position after ``count`` headers, or -1 if they do not fit or a key is null."""
     for _ in range(count):
         key_size, key_at = header_field(data, at, stop)
         if key_size < 0 or key_at < 0:
@@ -332,7 +343,7 @@ def skip_headers(data: Any, at: int, stop: int, count: int) -> int:
 
 
 def header_field(data: Any, at: int, stop: int) -> tuple[int, int]:
-    """(size, first byte) of a header's key or value at ``data[at]``; size -1 is null, first byte -1 is broken."""
+    """Return (size, first byte) of a header's key or value at ``data[at]``; size -1 is null, first byte -1 is not valid."""
     if at >= stop:
         return 0, -1
     byte = data[at]
@@ -346,7 +357,7 @@ def header_field(data: Any, at: int, stop: int) -> tuple[int, int]:
 
 
 def count_records(data: Any, at: int, end: int) -> int:
-    """How many records ``data[at:end]`` holds going by their lengths alone; 0 when those don't end at ``end``."""
+    """Return the number of records in ``data[at:end]`` by their lengths alone, or 0 if the last does not end at ``end``."""
     count = 0
     while at < end:
         byte = data[at]

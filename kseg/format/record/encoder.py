@@ -1,8 +1,8 @@
-"""The hot loops of writing: rows of record columns become v2 records, v2 batches, or v0 and v1 messages.
+"""Encode rows of record columns as v2 records, v2 batches, or v0 and v1 messages.
 
-The mirror of ``kernel``: ordinary Python over buffers and integers that runs as it is and can be compiled. All write
-into a ``bytearray`` that the caller has made large enough (``ROOM_PER_RECORD`` each, besides keys, values and
-headers), and return the byte behind what they wrote.
+Compiled with the types of ``encoder.pxd``. Each function writes into a ``bytearray`` of the caller, which must have
+space for the keys, values and headers and for ``ROOM_PER_RECORD`` bytes per record. It returns the position after the
+last written byte.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ LOG_APPEND_TIME = layout.LOG_APPEND_TIME
 INT32_MAX = layout.INT32_MAX
 SUM_LIMIT = layout.SUM_LIMIT
 
-# A record in a batch of its own: the header, then five varints of an int32, one of an int64, and the attributes.
+# One record as a batch: the batch header, five int32 varints, one int64 varint, and the attributes.
 ROOM_PER_RECORD = RECORD_BATCH_OVERHEAD + 5 * 5 + 10 + 1
 
 
 def varint_size(value: int) -> int:
-    """The bytes of a zig-zag varint, of an int32 or an int64."""
+    """Return the size in bytes of a zig-zag varint (int32 or int64)."""
     raw = (value << 1) ^ (value >> 63)
     size = 1
     while raw >= 128:
@@ -56,7 +56,7 @@ def varint_size(value: int) -> int:
 
 
 def write_varint(out: Any, at: int, value: int) -> int:
-    """Write a zig-zag varint, of an int32 or an int64."""
+    """Write a zig-zag varint (int32 or int64)."""
     raw = (value << 1) ^ (value >> 63)
     while raw >= 128:
         out[at] = raw & 127 | 128
@@ -73,7 +73,7 @@ def write_bytes(out: Any, at: int, data: Any, first: int, size: int) -> int:
 
 
 def write_int(out: Any, at: int, size: int, value: int) -> int:
-    """Write a big-endian integer of so many bytes."""
+    """Write a big-endian integer of ``size`` bytes."""
     for n in range(size):
         out[at + size - 1 - n] = value >> 8 * n & 255
     return at + size
@@ -86,7 +86,7 @@ def write_int32_bytes(out: Any, at: int, data: Any, first: int, size: int) -> in
 
 
 def headers_end(data: Any, at: int, count: int) -> int:
-    """The byte behind ``count`` headers, which the reader has walked before: they are whole."""
+    """Return the position after ``count`` headers. The caller guarantees that they are complete."""
     for _ in range(2 * count):
         size, at = header_field(data, at, len(data))
         if size > 0:
@@ -97,7 +97,7 @@ def headers_end(data: Any, at: int, count: int) -> int:
 def encode_record(
     data: Any, records: RecordColumns, i: int, base_offset: int, base_timestamp: int, out: Any, at: int
 ) -> int:
-    """Write row ``i``, whose bytes lie in ``data``, as a v2 record."""
+    """Write row ``i`` as a v2 record. Its key, value and headers are in ``data``."""
     key_size = records.key_size[i]
     value_size = records.value_size[i]
     headers_at = records.headers_at[i]
@@ -111,7 +111,7 @@ def encode_record(
     size += varint_size(key_size) + (key_size if key_size > 0 else 0)
     size += varint_size(value_size) + (value_size if value_size > 0 else 0)
     at = write_varint(out, at, size)
-    out[at] = 0  # attributes: none are in use
+    out[at] = 0  # attributes: none are defined
     at = write_varint(out, at + 1, timestamp_delta)
     at = write_varint(out, at, offset_delta)
     at = write_bytes(out, at, data, records.key_at[i], key_size)
@@ -123,7 +123,7 @@ def encode_record(
 def encode_records(
     data: Any, records: RecordColumns, first: int, stop: int, base_offset: int, base_timestamp: int, out: Any, at: int
 ) -> int:
-    """Write rows ``first`` to ``stop`` (exclusive), whose bytes lie in ``data``, as a v2 payload."""
+    """Write rows ``first`` to ``stop`` (exclusive) as a v2 payload. Their keys, values and headers are in ``data``."""
     for i in range(first, stop):
         at = encode_record(data, records, i, base_offset, base_timestamp, out, at)
     return at
@@ -133,10 +133,10 @@ def pack_messages(
     data: Any, records: RecordColumns, first: int, stop: int, batches: BatchColumns,
     base_offset: int, base_timestamp: int, append_time: int, out: Any, at: int, limit: int,
 ) -> tuple[int, int]:  # fmt: skip
-    """Write uncompressed v0 or v1 messages as records of one batch, as long as they fit in ``limit`` bytes of ``out``.
+    """Write uncompressed v0 or v1 messages as records of one batch, while they fit in ``limit`` bytes of ``out``.
 
-    Stops too at another timestamp type (``append_time`` is LOG_APPEND_TIME or 0), at another append time, and where
-    the offset's delta would pass an int32. Returns the row it stopped at and the byte behind.
+    Stops at another timestamp type (``append_time`` is LOG_APPEND_TIME or 0), at another append time, and at an offset
+    whose delta exceeds an int32. Returns the row where it stopped and the position after the last written byte.
     """
     for i in range(first, stop):
         row = records.batch[i]
@@ -157,7 +157,7 @@ def finish_batch(
     base_timestamp: int, max_timestamp: int, producer_id: int, producer_epoch: int, base_sequence: int,
     partition_leader_epoch: int,
 ) -> None:  # fmt: skip
-    """Write the header of the v2 batch ``out[at:end]``, whose payload stands there already, and its CRC-32C."""
+    """Write the header and CRC-32C of the v2 batch ``out[at:end]``, whose payload is already written."""
     write_int(out, at, 8, base_offset)
     write_int(out, at + SIZE_AT, 4, end - at - LOG_OVERHEAD)
     write_int(out, at + PARTITION_LEADER_EPOCH_AT, 4, partition_leader_epoch)
@@ -185,7 +185,7 @@ def encode_single_batches(
 ) -> tuple[int, int]:
     """Write uncompressed v0 or v1 messages as v2 batches of one record each, as Kafka's cleaner does.
 
-    Returns the byte behind and the size of the largest.
+    Returns the position after the last written byte and the size of the largest batch in bytes.
     """
     largest = 0
     for i in range(first, stop):
@@ -222,7 +222,7 @@ def encode_messages(
     data: Any, records: RecordColumns, first: int, stop: int, magic: int, shift: int, attributes: int,
     out: Any, at: int,
 ) -> int:  # fmt: skip
-    """Write rows ``first`` to ``stop`` as v0 or v1 messages, ``shift`` taken from their offsets (KIP-31)."""
+    """Write rows ``first`` to ``stop`` as v0 or v1 messages, with ``shift`` subtracted from their offsets (KIP-31)."""
     for i in range(first, stop):
         at = encode_message(
             data, records.key_at[i], records.key_size[i], records.value_at[i], records.value_size[i],
@@ -232,7 +232,7 @@ def encode_messages(
 
 
 def largest_timestamp(records: RecordColumns, first: int, stop: int) -> int:
-    """The largest timestamp of rows ``first`` to ``stop``."""
+    """Return the largest timestamp of rows ``first`` to ``stop`` in epoch milliseconds."""
     largest = records.timestamp[first]
     for i in range(first, stop):
         if records.timestamp[i] > largest:

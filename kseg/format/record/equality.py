@@ -21,9 +21,9 @@ def count_same(
     left: Any, left_records: RecordColumns, left_batches: BatchColumns, i: int,
     right: Any, right_records: RecordColumns, right_batches: BatchColumns, j: int, count: int, magic: int,
 ) -> int:  # fmt: skip
-    """How many of ``count`` records from rows ``i`` and ``j`` on are the same, as far as version ``magic`` can tell.
+    """Return how many of ``count`` records, from rows ``i`` and ``j``, are equal in version ``magic``.
 
-    v0 has no timestamps, v0 and v1 have no headers.
+    Version 0 lacks timestamps. Versions 0 and 1 lack headers.
     """
     for n in range(count):
         key_size = left_records.key_size[i]
@@ -55,7 +55,7 @@ def count_different(
     left: Any, left_records: RecordColumns, left_batches: BatchColumns, i: int,
     right: Any, right_records: RecordColumns, right_batches: BatchColumns, j: int, count: int, magic: int,
 ) -> int:  # fmt: skip
-    """How many of ``count`` records from rows ``i`` and ``j`` on have the same offsets and are not the same."""
+    """Return how many of ``count`` records, from rows ``i`` and ``j``, have equal offsets but differ otherwise."""
     n = 0
     while n < count and left_records.offset[i] == right_records.offset[j]:
         if count_same(left, left_records, left_batches, i, right, right_records, right_batches, j, 1, magic):
@@ -70,7 +70,7 @@ def same_timestamp(
     left_records: RecordColumns, left_batches: BatchColumns, i: int,
     right_records: RecordColumns, right_batches: BatchColumns, j: int,
 ) -> bool:  # fmt: skip
-    """Whether timestamp and timestamp type are the same; those of v0 are -1 and CreateTime."""
+    """Return whether timestamp and timestamp type are equal. In v0 they are -1 and CreateTime."""
     row = left_records.batch[i]
     left_type = left_batches.attributes[row] & LOG_APPEND_TIME if left_batches.magic[row] else 0
     row = right_records.batch[j]
@@ -81,7 +81,7 @@ def same_timestamp(
 def same_headers(
     left: Any, left_records: RecordColumns, i: int, right: Any, right_records: RecordColumns, j: int
 ) -> bool:
-    """Whether the headers are the same, byte for byte."""
+    """Return whether the headers are equal, byte for byte."""
     count = left_records.header_count[i]
     if count != right_records.header_count[j]:
         return False
@@ -96,9 +96,9 @@ def same_headers(
 
 
 def count_same_headers(left: BatchColumns, i: int, right: BatchColumns, j: int, leader_epochs: bool) -> int:
-    """How many entries from rows ``i`` and ``j`` on have the same offsets, size, version and CRC, which held.
+    """Return how many batches, from rows ``i`` and ``j``, have equal offsets, sizes, versions and valid CRCs.
 
-    With ``leader_epochs`` they have the same partition leader epoch, too: no CRC covers it, and brokers set it.
+    With ``leader_epochs``, their partition leader epochs are equal, too. No CRC covers them, because brokers set them.
     """
     n = 0
     while i < left.count and j < right.count:

@@ -42,7 +42,7 @@ cpdef Py_ssize_t frame(
 
 cdef int check_bounds(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end) except -1
 
-cpdef long long smallest(long long magic) noexcept
+cpdef long long smallest_size(long long magic) noexcept
 
 @cython.locals(offset=cython.longlong)
 cpdef int read_header(

@@ -59,7 +59,7 @@ GOOD = CRC_GOOD
 
 
 def read_int16(data: Any, at: int) -> int:
-    """A signed big-endian int16. Raises IndexError where it isn't wholly there; so with all of these."""
+    """Return a signed big-endian int16. Like the functions below, raises IndexError if it exceeds ``data``."""
     if at < 0 or at > len(data) - 2:
         raise IndexError(at)
     value: int = data[at]
@@ -68,12 +68,12 @@ def read_int16(data: Any, at: int) -> int:
 
 
 def read_int32(data: Any, at: int) -> int:
-    """A signed big-endian int32."""
+    """Return a signed big-endian int32."""
     return (read_uint32(data, at) ^ SIGN_32) - SIGN_32
 
 
 def read_uint32(data: Any, at: int) -> int:
-    """An unsigned big-endian int32."""
+    """Return an unsigned big-endian int32."""
     if at < 0 or at > len(data) - 4:
         raise IndexError(at)
     value: int = data[at]
@@ -84,7 +84,7 @@ def read_uint32(data: Any, at: int) -> int:
 
 
 def read_int64(data: Any, at: int) -> int:
-    """A signed big-endian int64."""
+    """Return a signed big-endian int64."""
     if at < 0 or at > len(data) - 8:
         raise IndexError(at)
     value: int = data[at]
@@ -99,7 +99,7 @@ def read_int64(data: Any, at: int) -> int:
 
 
 def clamped(value: int) -> int:
-    """A number that a 32-bit delta can be added to without leaving 64 bits."""
+    """Return the value, limited so that adding a 32-bit delta does not exceed 64 bits."""
     if value > SUM_LIMIT:
         return SUM_LIMIT
     if value < -SUM_LIMIT:
@@ -108,7 +108,7 @@ def clamped(value: int) -> int:
 
 
 def wrapped_sum(one: int, other: int) -> int:
-    """The sum as Java's long has it, which goes on at the other end of its range (``DefaultRecord.readFrom``)."""
+    """Return the sum with the overflow of Java's ``long`` (``DefaultRecord.readFrom``)."""
     low = (one & 0xFFFFFFFF) + (other & 0xFFFFFFFF)
     high = (one >> 32) + (other >> 32) + (low >> 32)
     high = ((high + 0x80000000) & 0xFFFFFFFF) - 0x80000000
@@ -116,23 +116,23 @@ def wrapped_sum(one: int, other: int) -> int:
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
-    """``sequence + increment``, going from Int.MAX to 0 (``DefaultRecordBatch.incrementSequence``)."""
+    """Return ``sequence + increment``; after Int.MAX it continues at 0 (``DefaultRecordBatch.incrementSequence``)."""
     return (sequence + increment) & INT32_MAX
 
 
 def frame(data: Any, at: int, end: int, file_shift: int, max_size: int, batches: BatchColumns) -> int:
-    """Frame whole entries of ``data[at:end]`` into ``batches`` (from its row 0) until one is not whole or not likely.
+    """Frame the batches of ``data[at:end]`` into ``batches``, from row 0, until one is incomplete or not plausible.
 
-    ``file_shift`` is the file position of ``data[0]``. Returns the first byte that was not framed: the caller tells
-    a want of bytes from damage. An entry is likely when its magic is 0, 1 or 2 and its size is at least that
-    version's smallest and at most ``max_size`` bytes. Raises IndexError where ``data`` does not reach that far.
+    ``file_shift`` is the file position of ``data[0]``. Returns the first byte that was not framed. The caller
+    distinguishes missing bytes from damage. A batch is framed if its magic is 0, 1 or 2 and its size is between the
+    smallest of its version and ``max_size`` bytes. Raises IndexError if ``data`` is too short.
     """
     check_bounds(data, at, end)
     row = 0
     while row < batches.capacity and end - at >= HEADER_SIZE_UP_TO_MAGIC:
         size = read_int32(data, at + SIZE_AT)
         magic = data[at + MAGIC_AT]
-        if size < smallest(magic) or size > max_size or size > end - at - LOG_OVERHEAD:
+        if size < smallest_size(magic) or size > max_size or size > end - at - LOG_OVERHEAD:
             break
         read_header(data, at, size, magic, batches, row)
         batches.position[row] = at + file_shift
@@ -143,13 +143,13 @@ def frame(data: Any, at: int, end: int, file_shift: int, max_size: int, batches:
 
 
 def check_bounds(data: Any, at: int, end: int) -> None:
-    """Raise IndexError unless ``data[at:end]`` is there, or empty."""
+    """Raise IndexError unless ``data`` contains ``data[at:end]``."""
     if at < 0 or end > len(data):
         raise IndexError(f"{at} to {end} is not within {len(data)}")
 
 
-def smallest(magic: int) -> int:
-    """The least that ``size`` can be for a magic byte (unsigned); more than any size for an unknown one."""
+def smallest_size(magic: int) -> int:
+    """Return the smallest valid ``size`` for a magic byte (unsigned), or a larger number than any size if it is unknown."""
     if magic == 2:
         return V2_MIN_SIZE
     if magic == 1:
@@ -160,9 +160,9 @@ def smallest(magic: int) -> int:
 
 
 def read_header(data: Any, at: int, size: int, magic: int, batches: BatchColumns, row: int) -> None:
-    """Fill one row from the entry at ``data[at]``; ``magic`` says as what to read it.
+    """Fill a row from the batch at ``data[at]``, read as version ``magic``.
 
-    Raises IndexError for a row that isn't there, and for a header that isn't.
+    Raises IndexError if the row or the header does not exist.
     """
     if row < 0 or row >= batches.capacity:
         raise IndexError(row)
@@ -201,14 +201,17 @@ def read_header(data: Any, at: int, size: int, magic: int, batches: BatchColumns
 
 
 def batch_crc(view: memoryview, at: int, end: int, magic: int) -> int:
-    """The CRC of the entry at ``view[at:end]`` computed as its version does, unsigned."""
+    """Return the unsigned CRC of the batch at ``view[at:end]``, computed as in its version."""
     if magic < 2:
         return crc32_of(view, at + MAGIC_AT, end)
     return crc32c_of(view, at + ATTRIBUTES_AT, end)
 
 
 def check_crcs(view: memoryview, batches: BatchColumns) -> int:
-    """Check rows in order until one does not hold; fills ``crc_state``, returns that row, or ``batches.count``."""
+    """Check the CRCs in order until one is wrong, and fill ``crc_state``.
+
+    Returns the row with the wrong CRC, or ``batches.count``.
+    """
     if batches.count > batches.capacity:
         raise IndexError(batches.count)
     for row in range(batches.count):
@@ -222,17 +225,18 @@ def check_crcs(view: memoryview, batches: BatchColumns) -> int:
 
 
 def plausible(data: Any, at: int, end: int, max_size: int) -> bool:
-    """Whether an entry may begin at ``data[at]``: stricter than framing, since there is no entry before to vouch.
+    """Return whether a batch may begin at ``data[at]``.
 
-    Only what a broker could have written passes: known magic and codec, no reserved bits, counts that fit, and for
-    v0 and v1 key and value lengths that fill the size exactly.
+    This is stricter than framing, which follows a valid batch. It accepts only headers that a broker can write: the
+    magic and codec are known, the reserved bits are 0, the counts fit, and in v0 and v1 the key and value lengths match
+    the size.
     """
     check_bounds(data, at, end)
     if end - at < LOG_OVERHEAD + V0_MIN_SIZE:
         return False
     magic = data[at + MAGIC_AT]
     size = read_int32(data, at + SIZE_AT)
-    if size < smallest(magic) or size > max_size or data[at] >= 128:
+    if size < smallest_size(magic) or size > max_size or data[at] >= 128:
         return False
     if magic == 2:
         if end - at < RECORD_BATCH_OVERHEAD:
@@ -252,7 +256,7 @@ def plausible(data: Any, at: int, end: int, max_size: int) -> bool:
     ):
         return False
     key_size = read_int32(data, key_at)
-    rest = size - smallest(magic)
+    rest = size - smallest_size(magic)
     if key_size < -1 or key_size > rest:
         return False
     value_at = key_at + 4 + (key_size if key_size > 0 else 0)
@@ -263,10 +267,10 @@ def plausible(data: Any, at: int, end: int, max_size: int) -> bool:
 
 
 def find_plausible(data: Any, at: int, end: int, max_size: int) -> int:
-    """The first byte of ``data[at:end]`` where an entry may begin, or ``end`` when none does."""
+    """Return the first byte of ``data[at:end]`` where a batch may begin, or ``end``."""
     check_bounds(data, at, end)
     while at < end:
-        # The two bytes that reject nearly everything, before the call.
+        # Two bytes reject most positions without a call.
         if end - at < HEADER_SIZE_UP_TO_MAGIC:
             return end
         if data[at + MAGIC_AT] <= 2 and data[at] < 128 and plausible(data, at, end, max_size):
@@ -276,7 +280,10 @@ def find_plausible(data: Any, at: int, end: int, max_size: int) -> int:
 
 
 def length_fault(what: str, size: int, at: int, least: int, room: int) -> str:
-    """Say why a size was not accepted: below ``least``, or more than the ``room``; ``at`` is negative after a bad varint."""
+    """Return why a length is not valid: below ``least``, or more than ``room``.
+
+    ``at`` is negative if the varint of the length is not valid.
+    """
     if at < 0:
         return f"{what} is no varint"
     return f"{what} is {size}, below the least of {least}" if size < least else f"{what} is {size}, and {room} fit"

@@ -3,9 +3,9 @@
 Every integer is big-endian and signed unless said otherwise. Sources: ``org.apache.kafka.common.record``
 (``LegacyRecord``, ``DefaultRecordBatch``, ``DefaultRecord``), KIP-31, KIP-32, KIP-98, KIP-534.
 
-A ``.log`` file is a run of entries; one file may mix the versions freely::
+A ``.log`` file is a sequence of batches. One file may contain several versions::
 
-    log      := entry*
+    log      := entry*                                  -- an entry is a batch
     entry    := offset:int64 size:int32 body            -- the magic byte is always at +16
 
     message  := crc:uint32 magic:int8 attributes:int8   -- v0, v1; CRC-32 over magic..end
@@ -26,20 +26,20 @@ from __future__ import annotations
 
 import struct
 
-# Every entry: what stands before the part that `size` counts, and where the magic byte is.
+# Every batch: the header that `size` does not include, and the position of the magic byte.
 OFFSET_AT = 0
 SIZE_AT = 8
 LOG_OVERHEAD = 12
 MAGIC_AT = 16
 HEADER_SIZE_UP_TO_MAGIC = 17
 
-# v0 and v1 entries, from the entry's first byte.
+# v0 and v1 batches, from the first byte.
 LEGACY_CRC_AT = 12
 LEGACY_ATTRIBUTES_AT = 17
 V1_TIMESTAMP_AT = 18
 V0_KEY_AT = 18
 V1_KEY_AT = 26
-V0_MIN_SIZE = 14  # of `size`: crc, magic, attributes and two null lengths
+V0_MIN_SIZE = 14  # the smallest `size`: crc, magic, attributes and two null lengths
 V1_MIN_SIZE = 22
 
 MESSAGE_V0 = struct.Struct(
@@ -54,7 +54,7 @@ MESSAGE_V1 = struct.Struct(
     MESSAGE_V0.format + "q"  # timestamp
 )
 
-# v2 batches, from the entry's first byte.
+# v2 batches, from the first byte.
 PARTITION_LEADER_EPOCH_AT = 12
 CRC_AT = 17
 ATTRIBUTES_AT = 21
@@ -102,18 +102,18 @@ NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
 NO_PARTITION_LEADER_EPOCH = -1
-#: Of batches whose epoch nobody knows: no later batch has a lower one. A follower rejects -1 (EpochEntry).
+#: For batches whose epoch is unknown: no later batch has a lower epoch, and followers reject -1 (EpochEntry).
 FIRST_LEADER_EPOCH = 0
 INT32_MAX = 0x7FFFFFFF
 INT64_MAX = 0x7FFFFFFFFFFFFFFF
 INT64_MIN = -INT64_MAX - 1
-# kseg's own: a stored 64-bit number and a delta are added inside this, so that no engine overflows.
+# The limit of kseg for sums of a stored 64-bit number and a delta, so that the compiled engine does not overflow.
 SUM_LIMIT = 1 << 61
-# The years 1 to 9999 in epoch milliseconds: Python, SQL and Spark know no others.
+# The years 1 to 9999 in epoch milliseconds, the range of Python, SQL and Spark.
 FIRST_MILLISECOND = -62_135_596_800_000
 LAST_MILLISECOND = 253_402_300_799_999
 
-#: ``message.max.bytes`` as brokers default to it: 1 MiB and one entry's overhead.
+#: ``message.max.bytes`` by default: 1 MiB and the overhead of one batch.
 DEFAULT_MAX_MESSAGE_BYTES = 1024 * 1024 + LOG_OVERHEAD
 
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")

@@ -43,9 +43,10 @@ def split_message(
     records: RecordColumns,
     faults: list[Any],
 ) -> bool:
-    """Take the v0 or v1 message ``data[at:end]`` into ``records`` with its offset as stored; False if it is malformed.
+    """Append the v0 or v1 message ``data[at:end]`` to ``records`` and return True, or return False if it is malformed.
 
-    ``index`` counts inner messages of a wrapper; -1 is an entry of the log itself.
+    The offset is stored unchanged. ``index`` is the index of a message in a wrapper, or -1 for a message that is not in
+    one.
     """
     key_at = at + V1_KEY_AT if magic == 1 else at + V0_KEY_AT
     if end - key_at < 8:
@@ -75,7 +76,7 @@ def split_message(
     if magic == 0:
         records.timestamp[i] = -1
     elif index >= 0 and batches.attributes[row] & LOG_APPEND_TIME:
-        records.timestamp[i] = batches.max_timestamp[row]  # KIP-32: the wrapper's replaces every inner one
+        records.timestamp[i] = batches.max_timestamp[row]  # KIP-32: the wrapper's timestamp replaces all inner ones
     else:
         records.timestamp[i] = read_int64(data, at + V1_TIMESTAMP_AT)
     records.key_at[i] = key_at + 4
@@ -109,10 +110,11 @@ def split_wrapper(
     faults: list[Any],
     part: PartialBatch | None = None,
 ) -> int:
-    """Split the decompressed value of wrapper ``row`` into its inner messages, offsets made absolute (KIP-31).
+    """Split the decompressed value of wrapper ``row`` into its messages and make their offsets absolute (KIP-31).
 
-    ``data`` and ``view`` are the same bytes. Returns how many messages there are. With ``part`` only some are split, from
-    ``part.index`` on, and ``part.shift`` is added to their offsets: what ``wrapper_shift`` returns is known at the end.
+    ``data`` and ``view`` are the same bytes. Returns the number of messages so far. With ``part``, at most ``part.rows``
+    messages are split, from ``part.index``, and ``part.shift`` is added to their offsets, because ``wrapper_shift``
+    needs the last message.
     """
     at = 0
     end = len(view)
@@ -210,7 +212,10 @@ def split_wrapper(
 
 
 def wrapper_shift(batches: BatchColumns, row: int, faults: list[Any]) -> int:
-    """Return what makes the offsets in wrapper ``row`` absolute, whose ``last_record_offset`` is the one stored."""
+    """Return the number to add to the offsets in wrapper ``row`` to make them absolute.
+
+    ``last_record_offset`` of the row must be the stored one.
+    """
     if not batches.record_sum[row]:
         return 0
     last_inner = batches.last_record_offset[row]
@@ -219,7 +224,7 @@ def wrapper_shift(batches: BatchColumns, row: int, faults: list[Any]) -> int:
             faults.append(("wrapper-offset-mismatch", row, batches.record_sum[row], last_inner))
         return 0
     wrapper_offset = clamped(batches.last_offset[row])
-    # librdkafka once left 0 in the wrapper, and Kafka takes that as base 0.
+    # Old librdkafka wrote 0 as the offset of the wrapper. Kafka then uses base 0.
     shift = wrapper_offset - last_inner if wrapper_offset else 0
     if wrapper_offset and shift < 0:
         faults.append(("wrapper-offset-mismatch", row, batches.record_sum[row], last_inner))
@@ -227,7 +232,7 @@ def wrapper_shift(batches: BatchColumns, row: int, faults: list[Any]) -> int:
 
 
 def shift_offsets(batches: BatchColumns, row: int, records: RecordColumns, first: int, shift: int) -> None:
-    """Add ``shift`` to the offsets of the records of v1 wrapper ``row``, which are those from ``first`` on."""
+    """Add ``shift`` to the offsets of the records of v1 wrapper ``row``, from row ``first`` of ``records``."""
     if batches.magic[row] != 1 or records.count == first:
         return
     for i in range(first, records.count):

@@ -1,8 +1,8 @@
 # cython: boundscheck=False
-"""Copy, compare and look through stretches of bytes, without an object for each: records are small, and there are many.
+"""Copy, compare and scan ranges of bytes without an object for each.
 
-Compiled without bounds checks, since only so these loops become vector instructions; each checks both stretches itself,
-once. Comparing 800,000 records by slices took 0.47 s, so it takes 0.06 s.
+Compiled without bounds checks, because only then the compiler makes vector instructions of these loops. Each function
+checks its ranges once. Comparing 800,000 records takes 0.06 s, and took 0.47 s with slices.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from __future__ import annotations
 from typing import Any
 
 COMPILED = not __file__.endswith(".py")
-# The same for the branches here: a loop over single bytes is the slow way for plain Python.
+# For the branches here: in plain Python a loop over single bytes is slow.
 BY_THE_BYTE = COMPILED
 
 
 def check(end: int, at: int, size: int) -> None:
-    """Raise IndexError where ``size`` bytes from ``at`` on are not within ``end`` bytes."""
+    """Raise IndexError unless the ``size`` bytes from ``at`` are within ``end`` bytes."""
     if at < 0 or size < 0 or size > end - at:
         raise IndexError(f"{size} bytes from {at} on are not within {end}")
 
 
 def equal_bytes(left: Any, a: int, right: Any, b: int, size: int) -> bool:
-    """Whether ``size`` bytes of both are the same, those from ``left[a]`` and ``right[b]`` on. Raises IndexError."""
+    """Return whether the ``size`` bytes from ``left[a]`` and from ``right[b]`` are equal. Raises IndexError."""
     check(len(left), a, size)
     check(len(right), b, size)
     if not BY_THE_BYTE:
@@ -33,7 +33,7 @@ def equal_bytes(left: Any, a: int, right: Any, b: int, size: int) -> bool:
 
 
 def is_ascii(data: Any, at: int, size: int) -> bool:
-    """Whether ``size`` bytes from ``data[at]`` on are all below 128. Raises IndexError."""
+    """Return whether the ``size`` bytes from ``data[at]`` are all below 128. Raises IndexError."""
     check(len(data), at, size)
     if not BY_THE_BYTE:
         return bytes(data[at : at + size]).isascii()
@@ -44,7 +44,7 @@ def is_ascii(data: Any, at: int, size: int) -> bool:
 
 
 def copy_bytes(out: Any, at: int, data: Any, first: int, size: int) -> int:
-    """Copy ``data[first:first + size]`` to ``out[at]``; returns the byte behind. Raises IndexError."""
+    """Copy ``data[first:first + size]`` to ``out[at]`` and return the position after it. Raises IndexError."""
     check(len(out), at, size)
     check(len(data), first, size)
     if BY_THE_BYTE:

@@ -1,4 +1,4 @@
-"""What neighbouring entries prove of one another's offsets, which no CRC covers."""
+"""Evidence for the offset of a batch in the batches around it, because no CRC covers the base offset."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from kseg.format.record.columns import BatchColumns
 from kseg.format.record.framing import clamped
 from kseg.format.record.layout import CODEC_MASK
 
-# As a C integer, see the .pxd.
+# A C constant when compiled.
 CODEC = CODEC_MASK
 
 
 def base_offset_proved_wrong(
     batches: BatchColumns, row: int, beyond: BatchColumns, following: int, previous: int
 ) -> bool:
-    """Whether the neighbours prove an entry's base offset wrong, which no CRC covers.
+    """Return whether the batches around a batch prove that its base offset is wrong.
 
-    They do if the next one, row ``following`` of ``beyond``, goes on where this one would end, had it begun right
-    behind the one before, which ended with offset ``previous``; and the one behind goes on from that, if it is there.
-    Of a segment's first entry ``previous`` is one less than the offset in the file's name, which may be -1.
+    They do if the next batch, row ``following`` of ``beyond``, begins where this batch would end if it began right after
+    ``previous``, the last offset of the batch before it. The batch after the next must continue, too, if it is
+    available. For the first batch of a segment, ``previous`` is one less than the offset in the file's name, which may
+    be -1.
     """
     last = batches.last_offset[row]
     first = last if batches.magic[row] < 2 else clamped(batches.base_offset[row])
@@ -29,7 +30,7 @@ def base_offset_proved_wrong(
         return False
     if beyond.position[following] != batches.position[row] + batches.size[row]:
         return False
-    # Where many offsets are compacted away, a wrong one fits a gap by chance.
+    # In a compacted log with large gaps, a wrong offset can fit a gap by chance.
     behind = following + 1
     if behind == beyond.count or is_wrapper(beyond, behind):
         return True
@@ -37,5 +38,5 @@ def base_offset_proved_wrong(
 
 
 def is_wrapper(batches: BatchColumns, row: int) -> bool:
-    """Whether an entry's header does not say where it begins."""
+    """Return whether a batch is a v0 or v1 wrapper, whose header lacks its first offset."""
     return batches.magic[row] < 2 and batches.attributes[row] & CODEC != 0

@@ -1,4 +1,4 @@
-"""The simple message that a widely read tutorial draws, and that no Kafka ever wrote: no offset, no size, a wide CRC.
+"""The message format of a popular tutorial, which Kafka never wrote: without offset and size, with a 64-bit CRC.
 
 message := crc int64                  -- CRC-32 of the value's bytes alone
            magic int8
@@ -22,13 +22,13 @@ HEADER = struct.Struct(
 LENGTH = struct.Struct(">i")
 OVERHEAD = HEADER.size + LENGTH.size
 KNOWN_MAGICS = (0, 1)
-#: Longer keys and values are taken for lengths that lie.
+#: The largest accepted length of a key or value in bytes.
 MAX_LENGTH = 256 * 1024 * 1024
 _CRC_END = 1 << 32
 
 
 class WideMessage(NamedTuple):
-    """Where a message lies in a buffer: bytes; a size of -1 is null. ``crc`` is as stored."""
+    """The position of a message in a buffer, in bytes; a size of -1 is null. ``crc`` is the stored CRC."""
 
     crc: int
     magic: int
@@ -40,25 +40,25 @@ class WideMessage(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The byte behind it."""
+        """Return the position after the message."""
         return self.value_at + max(self.value_size, 0)
 
 
 class NeedMoreBytes(NamedTuple):
-    """What is at hand is not enough to say more: that many bytes are needed."""
+    """The buffer ends within the message: this many bytes are needed."""
 
     bytes: int
 
 
 class Fault(NamedTuple):
-    """A length that can't be one."""
+    """A length that is not valid."""
 
     size: int
     why: str
 
 
 def read_message(data: bytes | bytearray, at: int, end: int) -> WideMessage | NeedMoreBytes | Fault:
-    """The message at byte ``at`` of ``data[:end]``."""
+    """Return the message at byte ``at`` of ``data[:end]``."""
     if end - at < OVERHEAD:
         return NeedMoreBytes(OVERHEAD)
     crc, magic, attributes, key_size = HEADER.unpack_from(data, at)
@@ -77,13 +77,16 @@ def read_message(data: bytes | bytearray, at: int, end: int) -> WideMessage | Ne
 
 
 def computed_crc(data: bytes | bytearray, message: WideMessage) -> int:
-    """The CRC-32 of the value; a null value's is that of no bytes, 0."""
+    """Return the CRC-32 of the value. For a null value it is 0, the CRC of no bytes."""
     return zlib.crc32(memoryview(data)[message.value_at : message.end])
 
 
 def is_proved(data: bytes | bytearray, at: int, end: int) -> bool:
-    """Whether a message stands there for sure: whole, of a known magic, and with a CRC that holds over some bytes."""
+    """Return whether a message is certainly at byte ``at``.
+
+    It must be complete, its magic known, and its CRC right for a value that is not empty.
+    """
     if end - at < OVERHEAD or data[at + 8] not in KNOWN_MAGICS or any(data[at : at + 4]):
-        return False  # which spares the search behind damage most places
+        return False  # rejects most positions quickly
     message = read_message(data, at, end)
     return isinstance(message, WideMessage) and message.value_size > 0 and computed_crc(data, message) == message.crc

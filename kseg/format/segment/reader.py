@@ -31,7 +31,7 @@ MAX_ENTRY_SIZE = 256 * 1024 * 1024
 DOUBTFUL_SIZE = 64 * 1024 * 1024
 WINDOW_SIZE = 4 * 1024 * 1024
 WINDOW_ROWS = 16 * 1024  # a window of small batches ends when it has this many rows
-SMALLEST_ENTRY = layout.LOG_OVERHEAD + framing.smallest(0)
+SMALLEST_ENTRY = layout.LOG_OVERHEAD + framing.smallest_size(0)
 FEWEST_ROWS = 1024  # some checks compare a batch with its neighbours in the same window
 # More damage may follow damage: framing a whole window for each damaged batch would take quadratic time.
 REACH_AFTER_DAMAGE = 4 * 1024
@@ -184,7 +184,7 @@ class SegmentReader:
             return layout.HEADER_SIZE_UP_TO_MAGIC
         size = framing.read_int32(buffer.data, buffer.start + layout.SIZE_AT)
         magic = buffer.data[buffer.start + layout.MAGIC_AT]
-        likely = framing.smallest(magic) <= size <= self._max_size
+        likely = framing.smallest_size(magic) <= size <= self._max_size
         return layout.LOG_OVERHEAD + size if likely else 0
 
     def _emit(self) -> Window:

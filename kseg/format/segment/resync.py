@@ -185,7 +185,7 @@ def _inspect(buffer: InputBuffer, max_size: int) -> DamagedBatch:
     buffer.fill(KEY_REACH)
     data, at = buffer.data, buffer.start
     size, magic = framing.read_int32(data, at + SIZE_AT), data[at + MAGIC_AT]
-    legal = framing.smallest(min(magic, 2)) <= size <= max_size
+    legal = framing.smallest_size(min(magic, 2)) <= size <= max_size
     if magic >= 2:
         likely = header_scan.is_likely_header(data, at, buffer.end)
     else:
@@ -211,7 +211,7 @@ def _inspect(buffer: InputBuffer, max_size: int) -> DamagedBatch:
 def _declared_size(buffer: InputBuffer, damaged: DamagedBatch, max_size: int) -> int:
     """Return the whole size that the batch declares in bytes, 0 if the file has fewer bytes."""
     size = damaged.size
-    if size is None or not framing.smallest(0) <= size <= max_size or (size > PROOF_REACH and not damaged.likely):
+    if size is None or not framing.smallest_size(0) <= size <= max_size or (size > PROOF_REACH and not damaged.likely):
         return 0
     declared = LOG_OVERHEAD + size
     return declared if not buffer.ends_before(declared) and buffer.fill(declared) else 0
@@ -300,11 +300,11 @@ def _bad_content(buffer: InputBuffer, damaged: DamagedBatch, size: int) -> Resyn
         facts = {"magic": signed_byte(damaged.magic), "why": "its CRC holds as no known version"}
         finding = Finding("unknown-magic", buffer.position, end, damaged.offset, damaged.last_offset, facts)
         return ResyncResult((finding,), end, lost=size, recognised=True)
-    if size - LOG_OVERHEAD < framing.smallest(damaged.magic):
+    if size - LOG_OVERHEAD < framing.smallest_size(damaged.magic):
         # The size is too small for its version, but a batch begins after it.
         facts = {
             "size": damaged.size,
-            "why": f"a v{damaged.magic} entry has at least {framing.smallest(damaged.magic)}",
+            "why": f"a v{damaged.magic} entry has at least {framing.smallest_size(damaged.magic)}",
         }
         finding = Finding("invalid-size", buffer.position, end, damaged.offset, damaged.last_offset, facts)
         return ResyncResult((finding,), end, lost=size, recognised=True)
@@ -373,7 +373,7 @@ def _size_findings(damaged: DamagedBatch, end: int, rest: int | None) -> tuple[F
 
 def _illegal(damaged: DamagedBatch) -> str:
     """Return a phrase with the sizes that a batch of this version can have."""
-    return f"a v{min(damaged.magic, 2)} entry has {framing.smallest(min(damaged.magic, 2))} to {damaged.most}"
+    return f"a v{min(damaged.magic, 2)} entry has {framing.smallest_size(min(damaged.magic, 2))} to {damaged.most}"
 
 
 def _reason(buffer: InputBuffer, damaged: DamagedBatch, search: ResyncScan, end: int) -> str:
@@ -405,7 +405,7 @@ def _tail(buffer: InputBuffer, damaged: DamagedBatch, search: ResyncScan) -> Res
         zeros = end
     written = zeros - began
     if damaged.size is None or (zeros < end and written <= RECORD_BATCH_OVERHEAD):
-        why = f"{written} bytes, fewer than the {LOG_OVERHEAD + framing.smallest(2)} of a v2 entry's header"
+        why = f"{written} bytes, fewer than the {LOG_OVERHEAD + framing.smallest_size(2)} of a v2 entry's header"
         facts: dict[str, Any] = {"bytes": written, "why": why}
         if size >= LOG_OVERHEAD:
             facts["size"] = framing.read_int32(buffer.data, began - buffer.shift + SIZE_AT)

@@ -373,7 +373,7 @@ class ResyncScan:
             return 0
         at = position - buffer.shift
         magic, size = buffer.data[at + MAGIC_AT], framing.read_int32(buffer.data, at + SIZE_AT)
-        if not framing.smallest(magic) <= size <= self._max_size:
+        if not framing.smallest_size(magic) <= size <= self._max_size:
             return 0
         size += LOG_OVERHEAD
         if size > PROOF_REACH and not (first and self._floor == framing.read_int64(buffer.data, at)):
@@ -401,7 +401,7 @@ class ResyncScan:
 
 def is_valid_batch(buffer: InputBuffer, at: int, size: int, magic: int) -> bool:
     """Return whether the CRC of the ``size`` bytes at buffer index ``at`` is valid for that version."""
-    if size - LOG_OVERHEAD < framing.smallest(magic):
+    if size - LOG_OVERHEAD < framing.smallest_size(magic):
         return False
     stored = framing.read_uint32(buffer.data, at + (CRC_AT if magic >= 2 else LEGACY_CRC_AT))
     return framing.batch_crc(buffer.view, at, at + size, magic) == stored
@@ -415,7 +415,7 @@ def is_valid_batch_of(buffer: InputBuffer, size: int, magic: int) -> bool:
     at = buffer.start
     if magic == 2:
         return is_valid_batch(buffer, at, size, magic)
-    if size - LOG_OVERHEAD < framing.smallest(magic):
+    if size - LOG_OVERHEAD < framing.smallest_size(magic):
         return False
     crc = zlib.crc32(buffer.view[at + MAGIC_AT + 1 : at + size], zlib.crc32(bytes([magic])))
     return crc == framing.read_uint32(buffer.data, at + LEGACY_CRC_AT)
@@ -445,7 +445,7 @@ def how_likely_batch_begins(buffer: InputBuffer, distance: int, max_size: int) -
     size = framing.read_int32(buffer.data, at + SIZE_AT)
     if framing.plausible(buffer.data, at, buffer.end, max_size):
         return LIKELY if buffer.ends_before(distance + LOG_OVERHEAD + size) else SURELY
-    framed = framing.smallest(2) <= size <= max_size
+    framed = framing.smallest_size(2) <= size <= max_size
     if magic < 2:
         size = header_scan.implied_size(buffer.data, at, buffer.end, magic)
         return LIKELY if 0 < size <= LOOK_AHEAD and legacy_crc_holds(buffer, distance, size) else NOTHING

@@ -22,7 +22,7 @@ def batch_at(path: str, position: int, size: int) -> columns.BatchColumns | None
         if len(header) < HEADER_SIZE_UP_TO_MAGIC:
             return None
         length = framing.read_int32(header, SIZE_AT)
-        if not framing.smallest(header[MAGIC_AT]) <= length <= min(MAX_ENTRY_SIZE, size - position - LOG_OVERHEAD):
+        if not framing.smallest_size(header[MAGIC_AT]) <= length <= min(MAX_ENTRY_SIZE, size - position - LOG_OVERHEAD):
             return None
         data = _read(path, position, position + LOG_OVERHEAD + length)
     except (KsegError, OSError):

@@ -4,7 +4,7 @@
     header   := api_key int16        header   := correlation_id int32
                 api_version int16                tags             -- in flexible versions, but never of ApiVersions
                 correlation_id int32
-                client_id string     -- encoded as ever where the header is flexible
+                client_id string     -- never in the compact encoding
                 tags                 -- in flexible versions
 
 Sources: KIP-482, KIP-511, and ``RequestHeader`` and ``ResponseHeader`` of Kafka.
@@ -23,7 +23,7 @@ from kseg.format.messages.definitions import APIS, Definition, definition, named
 from kseg.format.messages.reader import jsonable, read
 from kseg.schema import Row
 
-#: What every request begins with: API key, API version, correlation id; and every response.
+#: The first fields of every request (API key, API version, correlation id) and of every response.
 REQUEST_HEAD = struct.Struct(">hhi")
 RESPONSE_HEAD = struct.Struct(">i")
 _METADATA = 3
@@ -32,7 +32,7 @@ _API_VERSIONS = 18
 _CONTROLLED_SHUTDOWN = 7
 _ERROR = struct.Struct(">h")
 _UNSUPPORTED_VERSION = 35
-# What tells of the records below it, as requests and responses of all versions call it.
+# The fields that name the topic and partition of records, in requests and responses of all versions.
 _PLACES = {
     "topic": "topic",
     "name": "topic",
@@ -43,24 +43,24 @@ _PLACES = {
 
 
 class Api(NamedTuple):
-    """A version of an API."""
+    """An API in one version."""
 
     key: int
     version: int
 
     @property
     def name(self) -> str | None:
-        """Kafka's, as ``Produce``; None for a number that has none."""
+        """Return Kafka's name, such as ``Produce``, or None for an unknown number."""
         name = _names().get(self.key)
         return name.removesuffix("Request") if name else None
 
     def definition(self, kind: str) -> Definition | None:
-        """What its ``Request`` or ``Response`` is made of; None where that isn't known."""
+        """Return the definition of the ``Request`` or ``Response``, or None if it is unknown."""
         return definition(APIS, f"{self.name}{kind}", self.version)
 
 
 class ByteRange(NamedTuple):
-    """Records in a frame: the first byte, and how many."""
+    """The position and size of records in a frame, in bytes."""
 
     at: int
     size: int
@@ -68,9 +68,9 @@ class ByteRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a frame holds. Where ``body`` is None it could not be read, and begins at byte ``body_at``.
+    """The content of a frame. If ``body`` is None, it could not be decoded; it begins at byte ``body_at``.
 
-    ``fault`` is a rule, and the facts of what is wrong.
+    ``fault`` is a rule, and the facts of its finding.
     """
 
     correlation_id: int
@@ -82,7 +82,7 @@ class Message:
 
 
 class _Frame(Cursor):
-    """A frame's bytes, in which records are left where they are."""
+    """The bytes of a frame. Records are returned as positions instead of copies."""
 
     __slots__ = ()
 
@@ -98,7 +98,7 @@ def _names() -> Mapping[int, str]:
 
 
 def read_request(data: memoryview) -> Message:
-    """A request of at least REQUEST_HEAD."""
+    """Return the request in ``data``, which has at least REQUEST_HEAD bytes."""
     key, version, correlation_id = REQUEST_HEAD.unpack_from(data)
     api, cursor = Api(key, version), _Frame(data)
     body = api.definition("Request")
@@ -110,12 +110,15 @@ def read_request(data: memoryview) -> Message:
 
 
 def read_response(data: memoryview, api: Api | None) -> Message:
-    """A response of at least RESPONSE_HEAD to a request of that API, None where it isn't known."""
+    """Return the response in ``data``, which has at least RESPONSE_HEAD bytes.
+
+    ``api`` is the API of its request, or None if that is unknown.
+    """
     (correlation_id,) = RESPONSE_HEAD.unpack_from(data)
     if api is None:
         return Message(correlation_id, None, None, None, RESPONSE_HEAD.size)
     if api.key == _API_VERSIONS and len(data) >= 6 and _ERROR.unpack_from(data, 4)[0] == _UNSUPPORTED_VERSION:
-        api = Api(api.key, 0)  # whatever was asked for, a client must be able to read that (KIP-511)
+        api = Api(api.key, 0)  # clients must be able to read version 0, whatever they requested (KIP-511)
     cursor, body = _Frame(data), api.definition("Response")
     flexible = body is not None and api.version in body.flexible and api.key != _API_VERSIONS
     try:
@@ -161,7 +164,7 @@ def _malformed(api: Api, what: str, why: object) -> tuple[str, Row]:
 
 
 def record_sets(node: Any, place: Row | None = None) -> Iterator[tuple[Row, ByteRange]]:
-    """The records in a body, with the topic, its id and the partition as far as the version names them."""
+    """Yield the records in a body with their topic, topic id and partition, as far as the version contains them."""
     if isinstance(node, list):
         for item in node:
             yield from record_sets(item, place)
@@ -170,7 +173,7 @@ def record_sets(node: Any, place: Row | None = None) -> Iterator[tuple[Row, Byte
         place = {**(place or {}), **own}
         for name, value in node.items():
             if isinstance(value, ByteRange):
-                # Of a KRaft snapshot a response has any piece; it may begin within a batch.
+                # A response can contain any part of a KRaft snapshot. It may begin within a batch.
                 if name == "records" and value.size:
                     yield place, value
             else:
@@ -178,7 +181,7 @@ def record_sets(node: Any, place: Row | None = None) -> Iterator[tuple[Row, Byte
 
 
 def topic_names(message: Message) -> Iterator[tuple[str, str]]:
-    """(id, name) of the topics that a Metadata response tells of."""
+    """Yield (id, name) of the topics in a Metadata response."""
     if message.api is not None and message.api.key == _METADATA and message.body is not None:
         for topic in message.body["topics"]:
             if topic.get("topicId", _NO_ID) != _NO_ID and topic["name"]:
@@ -186,7 +189,7 @@ def topic_names(message: Message) -> Iterator[tuple[str, str]]:
 
 
 def displayed_value(node: Any) -> Any:
-    """A body in what JSON has, with the size of records where they stand, as Kafka's own converters write it."""
+    """Return a body as JSON values, with the sizes of records instead of their bytes, as Kafka's converters do."""
     if isinstance(node, dict):
         return {
             (f"{name}SizeInBytes" if isinstance(value, ByteRange) else name): displayed_value(value)

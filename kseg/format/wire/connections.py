@@ -1,8 +1,8 @@
-"""One direction of a connection between a client and a broker: frames, each with its size before it.
+"""One direction of a connection between a client and a broker: frames, each after its size.
 
     stream := (size int32, request)*  or  (size int32, response)*
 
-One frame is held at a time. What a response answers is told by the request of the same correlation id.
+One frame is held at a time. The request with the same correlation id gives the API of a response.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from kseg.format.wire.apis import (
 from kseg.format.wire.record_sets import BytesSource, Framing, ReadSettings, RecordSet, WirePart
 from kseg.schema import BATCH_COLUMNS, RECORD_COLUMNS, Column, Row
 
-#: Larger frames are taken for a size that lies; socket.request.max.bytes is 100 MiB by default.
+#: The largest accepted frame in bytes. The default of socket.request.max.bytes is 100 MiB.
 MAX_FRAME = 256 * 1024 * 1024
-#: Of a body that can't be decoded, the bytes that are shown; ``size`` tells how many there are.
+#: The most bytes that are shown of a body that cannot be decoded; ``size`` is their number.
 RAW_SHOWN = 1024 * 1024
 _SIZE = struct.Struct(">i")
 _ROOM = 256 * 1024
-#: How far the next frame is looked for behind one that can't be.
+#: The number of bytes in which the next frame is searched after an invalid one.
 SEARCH_REACH = 1024 * 1024
-# No broker takes more requests of a connection than some; a capture may hold several connections.
+# A broker reads only a few requests of a connection at a time. A capture may contain several connections.
 _AHEAD = 10_000
-# Topics whose names are kept: no cluster has many more.
+# The most topics whose names are kept. Few clusters have more.
 _NAMES = 100_000
 
-#: Of a request or a response, and of what is in it.
+#: The columns of requests and responses, and of the records in them.
 FRAME_COLUMNS = (
     Column("kind", "text", "request, response, batch or record"),
     Column("file", "text", "the path as it was given"),
@@ -107,7 +107,10 @@ def _parts(
     report: Report,
     names: Mapping[str, str],
 ) -> Iterator[WirePart]:
-    """The row of a frame, and the record sets in it; ``names`` are those of topics by their ids, as far as told before."""
+    """Yield the row of a frame, and the record sets in it.
+
+    ``names`` are the topic names by topic id, as far as earlier frames contain them.
+    """
     begin, end = position + _SIZE.size, position + _SIZE.size + len(data)
     if message.fault:
         rule, facts = message.fault
@@ -139,16 +142,19 @@ def _parts(
 
 
 def _frames(source: Source, report: Report, head: struct.Struct) -> Iterator[tuple[int, memoryview]]:
-    """Each frame's first byte, and its bytes behind its size, at least ``head``; valid until the next is asked for."""
+    """Yield the position of each frame and its bytes after the size, at least ``head`` bytes.
+
+    The bytes are valid until the next frame is requested.
+    """
     buffer = InputBuffer(source, _ROOM, report)
     while buffer.fill(_SIZE.size) or buffer.available:
         size = _SIZE.unpack_from(buffer.data, buffer.start)[0] if buffer.available >= _SIZE.size else 0
-        whole = _SIZE.size + size
+        frame_size = _SIZE.size + size
         legal = head.size <= size <= MAX_FRAME
-        if legal and not buffer.ends_before(whole) and buffer.fill(whole):
+        if legal and not buffer.ends_before(frame_size) and buffer.fill(frame_size):
             begin = buffer.start + _SIZE.size
             yield buffer.position, buffer.view[begin : begin + size]
-            buffer.start += whole
+            buffer.start += frame_size
         elif not buffer.failed:
             _skip_bytes(buffer, head, size if buffer.available >= _SIZE.size else None, report)
         else:
@@ -156,15 +162,15 @@ def _frames(source: Source, report: Report, head: struct.Struct) -> Iterator[tup
 
 
 def _skip_bytes(buffer: InputBuffer, head: struct.Struct, size: int | None, report: Report) -> None:
-    """Say what can't be a frame, and go on where the next begins, or nowhere."""
+    """Report bytes that are not a frame, and continue where the next frame begins, if there is one."""
     began = buffer.position
     buffer.fill(SEARCH_REACH)
-    behind = _next_frame(buffer, head)
+    next_start = _next_frame(buffer, head)
     left = buffer.available
-    if behind is not None:
-        buffer.start = behind
-    lost = buffer.discard_rest() if behind is None else buffer.position - began
-    if size is None or (behind is None and head.size <= size <= MAX_FRAME):
+    if next_start is not None:
+        buffer.start = next_start
+    lost = buffer.discard_rest() if next_start is None else buffer.position - began
+    if size is None or (next_start is None and head.size <= size <= MAX_FRAME):
         why = f"{left} bytes of {'its size' if size is None else _SIZE.size + size}"
         report(Finding("frame-cut", began, began + lost, facts={"bytes": lost, "why": why}))
         return
@@ -174,9 +180,9 @@ def _skip_bytes(buffer: InputBuffer, head: struct.Struct, size: int | None, repo
 
 
 def _next_frame(buffer: InputBuffer, head: struct.Struct) -> int | None:
-    """Where in the buffer a frame begins behind which another does, or the file ends.
+    """Return where in the buffer a frame begins that another frame or the end of the file follows.
 
-    Only requests tell enough of themselves.
+    Only requests can be recognised.
     """
     if head is not REQUEST_HEAD:
         return None
@@ -188,9 +194,9 @@ def _next_frame(buffer: InputBuffer, head: struct.Struct) -> int | None:
 
 
 def _request_end(buffer: InputBuffer, at: int) -> int | None:
-    """The byte behind a request that may begin at that place of the buffer, by its size and its API."""
+    """Return the position after a request that may begin at ``at``, by its size and API."""
     if at + _SIZE.size + REQUEST_HEAD.size > buffer.end or buffer.data[at + _SIZE.size]:
-        return None  # no API has a key above 255: most places end here
+        return None  # all API keys are below 256: this rejects most positions
     size, (key, version, _) = (
         *_SIZE.unpack_from(buffer.data, at),
         REQUEST_HEAD.unpack_from(buffer.data, at + _SIZE.size),
@@ -203,17 +209,20 @@ def _request_end(buffer: InputBuffer, at: int) -> int | None:
 
 
 class _SentRequests:
-    """The requests of a stream of responses, read as far as these have come; nothing is known without a file."""
+    """The requests of a stream of responses, read as far as the responses need them.
+
+    Without a file of requests, it knows none.
+    """
 
     def __init__(self, path: str | None) -> None:
         self._read = _heads(path)
-        # The controller of 0.8 numbers all that it sends at a time alike: answers come in the order of requests.
+        # The controller of 0.8 uses one id for several requests. Their responses come in the order of the requests.
         self._waiting: dict[int, deque[tuple[int, Api]]] = {}
         self._count = 0
         self._answered = 0
 
     def find(self, correlation_id: int) -> Api | None:
-        """What was asked under that id. Raises UnreadableError."""
+        """Return the API of the request with that id, or None if it is unknown. Raises UnreadableError."""
         waiting = self._waiting
         while correlation_id not in waiting and self._count < self._answered + _AHEAD:
             found = next(self._read, None)
@@ -225,13 +234,13 @@ class _SentRequests:
             return None
         number, api = self._pop(correlation_id)
         self._answered = max(self._answered, number)
-        # Not every request is answered: a Produce with acks=0 is not.
+        # Some requests lack a response, such as a Produce with acks=0.
         while waiting and waiting[oldest := next(iter(waiting))][0][0] < self._answered - _AHEAD:
             self._pop(oldest)
         return api
 
     def _pop(self, correlation_id: int) -> tuple[int, Api]:
-        """The first that waits under that id; one does."""
+        """Remove and return the first request with that id. It must exist."""
         requested = self._waiting[correlation_id]
         found = requested.popleft()
         if not requested:
@@ -239,7 +248,7 @@ class _SentRequests:
         return found
 
     def close(self) -> None:
-        """Leave the file of requests."""
+        """Close the file of requests."""
         self._read.close()
 
 
@@ -252,6 +261,6 @@ def _heads(path: str | None) -> Generator[tuple[int, Api], None, None]:
             yield correlation_id, Api(key, version)
 
 
-#: What a client sends, and what it is answered.
+#: Requests of a client, and the responses to them.
 REQUESTS = Framing(_requests, _columns(RECORD_COLUMNS), _columns(BATCH_COLUMNS))
 RESPONSES = Framing(_responses, REQUESTS.columns, REQUESTS.shallow_columns)

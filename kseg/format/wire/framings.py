@@ -1,4 +1,4 @@
-"""``--as NAME``: what else than a log bytes can be, and the files that are to be read so."""
+"""``--as NAME``: the kinds of files other than logs, and the paths to read as each of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from kseg.format.storage.source import SegmentFile
     from kseg.format.wire.record_sets import Framing
 
-# name -> "module:value" of its Framing, imported when it is asked for.
+# name -> "module:value" of its Framing, imported when it is needed.
 FRAMINGS: Mapping[str, str] = {
     "message-set": "kseg.format.wire.record_sets:MESSAGE_SET",
     "message": "kseg.format.wire.single_message:BARE",
@@ -21,16 +21,16 @@ FRAMINGS: Mapping[str, str] = {
 
 
 def framing(name: str) -> Framing:
-    """What files of one of FRAMINGS hold, and their reader."""
+    """Return the reader and the columns of one of FRAMINGS."""
     module, _, value = FRAMINGS[name].partition(":")
     found: Framing = getattr(import_module(module), value)
     return found
 
 
 def framed_files(paths: Sequence[str], names: Sequence[str]) -> list[SegmentFile]:
-    """The paths, each as what it is said to be: one name for all of them, or one for each, in their order.
+    """Return the files to read, each with its framing: one name for all paths, or one name per path in their order.
 
-    The first ``responses`` are answers to the first ``requests``, and so on. Raises UsageError.
+    The first ``responses`` are the responses to the first ``requests``, and so on. Raises UsageError.
     """
     from kseg.errors import UsageError
     from kseg.format.storage.source import STDIN, SegmentFile, is_folder

@@ -1,4 +1,4 @@
-"""What bytes that are no log are made of: rows of their own, and sets of records as they stand in segments."""
+"""The content of files other than logs: rows of the file, and sets of records in the format of segments."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from kseg.format.record.layout import V0_MIN_SIZE
 from kseg.format.storage.source import STDIN, Source
 from kseg.schema import Column, Row
 
-#: Of what is no record set, the findings that tell of bytes which no one can use: all that they span.
+#: Findings that make all their bytes unusable, in a file other than a record set.
 LOSING = frozenset({"truncated-tail", "invalid-size", "lost-bytes", "crc-mismatch", "frame-size", "frame-cut"})
-#: Those behind which a body is left that was not decoded, though it may be sound.
+#: Findings after which a body is not decoded, although it may be valid.
 UNDECODED = frozenset({"unknown-api", "unmatched-response", "unread-bodies"})
-# What a leader assigns, append times included: in a set that is sent to it, these say nothing.
+# Rules about values that a leader assigns, including append times. In a set that is sent to it, they do not apply.
 _ASSIGNED = frozenset(
     {
         "non-monotonic-offset",
@@ -27,9 +27,9 @@ _ASSIGNED = frozenset(
 
 
 class SetReport:
-    """A report that knows of record sets. Whoever fetches is given what there is room for, also half an entry.
+    """A report for the findings in a record set. A fetch returns bytes up to its limit, which may be within a batch.
 
-    ``partial`` are the bytes of such an entry: they are not lost, the next fetch begins there.
+    ``partial`` counts the bytes of such a batch. They are not lost, because the next fetch begins there.
     """
 
     def __init__(self, report: Report, sent: bool) -> None:
@@ -55,26 +55,32 @@ class SetReport:
             self._report(finding)
 
     def _is_of_a_producer(self, finding: Finding) -> bool:
-        """Whether the finding is about offsets that a leader replaces. Of a set that may be a leader's, only 0 is such."""
+        """Return whether the finding is about offsets that a leader replaces.
+
+        If the set may come from a leader, this is true only for offset 0.
+        """
         rule, facts = finding.rule, finding.facts
         if self._sent:
-            # A v1 wrapper's offset below its last inner one is rejected.
+            # Leaders reject a v1 wrapper whose offset is below its last inner offset.
             return rule in _ASSIGNED and not (rule == "wrapper-offset-mismatch" and facts["magic"] == 1)
         if rule == "non-monotonic-offset":
             return bool(facts["offset"] == facts["previous"] == 0)
         if rule == "record-offset-mismatch":
             return bool(facts["why"] == f"does not follow {facts['offset']}" and facts["offset"] == 0)
-        # 0.8.2 leaves 0 inside, librdkafka 0 outside.
+        # Producers of 0.8.2 write 0 as inner offsets, librdkafka writes 0 as the outer offset.
         return rule == "wrapper-offset-mismatch" and 0 in (facts["offset"], facts["inner"])
 
 
 def _undersized(finding: Finding, size: int) -> Finding:
-    """What is left is no cut entry: its size is there, and none has that (``ByteBufferLogInputStream``)."""
+    """Return the finding as ``invalid-size`` (``ByteBufferLogInputStream``).
+
+    The size field of the last batch is complete and below the smallest size, so the batch is not cut off.
+    """
     return replace(finding, rule="invalid-size", facts={"size": size, "why": f"an entry has at least {V0_MIN_SIZE}"})
 
 
 class BytesSource:
-    """Bytes in memory as a file in which they begin at byte ``begin``."""
+    """Bytes in memory, read like a file in which they begin at position ``begin``."""
 
     def __init__(self, data: memoryview, begin: int) -> None:
         self._data = data
@@ -82,26 +88,26 @@ class BytesSource:
         self._at = 0
 
     def seek(self, position: int) -> None:
-        """Go to that byte of the file."""
+        """Continue at that position of the file."""
         self._at = position - self._begin
 
     def readinto(self, view: memoryview) -> int:
-        """Fill the front of ``view``; return how many bytes there were."""
+        """Read into ``view`` and return the number of bytes."""
         piece = self._data[self._at : self._at + len(view)]
         view[: len(piece)] = piece
         self._at += len(piece)
         return len(piece)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is nothing to close."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordSet:
-    """Entries as in a segment, to be read from ``source``, whose bytes have their places in the file.
+    """Batches in the format of segments, to be read from ``source``, whose positions are those of the file.
 
-    ``place`` is what rows say of where they were found. ``sent`` sets are on the way to a leader, others come from one,
-    or may do so. ``added`` are bytes of the source that the file does not have.
+    ``place`` are the columns that locate the set in its file. ``sent`` sets are on the way to a leader, others come, or
+    may come, from one. ``added`` is the number of bytes in the source that the file does not contain.
     """
 
     source: Source
@@ -110,11 +116,11 @@ class RecordSet:
     added: int = 0
 
     def report_for(self, report: Report) -> SetReport:
-        """A report for what is found in the set."""
+        """Return the report for findings in the set."""
         return SetReport(report, self.sent)
 
     def placed_row(self, row: Row) -> Row:
-        """Return a row of the set with its place."""
+        """Return a row of the set with the columns of ``place``."""
         return {**row, **self.place}
 
     def lost_bytes(self, count: int) -> int:
@@ -123,20 +129,21 @@ class RecordSet:
 
     @property
     def without_batches(self) -> Finding:
-        """What is said of a set in which not one entry could be found."""
+        """Return the finding for a set in which kseg finds no batch."""
         start, end = self.source.start, self.source.size or 0
         return Finding("lost-bytes", start, end, facts={"bytes": end - start, "why": "no entry is among them"})
 
 
-#: A row has bytes as they are; whoever writes them chooses how.
+#: A row has bytes unchanged; the writer of the output encodes them.
 WirePart = RecordSet | Row
 
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """A way to read a file that is no log.
+    """A way to read a file other than a log.
 
-    ``columns`` are those of its rows with their records, () where these are a segment's; ``shallow_columns`` without.
+    ``columns`` are the columns of its rows with their records, or () if they are those of a segment. ``shallow_columns``
+    are those without records.
     """
 
     walk: Callable[[Source, Report, ReadSettings], Iterator[WirePart]]
@@ -146,7 +153,7 @@ class Framing:
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """How a file is to be read. ``requests`` is the file of what was asked, for one of responses."""
+    """How to read a file. ``requests`` is the file of requests, for a file of responses."""
 
     verify_crc: bool = True
     requests: str | None = None
@@ -154,9 +161,9 @@ class ReadSettings:
 
 def _record_set(source: Source, report: Report, reading: ReadSettings) -> Iterator[WirePart]:
     if source.name != STDIN:
-        source.name += " (message-set)"  # whatever it is called, no offset is to be seen in it
+        source.name += " (message-set)"  # so that its name is not read as an offset
     yield RecordSet(source)
 
 
-#: The bytes of a record set with no file around them, as produce requests and fetch responses have them.
+#: A record set alone, as in produce requests and fetch responses.
 MESSAGE_SET = Framing(_record_set)

@@ -1,4 +1,4 @@
-"""Reading v0 and v1 messages without offset and size, each as the only entry of a record set."""
+"""Read v0 and v1 messages without offset and size, each as a record set with one batch."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from kseg.format.wire.unframed import ROOM, Layout, walk
 from kseg.format.wire.wide_crc import COLUMNS
 from kseg.schema import BATCH_COLUMNS, Row
 
-# The magic, and attributes that have a meaning in it.
+# The magic, and the attributes that are defined in it.
 _CANDIDATE = re.compile(rb"(?=.{4}(?:\0[\0-\x07]|\x01[\0-\x0f]))", re.DOTALL)
 _LAYOUT = Layout(OVERHEAD, read_message, is_proved, _CANDIDATE)
 _HEADER = struct.Struct(">qiI")  # offset, size, CRC
-# What a row of a segment says of these is the leader's, and the message has none.
+# Columns of a segment's row that a leader assigns: a single message lacks them.
 _OFFSETS = ("offset", "base_offset", "last_offset")
 
 
 @dataclass(frozen=True, slots=True)
 class BareSet(RecordSet):
-    """A record set of one message, before which an offset and a size were put that the file does not have.
+    """A record set of one message, with an added offset and size that are not in the file.
 
-    ``counted``: the message has a wrong CRC, so its bytes are already counted as lost.
+    ``counted`` is whether the message has a wrong CRC, so that its bytes are already counted as lost.
     """
 
     counted: bool = False
 
     def report_for(self, report: Report) -> SetReport:
-        """Return a report whose findings have the places that the file has."""
+        """Return a report that changes positions to those of the file."""
         start = self.source.start
 
         def in_file(finding: Finding) -> None:
@@ -50,7 +50,7 @@ class BareSet(RecordSet):
         return 0 if self.counted else RecordSet.lost_bytes(self, count)
 
     def placed_row(self, row: Row) -> Row:
-        """Return the row with what the file has."""
+        """Return the row with the values of the file."""
         return {**row, **self.place, **{name: None for name in _OFFSETS if name in row}}
 
 
@@ -74,7 +74,7 @@ def _as_set(name: str, buffer: InputBuffer, found: BareMessage, report: Report, 
         "crc": found.crc,
         "crc_valid": computed == found.crc if verify_crc else None,
     }
-    # With the CRC that it should have: what is in a message with a wrong one is shown, too.
+    # With the correct CRC, so that the content of a message with a wrong CRC is shown, too.
     data = _HEADER.pack(0, size, computed) + bytes(buffer.view[found.at + 4 : found.end])
     file = BytesSource(memoryview(data), position)
     source = Source(f"{name} (message)", file, position + len(data), position)

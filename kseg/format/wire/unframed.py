@@ -1,6 +1,6 @@
-"""Messages one after another with nothing that marks where the next begins, read on after damage.
+"""Read messages that follow each other without boundaries, also after damage.
 
-After a length that is wrong the next message is where a CRC proves it. Each layout of such messages says how one is read.
+After a wrong length, the next message is where a valid CRC proves one. A ``Layout`` describes one kind of message.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from kseg.findings import Finding, Report
 from kseg.format.record.wide_message import Fault, NeedMoreBytes
 from kseg.format.segment.input_buffer import MAX_UNKNOWN_STREAM, InputBuffer
 
-#: Bytes of the buffer that messages are read from.
+#: The size of the read buffer in bytes.
 ROOM = 1024 * 1024
-#: The next message behind a broken one is looked for in so many bytes at a time, with so many bytes of CRCs at most.
+#: The bytes in which the next message is searched at a time, and the most bytes of CRCs to compute.
 SEARCH_REACH = 1024 * 1024
 _SEARCH_EFFORT = 16 * 1024 * 1024
 _OVERLAP = 64 * 1024
-# They would be empty messages whose CRC holds: so many in a row are preallocated, or never written.
+# Zeros would be empty messages with a valid CRC. This many zeros are preallocated or were never written.
 _ZEROS = bytes(512)
 
 
@@ -34,9 +34,9 @@ M = TypeVar("M", bound=_Bounds)
 
 @dataclass(frozen=True, slots=True)
 class Layout(Generic[M]):
-    """A layout of messages: the smallest one's bytes, how one is read, whether one is proved at a byte of a buffer.
+    """A layout of messages: the smallest size in bytes, and functions that read a message and that prove one by its CRC.
 
-    ``candidate`` matches, without taking any byte, wherever a message may begin.
+    ``candidate`` matches, without consuming bytes, wherever a message may begin.
     """
 
     overhead: int
@@ -46,7 +46,10 @@ class Layout(Generic[M]):
 
 
 def walk(buffer: InputBuffer, layout: Layout[M], report: Report) -> Iterator[M]:
-    """Yield each message in order with the tape at its first byte, also those whose CRC is wrong; report what is none."""
+    """Yield each message in order, also those with a wrong CRC; the buffer then begins with the message.
+
+    Reports the bytes that are not messages.
+    """
     while buffer.fill(layout.overhead) or buffer.available:
         if buffer.fill(len(_ZEROS)) and buffer.data.startswith(_ZEROS, buffer.start):
             _skip_zeros(buffer, layout, report)
@@ -60,31 +63,34 @@ def walk(buffer: InputBuffer, layout: Layout[M], report: Report) -> Iterator[M]:
 
 
 def _next(buffer: InputBuffer, layout: Layout[M]) -> M | NeedMoreBytes | Fault:
-    """What stands at the tape's start, with as much at hand as that takes; Wanted is what the file doesn't have."""
+    """Return the message at the start of the buffer, after reading as many bytes as it needs.
+
+    Returns NeedMoreBytes if the file ends within it.
+    """
     while True:
         found = layout.read(buffer.data, buffer.start, buffer.end)
         if not isinstance(found, NeedMoreBytes) or buffer.ends_before(found.bytes) or not buffer.fill(found.bytes):
             return found
 
 
-def _skip_bytes(buffer: InputBuffer, layout: Layout[M], broken: NeedMoreBytes | Fault, report: Report) -> None:
-    """Report what can't be read, and go on where the next message is proved, or nowhere."""
+def _skip_bytes(buffer: InputBuffer, layout: Layout[M], fault: NeedMoreBytes | Fault, report: Report) -> None:
+    """Report bytes that cannot be read, and continue at the next proved message, if there is one."""
     began = buffer.position
     found = _seek(buffer, layout)
     lost = buffer.position - began
     place, facts = (began, began + lost), {"bytes": lost}
-    if isinstance(broken, Fault):
-        report(Finding("invalid-size", *place, facts={"size": broken.size, "why": broken.why, **facts}))
+    if isinstance(fault, Fault):
+        report(Finding("invalid-size", *place, facts={"size": fault.size, "why": fault.why, **facts}))
     elif found:
         report(Finding("lost-bytes", *place, facts={**facts, "why": "a message whose CRC holds is found behind them"}))
     elif not buffer.failed:
-        why = f"{lost} bytes are left of the {broken.bytes} that it needs at least"
+        why = f"{lost} bytes are left of the {fault.bytes} that it needs at least"
         report(Finding("truncated-tail", *place, facts={**facts, "why": why}))
 
 
 def _skip_zeros(buffer: InputBuffer, layout: Layout[M], report: Report) -> None:
     began = buffer.position
-    # As many are kept as a message's header has, which begins with zeros itself.
+    # As many zeros are kept as a header begins with.
     while buffer.fill(layout.overhead + 1) and buffer.position - began < MAX_UNKNOWN_STREAM:
         rest = len(bytes(buffer.view[buffer.start : buffer.end]).lstrip(b"\0"))
         buffer.start = buffer.end - rest - layout.overhead
@@ -99,12 +105,12 @@ def _skip_zeros(buffer: InputBuffer, layout: Layout[M], report: Report) -> None:
 
 
 def _seek(buffer: InputBuffer, layout: Layout[M]) -> bool:
-    """Have the tape begin where the next message is proved, or at the file's end; whether one is."""
+    """Move the start of the buffer to the next proved message and return True, or to the file's end and return False."""
     while True:
         buffer.fill(SEARCH_REACH)
-        behind = _next_proved(buffer, layout)
-        if behind is not None:
-            buffer.start = behind
+        next_start = _next_proved(buffer, layout)
+        if next_start is not None:
+            buffer.start = next_start
             return True
         if buffer.available < SEARCH_REACH:
             buffer.discard_rest()
@@ -113,7 +119,7 @@ def _seek(buffer: InputBuffer, layout: Layout[M]) -> bool:
 
 
 def _next_proved(buffer: InputBuffer, layout: Layout[M]) -> int | None:
-    """Where in the buffer the next message that is proved begins."""
+    """Return the position in the buffer where the next proved message begins."""
     data, end, effort = buffer.data, buffer.end, _SEARCH_EFFORT
     for match in layout.candidate.finditer(data, buffer.start + 1, end):
         at = match.start()

@@ -1,4 +1,4 @@
-"""Reading a tutorial's messages one behind the other, and on behind damage. The layout is ``format.wide_message``'s."""
+"""Read the messages of ``record.wide_message``, also after damage."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from kseg.format.wire.record_sets import Framing, ReadSettings
 from kseg.format.wire.unframed import ROOM, Layout, walk
 from kseg.schema import BATCH_COLUMNS, RECORD_COLUMNS, Row
 
-# The upper half of a CRC is four zeros.
+# The upper four bytes of a CRC are 0.
 _LAYOUT = Layout(OVERHEAD, read_message, is_proved, re.compile(rb"(?=\0{4}.{4}[\0\x01])", re.DOTALL))
 
-#: Of a message: those of a record, and those of an entry that it has, being both.
+#: The columns of a message: those of a record, and the columns of a batch that apply.
 COLUMNS = (
     *RECORD_COLUMNS,
     *(column for column in BATCH_COLUMNS if column.name in ("size", "magic", "compression", "crc", "crc_valid")),
@@ -28,9 +28,9 @@ COLUMNS = (
 
 
 def messages(source: Source, report: Report, reading: ReadSettings) -> Iterator[Row]:
-    """A row of COLUMNS for every message in order, also those whose CRC is wrong, as long as their lengths lead on.
+    """Yield a row of COLUMNS for each message in order, also for those with a wrong CRC.
 
-    ``compression`` is what a message claims; its value is inflated where that is true.
+    ``compression`` is the codec in the attributes. The value is decompressed if it is really compressed.
     """
     buffer = InputBuffer(source, ROOM, report)
     for found in walk(buffer, _LAYOUT, report):
@@ -63,7 +63,7 @@ def _row(file: str, buffer: InputBuffer, found: WideMessage, report: Report, ver
 
 
 def _inflated(value: bytes, codec: int, place: tuple[int, int], report: Report) -> bytes:
-    """The value as its codec leaves it, or as it is stored where it isn't compressed at all."""
+    """Return the decompressed value, or the stored value if it is not compressed."""
     name = codec_name(codec)
     known = CODECS.get(codec)
     if known is None:
