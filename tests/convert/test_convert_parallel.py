@@ -214,7 +214,7 @@ def test_ended_at_any_moment(what: str, ending: signal.Signals, tmp_path: Path) 
     shutil.rmtree(out)
     out.mkdir()
     ended = 0
-    for part in (0.4, 0.6, 0.75, 0.9):
+    for part in (0.15, 0.4, 0.6, 0.75, 0.9):
         process = subprocess.Popen(
             command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
         )
