@@ -12,6 +12,8 @@ from kseg.findings import RULES, Finding, Policy, Severity, Verdict
 #: Errors of an entry that do not cost it: the right value is known, or of no consequence.
 PROVED = frozenset({"invalid-size", "unknown-magic"})
 _CORRECTABLE = PROVED | {"max-timestamp-mismatch"}
+# Bytes that begin with a readable header, and can hold more batches after the first.
+_SEVERAL = frozenset({"lost-bytes", "truncated-tail"})
 #: Faults in an entry's records that leave those before them as they were. What they are found in does not open whole.
 SALVAGEABLE = frozenset({"malformed-record", "record-count-mismatch", "truncated-wrapper"})
 
@@ -191,6 +193,8 @@ def lost_offsets(findings: Sequence[Finding], low: int, high: int | None) -> lis
             begin = last + 1
         else:
             believed.append(None)
+    if findings and high is not None and findings[-1].rule in _SEVERAL and (known := believed[-1]) is not None:
+        believed[-1] = known[0], high
     lost: list[tuple[int | None, int | None]] = []
     begin = low
     for n, known in enumerate(believed):
