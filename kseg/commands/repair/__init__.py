@@ -1,1 +1,1 @@
-"""``kseg repair``: write what is valid in damaged segments as segments that a broker accepts."""
+"""``kseg repair``: copy the valid batches of damaged segments into segments that a broker accepts."""

@@ -1,4 +1,4 @@
-"""Leader epochs that a broker could not use: a repair writes the neighbour's in their place. No CRC covers them."""
+"""Replace leader epochs that a broker can't use by those of adjacent batches. No CRC covers them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kseg.format.record.layout import INT32_MAX, NO_PARTITION_LEADER_EPOCH, PART
 from kseg.format.sidefiles.checkpoints import LeaderEpoch
 
 _NONE = NO_PARTITION_LEADER_EPOCH
-#: Batches in a row whose epochs wait for the next right one; 8 bytes each.
+#: The largest number of consecutive batches whose epochs wait for the next right epoch; 8 bytes each.
 MAX_WAITING = 1 << 20
 
 
@@ -32,10 +32,10 @@ class EpochEvidence:
     def disproves(self, epoch: int, before: int, last_offset: int) -> bool:
         """Return whether the segment's last batch, alone with its epoch, can't have it; ``before`` is the epoch before it.
 
-        Either all following batches have lower epochs and the checkpoint has no such epoch (or there are two such batches
+        Either all following batches have lower epochs and the checkpoint lacks this epoch (or there are two such batches
         and no checkpoint), or the checkpoint has the epoch before it at that offset, and one bit makes the difference.
         A broker writes a new epoch to the checkpoint before it writes the first batch (``LeaderEpochFileCache.assign``). An
-        epoch higher by 1 can still be right where the checkpoint is an older copy.
+        epoch higher by 1 can be right if the checkpoint is an older copy.
         """
         known = [entry.epoch for entry in self.stored if entry.start_offset <= last_offset]
         if epoch in known:
@@ -54,7 +54,7 @@ NO_EVIDENCE = EpochEvidence()
 
 @dataclass(slots=True)
 class _OddBatch:
-    """Batches in a row with an epoch that can't be right, ``written`` their bytes in the result."""
+    """Consecutive batches with an impossible epoch; ``written`` are their positions in the result."""
 
     epoch: int
     rule: str
@@ -68,10 +68,9 @@ class _OddBatch:
 class EpochCorrector:
     """Corrects the leader epochs of one segment while its batches are written.
 
-    Wrong are epochs that go back, an epoch from which all later ones would go back, the last one if ``around`` disproves it,
-    and with ``negative`` those below 0.
-    Each becomes the epoch before it, or where there is none the next one, or 0. ``around`` is what other files show.
-    ``out`` None: only report.
+    An epoch is wrong if it is lower than the one before, if all later epochs are lower, if it is the last one and ``around``
+    disproves it, and, with ``negative``, if it is below 0. It becomes the epoch before it, otherwise the next one, otherwise
+    0. ``around`` is the evidence of other files. With ``out`` None, epochs are only reported.
     """
 
     def __init__(
@@ -87,7 +86,7 @@ class EpochCorrector:
         self._tally = tally
         self._tell = tell
         self._negative = negative
-        # The last two tell a wrong epoch from one that later epochs seem to go back from.
+        # The last two epochs: they distinguish one wrong epoch from later epochs that are lower.
         self._before = self._last = _NONE
         self._around = around
         self._earlier = around.before
@@ -96,11 +95,11 @@ class EpochCorrector:
 
     @property
     def last(self) -> int:
-        """The last right epoch, of earlier segments where this one has none; -1 for none."""
+        """Return the last right epoch, from earlier segments if this one has none; -1 for none."""
         return self._last if self._last >= 0 else self._earlier
 
     def correct_window(self, batches: BatchColumns, row: int, stop: int, written: int) -> None:
-        """Batches ``row`` to ``stop`` (exclusive), which were written one after the other from byte ``written`` on."""
+        """Correct the batches ``row`` to ``stop`` (exclusive), which are consecutive in the result from byte ``written``."""
         shift = written - batches.position[row]
         for each in range(row, stop):
             epoch = batches.partition_leader_epoch[each]
@@ -117,7 +116,7 @@ class EpochCorrector:
             self._next(epoch, place)
 
     def finish(self) -> None:
-        """Correct what waits for a later epoch, and the last batch if its epoch is proved wrong."""
+        """Correct the batches that wait for a later epoch, and the last batch if its epoch is proved wrong."""
         last = self._place
         earlier = self._before if self._before >= 0 else self._earlier
         if (
@@ -134,7 +133,7 @@ class EpochCorrector:
             self._wait(place)
             return
         if epoch < self._last:
-            # The last one is wrong: all that came before it, and this, are lower.
+            # The last epoch is wrong: all earlier ones and this one are lower.
             if self._place is not None:
                 self._odd.insert(0, self._place)
             self._correct(self._before if self._before >= 0 else self._lower_to(epoch))
@@ -158,7 +157,7 @@ class EpochCorrector:
         self._odd.append(place)
 
     def _lower_to(self, epoch: int) -> int:
-        """For the first batches, before one of ``epoch``: what the segments before had, if that fits."""
+        """Return the epoch for the first batches, before a batch of ``epoch``: that of earlier segments, if not higher."""
         return self._earlier if 0 <= self._earlier <= epoch else epoch
 
     def _correct(self, epoch: int) -> None:

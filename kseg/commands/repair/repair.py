@@ -1,8 +1,8 @@
-"""``kseg repair`` as a library: a copy of a segment, a partition folder or a log dir that holds what is sound in it.
+"""``kseg repair`` as a library: copy the valid batches of a segment, a partition folder or a log directory.
 
-    result = repair("damaged/00000000000000000000.log", "good/00000000000000000000.log", Plan(), print)
+    result = repair("damaged/00000000000000000000.log", "good/00000000000000000000.log", RepairPlan(), print)
 
-The source is only read. The result is validated before it gets its name, and its indexes are built anew.
+The source is only read. The result is validated before it is published, and its indexes are built again.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ from kseg.format.writer.targets import index_paths, txn_index_path
 
 # They speak of offsets and producers, and stay true of the log as far as it is the same; KRaft's are whole in themselves.
 
-#: Batches of the next segment that tell whether the last leader epoch of a segment is too high.
+#: The number of batches of the next segment that show whether the last leader epoch of a segment is too high.
 _EPOCHS_AHEAD = 8
 
-# What is wrong with one partition of a log dir, and with none of the others: whatever it is, the others are repaired.
+# Errors of one partition. The other partitions of a log directory are still repaired.
 _EXCUSED = (KsegError,)
 
 
 @dataclass(slots=True)
 class RepairResult:
-    """What was done.
+    """The result of a repair.
 
-    ``left_out`` are files of a folder that are not in its copy. ``open_transactions`` are (partition folder, producer
-    id, first offset) of those that have no end. ``failed`` says, a line each, which partitions of a log dir could not
-    be read; there is nothing of these. ``missing`` are offsets between segments, which nothing was left out for.
+    ``left_out`` are the files of a folder that were not copied. ``open_transactions`` are (partition folder, producer id,
+    first offset) of transactions without an end. ``failed`` has one line per partition of a log directory that could not be
+    repaired; these are not written. ``missing`` are offsets between segments that the source does not have.
     """
 
     segments: list[SegmentRepair] = field(default_factory=list)
@@ -72,12 +72,12 @@ class RepairResult:
 
 
 def _ignore_repair_line(what: LostRange) -> None:
-    """Tells nobody."""
+    """Ignore a line of the report."""
 
 
 @dataclass(frozen=True, slots=True)
 class _RepairRun:
-    """What all partitions of one call have in common."""
+    """The settings that all partitions of one call share."""
 
     root: Path
     plan: RepairPlan
@@ -136,7 +136,7 @@ class _RepairRun:
             )  # fmt: skip
             last_epoch = segment.last_epoch
             if segment.lost_bytes and not segment.kept and not self.plan.dry_run:
-                # Nothing is left of it: the segments around it are the log.
+                # No batch of it is kept, so the adjacent segments are the log.
                 for written in (path, *index_paths(path), txn_index_path(path)):
                     written.unlink(missing_ok=True)
             segment.target = str(target / place.target)
@@ -150,7 +150,7 @@ class _RepairRun:
     def _without_batches(
         self, partition: PartitionFolder, folder: Path, target: Path, place: SegmentPlace
     ) -> list[SegmentRepair]:
-        """Report a segment that has no batch of its own: it is empty, a copy of another, or not a segment."""
+        """Report a segment without its own batches: it is empty, a copy of another, or not a segment."""
         source, name = partition.path / place.name, str((partition.path / place.name).relative_to(self.root))
         base = base_offset_of(place.name) or 0
         size = source.stat().st_size
@@ -160,7 +160,7 @@ class _RepairRun:
             hole = place.floor + 1, None if place.ceiling is None else place.ceiling - 1
             return [_all_lost(source, hole, place.why, self.tell)]
         elif place.floor < base and (place.ceiling is None or base <= place.ceiling):
-            # A broker has begun it and written nothing yet, or the cleaner has emptied it.
+            # A broker has created it without writing, or the cleaner has removed all its batches.
             empty = repair_segment(str(source), folder / place.name, self.plan, self.tell, txns=AbortedTransactions())
             empty.target = str(target / place.name)
             return [empty]
@@ -207,12 +207,12 @@ def repair(
     tell: ReportLine = _ignore_repair_line,
     progress: Progress = no_progress,
 ) -> RepairResult:
-    """Copy what is sound of a segment (a path or a URL), a partition folder or a log dir, and build the indexes anew.
+    """Copy the valid batches of a segment (a path or a URL), a partition folder or a log directory, and build the indexes.
 
-    ``target`` appears whole or not at all, of a log dir each partition folder in it; it may be None for a dry run.
-    ``tell`` hears of each lost and each mended stretch, ``progress`` of source bytes done. A single segment of which
-    nothing can be kept is not written. Raises UsageError,
-    UnreadableError, NotASegmentError, ReadBackError and other KsegError; then there is no target. With
+    ``target`` is created atomically; in a log directory, each partition folder is. It may be None for a dry run. ``tell`` is
+    called with each lost and each corrected range, ``progress`` with the source bytes read. A single segment without valid
+    batches is not written. Raises UsageError, UnreadableError, NotASegmentError, ReadBackError and other KsegError; no
+    target is created then. With
     ``indexes_only`` raises DamagedError for a log that has to be repaired itself.
     """
     if source == STDIN:
@@ -246,7 +246,7 @@ def repair(
 
 
 def _repair_alone(source: str, target: Path, plan: RepairPlan, tell: ReportLine, progress: Progress) -> SegmentRepair:
-    """Repair a single segment. Nothing is written of one that has the name of a segment, but no batch."""
+    """Repair a single segment. A file without batches is not written."""
     try:
         return repair_segment(source, target, plan, tell, progress)
     except NotASegmentError as error:
@@ -257,14 +257,14 @@ def _repair_alone(source: str, target: Path, plan: RepairPlan, tell: ReportLine,
 
 
 def _copy_side_files(source: str) -> list[str]:
-    """Side files of a lone segment that only its whole partition could tell how to write."""
+    """Return the side files of a single segment that can only be written with its whole partition."""
     stem, folder = os.path.basename(source).removesuffix(".log"), os.path.dirname(source)
     names = (stem + suffix for suffix in (".txnindex", ".snapshot"))
     return [name for name in names if os.path.isfile(os.path.join(folder, name))]
 
 
 def _seed(txns: AbortedTransactions, snapshot: Path) -> None:
-    """What was open where the folder begins: the batches that began it may be gone with older segments."""
+    """Add the transactions that were open at the start of the folder; their first batches can be in deleted segments."""
     try:
         txns.add_open(read_file(str(snapshot)))
     except VanishedError:
@@ -272,14 +272,14 @@ def _seed(txns: AbortedTransactions, snapshot: Path) -> None:
 
 
 def _places(partition: PartitionFolder, plan: RepairPlan) -> list[SegmentPlace]:
-    """The places of a partition's segments; by their names alone where indexes are built over the log as it is."""
+    """Return the places of a partition's segments; with ``indexes_only`` by their names alone."""
     if plan.indexes_only:
         return [SegmentPlace(name, name) for name in partition.logs]
     return find_places(partition.path, partition.logs)
 
 
 def _all_lost(source: Path, hole: tuple[int, int | None], why: str, tell: ReportLine) -> SegmentRepair:
-    """Report a segment without a single batch; ``hole`` is the range of offsets around it that the log doesn't have."""
+    """Report a segment without a single batch; ``hole`` is the range of missing offsets around it."""
     size = source.stat().st_size
     first, last = hole
     known = last is None or first <= last
@@ -317,7 +317,7 @@ def _first_epochs(folder: Path, name: str | None) -> list[int]:
 
 
 def _write_epochs(partition: PartitionFolder, folder: Path, segments: list[SegmentRepair]) -> None:
-    """Copy the ``leader-epoch-checkpoint``, or write one that agrees with what was kept and corrected."""
+    """Copy the ``leader-epoch-checkpoint``, or write one that agrees with the kept batches."""
     name = epoch_checkpoint.NAME
     known = epoch_checkpoint.stored(partition.path / name) if name in partition.names else None
     corrected = any(segment.epochs_mended for segment in segments)

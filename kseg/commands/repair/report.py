@@ -1,4 +1,4 @@
-"""What a repair tells: what is lost, mended or salvaged, what became of a segment, and findings kept by their place."""
+"""The report of a repair: lost, corrected and partly kept batches, the result of a segment, and findings by position."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import ClassVar
 from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding, Policy, Severity, Verdict
 
-#: Errors of an entry that do not cost it: the right value is known, or of no consequence.
+#: Errors after which a batch is kept: the right value is known, or does not matter.
 PROVED = frozenset({"invalid-size", "unknown-magic"})
 _CORRECTABLE = PROVED | {"max-timestamp-mismatch"}
 # Bytes that begin with a readable header, and can hold more batches after the first.
 _SEVERAL = frozenset({"lost-bytes", "truncated-tail"})
-#: Faults in an entry's records that leave those before them as they were. What they are found in does not open whole.
+#: Faults in the records of a batch after which the records before are still readable.
 SALVAGEABLE = frozenset({"malformed-record", "record-count-mismatch", "truncated-wrapper"})
 
 
 @dataclass(frozen=True, slots=True)
 class LostRange:
-    """A stretch of the source that is not in the result: bytes ``position`` to ``end`` (exclusive).
+    """A byte range of the source that is not in the result: ``position`` to ``end`` (exclusive).
 
-    ``offset`` and ``last_offset`` (inclusive) are those it held, as far as known; None where its header is no witness.
+    ``offset`` and ``last_offset`` (inclusive) are its lost offsets, None if they are unknown.
     """
 
     kind: ClassVar[str] = "lost"
@@ -38,16 +38,16 @@ class LostRange:
 
 @dataclass(frozen=True, slots=True)
 class CorrectedBatch(LostRange):
-    """A stretch of the source that is in the result, but put right."""
+    """A byte range of the source that is corrected in the result."""
 
     kind: ClassVar[str] = "mended"
 
 
 @dataclass(frozen=True, slots=True)
 class PartialBatch(LostRange):
-    """An entry of which the records before a fault are in the result, packed anew; what is lost is behind them.
+    """A batch whose records before a fault are in the result, in a new batch; the records after them are lost.
 
-    ``records`` were kept, from ``kept_offset`` to ``last_kept_offset``; ``offset`` is None where none is known lost.
+    ``records`` were kept, from ``kept_offset`` to ``last_kept_offset``; ``offset`` is None if no lost offset is known.
     """
 
     kind: ClassVar[str] = "salvaged"
@@ -59,24 +59,24 @@ class PartialBatch(LostRange):
 
 @dataclass(frozen=True, slots=True)
 class MissingOffsets(LostRange):
-    """Offsets between a segment of a partition and the next one; nothing of the source was left out for it."""
+    """Offsets between two segments of a partition that the source does not have."""
 
     kind: ClassVar[str] = "missing"
 
 
-#: Told of each lost or mended stretch, in the order of the file (a leader epoch may be told one entry late).
+#: Called with each lost or corrected range in file order (a leader epoch can be reported one batch later).
 ReportLine = Callable[[LostRange], None]
 
 
 @dataclass(slots=True)
 class SegmentRepair:
-    """What became of one segment. Sizes are bytes; ``kept`` and ``dropped`` count entries, ``records`` those kept.
+    """The result of one segment. Sizes are in bytes; ``kept`` and ``dropped`` count batches, ``records`` the kept records.
 
-    Of the kept entries ``mended`` were put right, of ``salvaged`` only records before a fault are there.
+    Of the kept batches, ``mended`` were corrected, and of ``salvaged`` only the records before a fault are kept.
 
-    ``first_lost_offset`` is the offset from which on the log is no longer what it was, None if nothing was lost.
-    ``first_offset`` and ``last_offset`` are those of the kept entries. ``zeros`` are bytes of a preallocated tail,
-    ``lost_to`` is the source's byte behind the last lost stretch, ``misfits`` are entries whose offsets lie past the
+    ``first_lost_offset`` is the first offset at which the result differs from the log, None if nothing was lost.
+    ``first_offset`` and ``last_offset`` are those of the kept batches. ``zeros`` are bytes of a preallocated tail,
+    ``lost_to`` is the position after the last lost range in the source, ``misfits`` are batches with offsets after the
     segment's end. ``epochs_mended`` batches got another leader epoch, ``last_epoch`` is the last one, and
     ``leader_epochs`` are [epoch, first offset, last offset] of the kept batches.
     """
@@ -104,7 +104,7 @@ class SegmentRepair:
 
 
 def _is_proved(finding: Finding) -> bool:
-    """Whether the right value was put into the entry when the finding was made."""
+    """Return whether the reader corrected the batch when it made the finding."""
     return finding.rule in PROVED or (finding.rule == "non-monotonic-offset" and "expected" in finding.facts)
 
 
@@ -113,11 +113,11 @@ def _is_correctable(finding: Finding) -> bool:
 
 
 class BatchFindings:
-    """Findings by the byte they are about, until the reading is past them. Raises UnreadableError for fatal ones."""
+    """Findings by position, until reading has passed them. Raises UnreadableError for fatal ones."""
 
     def __init__(self, file: str, policy: Policy) -> None:
         self.at: dict[int, list[Finding]] = {}
-        # What the policy calls less than an error: an entry that can't be read is left out all the same.
+        # Findings below an error in the policy: a batch that can't be read is still dropped.
         self._spared: dict[int, Finding] = {}
         self._file = file
         self.policy = policy
@@ -126,26 +126,26 @@ class BatchFindings:
         severity = self.policy.severity(RULES[finding.rule])
         if severity is Severity.FATAL:
             raise UnreadableError(f"{self._file}: {Verdict(self._file, severity, finding).message}")
-        # A rule that was lowered spares its entry; a proved field must be written right all the same.
+        # A batch is kept if the policy lowers its rule; a proved field must still be corrected.
         if severity >= Severity.ERROR or _is_proved(finding) or finding.rule == "zero-tail":
             self.at.setdefault(finding.position or 0, []).append(finding)
         elif RULES[finding.rule].severity >= Severity.ERROR:
             self._spared.setdefault(finding.position or 0, finding)
 
     def cost(self, position: int) -> bool:
-        """Whether the entry at that byte, which opened as far as need be, has an error that can't be mended."""
+        """Return whether the batch at that position has an error that can't be corrected."""
         return not all(_is_correctable(finding) or finding.rule in SALVAGEABLE for finding in self.at.get(position, ()))
 
     def spares_some(self, position: int) -> bool:
-        """Whether the entry at that byte has no other error than one that leaves the records before it.
+        """Return whether the only error of the batch at that position leaves the records before it readable.
 
-        What can be corrected does not count: the largest timestamp is that of the records that are left.
+        Correctable errors do not count: the largest timestamp becomes that of the kept records.
         """
         others = [finding for finding in self.at.get(position, ()) if not _is_correctable(finding)]
         return bool(others) and all(finding.rule in SALVAGEABLE for finding in others)
 
     def pop(self, begin: int, end: int) -> list[Finding]:
-        """The first finding of each place from byte ``begin`` to ``end``; they are forgotten."""
+        """Remove and return the first finding of each position from ``begin`` to ``end``."""
         taken = {position: self.at.pop(position) for position in list(self.at) if begin <= position < end}
         for position, finding in self._spared.items():
             if begin <= position < end:
@@ -154,7 +154,7 @@ class BatchFindings:
         return [next((f for f in taken[at] if not _is_correctable(f)), taken[at][0]) for at in sorted(taken)]
 
     def forget(self, end: int) -> None:
-        """Reading is past that byte: what was spared up to it is of no more use."""
+        """Drop the findings before ``end``, which reading has passed."""
         while self._spared and (first := next(iter(self._spared))) < end:
             del self._spared[first]
 
@@ -165,7 +165,7 @@ def is_about_a_batch(finding: Finding) -> bool:
 
 
 class Errors:
-    """Keeps the findings that cost an entry."""
+    """Keeps the findings because of which a batch is dropped."""
 
     def __init__(self, findings: BatchFindings) -> None:
         self.found: list[Finding] = []
@@ -177,11 +177,11 @@ class Errors:
 
 
 def lost_offsets(findings: Sequence[Finding], low: int, high: int | None) -> list[tuple[int | None, int | None]]:
-    """Return the first and the last offset that was lost with each of adjacent stretches of a file.
+    """Return the first and the last lost offset of each of some adjacent ranges of a file.
 
-    The kept batches around them leave room for ``low`` to ``high`` (None: not known). A header is believed if its offsets
-    lie in that room. Stretches without such a header share what the others leave: each of them has that range. Both are
-    None where no offset is left, or where it is not known how many there are.
+    ``low`` to ``high`` (None: unknown) are the offsets between the kept batches around the ranges. The offsets of a header
+    count if they are in this interval. Ranges without such a header share the remaining offsets: each has all of them. Both
+    offsets are None if none remain, or if their number is unknown.
     """
     believed: list[tuple[int, int] | None] = []
     begin = low

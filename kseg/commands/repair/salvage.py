@@ -1,10 +1,9 @@
-"""Tell a segment's sound entries from the rest: what ``kseg repair`` keeps, mends and drops.
+"""Decide which batches of a segment ``kseg repair`` keeps, corrects and drops.
 
-An entry is kept when its CRC holds, it opens to its last record, its offsets are in order, and no check of
-``kseg validate`` has an error to say of it. It is copied byte for byte. Mended is only what the file itself proves, or
-what no data hangs on: the size or magic that the CRC proves, the base offset that the neighbours prove, the largest
-timestamp that the records prove, and leader epochs that are negative or go back: no CRC covers them, and each becomes
-its neighbour's.
+A batch is kept if its CRC is right, all its records can be read, its offsets are in order, and no check of ``kseg validate``
+finds an error in it. It is copied byte for byte. A correction needs proof in the file, or must not affect data: a size or
+magic that the CRC proves, a base offset that the adjacent batches prove, a largest timestamp that the records prove, and
+leader epochs that are negative or decrease. No CRC covers leader epochs; each becomes that of an adjacent batch.
 """
 
 from __future__ import annotations
@@ -51,17 +50,17 @@ from kseg.format.storage.source import Source
 from kseg.format.writer.batch_runs import mark_out_of_range, validated_chunks
 from kseg.format.writer.offset_order import OffsetOrder
 
-# Findings that wait for the next sound entry, which tells what offsets were lost: more are told without it.
+# The number of losses that wait for the next valid batch, which shows the lost offsets. More are reported without it.
 REPORTED_AT_ONCE = 1000
 EPOCH_RULES = ("leader-epoch-regression", "negative-leader-epoch")
 
 
 class SegmentSalvage:
-    """Reads one segment and writes its sound entries to ``out``, which must be seekable (None: only look).
+    """Reads one segment and writes its valid batches to ``out``, which must be seekable (None: only report).
 
-    ``ceiling`` is where the next segment begins, an offset that no entry may reach. Where there is none, it is what a
-    32-bit relative offset can't hold. ``place`` is the segment's place in its partition. With ``salvage_records`` an entry
-    with a fault behind its CRC is not dropped but written anew, with the records before the fault.
+    ``ceiling`` is the first offset of the next segment, or the first offset without a 32-bit relative offset. ``place`` is
+    the segment's place in its partition. With ``salvage_records``, a batch with a right CRC and a fault in its records is
+    replaced by a batch with the records before the fault.
     """
 
     def __init__(
@@ -87,19 +86,19 @@ class SegmentSalvage:
         self._floor = place.floor if place else -1
         self._tell = tell
         self._history = CheckState()
-        self._covered = 0  # the source's byte behind the last kept entry
+        self._covered = 0  # the position after the last kept batch in the source
         matter = {rule: policy.severity(RULES[rule]) >= Severity.ERROR for rule in EPOCH_RULES}
         self._epochs = (
             EpochCorrector(out, tally, tell, around=epochs, negative=matter["negative-leader-epoch"])
             if any(matter.values())
             else None
         )
-        self._fresh: dict[int, RepackedBatch] = {}  # by position: what is written in place of an entry
+        self._fresh: dict[int, RepackedBatch] = {}  # by position: the batch that replaces another
 
     def run(self, source: Source, order: OffsetOrder, progress: Progress = no_progress) -> None:
-        """Go through the segment; ``order`` is what ``find_order`` returned for it.
+        """Read the segment and write its batches; ``order`` is the result of ``find_order`` for it.
 
-        Raises KsegError as reading does, and OSError as writing does.
+        Raises KsegError from reading and OSError from writing.
         """
         done = source.start
         reader = SegmentReader(source, report=self.findings, by_name=False)
@@ -123,9 +122,9 @@ class SegmentSalvage:
                 yield chunk.window
 
     def _keep_batch(self, chunk: Chunk) -> None:
-        """Have entries judged by their records before a fault, if these are to be salvaged."""
+        """Check batches by their records before a fault, if these are kept."""
         batches = chunk.batches
-        # Of a large batch not all records are at hand.
+        # Not all records of a large batch are in memory.
         large = chunk.payload_size is not None
         for row in range(chunk.first, chunk.stop if self._salvage_records and not large else chunk.first):
             if not batches.selected[row] or batches.intact[row]:
@@ -150,25 +149,25 @@ class SegmentSalvage:
             if self.findings.at and self.findings.spares_some(batches.position[row]):
                 self._fresh[batches.position[row]] = repack_readable_records(chunk, row)
             if self._tally.first_offset is None:
-                legacy = batches.magic[row] < 2  # whose wrappers do not say where they begin
+                legacy = batches.magic[row] < 2  # wrappers do not have their first offset
                 self._tally.first_offset = batches.first_record_offset[row] if legacy else batches.base_offset[row]
                 if self._ceiling is None:
                     self._ceiling = self._tally.first_offset + INT32_MAX + 1
 
     def _mark_misfits(self, batches: BatchColumns) -> None:
-        """Mark entries past the ceiling before the order of offsets is judged: those behind would seem to go back."""
+        """Deselect batches at or after the ceiling before the order is checked: later batches would seem to go back."""
         if self._ceiling is not None:
             self._tally.misfits += mark_out_of_range(batches, self._ceiling, self.findings)
 
     def _check_batches(self, window: Window) -> None:
-        """Run validate's checks over what is still to be kept, and drop what the policy calls an error."""
+        """Run the checks of validate over the selected batches, and drop those with an error in the policy."""
         batches = window.batches
         before = _copy(self._history)
         errors = Errors(self.findings)
         for check in _CHECKS:
             check.run(batches, self._limits, self._history, errors)
         if errors.found:
-            # A dropped batch must not count against those after it.
+            # A dropped batch must not affect the checks of later batches.
             self._history = before
             self._check_batches_singly(window)
 
@@ -198,7 +197,7 @@ class SegmentSalvage:
                     history.producers.drop(producer)
 
     def _drop(self, batches: BatchColumns, errors: Errors, first: int = 0) -> None:
-        """Mark the entries that the errors are about, from row ``first`` on."""
+        """Deselect the batches that have errors, from row ``first``."""
         if not errors.found:
             return
         about = {finding.position: finding for finding in errors.found}
@@ -226,11 +225,11 @@ class SegmentSalvage:
             self._write_run(window, row, stop)
             row = stop
         if len(self.findings.at) > REPORTED_AT_ONCE:
-            # All but the last entry, of which the reader may have more to say.
+            # All but the last batch, for which the reader can still report findings.
             self._drop_batch(batches.position[batches.count - 1], None)
 
     def _end_of_run(self, batches: BatchColumns, row: int) -> int:
-        """The end of the kept entries from ``row`` on that can be written in one piece; a mended one is alone."""
+        """Return the end of the batches from ``row`` that can be copied in one piece; a corrected batch is alone."""
         found = self.findings.at
         alone = batches.position[row] in found
         row += 1
@@ -305,10 +304,10 @@ class SegmentSalvage:
         self._tally.mended += 1
         self._tell(CorrectedBatch(self._tally.source, begin, end, first, batches.last_offset[row], finding.rule, why))
 
-    # --- what is lost ---
+    # --- losses ---
 
     def _drop_batch(self, end: int, next_offset: int | None) -> None:
-        """Tell of the bytes from the last kept entry to ``end``, where one begins with ``next_offset`` or the file ends."""
+        """Report the bytes from the last kept batch to ``end``, where the batch of ``next_offset`` or the file's end is."""
         begin = self._covered
         if begin >= end:
             return
@@ -349,7 +348,7 @@ class SegmentSalvage:
 
 # Leader epochs in disorder are corrected, see ``EpochCorrector``.
 _CHECKS = tuple(check for check in BATCH_CHECKS if check.in_repair)
-# What a dropped batch must leave as it was, besides its producer's state.
+# The state that is restored after a dropped batch, besides its producer's state.
 _REMEMBERED = tuple(
     name for name in dir(CheckState()) if name[0] != "_" and isinstance(getattr(CheckState(), name), (bool, int))
 )

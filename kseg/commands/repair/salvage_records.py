@@ -1,7 +1,7 @@
-"""What ``kseg repair --salvage-records`` makes of an entry with a fault behind its CRC: the records before it, packed anew.
+"""``kseg repair --salvage-records``: replace a batch with a right CRC and faulty records by the records before the fault.
 
-The fresh entry has the old one's header: offsets up to the same last one, as compaction leaves them, producer and
-sequences, timestamps of the same type. Nothing is made up for what is missing.
+The new batch has the header of the old one: the same last offset, as after compaction, producer, sequences, and the same
+timestamp type. Missing records are not replaced.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from kseg.format.record.layout import (
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_wrapper
 
-#: Headers of one entry that are held as objects.
+#: The largest number of record headers of one batch that are kept as objects.
 MAX_HEADERS_HELD = 500_000
 
 
 @dataclass(frozen=True, slots=True)
 class RepackedBatch:
-    """An entry to be written in place of another, and how many records it has from which offset to which."""
+    """A batch that replaces another, with the number of its records and their first and last offset."""
 
     data: bytes
     records: int
@@ -37,10 +37,10 @@ class RepackedBatch:
 
 
 def has_readable_records(batches: BatchColumns, row: int) -> bool:
-    """Whether the records before the fault of an opened entry can stand alone.
+    """Return whether the records before the fault of a batch can be kept without the others.
 
-    Those of a v1 wrapper can't: their offsets count from its last message, which is not there (KIP-31). Control batches
-    say one thing, whole. An entry with more than MAX_HEADERS_HELD headers is not taken apart.
+    Those of a v1 wrapper can't: their offsets are relative to its last message, which is missing (KIP-31). A control batch
+    has one record only. A batch with more than MAX_HEADERS_HELD headers is dropped.
     """
     if not batches.record_total[row] or batches.header_total[row] > MAX_HEADERS_HELD:
         return False
@@ -50,7 +50,7 @@ def has_readable_records(batches: BatchColumns, row: int) -> bool:
 
 
 def repack_readable_records(chunk: Chunk, row: int) -> RepackedBatch:
-    """The readable records of an entry whose offsets were found in order, as an entry of its version and codec."""
+    """Return the readable records of a batch, whose offsets are in order, as a batch of its version and codec."""
     batches = chunk.batches
     records = [
         PlainRecord(

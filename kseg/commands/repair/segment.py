@@ -1,4 +1,4 @@
-"""One segment's repair: its sound entries copied, the copy checked, its indexes built, and all of it named at the end."""
+"""Repair one segment: copy its valid batches, validate the copy, build its indexes, and publish all files at the end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from kseg.results import Settings, Summary
 
 @dataclass(frozen=True, slots=True)
 class RepairPlan:
-    """What to do. ``policy`` weighs findings: what it calls an error costs an entry its place."""
+    """The settings of a repair. A batch with a finding that is an error in ``policy`` is dropped."""
 
     salvage_records: bool = False
     indexes_only: bool = False
@@ -55,7 +55,7 @@ def repair_segment(
     place: SegmentPlace | None = None,
     epochs: EpochEvidence = NO_EVIDENCE,
 ) -> SegmentRepair:
-    """Repair a segment, a path or a URL; ``target`` and its indexes appear whole or not at all.
+    """Repair a segment, a path or a URL; ``target`` and its indexes are created atomically.
 
     ``txns`` are the transactions that its partition's earlier segments left open, ``place`` is its place among the
     partition's segments, ``epochs`` are the leader epochs that other files show. Raises UsageError, UnreadableError,
@@ -87,13 +87,13 @@ def repair_segment(
             staged[target].sync(modified)
             _read_back(staged[target].path, tally, builder, plan, half)
         if txns is not None and not staged[transactions].file.tell():
-            # The broker creates it with its first entry.
+            # A broker creates the index with its first entry.
             staged.pop(transactions).discard()
         for path in staged:
             if path != target:
                 staged[path].sync(modified)
         if plan.force:
-            # A log that stays as it is keeps the index of its aborted transactions.
+            # An unchanged log keeps its transaction index.
             for path in (*indexes, *(() if plan.indexes_only and txns is None else (transactions,))):
                 path.unlink(missing_ok=True)
         for path in staged:
@@ -103,7 +103,7 @@ def repair_segment(
 
 
 def _with_fewer_rows(progress: Progress) -> Progress:
-    """For two passes over the same bytes."""
+    """Return a callback that counts half the bytes, because they are read twice."""
     return lambda count: progress(count // 2)
 
 
@@ -142,7 +142,7 @@ def _salvage(
 
 
 class _IndexWriter:
-    """Builds a log's indexes from its entries as they are read, and takes down its offsets."""
+    """Builds the indexes of a log from its batches as they are read, and records its offsets."""
 
     def __init__(self, tally: SegmentRepair, offsets: IO[bytes], times: IO[bytes], interval: int) -> None:
         self._tally = tally
@@ -157,7 +157,7 @@ class _IndexWriter:
         self._txns, self._aborted = txns, aborted
 
     def append(self, chunk: Chunk) -> None:
-        """The next entries. Raises KsegError where an index can't hold them."""
+        """Index the next batches. Raises KsegError if an index can't contain them."""
         batches, tally = chunk.batches, self._tally
         if chunk.resumed:
             return
@@ -177,7 +177,7 @@ class _IndexWriter:
                 self._aborted.write(txn.pack())
 
     def finish(self) -> None:
-        """All entries have been taken."""
+        """Write the last entries of the indexes."""
         if self._builder is not None:
             with self._fitting():
                 self._builder.finish()
@@ -194,8 +194,8 @@ class _IndexWriter:
 
 
 def _read_back(path: Path, tally: SegmentRepair, indexes: _IndexWriter, plan: RepairPlan, progress: Progress) -> None:
-    """Validate what was written, and index it. Raises ReadBackError for any error, and where the counts differ."""
-    # By its final name: what a file's name says is checked, too.
+    """Validate and index the output. Raises ReadBackError for any error, and if the counts differ."""
+    # With its final name, because the name is checked, too.
     found, error = _check(str(path), tally.target, indexes, plan, progress)
     if error:
         raise ReadBackError(f"{tally.target}: read back, {error}")
@@ -207,7 +207,7 @@ def _read_back(path: Path, tally: SegmentRepair, indexes: _IndexWriter, plan: Re
 
 
 def _check_source(tally: SegmentRepair, indexes: _IndexWriter, plan: RepairPlan, progress: Progress) -> None:
-    """Index a log as it is. Raises DamagedError unless it is sound."""
+    """Index an unchanged log. Raises DamagedError unless it is valid."""
     found, error = _check(tally.source, tally.source, indexes, plan, progress)
     if error:
         raise DamagedError(f"{tally.source}: {error} (indexes need a sound log: repair without --indexes-only)")
@@ -216,7 +216,7 @@ def _check_source(tally: SegmentRepair, indexes: _IndexWriter, plan: RepairPlan,
 
 
 def _check(path: str, name: str, indexes: _IndexWriter, plan: RepairPlan, progress: Progress) -> tuple[Summary, str]:
-    """Run every check over a log that goes by ``name``; returns what was counted, and the first error in words."""
+    """Run every check over a log named ``name``; return the counts and the text of the first error."""
     settings = Settings(policy=plan.policy)
     checks = new_collector(SegmentFile(name), settings)
     with open_source(path) as source:

@@ -25,7 +25,7 @@ class SegmentPlace:
     """The place of a segment in its partition.
 
     ``name`` is its file, ``target`` the file name that its offsets need. ``floor`` is the last offset of the segment
-    before (-1: there is none), ``ceiling`` the first offset that it can't have. ``following`` is the first offset after it
+    before (-1: no segment), ``ceiling`` the first offset that it can't have. ``following`` is the first offset after it
     that the partition has, None for its last segment. ``order`` is the order of its batches with these limits, None if
     it has none. ``copied`` names the segment that has all of its batches; ``why`` says why it is not a segment. Of a
     segment without batches, ``floor`` and ``ceiling`` are the limits of the offsets that are missing around it.
@@ -42,7 +42,7 @@ class SegmentPlace:
 
     @property
     def offsets(self) -> tuple[int | None, int | None]:
-        """The first and the last offset in it, None if it has no batch."""
+        """Return the first and the last offset in it, None without batches."""
         if self.order is None or self.order.head is None or self.order.tail is None:
             return None, None
         return self.order.head.low, self.order.tail.high
@@ -51,7 +51,7 @@ class SegmentPlace:
 def find_places(folder: Path, names: Sequence[str]) -> list[SegmentPlace]:
     """Read the segments ``names`` of a partition, and return their places in the order of their offsets.
 
-    Raises UnreadableError and other KsegError as reading does.
+    Raises UnreadableError and other KsegError from reading.
     """
     surveys: list[_Survey] = []
     for name in names:
@@ -68,7 +68,7 @@ def find_places(folder: Path, names: Sequence[str]) -> list[SegmentPlace]:
 
 @dataclass(slots=True)
 class _Survey:
-    """A segment by itself: its order, and the range of offsets that is left to it."""
+    """A single segment: its order, and the range of offsets that it can have."""
 
     folder: Path
     name: str
@@ -84,7 +84,7 @@ class _Survey:
 
     @property
     def first(self) -> int | None:
-        """The first offset, None if no batch is left."""
+        """Return the first offset, None without batches."""
         if self.floor < 0 and self.ceiling is None:
             return self.order.head.low if self.order and self.order.head else None
         left = self.ranges
@@ -98,7 +98,7 @@ class _Survey:
 
     @property
     def ranges(self) -> list[tuple[int, int, int]]:
-        """The first and last offset and the CRC of each batch that is left, in order. Read only where segments overlap."""
+        """Return the first and last offset and the CRC of each batch, in order. Used only for overlapping segments."""
         if self._ranges is None:
             self._ranges = list(self._read())
         limit = 1 << 63 if self.ceiling is None else self.ceiling
@@ -122,7 +122,7 @@ class _Survey:
 
 
 def _open(folder: Path, name: str, target: str) -> Source:
-    """Open a segment by the name that it should have, "" if its name is not to be believed."""
+    """Open a segment with the name that it should have, "" if its name can be wrong."""
     source = open_source(str(folder / name))
     source.name = str(folder / target) if target else ""
     return source
@@ -146,10 +146,10 @@ def _last_of(order: OffsetOrder | None) -> Batch | None:
 
 
 def _without_overlaps(surveys: list[_Survey]) -> tuple[list[_Survey], dict[str, str]]:
-    """Limit segments that have the same offsets, and return those with batches left, by offsets.
+    """Limit segments that have the same offsets, and return those that keep batches, by offsets.
 
-    Of two segments the one that contradicts fewer batches of the other is in the right; of two such the one whose name
-    agrees with its offsets. Also returns, for segments without batches of their own, the one that has the same.
+    Of two segments, the one that contradicts fewer batches of the other keeps the offsets; if both contradict as many, the
+    one whose name agrees with its offsets. Also returns, for each copy, the segment that has the same batches.
     """
     waiting = [(*one.key(), one) for one in surveys]
     heapq.heapify(waiting)
@@ -202,7 +202,7 @@ def _bounded(one: _Survey, later: list[_Survey]) -> _Survey:
 
 
 def _named(surveys: list[_Survey]) -> list[SegmentPlace]:
-    """Give each segment the name that it has, unless its offsets contradict that: then its first offset."""
+    """Give each segment its own name, or, if its offsets contradict that, the name of its first offset."""
     places: list[SegmentPlace] = []
     last = -1
     for one in surveys:
@@ -221,7 +221,7 @@ def _named(surveys: list[_Survey]) -> list[SegmentPlace]:
 
 
 def _with_neighbours(folder: Path, places: list[SegmentPlace]) -> list[SegmentPlace]:
-    """Judge the order of batches again where the adjacent segments have something to say about it."""
+    """Find the order of batches again for segments whose neighbours limit their offsets."""
     done: list[SegmentPlace] = []
     for n, place in enumerate(places):
         assert place.order is not None
@@ -242,7 +242,7 @@ def _with_neighbours(folder: Path, places: list[SegmentPlace]) -> list[SegmentPl
 
 
 def _without_batches(one: _Survey, places: list[SegmentPlace], copied: str) -> SegmentPlace:
-    """The place of a segment without a batch of its own: the offsets that are missing around its name."""
+    """Return the place of a segment without its own batches: the missing offsets around its name."""
     floor, ceiling = -1, None
     ends = [(place.order.tail.high, place.following) for place in places if place.order and place.order.tail]
     for last, following in ends:
