@@ -15,7 +15,7 @@ class BaseOffsetProof:
     A base offset is proved under two conditions. First, the batches that are adjacent in the file leave it one place only,
     and these join the batches beyond them. Second, the stored offset differs from it in one bit, or a producer's sequences
     and the timestamps continue through it. Against it is the possibility that the batch was moved or copied here: a hole
-    at the offsets it names, or the same batch elsewhere. Timestamps alone are no evidence: producers send late.
+    at the offsets it names, or the same batch elsewhere. Timestamps alone are not evidence: producers send late.
     """
 
     def __init__(

@@ -19,10 +19,10 @@ MAX_SPAN = INT32_MAX
 def check_offsets_in_batch(
     batches: BatchColumns, records: RecordColumns, first: int, stop: int, last_offset: int, faults: list[Any]
 ) -> int:
-    """Mark opened entries ``first`` to ``stop`` that no log can hold as not intact, and say why on ``faults``.
+    """Mark the decoded batches ``first`` to ``stop`` that a log can't have as not intact, and append to ``faults``.
 
-    Offsets increase from entry to entry and from record to record, and an entry spans no more than an int32. Returns
-    the last offset of what is sound, ``last_offset`` being the one before.
+    Offsets must increase from batch to batch and from record to record, and a batch spans at most an int32. ``last_offset``
+    is the offset before. Returns the last valid offset.
     """
     for row in range(first, stop):
         if batches.crc_state[row] != BAD and batches.intact[row]:
@@ -31,7 +31,7 @@ def check_offsets_in_batch(
 
 
 def first_offset(batches: BatchColumns, records: RecordColumns, row: int) -> int:
-    """The first offset of an opened entry; a wrapper's header does not say it."""
+    """Return the first offset of a decoded batch; the header of a wrapper does not have it."""
     if batches.magic[row] >= 2:
         return clamped(batches.base_offset[row])
     return batches.first_record_offset[row]
@@ -40,7 +40,7 @@ def first_offset(batches: BatchColumns, records: RecordColumns, row: int) -> int
 def check_batch_offsets(
     batches: BatchColumns, records: RecordColumns, row: int, last_offset: int, faults: list[Any]
 ) -> int:
-    """``check_offsets_in_batch`` for one entry."""
+    """Check one batch, like ``check_offsets_in_batch``."""
     low = first_offset(batches, records, row)
     first = batches.first_record[row]
     total = batches.record_total[row]
@@ -51,7 +51,7 @@ def check_batch_offsets(
         faults.append(("span", row, low, high - low))
     elif batches.disorder[row] >= 0:
         index = batches.disorder[row]
-        # Of a large batch it may lie behind the part at hand.
+        # The last record of a large batch can be in a later chunk.
         offset = records.offset[index] if index < first + total else batches.last_record_offset[row]
         faults.append(("record", row, offset, index - first))
     elif total and records.offset[first] < low:

@@ -1,4 +1,4 @@
-"""Packs records into v2 batches: each old entry into one, or many into batches of a chosen size."""
+"""Pack records into v2 batches: one per old batch, or batches of a chosen size."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from kseg.format.record.layout import (
 
 
 class OutputBuffer:
-    """Reused room for what is being written, and a view of it."""
+    """A reused output buffer, and a view of it."""
 
     def __init__(self) -> None:
         self.data = bytearray(64 * 1024)
         self.view = memoryview(self.data)
 
     def reserve(self, size: int, keep: int = 0) -> bytearray:
-        """The buffer, at least that large, its first ``keep`` bytes as they were."""
+        """Return the buffer with at least ``size`` bytes; its first ``keep`` bytes are unchanged."""
         if size > len(self.data):
             larger = bytearray(max(size, 2 * len(self.data)))
             larger[:keep] = self.view[:keep]
@@ -34,10 +34,11 @@ class OutputBuffer:
 
 
 class BatchPacker:
-    """One v2 batch at a time. ``limit`` is its size in bytes before compression, header included; an entry that is
-    larger becomes a batch alone. Without a limit every entry becomes one.
+    """Packs one v2 batch at a time.
 
-    ``wrote`` is called with each finished batch and its codec. ``leader_epoch`` is what the next batches get.
+    ``limit`` is its size in bytes before compression with the header; a larger old batch becomes a single batch. Without a
+    limit each old batch becomes one. ``wrote`` is called with each finished batch and its codec. ``leader_epoch`` is the
+    epoch of the next batches.
     """
 
     def __init__(self, limit: int | None, wrote: Callable[[memoryview, int], None]) -> None:
@@ -55,7 +56,7 @@ class BatchPacker:
         self._max_timestamp = NO_TIMESTAMP
 
     def add_entry(self, data: Any, records: RecordColumns, first: int, stop: int, codec: int, append_time: int) -> None:
-        """The records of one wrapper, which stay together; ``append_time`` is LOG_APPEND_TIME or 0."""
+        """Add the records of one wrapper, which stay together; ``append_time`` is LOG_APPEND_TIME or 0."""
         if self._joins(records, first, stop, codec, append_time):
             end = self._encode(data, records, first, stop)
             if self._limit is not None and end <= self._limit:
@@ -69,7 +70,7 @@ class BatchPacker:
     def add_messages(
         self, data: Any, records: RecordColumns, first: int, stop: int, batches: BatchColumns, codec: int
     ) -> None:
-        """Messages that are entries each, one timestamp type or many."""
+        """Add uncompressed messages, with one or several timestamp types."""
         while first < stop:
             append_time = batches.attributes[records.batch[first]] & LOG_APPEND_TIME
             append_time = append_time if batches.magic[records.batch[first]] else 0
@@ -109,7 +110,7 @@ class BatchPacker:
         self._end, self._count = RECORD_BATCH_OVERHEAD, 0
 
     def _joins(self, records: RecordColumns, first: int, stop: int, codec: int, append_time: int) -> bool:
-        """Whether these can stand in the batch that is being packed: one codec, timestamp type and append time."""
+        """Return whether records fit into the current batch: the same codec, timestamp type and append time."""
         return (
             self._count > 0
             and self._codec == codec
@@ -123,7 +124,7 @@ class BatchPacker:
         self._codec = codec
         self._append_time = append_time
         self._base_offset = records.offset[first]
-        # Kafka's builder takes the first record's, not the smallest.
+        # Kafka's builder uses the first record's timestamp, not the smallest.
         self._base_timestamp = self._max_timestamp = records.timestamp[first]
 
     def _encode(self, data: Any, records: RecordColumns, first: int, stop: int) -> int:
@@ -133,7 +134,7 @@ class BatchPacker:
         )
 
     def _room(self, data: Any, records: RecordColumns, first: int, stop: int) -> int:
-        # Keys and values of a run stand one behind the other in its payload.
+        # Keys and values of a run are consecutive in its payload.
         behind = records.value_at[stop - 1] + max(records.value_size[stop - 1], 0)
         return behind - records.key_at[first] + (stop - first) * encoder.ROOM_PER_RECORD
 

@@ -1,4 +1,4 @@
-"""A segment's entries as a conversion walks them: opened, judged, and in runs that are treated alike."""
+"""Read the batches of a segment for a conversion: decoded, checked, and in runs of the same kind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ InspectWindow = Callable[[BatchColumns], None]
 
 
 def _ignore_window(what: BatchColumns | Chunk) -> None:
-    """Marks nothing."""
+    """Do nothing."""
 
 
 def validated_chunks(
@@ -34,12 +34,12 @@ def validated_chunks(
     opener: DeepIterator | None = None,
     order: OffsetOrder = IN_ORDER,
 ) -> Iterator[Chunk]:
-    """The opened entries of a segment; those that are damaged or out of order are marked not intact.
+    """Yield the decoded batches of a segment; damaged batches and those out of order are marked as not intact.
 
-    ``look`` sees each window's entries and ``opened`` each chunk's before their order is judged; they may mark some
-    themselves. ``order`` is what ``find_order`` said of the whole segment: with it a base offset that is proved wrong
-    is corrected, in the window and its columns. Without it each entry that goes back is out of order. ``opener`` is
-    given where many short ranges are read: its columns and its room are made once.
+    ``look`` is called with each window and ``opened`` with each chunk before their order is checked; both can mark batches.
+    ``order`` is the result of ``find_order`` for the segment: a base offset that is proved wrong is corrected in the window
+    and its columns. Without it, each batch that goes back is out of order. ``opener`` is reused if many short ranges are
+    read.
     """
     opener = opener or DeepIterator(report)
     last_offset = -1
@@ -59,7 +59,7 @@ def validated_chunks(
 
 
 def _by_order(windows: Iterator[Window], report: Report, look: InspectWindow, order: OffsetOrder) -> Iterator[Window]:
-    """The windows, in which offsets that are proved wrong are corrected, and entries without a place not intact."""
+    """Yield the windows with proved base offsets corrected, and with batches without a place marked as not intact."""
     for window in windows:
         batches = window.batches
         for row in range(batches.count if order.corrected else 0):
@@ -83,7 +83,7 @@ def _by_order(windows: Iterator[Window], report: Report, look: InspectWindow, or
 
 
 def mark_out_of_range(batches: BatchColumns, ceiling: int, report: Report) -> int:
-    """Mark entries that reach that offset as not intact; returns how many."""
+    """Mark batches that reach ``ceiling`` as not intact; return their number."""
     found = 0
     for row in range(batches.count):
         if batches.last_offset[row] < ceiling or batches.crc_state[row] == CRC_BAD:
@@ -95,7 +95,7 @@ def mark_out_of_range(batches: BatchColumns, ceiling: int, report: Report) -> in
 
 
 class OffsetRangeFilter:
-    """A look at windows that marks what the indexes of a segment can't hold; ``name`` is the offset in its name."""
+    """Marks batches with offsets that the indexes of a segment can't have; ``name`` is the offset in its name."""
 
     def __init__(self, name: int | None, report: Report) -> None:
         self._name = name
@@ -113,7 +113,7 @@ class OffsetRangeFilter:
 
 
 def _correct(window: Window, row: int, by: int) -> None:
-    """Change the base offset of an entry, as if it had been read so."""
+    """Change the base offset of a batch in the window and its columns."""
     batches, at = window.batches, window.batches.at[row]
     offset = batches.base_offset[row] + by
     window.view[at : at + SIZE_AT] = offset.to_bytes(SIZE_AT, "big", signed=True)
@@ -158,7 +158,7 @@ def _order_finding(batches: BatchColumns, fault: str, row: int, offset: int, det
 
 
 def payload_of(chunk: Chunk, row: int) -> Any:
-    """What the record columns of entry ``row`` point into, as the bytes or bytearray it is: their slices are fast."""
+    """Return the bytes or bytearray that the record columns of batch ``row`` point into, because its slices are fast."""
     view = chunk.payload(row)
     whole = view.obj
     return whole if isinstance(whole, (bytes, bytearray)) and len(whole) == len(view) else view
@@ -166,7 +166,7 @@ def payload_of(chunk: Chunk, row: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class BatchRun:
-    """Entries ``row`` to ``stop`` of one kind and version, their records ``i`` to ``end``; ends are exclusive."""
+    """The batches ``row`` to ``stop`` of one kind and version with the records ``i`` to ``end``; ends are exclusive."""
 
     chunk: Chunk
     kind: int
@@ -181,7 +181,7 @@ class BatchRun:
 
     @property
     def room(self) -> int:
-        """The most bytes that the records can take in any version."""
+        """Return the largest number of bytes of the records in any version."""
         size = len(self.chunk.payload(self.row)) if self.kind == conversion_kinds.PACKED else self.stored_size
         return size + (self.end - self.i + 1) * encoder.ROOM_PER_RECORD
 
@@ -191,7 +191,7 @@ class BatchRun:
 
     @property
     def stored(self) -> memoryview:
-        """The entries' bytes: within a window they stand one behind the other."""
+        """Return the bytes of the batches, which are consecutive in a window."""
         return self.chunk.window.view[self.chunk.batches.at[self.row] : self._behind]
 
     @property
@@ -200,12 +200,12 @@ class BatchRun:
 
 
 def runs_of(chunk: Chunk, target: int, *, copies: bool) -> Iterator[BatchRun]:
-    """The chunk's entries in runs that are treated alike; see ``conversion_kinds.classify``."""
+    """Yield the batches of the chunk in runs of one kind; see ``conversion_kinds.classify``."""
     batches = chunk.batches
     row = chunk.first
     while row < chunk.stop:
         kind, stop = conversion_kinds.classify_run(batches, row, chunk.stop, target, copies)
-        # Of an entry that could not be opened there are no records, and these columns say nothing.
+        # A batch that could not be decoded has no records, and these columns are not set.
         i = end = 0
         if kind != conversion_kinds.SKIP:
             i = batches.first_record[row]

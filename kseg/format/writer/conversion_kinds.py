@@ -27,7 +27,7 @@ COMPRESSED = PACKED
 
 
 def classify(batches: BatchColumns, row: int, target: int, copies: bool) -> int:
-    """What to do with an entry: SKIP, COPY (only with ``copies``), DROP, PLAIN or PACKED."""
+    """Return the kind of a batch: SKIP, COPY (only with ``copies``), DROP, PLAIN or PACKED."""
     magic = batches.magic[row]
     attributes = batches.attributes[row]
     if batches.crc_state[row] == BAD or not batches.intact[row]:
@@ -40,7 +40,7 @@ def classify(batches: BatchColumns, row: int, target: int, copies: bool) -> int:
 
 
 def classify_run(batches: BatchColumns, row: int, stop: int, target: int, copies: bool) -> tuple[int, int]:
-    """The kind of entry ``row`` and the end of the run of its kind and version; a compressed entry is a run alone."""
+    """Return the kind of batch ``row`` and the end of the run of its kind and version; a compressed batch is alone."""
     kind = classify(batches, row, target, copies)
     magic = batches.magic[row]
     row += 1
@@ -51,7 +51,7 @@ def classify_run(batches: BatchColumns, row: int, stop: int, target: int, copies
 
 
 def count_codecs(batches: BatchColumns, row: int, stop: int, counts: list[int]) -> int:
-    """Count entries into the eight of ``counts`` by codec; returns the largest one's size in bytes."""
+    """Count batches by codec in ``counts``; return the size of the largest batch in bytes."""
     size = 0
     while row < stop:
         counts[batches.attributes[row] & CODEC_MASK] += 1
@@ -62,7 +62,7 @@ def count_codecs(batches: BatchColumns, row: int, stop: int, counts: list[int]) 
 
 
 def count_timed(records: RecordColumns, first: int, stop: int) -> int:
-    """How many of rows ``first`` to ``stop`` have a timestamp."""
+    """Return how many of the rows ``first`` to ``stop`` have a timestamp."""
     timed = 0
     for i in range(first, stop):
         if records.timestamp[i] != NO_TIMESTAMP:

@@ -1,4 +1,4 @@
-"""The ``leader-epoch-checkpoint`` of a partition that is written anew, so that it agrees with the batches."""
+"""Write a ``leader-epoch-checkpoint`` that agrees with the batches of a converted or repaired partition."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from kseg.format.sidefiles.checkpoints import HARMLESS, VERSION, LeaderEpoch, wa
 from kseg.format.sidefiles.reading import entries_of
 
 NAME = "leader-epoch-checkpoint"
-#: Runs that are kept of one segment: a real log has a few, damage could make one of every batch.
+#: The largest number of runs per segment. A real log has a few; in a damaged one each batch could be a run.
 MAX_RUNS = 10_000
 
-#: [epoch, first offset, last offset] of batches in a row with one leader epoch, rising from run to run.
+#: [epoch, first offset, last offset] of consecutive batches with one leader epoch; epochs increase.
 EpochRun = list[int]
 
 
@@ -39,7 +39,7 @@ def append_runs(runs: list[EpochRun], batches: BatchColumns, first: int, stop: i
 
 
 def merged_runs(segments: Iterable[Sequence[EpochRun]]) -> list[EpochRun]:
-    """The runs of a partition, from those of its segments in their order."""
+    """Return the runs of a partition from those of its segments in order."""
     runs: list[EpochRun] = []
     for epoch, first, last in (run for segment in segments for run in segment):
         if runs and runs[-1][0] == epoch:
@@ -50,7 +50,7 @@ def merged_runs(segments: Iterable[Sequence[EpochRun]]) -> list[EpochRun]:
 
 
 def stored(path: Path) -> list[LeaderEpoch] | None:
-    """The entries of a checkpoint; None where there is none that a broker could read."""
+    """Return the entries of a checkpoint; None without a checkpoint that a broker can read."""
     try:
         return entries_of(str(path), walk_leader_epochs, HARMLESS)
     except (KsegError, ValueError):
@@ -58,10 +58,10 @@ def stored(path: Path) -> list[LeaderEpoch] | None:
 
 
 def merged(entries: Sequence[LeaderEpoch], runs: Sequence[EpochRun], end: int | None) -> list[LeaderEpoch]:
-    """The entries of a checkpoint for batches with those ``runs``, in a log that ends before offset ``end``.
+    """Return the entries of a checkpoint for batches with those ``runs``, in a log that ends before offset ``end``.
 
-    An epoch begins where ``entries`` say or with its first batch, whichever is lower. An epoch without batches is kept
-    where it contradicts none of them. Epochs and start offsets both increase (``LeaderEpochFileCache``).
+    An epoch starts at its offset in ``entries`` or with its first batch, whichever is lower. An epoch without batches is
+    kept if it contradicts no batch. Epochs and start offsets both increase (``LeaderEpochFileCache``).
     """
     starts = {entry.epoch: entry.start_offset for entry in entries if end is None or entry.start_offset <= end}
     lasts = {epoch: last for epoch, _, last in runs}
@@ -85,7 +85,7 @@ def merged(entries: Sequence[LeaderEpoch], runs: Sequence[EpochRun], end: int | 
 
 
 def write(path: Path, entries: Sequence[LeaderEpoch]) -> None:
-    """Write a checkpoint that is not there yet, and fsync it."""
+    """Write a new checkpoint and fsync it."""
     lines = [str(VERSION), str(len(entries)), *(f"{epoch} {start}" for epoch, start in entries)]
     with path.open("x", encoding="ascii", newline="\n") as out:
         out.write("".join(f"{line}\n" for line in lines))

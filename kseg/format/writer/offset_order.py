@@ -72,7 +72,7 @@ NO_NEIGHBOURS = Neighbours()
 
 
 def ceiling_of(path: str) -> int | None:
-    """Return the first offset that a segment of that name can't hold, None if the name has no offset."""
+    """Return the first offset that a segment of that name can't hold, None for a name without an offset."""
     named = base_offset_of(path)
     return None if named is None else named + INT32_MAX + 1
 
@@ -204,7 +204,7 @@ class _Found:
             self.last = batches[-1].high
 
     def _correct(self, moved: list[Batch], limit: int) -> dict[int, int]:
-        """Correct the base offsets of a block that are proved wrong; returns what was added to each."""
+        """Correct the base offsets of a block that are proved wrong; return the number added to each."""
         # The adjacent batches of other segments are compared with as if they were in this file.
         before = self.neighbours.before if self.head is None else None
         after = self.neighbours.after if self.size is not None else None

@@ -1,4 +1,4 @@
-"""The proof of a conversion: what was written is read again and compared, record by record, with the source."""
+"""Read the output of a conversion back and compare it with the source, record by record."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from kseg.format.writer.batch_runs import payload_of, runs_of
 
 
 class ReadBackError(KsegError):
-    """The result does not say what its source says. Its file is thrown away."""
+    """The output differs from its source, and is deleted."""
 
 
 class _Records:
-    """The sound records of a segment, run by run: of the one at hand ``records`` from ``at`` to ``end`` are left."""
+    """The valid records of a segment, run by run: ``records`` from ``at`` to ``end`` of the current run remain."""
 
     def __init__(self, chunks: Iterator[Chunk], target: int) -> None:
         self._runs = self._all_runs(chunks, target)
@@ -30,11 +30,11 @@ class _Records:
         self.end = 0
 
     def more(self) -> bool:
-        """Have at least one record at hand; False at the end."""
+        """Read until at least one record remains; return False at the end."""
         return self.at < self.end or next(self._runs, False)
 
     def close(self) -> None:
-        """Let go of the chunks: a generator that was left half-way and this hold each other, until they are collected."""
+        """Close the generator of chunks, since an unfinished one and this object refer to each other."""
         self._runs.close()
 
     def _all_runs(self, chunks: Iterator[Chunk], target: int) -> Generator[bool, None, None]:
@@ -48,9 +48,9 @@ class _Records:
 
 
 def compare(source: Iterator[Chunk], result: Iterator[Chunk], target: int, expected: int) -> None:
-    """Raise ReadBackError where the ``expected`` records of ``result`` are not all those of ``source``.
+    """Raise ReadBackError unless ``result`` has the ``expected`` records of ``source``.
 
-    Offset, timestamp and its type, key, value and headers are compared, as far as version ``target`` can hold them.
+    Compares offset, timestamp and its type, key, value and headers, as far as version ``target`` can contain them.
     """
     with closing(_Records(source, target)) as left, closing(_Records(result, target)) as right:
         _compare(left, right, target, expected)

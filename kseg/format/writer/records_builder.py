@@ -1,7 +1,7 @@
-"""Build entries of all three versions from plain values, as Kafka's ``MemoryRecordsBuilder`` does.
+"""Build batches of all three versions from plain values, like Kafka's ``MemoryRecordsBuilder``.
 
-For tests, tools and odd jobs, one entry a call. The loops that write bytes are ``encoder``'s; converting a whole
-segment feeds them from the reader's columns without the objects in between.
+For tests, tools and single batches: one batch per call. ``record.encoder`` has the loops that write bytes. A conversion
+feeds them from the reader's columns without objects.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from kseg.format.segment.objects import Header
 
 @dataclass(frozen=True, slots=True)
 class PlainRecord:
-    """A record to be written. ``offset`` is absolute, ``timestamp`` epoch milliseconds, -1 for none.
+    """A record to write. ``offset`` is absolute, ``timestamp`` is in epoch milliseconds, -1 for none.
 
-    v0 has no timestamp, and v0 and v1 have no headers: there they must be -1 and empty.
+    The timestamp must be -1 in v0, and the headers empty in v0 and v1.
     """
 
     offset: int
@@ -34,7 +34,7 @@ _CODEC_IDS = {codec.name: codec.id for codec in CODECS.values()}
 
 
 def codec_id(name: str) -> int:
-    """The number of a codec in attributes bits 0-2. Raises UsageError for an unknown name."""
+    """Return the number of a codec in attributes bits 0-2. Raises UsageError for an unknown name."""
     if name not in _CODEC_IDS:
         raise UsageError(f"there is no codec {name!r}: {', '.join(_CODEC_IDS)}")
     return _CODEC_IDS[name]
@@ -57,12 +57,12 @@ def build_batch(
     control: bool = False,
     delete_horizon: int | None = None,
 ) -> bytes:
-    """A v2 record batch (KIP-98), header and CRC-32C included.
+    """Return a v2 record batch (KIP-98) with header and CRC-32C.
 
-    Offsets default to the records' first and last; without records ``base_offset`` must be given. Timestamps are
-    epoch milliseconds and default to the first record's and to the records' largest. With ``LogAppendTime``,
-    ``max_timestamp`` is every record's. ``delete_horizon`` (KIP-534) takes the base timestamp's place. Raises
-    UsageError for what no batch can hold.
+    Offsets default to those of the first and last record; without records ``base_offset`` is required. Timestamps are in
+    epoch milliseconds and default to the first and the largest of the records. With ``LogAppendTime``, ``max_timestamp`` is
+    the timestamp of every record. ``delete_horizon`` (KIP-534) replaces the base timestamp. Raises UsageError for values
+    that a batch can't have.
     """
     if base_offset is None:
         if not records:
@@ -86,7 +86,7 @@ def build_batch(
     data, columns = _columns(records, max_timestamp if append_time else None)
     payload = bytearray(len(data) + len(records) * encoder.ROOM_PER_RECORD)
     end = encoder.encode_records(data, columns, 0, len(records), base_offset, base_timestamp, payload, 0)
-    # An empty batch is a header alone, whatever its codec (FORMATS: kept by compaction, 61 bytes).
+    # An empty batch, which compaction keeps, has only its header of 61 bytes, with any codec.
     stored = compress(attributes & layout.CODEC_MASK, memoryview(payload)[:end]) if records else b""
     out = bytearray(layout.RECORD_BATCH_OVERHEAD) + stored
     encoder.finish_batch(
@@ -97,7 +97,7 @@ def build_batch(
 
 
 def build_message(record: PlainRecord, *, magic: int, timestamp_type: str = "CreateTime") -> bytes:
-    """An uncompressed v0 or v1 message as an entry of a log. Raises UsageError for what that version can't hold."""
+    """Return an uncompressed v0 or v1 message with offset and size. Raises UsageError for values it can't have."""
     _check_legacy([record], magic, timestamp_type)
     data, columns = _columns([record], None)
     attributes = layout.LOG_APPEND_TIME if _is_append_time(timestamp_type) else 0
@@ -114,11 +114,11 @@ def build_wrapper(
     timestamp_type: str = "CreateTime",
     append_time: int | None = None,
 ) -> bytes:
-    """A compressed v0 or v1 message set in its wrapper, whose offset is that of the last inner message.
+    """Return a compressed v0 or v1 message set in its wrapper, whose offset is that of the last inner message.
 
     Inner offsets are absolute in v0 and relative to the first in v1 (KIP-31). The wrapper's timestamp is the largest
     inner one, or with ``LogAppendTime`` the ``append_time`` (KIP-32); the inner messages keep theirs. Raises UsageError
-    for what that version can't hold, CodecError for zstd.
+    for values that the version can't have, CodecError for zstd.
     """
     if not records:
         raise UsageError("a wrapper can't be empty")
@@ -137,7 +137,7 @@ def build_wrapper(
 
 
 def wrap(messages: memoryview, magic: int, codec: int, attributes: int, offset: int, timestamp: int) -> bytes:
-    """The wrapper of a v0 or v1 message set; ``attributes`` without the codec. Raises CodecError for zstd."""
+    """Return the wrapper of a v0 or v1 message set; ``attributes`` without the codec. Raises CodecError for zstd."""
     value = compress(codec, messages, magic=magic)
     out = bytearray(len(value) + encoder.ROOM_PER_RECORD)
     end = encoder.encode_message(value, 0, -1, 0, len(value), magic, offset, attributes | codec, timestamp, out, 0)
@@ -170,7 +170,7 @@ def _check_legacy(records: Sequence[PlainRecord], magic: int, timestamp_type: st
 
 
 def _columns(records: Sequence[PlainRecord], timestamp: int | None) -> tuple[bytes, RecordColumns]:
-    """The records as the reader would have them: bytes in one buffer, and a row of columns each."""
+    """Return the records like the reader does: the bytes in one buffer, and a row of columns per record."""
     data = bytearray()
     columns = RecordColumns(max(len(records), 1))
     for i, record in enumerate(records):
@@ -193,7 +193,7 @@ def _append(data: bytearray, value: bytes | None) -> tuple[int, int]:
 
 
 def with_length(value: bytes | None) -> bytes:
-    """Bytes as a v2 record holds them, behind their length; a header is two of these."""
+    """Return bytes after their length, as in a v2 record; a header has two of these."""
     size = -1 if value is None else len(value)
     out = bytearray(5 + max(size, 0))
     return bytes(out[: encoder.write_bytes(out, 0, value, 0, size)])

@@ -1,4 +1,4 @@
-"""Run those checks of ``kseg validate`` over the source of a conversion that reading it does not include."""
+"""Run the checks of ``kseg validate`` that reading does not include over the source of a conversion."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from kseg.results import Settings
 
 _BATCH_CHECKS = tuple(check for check in BATCH_CHECKS if check.in_conversion)
 _RECORD_CHECKS = tuple(check for check in RECORD_CHECKS if check.in_conversion)
-#: Errors in a header of a batch whose records are intact: the batch is converted and the error reported.
+#: Errors in the header of a batch with valid records: the error is reported, and the batch is converted.
 _KEPT = frozenset({"leader-epoch-regression", "negative-leader-epoch", "max-timestamp-mismatch"})
 
 
 class SourceChecks:
     """Reports the errors of a segment to ``report`` while it is converted. ``name`` is its path.
 
-    ``history`` is the state of the checks, by which ranges of a segment are compared with those before them.
+    ``history`` is the state of the checks, which connects the ranges of a segment.
     """
 
     def __init__(self, name: str, report: Report) -> None:
@@ -35,7 +35,7 @@ class SourceChecks:
         self._dropped: set[int] = set()
 
     def checked(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-        """Yield the chunks, with the batches that an error was found in marked as not intact."""
+        """Yield the chunks, with faulty batches marked as not intact."""
         for chunk in chunks:
             batches = chunk.batches
             if not chunk.first and not chunk.resumed:

@@ -8,15 +8,15 @@ from kseg.errors import KsegError
 
 
 class DamagedError(KsegError):
-    """The source is damaged, and ``skip_damaged`` was not asked for."""
+    """The source is damaged, and ``skip_damaged`` is not set."""
 
 
 def index_paths(log: Path) -> tuple[Path, Path]:
-    """Where the offset and the time index of a log stand."""
+    """Return the paths of the offset index and the time index of a log."""
     stem = log.name.removesuffix(".log")
     return log.with_name(stem + ".index"), log.with_name(stem + ".timeindex")
 
 
 def txn_index_path(log: Path) -> Path:
-    """Where the index of a log's aborted transactions stands, if there are any."""
+    """Return the path of the transaction index of a log."""
     return index_paths(log)[0].with_suffix(".txnindex")
