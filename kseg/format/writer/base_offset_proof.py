@@ -57,6 +57,9 @@ class BaseOffsetProof:
             return None if self._is_copied(n) else proved
         if adjacent and not _times_contradict(batch, before, after):
             return None if self._may_be_moved(n, 0) else proved
+        if adjacent and one_bit:
+            # Its timestamps speak for another place. As many offsets can be missing there as the block has.
+            return None if self._may_be_moved(n, self._highest_of(self._block) - self._lowest + 1) else proved
         # The batches before a moved one can be lost with those bytes.
         alike = sum(one.crc == batch.crc for one in self._block) > 1
         return None if alike or self._may_be_moved(n, FAR) else proved
