@@ -124,7 +124,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
         writer(REPORT_FORMATS, options["format_name"])(results(progress), total, out)
     if state:
         note(
-            f"{state.taken} of {len(files)} files are unchanged since the last run: results taken from {options['state']}"
+            f"{state.reused} of {len(files)} files are unchanged since the last run: results taken from {options['state']}"
         )
     if vanished:
         note(f"files that a broker deleted before they could be read: {vanished}")

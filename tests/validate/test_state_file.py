@@ -78,7 +78,7 @@ def test_results_are_the_same_objects_again(logs: Path, tmp_path: Path) -> None:
         state.save()
     assert runs[0] == runs[1]
     assert sum(bool(result.facts and result.facts.producers) for result in runs[1])
-    assert len(files) - 5 < state.taken < len(files)  # a timestamp of the future is in the past tomorrow
+    assert len(files) - 5 < state.reused < len(files)  # a timestamp of the future is in the past tomorrow
 
 
 def partition(folder: Path, segments: int = 3) -> list[Path]:
@@ -135,13 +135,13 @@ def test_a_file_that_is_no_state_is_refused(tmp_path: Path) -> None:
     good = state.read_bytes()
     bad = [good[:size] for size in range(0, len(good), 7)]
     bad += [good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :] for at in range(0, len(good) - 1, 7)]
-    bad += [good + b"x", b"{}\n", b"[1]\n", good.replace(b'"kseg_state":3', b'"kseg_state":1'), good * 2]
+    bad += [good + b"x", b"{}\n", b"[1]\n", good.replace(b'"kseg_state":4', b'"kseg_state":1'), good * 2]
     for data in bad:
         state.write_bytes(data)
         done = sweep(logs, "--state", str(state))
         assert done.exit_code == 2, data
         (line,) = [line for line in done.stderr.splitlines() if str(state) in line]
-        assert "remove it to begin anew" in line
+        assert "remove it to start again" in line
         assert state.read_bytes() == data
 
 

@@ -1,4 +1,4 @@
-"""What files were when they were looked at: by their stamps it shows whether a broker has changed them since."""
+"""Stamps of files (size, time, inode), which show whether a broker changed a file while it was validated."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import time
 from kseg.format.storage.naming import INDEX_SUFFIXES, base_offset_of
 from kseg.format.storage.source import LATELY, SegmentFile
 
-#: Size in bytes, modification time in ns, inode; None where no file is.
+#: Size in bytes, modification time in ns, inode; None if the file does not exist.
 Stamp = tuple[int, int, int] | None
 # A write is short, but the writer may have to wait for a processor.
 _PATIENCE = 0.05
 
 
 def stamp_of(path: str) -> Stamp:
-    """The stamp of a local file. One that was renamed into its place has another inode, whatever its time."""
+    """Return the stamp of a local file. A file renamed to this path has another inode, even with the same time."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -24,16 +24,16 @@ def stamp_of(path: str) -> Stamp:
 
 
 def stamps_of(file: SegmentFile) -> tuple[Stamp, ...]:
-    """The stamps of a file and of the indexes that are judged with it, in their order."""
+    """Return the stamps of a file and of the indexes that are checked with it, in their order."""
     return tuple(map(stamp_of, (file.path, *(file.indexes or ()))))
 
 
 def unchanged(file: SegmentFile, before: tuple[Stamp, ...]) -> bool:
-    """Whether the stamps are what they were, and the indexes those that there are.
+    """Return whether the stamps equal ``before`` and the same index files exist.
 
-    The first aborted transaction makes a .txnindex, a compaction may leave it out. Snapshots of producers are not
-    renamed into place: for a moment they are empty, or there in part, so of what was written lately this waits for
-    the rest.
+    The first aborted transaction creates a .txnindex, and a compaction can remove it. A broker writes producer snapshots
+    in place, so a new one can be empty or incomplete for a moment. If a file was written within the last ``LATELY``
+    seconds, the function waits before it compares.
     """
     if file.indexes != indexes_of(file):
         return False
@@ -46,7 +46,7 @@ def unchanged(file: SegmentFile, before: tuple[Stamp, ...]) -> bool:
 
 
 def indexes_of(file: SegmentFile) -> tuple[str, ...] | None:
-    """What ``beside`` of that file would be now."""
+    """Return the paths of the segment's indexes that exist now, or ``file.indexes`` if the file is not a segment."""
     if file.indexes is None or base_offset_of(file.path) is None:
         return file.indexes
     stem = file.path.removesuffix(".log")

@@ -1,6 +1,6 @@
-"""Validation across files: results as they come, each with what the files beside it say of it.
+"""Checks across the files of a folder and of a log directory.
 
-Results of a log dir's checkpoints come last, since they speak of all its partitions.
+The results of a log directory's checkpoints come last, because they list all its partitions.
 """
 
 from __future__ import annotations
@@ -38,31 +38,34 @@ _COMPACTED = frozenset({"__consumer_offsets", "__transaction_state"})
 def check_folders(
     files: Sequence[SegmentFile], settings: Settings, results: Iterable[FileResult]
 ) -> Iterator[FileResult]:
-    """The results of files, in their order, with what is found where files of a folder are held against each other."""
-    yield from _FolderChecks(files, settings).checked(results)
+    """Return the results in their order, with the findings of the checks across files added.
+
+    ``results`` are those of ``files``, each segment's indexes after it.
+    """
+    yield from _FolderChecks(files, settings).apply(results)
 
 
 class _FolderChecks:
-    """All folders of a run, one after the other."""
+    """The checks of all folders, one folder after the other."""
 
     def __init__(self, files: Sequence[SegmentFile], settings: Settings) -> None:
         self._files = {file.path: file for file in files}
         self._settings = settings
-        self._told: dict[str, list[Finding]] = defaultdict(list)
-        # Results of the folder at hand, from the first segment on in which offsets are missing.
+        self._pending_findings: dict[str, list[Finding]] = defaultdict(list)
+        # Results of the current folder, from the first segment with missing offsets.
         self._waiting: list[tuple[SegmentFile, FileResult]] = []
         self._began = time.time()
         self._extents: dict[tuple[str, str, int], tuple[Extent, FileResult]] = {}
         self._newest: FileResult | None = None
         self._folder: str | None = None
         self._checks: PartitionChecks | None = None
-        # What checkpoints say of partitions, by their paths: that of the log dir at hand is asked of each of them.
+        # Offsets of partitions by the path of their checkpoint file, read once per log directory.
         self._checkpoints: dict[str, dict[tuple[str, int], int]] = {}
         self._names: dict[str, set[str]] = defaultdict(set)
-        # By folder, the kinds of indexes that its segments have.
+        # The suffixes of the indexes that a folder's segments have, by folder.
         self._indexes: dict[str, set[str]] = defaultdict(set)
-        # The kinds of which it was said that no segment of the folder has one.
-        self._without: dict[str, set[str]] = defaultdict(set)
+        # The suffixes that were reported as missing from the whole folder, by folder.
+        self._reported_missing: dict[str, set[str]] = defaultdict(set)
         self._segments: Counter[str] = Counter()
         for file in files:
             if file.indexes is not None:
@@ -71,19 +74,19 @@ class _FolderChecks:
                 self._segments[folder] += base_offset_of(name) is not None
                 self._indexes[folder].update(os.path.splitext(path)[1] for path in file.indexes)
 
-    def checked(self, results: Iterable[FileResult]) -> Iterator[FileResult]:
-        held: list[FileResult] = []
+    def apply(self, results: Iterable[FileResult]) -> Iterator[FileResult]:
+        checkpoint_results: list[FileResult] = []
         for result in results:
             folder, name = os.path.split(result.file)
             file = self._files.get(result.file)
-            if file is None:  # an index, behind its segment
-                yield from self._in_turn(SegmentFile(result.file), result)
+            if file is None:  # an index, after its segment
+                yield from self._emit(SegmentFile(result.file), result)
                 continue
             if file.indexes is None:
-                yield from self._in_turn(file, result)
+                yield from self._emit(file, result)
                 continue
             if name in AFTER_THE_END:
-                held.append(result)
+                checkpoint_results.append(result)
                 continue
             if folder != self._folder:
                 yield from self._flush()
@@ -95,32 +98,37 @@ class _FolderChecks:
                 self._check_indexes(file, result)
             elif self._checks:
                 self._checks.check_side_file(name)
-            yield from self._in_turn(file, replace(result, facts=None))
+            yield from self._emit(file, replace(result, facts=None))
         yield from self._flush()
         self._begin_folder(None)
-        for result in held:
+        for result in checkpoint_results:
             self._check_checkpoint(result.file)
             yield self._with_findings(self._files[result.file], result)
 
-    def _in_turn(self, file: SegmentFile, result: FileResult) -> Iterator[FileResult]:
-        """The result with the findings of other files about it, unless it must wait for those of the whole folder."""
+    def _emit(self, file: SegmentFile, result: FileResult) -> Iterator[FileResult]:
+        """Yield the result with its findings, or keep it until the folder's last segment is read."""
         if self._waiting or (self._checks and self._checks.has_gaps):
             self._waiting.append((file, result))
         else:
             yield self._with_findings(file, result)
 
     def _flush(self) -> Iterator[FileResult]:
-        """The results that waited for the folder's last segment."""
+        """Yield the results that waited for the folder's last segment."""
         lost = self._checks.check_gaps() if self._checks else {}
         for file, result in self._waiting:
             if self._checks and file.indexes is not None:
-                result = self._explained(file, result, self._checks, lost.get(os.path.basename(file.path), set()))
+                result = self._explain_gaps(file, result, self._checks, lost.get(os.path.basename(file.path), set()))
             yield self._with_findings(file, result)
         self._waiting.clear()
 
-    def _explained(self, file: SegmentFile, result: FileResult, checks: PartitionChecks, lost: set[int]) -> FileResult:
-        """Gaps between batches of a segment, explained by the whole log; without those that are ``lost`` (offsets)."""
-        name, kept = os.path.basename(file.path), []
+    def _explain_gaps(
+        self, file: SegmentFile, result: FileResult, checks: PartitionChecks, lost: set[int]
+    ) -> FileResult:
+        """Return the result with the reason for each gap between batches.
+
+        Gaps that begin at the offsets ``lost`` are left out: another finding reports them.
+        """
+        name, verdicts_left = os.path.basename(file.path), []
         for verdict in result.verdicts:
             finding = verdict.finding
             if finding.rule == "offset-gap" and finding.offset is not None and finding.last_offset is not None:
@@ -128,17 +136,17 @@ class _FolderChecks:
                     continue
                 reported = {**finding.facts, "why": checks.why_missing(finding.offset, finding.last_offset, name)}
                 verdict = replace(verdict, finding=replace(finding, facts=reported))
-            kept.append(verdict)
+            verdicts_left.append(verdict)
         severity = policy_for(file, self._settings).severity(RULES["offset-gap"])
         result.summary.retract("offset-gap", severity, min(len(lost), result.summary.rules["offset-gap"]))
-        return replace(result, verdicts=tuple(kept))
+        return replace(result, verdicts=tuple(verdicts_left))
 
     def _with_findings(self, file: SegmentFile, result: FileResult) -> FileResult:
-        found = self._told.pop(file.path, None)
+        found = self._pending_findings.pop(file.path, None)
         return new_collector(file, self._settings).extended(result, found) if found else result
 
     def _record_finding(self, path: str) -> Report:
-        return lambda finding: self._told[path].append(finding)
+        return lambda finding: self._pending_findings[path].append(finding)
 
     def _begin_folder(self, folder: str | None) -> None:
         if folder == self._folder:
@@ -155,64 +163,70 @@ class _FolderChecks:
                 folder,
                 self._names.pop(folder, set()),
                 lambda name: self._record_finding(os.path.join(folder, name)),
-                self._known(folder),
+                self._checkpoint_offsets(folder),
                 compacted=self._settings.compacted or topic_partition(folder + "/x")[0] in _COMPACTED,
                 began=self._began,
             )
             self._check_swaps(folder)
 
-    def _known(self, folder: str) -> dict[str, int]:
-        """What the log dir's checkpoints say of the partition, by their names."""
+    def _checkpoint_offsets(self, folder: str) -> dict[str, int]:
+        """Return the partition's offsets in the log directory's checkpoints, by checkpoint name."""
         log_dir, name = os.path.split(os.path.abspath(folder))
         partition = partition_of(name)
-        known = ((name, self._checkpoint(os.path.join(log_dir, name))) for name in (CLEANER_OFFSETS, LOG_STARTS))
-        return {name: offsets[partition[:2]] for name, offsets in known if partition and partition[:2] in offsets}
+        offsets_by_name = (
+            (name, self._checkpoint(os.path.join(log_dir, name))) for name in (CLEANER_OFFSETS, LOG_STARTS)
+        )
+        return {
+            name: offsets[partition[:2]] for name, offsets in offsets_by_name if partition and partition[:2] in offsets
+        }
 
     def _checkpoint(self, path: str) -> dict[tuple[str, int], int]:
         if path not in self._checkpoints:
             try:
                 entries = entries_of(path, walk_offset_checkpoint, HARMLESS)
             except (KsegError, ValueError):
-                entries = []  # said of it by itself
+                entries = []  # reported for the checkpoint itself
             self._checkpoints[path] = {(entry.topic, entry.partition): entry.offset for entry in entries}
         return self._checkpoints[path]
 
     def _check_indexes(self, file: SegmentFile, result: FileResult) -> None:
-        """Indexes that a segment with batches should have; a .txnindex is there only where something was aborted."""
+        """Report the missing indexes of a segment with batches. A .txnindex exists only after an abort."""
         folder, name = os.path.split(file.path)
         if not result.summary.batches:
             return
-        timed = result.facts is None or result.facts.timed  # v0 has no time, and Kafka that wrote it no time index
+        timed = (
+            result.facts is None or result.facts.timed
+        )  # Kafka versions that wrote v0 wrote neither timestamps nor time indexes
         suffixes = list(_INDEXES)[: 1 + timed]
         index_names = {name.removesuffix(".log") + suffix: suffix for suffix in suffixes}
-        there = {os.path.basename(path) for path in file.indexes or ()}
-        there |= {name for name in index_names if local_size(os.path.join(folder, name)) is not None}
+        present = {os.path.basename(path) for path in file.indexes or ()}
+        present |= {name for name in index_names if local_size(os.path.join(folder, name)) is not None}
         if file.active and base_offset_of(name) and result.summary.batches == 1:
-            there.add(name.removesuffix(".log") + ".index")  # made with the second append to a segment that was rolled
-        for index in [name for name in index_names if name not in there]:
+            present.add(name.removesuffix(".log") + ".index")  # created with the second append to a rolled segment
+        for index in [name for name in index_names if name not in present]:
             if index_names[index] in self._indexes[folder] and not self._is_gone(file.path):
-                self._told[file.path].append(Finding("missing-index", 0, facts={"index": index}))
+                self._pending_findings[file.path].append(Finding("missing-index", 0, facts={"index": index}))
         self._check_missing_indexes(file.path, folder, suffixes)
 
     def _check_missing_indexes(self, path: str, folder: str, suffixes: list[str]) -> None:
-        """Kinds of indexes that no segment of the folder has: one finding, not one for each segment."""
-        absent = [suffix for suffix in suffixes if suffix not in self._indexes[folder] | self._without[folder]]
+        """Report once the kinds of indexes that the whole folder lacks."""
+        absent = [suffix for suffix in suffixes if suffix not in self._indexes[folder] | self._reported_missing[folder]]
         if absent:
             what = " or ".join(_INDEXES[suffix] for suffix in absent)
             facts = {"segments": self._segments[folder], "what": what}
-            self._told[path].append(Finding("no-indexes", 0, facts=facts))
-            self._without[folder].update(absent)
+            self._pending_findings[path].append(Finding("no-indexes", 0, facts=facts))
+            self._reported_missing[folder].update(absent)
 
     @staticmethod
     def _is_gone(path: str) -> bool:
         return "://" not in path and local_size(path) is None
 
     def _check_swaps(self, folder: str) -> None:
-        """Segments that a broker would replace at its start."""
+        """Report the segments that a broker would replace at its start."""
         try:
             if not any(name.endswith(".swap") for name in os.listdir(folder)):
                 return
-            time.sleep(_SWAPPING)  # a broker at work is done with it by then
+            time.sleep(_SWAPPING)  # a running broker has finished the swap by then
             steps: list[tuple[str, str, str]] = []
             files = Files(folder)
             delete_unfinished(files, lambda *_: None)
@@ -221,14 +235,16 @@ class _FolderChecks:
             return
         for action, name, why in steps:
             if action == "delete-segment":
-                self._told[os.path.join(folder, name)].append(Finding("swap-pending", 0, facts={"why": why}))
+                self._pending_findings[os.path.join(folder, name)].append(
+                    Finding("swap-pending", 0, facts={"why": why})
+                )
 
     def _was_written_since(self, newest: FileResult) -> bool:
-        """Whether a broker has written to a log since its newest segment was read."""
+        """Return whether a broker has written to a log since its newest segment was read."""
         folder, name = os.path.split(newest.file)
         try:
             status = os.stat(newest.file)
-            # Preallocated segments are written to without growing.
+            # Writes to a preallocated segment don't change its size.
             written = status.st_size != newest.summary.bytes or status.st_mtime > self._began
             return written or any(base_offset_of(other) is not None and other > name for other in os.listdir(folder))
         except OSError:
@@ -237,7 +253,7 @@ class _FolderChecks:
     def _check_checkpoint(self, path: str) -> None:
         folder, name = os.path.split(os.path.abspath(path))
         if is_in_use(folder):
-            return  # written every few seconds at most: after a truncation it is out of date until the next time
+            return  # a broker writes it every few seconds: after a truncation it is out of date until the next write
         rule, what = AFTER_THE_END[name]
         if name == HIGH_WATERMARKS and not os.path.exists(os.path.join(folder, CLEAN_SHUTDOWN)):
             # The checkpoint is written every 5 s: after a truncation it is out of date until then.
@@ -245,11 +261,11 @@ class _FolderChecks:
         try:
             entries = positioned_entries_of(path, walk_offset_checkpoint, HARMLESS)
         except (KsegError, ValueError):
-            return  # said of it by itself
+            return  # reported for the checkpoint itself
         for at, (topic, partition, offset) in entries:
             extent, newest = self._extents.get((folder, topic, partition), (None, None))
             if not (extent and newest) or extent.end is None or offset <= extent.end:
                 continue
             if not self._was_written_since(newest):
                 facts = {"what": what, "offset": offset, "topic": topic, "partition": partition, "end": extent.end}
-                self._told[path].append(Finding(rule, at, offset=offset, facts=facts))
+                self._pending_findings[path].append(Finding(rule, at, offset=offset, facts=facts))

@@ -1,9 +1,10 @@
-"""The indexes of a segment against its log, each walked once and in step with it.
+"""Compare the indexes of a segment with its batches, reading each index once.
 
-What is asked of an entry is what Kafka's look-ups need and no more, since brokers before 2025 wrote a follower's
-entry for a whole append, with its last offset: no batch before ``log_position`` may reach the entry's offset
-(``OffsetIndex.lookup``), none before the offset may be later than its timestamp (``LogSegment.findOffsetByTimestamp``),
-and consumers that read committed must meet each aborted record (``TransactionIndex.collectAbortedTxns``).
+The checks require only what Kafka's look-ups need, because followers before 2025 wrote one index entry for a whole
+append, with its last offset:
+- no batch before ``log_position`` reaches the entry's offset (``OffsetIndex.lookup``)
+- no batch before the entry's offset is later than its timestamp (``LogSegment.findOffsetByTimestamp``)
+- consumers that read committed find each aborted transaction (``TransactionIndex.collectAbortedTxns``)
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from kseg.format.sidefiles.txn_index import ABORTED_TXN, AbortedTxn
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import SegmentFile, Source, local_size, open_source
 
-#: Findings of an index that are remembered, so that one fault gives one finding; those passed by are forgotten.
+#: The most reported positions of an index that are remembered, so that one entry gives one finding.
 MAX_REPORTED = 4096
 
 _Entry = TypeVar("_Entry", OffsetEntry, TimeEntry)
@@ -38,10 +39,10 @@ _Runs = Callable[[Source, int, Report, "StaleEntries | None"], Iterator[IndexRun
 
 
 class _IndexCursor(Generic[_Entry]):
-    """The entries of an index, a run of them at hand as two columns, for a compiled loop to compare with the log's.
+    """The entries of an index, one run of entries at a time as two columns for the compiled loop of ``FactsCollector``.
 
-    ``stale`` is given for the newest segment: the first entry that can't be right may begin its stale entries, which are
-    no fault.
+    ``stale`` is given for the newest segment: its first wrong entry can be the start of stale entries, which a broker
+    leaves there and which are not a fault.
     """
 
     def __init__(
@@ -54,22 +55,22 @@ class _IndexCursor(Generic[_Entry]):
     ) -> None:
         self._report = report
         self._stale = stale
-        # The bytes of entries of which something was said already.
-        self._told: set[int | None] = set()
+        # The positions of entries that already have a finding.
+        self._reported: set[int | None] = set()
         self._runs: Iterator[IndexRun[_Entry]] = runs(source, base_offset, self._record, stale) if source else iter(())
         self._run: IndexRun[_Entry] | None = None
         self._last: tuple[int, _Entry] | None = None
 
     def _record(self, finding: Finding) -> None:
-        self._told.add(finding.position)
+        self._reported.add(finding.position)
         self._report(finding)
 
-    def more(self) -> Columns | None:
-        """The two columns of the next run, None behind the last. The run before is done with."""
+    def next_columns(self) -> Columns | None:
+        """Return the two columns of the next run, or None after the last. The previous run is finished."""
         if self._run:
             self._last = self._run.entry(len(self._run) - 1)
-            if len(self._told) > MAX_REPORTED:
-                self._told &= {self._last[0]}
+            if len(self._reported) > MAX_REPORTED:
+                self._reported &= {self._last[0]}
         self._run = next(self._runs, None)
         return self._run.columns if self._run else None
 
@@ -79,36 +80,36 @@ class _IndexCursor(Generic[_Entry]):
     def _at(self, row: int) -> tuple[int, _Entry, bool]:
         assert self._run, "a row is one of more()'s"
         at, entry = self._run.entry(row)
-        return at, entry, at in self._told
+        return at, entry, at in self._reported
 
-    def _before(self, row: int) -> tuple[int, _Entry] | None:
-        """The entry before that row, unless something was said of it."""
+    def _entry_before(self, row: int) -> tuple[int, _Entry] | None:
+        """Return the entry before the row and its position, or None if it was reported."""
         found = self._run.entry(row - 1) if self._run and row else self._last
-        return None if found is None or found[0] in self._told else found
+        return None if found is None or found[0] in self._reported else found
 
     def _report_stale(self) -> None:
         if self._stale is not None:
             self._stale.report(self._report)
 
-    def _rest(self, row: int) -> Iterator[tuple[int, _Entry]]:
-        """What is left, from that row on, but for what something was said of."""
-        at_hand = islice(self._run.entries(), row, None) if self._run else ()
-        ahead = chain.from_iterable(run.entries() for run in self._runs)
-        for at, entry in chain(at_hand, ahead):
-            if at in self._told:
-                self._told.remove(at)
+    def _remaining(self, row: int) -> Iterator[tuple[int, _Entry]]:
+        """Yield the remaining entries from the row on, without those that were reported."""
+        in_run = islice(self._run.entries(), row, None) if self._run else ()
+        in_later_runs = chain.from_iterable(run.entries() for run in self._runs)
+        for at, entry in chain(in_run, in_later_runs):
+            if at in self._reported:
+                self._reported.remove(at)
             else:
                 yield at, entry
 
 
 class OffsetIndexCheck(_IndexCursor[OffsetEntry]):
-    """An offset index beside its log; its columns are offsets, and bytes of the log."""
+    """The checks of an offset index; its columns are offsets and positions in the log."""
 
     def check(self, row: int, position: int, end: int, highest: int) -> None:
-        """An entry that leads to a byte before ``end`` of the log, of which an entry begins at ``position``.
+        """Check an entry whose log position is before ``end``, the end of the batch at ``position``.
 
-        ``highest`` is the largest offset before that. What leads into bytes that are no entry is passed over: that
-        the log is damaged there is said of the log.
+        ``highest`` is the largest offset before that batch. An entry for bytes that are not a batch is skipped, because
+        the damage is reported for the log.
         """
         at, entry, reported = self._at(row)
         if reported:
@@ -122,13 +123,13 @@ class OffsetIndexCheck(_IndexCursor[OffsetEntry]):
             self._mismatch(at, entry, f"the batches before go up to offset {highest}")
 
     def finish(self, row: int, size: int, highest: int | None, *, whole: bool) -> None:
-        """The log ends at byte ``size``, ``highest`` is its largest offset; ``whole`` if no bytes were lost in it.
+        """Check the entries from ``row`` on, which no batch matched, and the last entry.
 
-        ``row`` is the entry that would have come next.
+        ``size`` is the end of the log in bytes, ``highest`` its largest offset, ``whole`` whether no bytes in it are lost.
         """
-        last = self._before(row)
+        last = self._entry_before(row)
         left = past = False
-        for at, entry in self._rest(row):
+        for at, entry in self._remaining(row):
             left = True
             if entry.log_position >= size and not past:
                 if self._is_stale(at):
@@ -145,18 +146,18 @@ class OffsetIndexCheck(_IndexCursor[OffsetEntry]):
         self._record(Finding("index-mismatch", at, at + OFFSET_ENTRY.size, entry.offset, None, facts))
 
 
-class Latest(NamedTuple):
-    """``timestamp`` is a segment's largest; ``indexed`` that of the batch with the last offset of its time index."""
+class LargestTimestamps(NamedTuple):
+    """Largest timestamps: ``timestamp`` of the segment, ``indexed`` of the batch of the time index's last entry."""
 
     timestamp: int
     indexed: int
 
 
 class TimeIndexCheck(_IndexCursor[TimeEntry]):
-    """A time index beside its log; its columns are timestamps, and offsets."""
+    """The checks of a time index; its columns are timestamps and offsets."""
 
     def check(self, row: int, before: int, latest: int) -> None:
-        """An entry: ``before`` is the latest timestamp before the batch of its offset, ``latest`` reckons that in."""
+        """Check an entry: ``before`` is the largest timestamp before the batch of its offset, ``latest`` includes it."""
         at, entry, reported = self._at(row)
         if reported:
             return
@@ -168,20 +169,20 @@ class TimeIndexCheck(_IndexCursor[TimeEntry]):
             self._mismatch(at, entry, f"the latest up to there is {latest}")
 
     def check_position(self, row: int, first: int) -> None:
-        """Report an entry whose offset is before ``first``, the log's first."""
+        """Report an entry whose offset is below ``first``, the log's first offset."""
         at, entry, reported = self._at(row)
         if not reported:
             self._mismatch(at, entry, f"the log begins at offset {first}")
 
-    def finish(self, row: int, highest: int | None, *, whole: bool, latest: Latest | None) -> None:
-        """Report what the entries from ``row`` on, which is the next, and the last entry contradict.
+    def finish(self, row: int, highest: int | None, *, whole: bool, latest: LargestTimestamps | None) -> None:
+        """Check the entries from ``row`` on, which no batch matched, and the last entry.
 
-        ``highest`` is the log's largest offset, ``whole`` is whether no bytes were lost in it. ``latest`` is given where
-        the index is complete (see ``IndexChecks``).
+        ``highest`` is the log's largest offset, ``whole`` whether no bytes in it are lost. ``latest`` is given if the
+        index is complete (see ``IndexChecks``).
         """
-        last = self._before(row)
+        last = self._entry_before(row)
         reported = not whole or highest is None
-        for at, entry in self._rest(row):
+        for at, entry in self._remaining(row):
             last = None
             if not reported:
                 reported = True
@@ -191,7 +192,7 @@ class TimeIndexCheck(_IndexCursor[TimeEntry]):
             self._check_last(*last, latest)
         self._report_stale()
 
-    def _check_last(self, at: int, entry: TimeEntry, latest: Latest) -> None:
+    def _check_last(self, at: int, entry: TimeEntry, latest: LargestTimestamps) -> None:
         """Report a last entry that is not the one for the segment's largest timestamp.
 
         Kafka appends that entry when a segment is rolled, closed, recovered or cleaned
@@ -211,12 +212,12 @@ class TimeIndexCheck(_IndexCursor[TimeEntry]):
 
 
 class TxnIndexCheck:
-    """A transaction index beside its log. One that is not there has no entries; ``report`` is then the log's."""
+    """The checks of a transaction index. If the file does not exist, it has 0 entries and ``report`` is the log's."""
 
     def __init__(self, source: Source | None, base_offset: int, report: Report) -> None:
         self._report = report
-        # Whether something was said of the entry at hand already.
-        self._told = False
+        # Whether the current entry already has a finding.
+        self._reported = False
         self._entries = walk_txn_index(source, base_offset, self._record) if source else iter(())
         self._at = 0
         self._entry: AbortedTxn | None = None
@@ -226,17 +227,17 @@ class TxnIndexCheck:
         self._ended = BoundedMap()
         # Whether more transactions are open than are followed.
         self._crowded = False
-        # Aborts that are not in it, of what could only have been written to segments before: markers, by producer.
+        # As in SegmentFacts: marker offsets by producer id.
         self.unindexed: dict[int, int] = {}
-        # Entries of transactions that began in an earlier segment, as in SegmentFacts.
+        # As in SegmentFacts.
         self.carried: list[tuple[int, int, int, int]] = []
 
     def _record(self, finding: Finding) -> None:
-        self._told = True
+        self._reported = True
         self._report(finding)
 
     def _advance(self) -> None:
-        self._told = False
+        self._reported = False
         self._at, self._entry = next(self._entries, (self._at, None))
 
     def update(self, window: Window) -> None:
@@ -269,9 +270,9 @@ class TxnIndexCheck:
         entry = self._entry
         if entry is not None and entry.last_offset == offset:
             why = _contradiction(entry, producer_id, first, before, aborted)
-            if why and not self._told:
+            if why and not self._reported:
                 self._mismatch(entry, why)
-            elif first is None and not self._told and len(self.carried) < LIMIT:
+            elif first is None and not self._reported and len(self.carried) < LIMIT:
                 self.carried.append((self._at, producer_id, entry.first_offset, entry.last_offset))
             self._advance()
         elif aborted and first is not None:
@@ -281,9 +282,9 @@ class TxnIndexCheck:
             self.unindexed[producer_id] = offset
 
     def _skip_entries(self, offset: int) -> None:
-        """The entries of markers before that offset, which did not come."""
+        """Report the entries whose marker should be before ``offset`` but was not found."""
         while (entry := self._entry) is not None and entry.last_offset < offset:
-            if not self._told:
+            if not self._reported:
                 self._mismatch(entry, "has no marker there")
             self._advance()
 
@@ -314,10 +315,10 @@ def _contradiction(entry: AbortedTxn, producer_id: int, first: int | None, befor
 
 
 class IndexChecks:
-    """The indexes of one segment, while it is read. ``reports`` has one for each index that is there, by its path.
+    """The checks of one segment's indexes, while the segment is read.
 
-    ``report`` is the segment's own: what it lacks beside it is said of itself. ``unread`` says why an index can't be
-    read, by its path.
+    ``reports`` has the report of each existing index by its path, ``report`` is that of the segment and gets the
+    findings about missing indexes. ``unread`` has the reason by path for each index that cannot be read.
     """
 
     def __init__(self, file: SegmentFile, reports: Mapping[str, Report], report: Report) -> None:
@@ -331,14 +332,16 @@ class IndexChecks:
         opened = {os.path.splitext(path)[1]: (self._open(path), reported) for path, reported in reports.items()}
         stale = self._stale_entries(base)
         self._stale = stale.get(".timeindex")
-        self._offsets = OffsetIndexCheck(offset_runs, *_of(opened, ".index", base, report), stale.get(".index"))
-        self._times = TimeIndexCheck(time_runs, *_of(opened, ".timeindex", base, report), stale.get(".timeindex"))
-        # A copy of the logs alone lacks it with the others.
-        self._aborts = TxnIndexCheck(*_of(opened, ".txnindex", base, report if opened else ignore_finding))
-        self._watch = FactsCollector(self._offsets, self._times)
+        self._offsets = OffsetIndexCheck(offset_runs, *_arguments(opened, ".index", base, report), stale.get(".index"))
+        self._times = TimeIndexCheck(
+            time_runs, *_arguments(opened, ".timeindex", base, report), stale.get(".timeindex")
+        )
+        # Without any index the folder is a copy of the logs alone, and the .txnindex is not missing.
+        self._aborts = TxnIndexCheck(*_arguments(opened, ".txnindex", base, report if opened else ignore_finding))
+        self._collector = FactsCollector(self._offsets, self._times)
 
     def _stale_entries(self, base_offset: int) -> dict[str, StaleEntries]:
-        """What decides on stale entries, by suffix: a broker leaves them in the newest segment alone."""
+        """Return the detection of stale entries by suffix. A broker leaves stale entries only in the newest segment."""
         layouts = {".index": OFFSET_ENTRY, ".timeindex": TIME_ENTRY} if self._file.active else {}
         stem = os.path.splitext(self._file.path)[0]
         return {
@@ -355,11 +358,11 @@ class IndexChecks:
         return self._sources[-1]
 
     def update(self, window: Window, misplaced: set[int], *, deep: bool) -> None:
-        """The next window of the segment, after all else is done with it. ``deep``: markers are opened.
+        """Check the next window of the segment, after all other checks of it. ``deep``: markers are decoded.
 
-        ``misplaced`` as in SegmentWatch.
+        ``misplaced`` as in ``FactsCollector.update``.
         """
-        watch = self._watch
+        watch = self._collector
         transaction_events = watch.update(window.batches, misplaced)
         if not self._crowded and (watch.crowded or watch.producers.forgot):
             self._crowded = True
@@ -369,25 +372,25 @@ class IndexChecks:
             self._aborts.update(window)
 
     def finish(self, size: int, lost: int, *, deep: bool) -> SegmentFacts:
-        """The segment was read up to byte ``size``, ``lost`` of which are of no use. Returns what is known of it."""
-        watch = self._watch
+        """Finish the checks of a segment of ``size`` bytes, ``lost`` of them unreadable, and return its facts."""
+        watch = self._collector
         watch.damaged = watch.damaged or lost > 0
         facts = watch.facts()
-        # A broker may have written more since.
+        # A broker may have appended to the segment since.
         grown = self._file.active and (local_size(self._file.path) or 0) > size
         whole = not (grown or watch.damaged or watch.disorder) and watch.end == size
         self._offsets.finish(watch.offset_row, INT64_MAX if grown else size, facts.last_offset, whole=whole)
         complete = whole and not watch.untimed and self._is_complete()
-        latest = Latest(watch.largest_timestamp, watch.indexed_timestamp) if complete else None
+        latest = LargestTimestamps(watch.largest_timestamp, watch.indexed_timestamp) if complete else None
         self._times.finish(watch.time_row, facts.last_offset, whole=whole, latest=latest)
         self._aborts.finish(whole=whole and deep)
         self.close()
-        # A copy of the logs alone has no index for any of them.
+        # Without any index the folder is a copy of the logs alone.
         carried = tuple(self._aborts.carried)
         return replace(facts, unindexed=self._aborts.unindexed, carried=carried) if self._reports else facts
 
     def _is_complete(self) -> bool:
-        """Whether the time index has its last entry: of a segment that is not written to any more."""
+        """Return whether the time index has its last entry, which a broker appends when it rolls or closes a segment."""
         return not self._file.active or (self._stale is not None and not self._stale.is_preallocated())
 
     def close(self) -> None:
@@ -398,6 +401,6 @@ class IndexChecks:
 _Opened = Mapping[str, tuple[Source | None, Report]]
 
 
-def _of(opened: _Opened, suffix: str, base_offset: int, report: Report) -> tuple[Source | None, int, Report]:
+def _arguments(opened: _Opened, suffix: str, base_offset: int, report: Report) -> tuple[Source | None, int, Report]:
     source, reported = opened.get(suffix, (None, report))
     return source, base_offset, reported

@@ -1,9 +1,9 @@
-"""Validation on several cores, or machines: by file, and within a big file by ranges of whole entries.
+"""Validation by several processes or machines: by file, and in a large file by ranges of whole batches.
 
-A range's first entry is found by searching for it, and the ranges are checked independently. Their results are joined if
-every range ends exactly where the next begins, no range met damage or disorder, and the state of the checks fits at the
-seams. Otherwise the file is read again from end to end: slower, with the same result. Which of the two happens depends
-on what was found, never on what the policy makes of it.
+The start of a range is found by a search for a batch, and each range is checked on its own. The results of the ranges are
+joined if every range ends where the next begins, no range has damage or disorder, and the states of the checks agree at
+the boundaries. Otherwise the whole file is validated again by one process, with the same result as without ranges. The
+choice depends on the facts that were found, never on the policy.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ if TYPE_CHECKING:
 
     from kseg.commands.validate.state_file import ResultStore
 
-# Where nothing is inflated a byte takes a sixth of the time (0.5 ms a MB beside 3 of LZ4), and processes 0.05 s as ever.
+# An uncompressed byte takes a sixth of the time of a compressed one (0.5 ms per MB, LZ4 3 ms); processes start in 0.05 s.
 PLAIN_SHARE = 6
 _DISORDER = "non-monotonic-offset"
 
 
 def cores() -> int:
-    """The processors this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Pool(Protocol):
-    """What calls are handed to, as processes; ``ahead`` is how many may wait there before a result is asked for."""
+    """An executor of calls, such as processes. ``ahead`` is how many files may be submitted before a result is read."""
 
     jobs: int
     ahead: int
@@ -72,12 +72,13 @@ def validate_files(
     pool: Pool | None = None,
     state: ResultStore | None = None,
 ) -> Iterator[FileResult]:
-    """Validate files, results in their order, each segment's indexes behind it.
+    """Validate files, and yield the results in their order, the results of a segment's indexes after it.
 
-    In a pool, or with ``jobs`` processes at most. What ``state`` knows is not read again.
+    The work is done by ``pool`` if given, else by up to ``jobs`` processes. Files with a current result in ``state`` are
+    not read again. ``progress`` is called with numbers of bytes.
     """
     listed = list(files)
-    unknown = [file for file in listed if not state.knows(file)] if state else listed
+    unknown = [file for file in listed if not state.is_current(file)] if state else listed
     results = _results(unknown, settings, jobs, progress, pool)
     for result in _with_state(listed, unknown, results, progress, state) if state else results:
         yield result
@@ -91,13 +92,13 @@ def _with_state(
     progress: Progress,
     state: ResultStore,
 ) -> Iterator[FileResult]:
-    """The results of all, those of the ``unknown`` files kept."""
+    """Yield the results of all files, and store those of the ``unknown`` files."""
     ahead = deque(unknown)
     for file in listed:
         if ahead and file is ahead[0]:
             ahead.popleft()
             result = next(results)
-            state.keep(file, result)
+            state.store(file, result)
         else:
             result = state.result(file)
             progress(result.summary.bytes)
@@ -120,7 +121,7 @@ def _results(
 
 
 def _worth_processes(files: list[SegmentFile], sizes: list[int], settings: Settings) -> bool:
-    """Whether there is so much to do that more processes save more time than they cost."""
+    """Return whether several processes save more time than their start costs."""
     if sum(sizes) < 2 * split_points.RANGE_SIZE:
         return False
     weight = 0
@@ -132,19 +133,19 @@ def _worth_processes(files: list[SegmentFile], sizes: list[int], settings: Setti
 
 
 def _begins_compressed(path: str) -> bool:
-    head = bytearray(RECORD_BATCH_OVERHEAD)
+    header = bytearray(RECORD_BATCH_OVERHEAD)
     try:
-        with open_range(path, 0, len(head)) as source:
-            source.readinto(memoryview(head))
+        with open_range(path, 0, len(header)) as source:
+            source.readinto(memoryview(header))
     except (KsegError, OSError):
-        return False  # told by whoever reads it
-    attributes = head[ATTRIBUTES_AT + 1] if head[MAGIC_AT] >= 2 else head[LEGACY_ATTRIBUTES_AT]
+        return False  # the validation of the file reports it
+    attributes = header[ATTRIBUTES_AT + 1] if header[MAGIC_AT] >= 2 else header[LEGACY_ATTRIBUTES_AT]
     return bool(attributes & CODEC_MASK)
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """The result of one range, and where the checks stood at its end. ``whole`` if it ended where it should."""
+class _RangeResult:
+    """The result of one range, and the state of the checks at its end. ``whole``: the range can be joined to others."""
 
     result: FileResult
     history: CheckState
@@ -166,8 +167,7 @@ class _Processes:
 def _in_pool(
     pool: Pool, files: list[SegmentFile], sizes: list[int | None], settings: Settings, progress: Progress
 ) -> Iterator[FileResult]:
-    # A pool that waits for many files at a time has enough to do with whole ones, and is not kept waiting for ranges
-    # of all of them to be found.
+    # A pool with many submitted files is busy without ranges, and does not wait for the search of their starts.
     range_jobs = pool.jobs if pool.ahead <= 4 * pool.jobs or len(files) < 2 * pool.jobs else 1
     waiting: deque[_SubmittedFile] = deque()
     for file, size in zip(files, sizes, strict=True):
@@ -189,7 +189,7 @@ def _in_pool(
 
 @dataclass(frozen=True, slots=True)
 class _SubmittedFile:
-    """A file, what it was when it was handed to the pool, and the results of its ranges, its indexes' behind them."""
+    """A submitted file, its stamps at that time, and the results of its ranges followed by that of its indexes."""
 
     file: SegmentFile
     size: int
@@ -198,13 +198,13 @@ class _SubmittedFile:
     futures: list[Future[Any]]
 
 
-def _collect(handed: _SubmittedFile, settings: Settings, progress: Progress) -> FileResult:
-    file, starts, futures = handed.file, handed.starts, handed.futures
+def _collect(submitted: _SubmittedFile, settings: Settings, progress: Progress) -> FileResult:
+    file, starts, futures = submitted.file, submitted.starts, submitted.futures
     if len(futures) == 1:
         result: FileResult = futures[0].result()
-        progress(handed.size)
+        progress(submitted.size)
         return result
-    parts: list[_Part] = []
+    parts: list[_RangeResult] = []
     joined, done = None, 0
     for future in futures[: len(starts)]:
         parts.append(future.result())
@@ -213,83 +213,85 @@ def _collect(handed: _SubmittedFile, settings: Settings, progress: Progress) -> 
         progress(parts[-1].result.summary.bytes)
         done += parts[-1].result.summary.bytes
     else:
-        beside: FileResult | None = futures[-1].result() if len(futures) > len(starts) else None
-        joined = _joined_ranges(file, starts, parts, beside, settings)
+        index_result: FileResult | None = futures[-1].result() if len(futures) > len(starts) else None
+        joined = _joined_ranges(file, starts, parts, index_result, settings)
     if joined is None:
         for future in futures[len(parts) :]:
             future.cancel()
-        progress(handed.size - done)
-    if joined is None or (file.listed and joined.suspicious and not unchanged(file, handed.stamps)):
+        progress(submitted.size - done)
+    if joined is None or (file.listed and joined.suspicious and not unchanged(file, submitted.stamps)):
         return validate_segment(file, settings)
     return joined
 
 
 def _validate_indexes(file: SegmentFile, settings: Settings) -> FileResult:
-    """What a segment's indexes are found to be along its whole length, with nothing of itself: its ranges tell that."""
-    tally = new_collector(file, settings)
-    together = SegmentWithIndexes(file, settings, tally)
+    """Return the results of a segment's indexes and its facts, without the findings of the segment itself."""
+    collector = new_collector(file, settings)
+    with_indexes = SegmentWithIndexes(file, settings, collector)
     history, limits = CheckState(), check_settings(file.path, settings)
     try:
         with SegmentReader(open_source(file.path, listed=True), verify_crc=False) as reader:
             for window in reader.windows():
                 check_offsets(window.batches, limits, history, ignore_finding)
-                together.check_window(window, history)
-            tally.summary.bytes = reader.position
+                with_indexes.check_window(window, history)
+            collector.summary.bytes = reader.position
     except KsegError:
-        pass  # its ranges tell
-    return together.joined(tally.result())
+        pass  # the ranges report it
+    return with_indexes.joined(collector.result())
 
 
-def _validate_range(file: SegmentFile, start: int, end: int, settings: Settings) -> _Part:
-    tally = new_collector(file, settings)
+def _validate_range(file: SegmentFile, start: int, end: int, settings: Settings) -> _RangeResult:
+    collector = new_collector(file, settings)
     try:
         with open_split(file.path, start, end) as source:
-            watch = with_internal_record_checks(file.path, tally, ignore_chunk)
-            checked = run_checks(source, settings, tally, watch=watch)
+            watch = with_internal_record_checks(file.path, collector, ignore_chunk)
+            checked = run_checks(source, settings, collector, watch=watch)
     except KsegError:
-        return _Part(tally.result(), CheckState(), False)
-    # Which of two entries in disorder is misplaced depends on what is around them, also behind a seam.
-    whole = tally.summary.bytes == end - start and not checked.damaged and _DISORDER not in tally.found
-    return _Part(tally.result(), checked.history, whole)
+        return _RangeResult(collector.result(), CheckState(), False)
+    # The batches around two batches in disorder decide which one is misplaced, also those after the end of the range.
+    whole = collector.summary.bytes == end - start and not checked.damaged and _DISORDER not in collector.found
+    return _RangeResult(collector.result(), checked.history, whole)
 
 
 def _joined_ranges(
-    file: SegmentFile, starts: list[int], parts: list[_Part], beside: FileResult | None, settings: Settings
+    file: SegmentFile, starts: list[int], parts: list[_RangeResult], index_result: FileResult | None, settings: Settings
 ) -> FileResult | None:
-    """The results of whole parts as one, or None where their seams don't fit."""
-    tally = new_collector(file, settings)
-    if beside:
-        beside.summary.bytes = 0
-        tally.merge(beside)
+    """Return the joined result of all ranges, or None if the states of two neighbours do not agree."""
+    collector = new_collector(file, settings)
+    if index_result:
+        index_result.summary.bytes = 0
+        collector.merge(index_result)
     before: CheckState | None = None
     for start, part in zip(starts, parts, strict=True):
-        if before is not None and not _ranges_join(file.path, start, before, part.history, tally, settings):
+        if before is not None and not _ranges_join(file.path, start, before, part.history, collector, settings):
             return None
-        tally.merge(part.result)
+        collector.merge(part.result)
         if before is not None:
-            # Sequences are compared by who wrote last: earlier producers are still to be reckoned with.
+            # Sequences are compared with the producer's last batch, which can be in an earlier range.
             part.history.producers.young = {**before.producers.young, **part.history.producers.young}
         before = part.history
-    result = tally.result()
-    if not beside:
+    result = collector.result()
+    if not index_result:
         return result
-    facts = beside.facts and with_record_facts(beside.facts, [part.history for part in parts], opened=settings.deep)
-    return replace(result, indexes=beside.indexes, facts=facts)
+    facts = index_result.facts and with_record_facts(
+        index_result.facts, [part.history for part in parts], opened=settings.deep
+    )
+    return replace(result, indexes=index_result.indexes, facts=facts)
 
 
 def _ranges_join(
-    path: str, start: int, before: CheckState, after: CheckState, tally: FindingCollector, settings: Settings
+    path: str, start: int, before: CheckState, after: CheckState, collector: FindingCollector, settings: Settings
 ) -> bool:
-    """Whether the part that begins at ``start`` continues the one before; a gap at the seam is reported."""
+    """Return whether the range that begins at ``start`` continues the previous one. A gap between them is reported."""
     first = columns.BatchColumns(1)
-    head = bytearray(RECORD_BATCH_OVERHEAD)
+    header = bytearray(RECORD_BATCH_OVERHEAD)
     try:
         with open_range(path, start, start + RECORD_BATCH_OVERHEAD) as source:
-            if source.readinto(memoryview(head)) < RECORD_BATCH_OVERHEAD:
+            if source.readinto(memoryview(header)) < RECORD_BATCH_OVERHEAD:
                 return False
     except KsegError:
         return False
-    framing.read_header(head, 0, framing.read_int32(head, SIZE_AT), head[16], first, 0)
+    framing.read_header(header, 0, framing.read_int32(header, SIZE_AT), header[16], first, 0)
     first.position[0] = start
     first.count = 1
     if not states_join(before, after):
@@ -298,6 +300,6 @@ def _ranges_join(
     check_offsets(first, check_settings(path, settings), before, found.append)
     if any(finding.rule == _DISORDER for finding in found):
         return False
-    for finding in found:  # a gap, like those within the parts
-        tally(finding)
+    for finding in found:  # a gap, like those within the ranges
+        collector(finding)
     return True

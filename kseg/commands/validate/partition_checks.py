@@ -1,7 +1,7 @@
-"""A partition's segments in their order, and the files beside them against what the segments hold.
+"""Check the segments of a partition in their order, and the side files of the partition against the segments.
 
-Everything here goes by a few facts of each segment (segment_watch), so that segments can be read on several cores and
-memory does not grow with their number. What a broker does about each is modelled in ``recovery``.
+The checks use only the ``SegmentFacts`` of each segment. So segments can be read by several processes, and the memory is
+bounded. ``kseg.format.log_loader`` models the reaction of a broker.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from kseg.format.storage.naming import base_offset_of, is_index, producer_snapsh
 MAX_EPOCHS = 100_000
 MAX_SPANS = 10_000
 MAX_GAPS = 1_000
-#: Gaps between batches that are a sign of compaction: damage leaves one, repair some.
+#: The number of gaps between batches that indicates compaction: damage leaves one gap.
 SEVERAL = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The offsets of a partition's log: ``end`` is exclusive, and None where it can't be told."""
+    """The offsets of a partition's log. ``end`` is exclusive, and None if unknown."""
 
     start: int
     end: int | None
@@ -44,10 +44,10 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class _Gap:
-    """Offsets ``first`` to ``last`` (inclusive) that no batch holds: before byte ``position`` of the segment ``name``.
+    """Missing offsets ``first`` to ``last`` (inclusive), before byte ``position`` of the segment ``name``.
 
-    ``rule`` is for offsets that are lost. ``other`` is the segment before, where they are between segments; ``zeros``:
-    zeros are at its end.
+    ``rule`` applies if the offsets are lost. If the gap is between segments, ``other`` is the previous segment, and
+    ``zeros`` is whether that one ends with zeros.
     """
 
     name: str
@@ -61,7 +61,7 @@ class _Gap:
 
 @dataclass(slots=True)
 class _PartitionState:
-    """What the segments so far leave behind. ``end`` is exclusive, None where it can't be told."""
+    """The state of a partition after the segments so far. ``end`` is exclusive, None if unknown."""
 
     start: int | None = None
     end: int | None = None
@@ -72,12 +72,12 @@ class _PartitionState:
     keyless: bool = False
     unopened: bool = False
     gaps: int = 0
-    # (first, last, name) of segments, as far as that is known.
+    # (first offset, last offset, name) of the segments for which these are known.
     spans: list[tuple[int, int, str]] = field(default_factory=list)
     epochs: list[EpochRun] = field(default_factory=list)
     producers: BoundedMap = field(default_factory=BoundedMap)
     open: dict[int, int] = field(default_factory=dict)
-    # Whether there were too many to know of each whether its transaction is open.
+    # Whether there were too many producers to know the open transactions of each.
     crowded: bool = False
 
     def add(self, facts: SegmentFacts) -> None:
@@ -92,7 +92,7 @@ class _PartitionState:
             elif len(self.epochs) < MAX_EPOCHS:
                 self.epochs.append(run)
         if facts.crowded:
-            self.producers.forget()  # which of them wrote again is not known
+            self.producers.forget()  # any of them may have written again
         for producer_id, last in facts.producers.items():
             self.producers.put(producer_id, last)
         self.crowded |= facts.crowded
@@ -106,16 +106,18 @@ class _PartitionState:
 
 
 class PartitionChecks:
-    """One folder. ``names`` are files of it, ``tell`` gives the report for one of them by its name.
+    """The checks of one partition folder.
 
-    ``compacted``: the log is known to be. ``known`` is what the log dir says of it, by checkpoints' names.
+    ``names`` are its files, and ``report_for`` returns the report of a file by its name. ``known`` has the partition's
+    offsets in the log directory's checkpoints, by checkpoint name. ``compacted``: the topic is known to be compacted.
+    ``began`` is the start of the validation in seconds since the epoch.
     """
 
     def __init__(
         self,
         folder: str,
         names: set[str],
-        tell: Callable[[str], Report],
+        report_for: Callable[[str], Report],
         known: Mapping[str, int],
         *,
         compacted: bool,
@@ -126,42 +128,46 @@ class PartitionChecks:
         self._orphans = sorted(name for name in names if is_index(name))
         self._log_start = known.get(LOG_STARTS, 0)
         self._cleaned = known.get(CLEANER_OFFSETS)
-        self._tell = tell
+        self._report_for = report_for
         self._compacted = compacted
-        # When the first segment was read, as os.stat's times: what was written since may be of another log.
+        # When the first segment was read, as in os.stat: files written later may describe another state of the log.
         self._began = began
         self._history = _PartitionState()
         self._bases: list[int] = []
         offsets = {offset for name in names if (offset := producer_snapshot_offset(name)) is not None}
         self._snapshots = offsets
-        self._judged: set[int] = set()
+        self._checked_snapshots: set[int] = set()
         # The base offset of the first segment that has a record without a key.
         self._keyless_from: int | None = None
         self._gaps: list[_Gap] = []
-        # The last sound batch of the segment before, as in SegmentFacts, unless its place proves nothing.
+        # SegmentFacts.tail of the previous segment, if that segment is undamaged and its position is known.
         self._tail: tuple[int, int, int, int] | None = None
-        # First offsets of gaps between batches that are explained otherwise, by segment.
-        self._void: dict[str, set[int]] = {}
+        # First offsets of gaps between batches that another finding explains, by segment.
+        self._explained_gaps: dict[str, set[int]] = {}
 
     @property
     def extent(self) -> Extent | None:
-        """The log's, once all segments are taken; None where there is none."""
+        """The extent of the log after all segments were added; None without segments."""
         return Extent(self._bases[0], self._history.end) if self._bases else None
 
     def add_segment(self, name: str, facts: SegmentFacts | None, *, grown: bool, zeros: bool) -> None:
-        """The next segment. ``facts`` is None where it could not be read; ``grown``: it has since; ``zeros`` end it."""
+        """Check the next segment and add it to the state.
+
+        ``facts`` is None if the segment could not be read. ``grown``: a broker has written to it since. ``zeros``: it
+        ends with zeros.
+        """
         base = base_offset_of(name) or 0
         history = self._history
-        report = self._tell(name)
-        self._judge_tail(base)
+        report = self._report_for(name)
+        self._check_tail(base)
         clean = facts is not None and not (facts.disorder or facts.damaged or grown)
         self._tail = facts.tail if facts and clean and facts.tail[0] >= 0 else None
         if facts is not None:
             self._check_order(name, base, facts, report)
-            self._note_gaps(name, base, facts)
+            self._add_gaps(name, base, facts)
             if base in self._snapshots and history.end == base:
                 self._check_snapshot(base, exact=True)
-                self._judged.add(base)
+                self._checked_snapshots.add(base)
             self._check_producers(facts, report)
             self._check_aborts(name, facts)
         self._bases.append(base)
@@ -179,12 +185,12 @@ class PartitionChecks:
                 self._keyless_from = base
             if facts.first_offset is not None and facts.last_offset is not None and len(history.spans) < MAX_SPANS:
                 history.spans.append((facts.first_offset, facts.last_offset, name))
-            # A segment that was rolled begins with the offset of its name, one that was cleaned may not.
+            # A rolled segment begins with the offset of its name; a cleaned one may begin later.
             late = facts.first_offset is not None and facts.first_offset > base and not facts.wrapped
             history.gaps += late or self._is_emptied(name, facts)
 
     def _is_out_of_order(self, facts: SegmentFacts) -> bool:
-        """Whether the segment's offsets are below those of one before it, and in none of these: names are wrong."""
+        """Return whether the segment's offsets are below an earlier segment's and overlap none: a name is wrong."""
         first, last = facts.first_offset, facts.last_offset
         spans = self._history.spans
         if first is None or last is None or facts.wrapped or not any(first < begin for begin, _, _ in spans):
@@ -192,7 +198,7 @@ class PartitionChecks:
         return not any(first <= end and begin <= last for begin, end, _ in spans)
 
     def _is_emptied(self, name: str, facts: SegmentFacts) -> bool:
-        """Whether nothing is in a segment and nothing in its index, as the cleaner leaves it."""
+        """Return whether the segment and its offset index are empty, as the cleaner leaves them."""
         index = self._path(name.removesuffix(".log") + ".index")
         return facts.first_offset is None and not facts.damaged and os.path.exists(index) and not os.path.getsize(index)
 
@@ -218,10 +224,11 @@ class PartitionChecks:
             self._add_gap(_Gap(name, "segment-gap", 0, end, begin - 1, history.name, history.zeros))
             history.holes = True
 
-    def _judge_tail(self, base: int) -> None:
-        """Report the last batch of the segment before, if without the gap before it, it would end right before this segment.
+    def _check_tail(self, base: int) -> None:
+        """Report the last batch of the previous segment if it has a wrong base offset.
 
-        Then its base offset is wrong, which no CRC covers, and nothing is missing.
+        That is so if the batch, moved down over the gap before it, would end right before this segment's base offset.
+        No CRC covers the base offset, and the offsets of that gap are not missing.
         """
         history = self._history
         if self._tail is None or not history.name:
@@ -230,12 +237,12 @@ class PartitionChecks:
         expected = self._bases[-1] if before < 0 else before + 1
         if first <= expected or expected + last - first + 1 != base:
             return
-        witness = "the entry before and the next segment's name"
-        note = f"; {witness} leave it the place from {expected} on, so its base offset is wrong"
+        evidence = "the entry before and the next segment's name"
+        note = f"; {evidence} leave it the place from {expected} on, so its base offset is wrong"
         facts = {"offset": first, "previous": expected - 1, "expected": expected, "note": note}
-        self._tell(history.name)(Finding("non-monotonic-offset", position, None, first, last, facts))
+        self._report_for(history.name)(Finding("non-monotonic-offset", position, None, first, last, facts))
         self._gaps = [gap for gap in self._gaps if (gap.name, gap.first) != (history.name, expected)]
-        self._void.setdefault(history.name, set()).add(expected)
+        self._explained_gaps.setdefault(history.name, set()).add(expected)
         history.gaps -= 1
         history.end, history.holes = base, True
         if history.spans and history.spans[-1][2] == history.name:
@@ -244,12 +251,12 @@ class PartitionChecks:
             epoch, begin, _ = history.epochs[-1]
             history.epochs[-1] = (epoch, min(begin, expected), base - 1)
 
-    def _note_gaps(self, name: str, base: int, facts: SegmentFacts) -> None:
-        """Remember the offsets that are missing at the segment's start, which its name tells, and between its batches."""
+    def _add_gaps(self, name: str, base: int, facts: SegmentFacts) -> None:
+        """Add the gaps at the segment's start, as its name shows, and between its batches."""
         if facts.disorder:
             return
         first = facts.first_offset
-        if first is not None and first > base and facts.whole_start and not facts.wrapped:
+        if first is not None and first > base and facts.intact_start and not facts.wrapped:
             self._add_gap(_Gap(name, "missing-batches", 0, base, first - 1))
         for position, begin, last in facts.missing:
             self._add_gap(_Gap(name, "missing-batches", position, begin, last))
@@ -260,19 +267,19 @@ class PartitionChecks:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether offsets are missing in the segments so far. All segments show whether they were compacted away."""
+        """Whether offsets are missing in the segments so far. The reason is only known after the last segment."""
         return bool(self._gaps)
 
     def check_gaps(self) -> dict[str, set[int]]:
-        """Report the offsets that are missing, once all segments are taken.
+        """Report the missing offsets. Call it after the last segment.
 
-        Returns the first offsets of gaps between batches that another finding speaks of, by segment: their ``offset-gap``
-        is void.
+        Returns by segment the first offsets of the gaps between batches that another finding reports: the caller drops
+        their ``offset-gap``.
         """
-        lost_within = {name: set(offsets) for name, offsets in self._void.items()}
+        lost_within = {name: set(offsets) for name, offsets in self._explained_gaps.items()}
         spans = self._history.spans
         in_order = all(one[1] < min(other[0], base_offset_of(other[2]) or 0) for one, other in pairwise(spans))
-        for gap in self._gaps if in_order else filter(None, map(self._uncovered, self._gaps)):
+        for gap in self._gaps if in_order else filter(None, map(self._uncovered_part, self._gaps)):
             lost, why = self._explain(gap.first, gap.last, gap.name)
             if gap.zeros and gap.last >= self._log_start:
                 lost, why = True, "probably lost: zeros at its end stand where batches were"
@@ -283,13 +290,13 @@ class PartitionChecks:
                     facts["other"] = gap.other
                 rule = gap.rule if lost else "offset-gap"
                 place = gap.position
-                self._tell(gap.name)(Finding(rule, place, place, gap.first, gap.last, facts))
+                self._report_for(gap.name)(Finding(rule, place, place, gap.first, gap.last, facts))
             if lost and not between:
                 lost_within.setdefault(gap.name, set()).add(gap.first)
         return lost_within
 
-    def _uncovered(self, gap: _Gap) -> _Gap | None:
-        """The gap without what other segments hold of it at its beginning or end, whatever their names are."""
+    def _uncovered_part(self, gap: _Gap) -> _Gap | None:
+        """Return the gap without the offsets at its ends that other segments hold, or None if it is covered."""
         first, last = gap.first, gap.last
         for begin, end, name in sorted(self._history.spans):
             if name != gap.name and begin <= first:
@@ -303,15 +310,15 @@ class PartitionChecks:
         return self._compacted or self._cleaned is not None or self._history.thinned or facts.thinned
 
     def why_missing(self, first: int, last: int, name: str) -> str:
-        """Why offsets ``first`` to ``last`` are not in the segment ``name``."""
+        """Return the reason why offsets ``first`` to ``last`` (inclusive) are not in the segment ``name``."""
         return self._explain(first, last, name)[1]
 
     def _explain(self, first: int, last: int, name: str) -> tuple[bool, str]:
-        """Whether offsets that are missing in the segment ``name``, or before it, are lost, and by what signs.
+        """Return whether offsets that are missing in the segment ``name``, or before it, are lost, and the reason.
 
-        No file says offline whether a topic is compacted. The log dir's ``cleaner-offset-checkpoint`` lists only those
-        that are; of the data, only the cleaner leaves batches with fewer records than offsets, delete horizons, and many
-        gaps between batches. It removes records without a key, so these prove that it was not there.
+        No file of a log directory stores whether a topic is compacted. The ``cleaner-offset-checkpoint`` lists only
+        compacted partitions. Only the cleaner leaves batches with fewer records than offsets, delete horizons, and many
+        gaps between batches. It removes records without a key, so such a record proves that it has not cleaned there.
         """
         history, gaps, unopened = self._history, self._history.gaps, self._history.unopened
         if last < self._log_start:
@@ -340,14 +347,14 @@ class PartitionChecks:
         return True, "probably lost: nothing indicates compaction"
 
     def _orphan_within(self, first: int, last: int) -> str | None:
-        """An index whose segment is missing, and would hold some of these offsets."""
+        """Return the name of an index without a segment if its segment would hold some of these offsets."""
         for name in self._orphans:
             if first <= int(name[:20]) <= last and os.path.exists(self._path(name)):
                 return None if os.path.exists(self._path(f"{name[:20]}.log")) else name
         return None
 
     def _check_producers(self, facts: SegmentFacts, report: Report) -> None:
-        """Each producer's first batch against its last in the segments before, as check_producers does within one."""
+        """Compare each producer's first batch with its last in earlier segments, like ``check_producers`` in one."""
         history = self._history
         incomplete = (
             self._compacted or history.holes or history.thinned or facts.holes or facts.thinned or facts.damaged
@@ -362,20 +369,20 @@ class PartitionChecks:
                 report(Finding("producer-epoch-regression", offset=offset, facts=reported))
                 continue
             expected = 0 if epoch > before else increment_sequence(last, 1)
-            # From 0 anew begin coordinators, and old producers whose state had expired.
+            # Coordinators, and producers whose state had expired, start again from sequence 0.
             if sequence in (expected, 0) or incomplete:
                 continue
             reported = {"producer_id": producer_id, "sequence": sequence, "expected": expected}
             report(Finding("sequence-gap", offset=offset, facts=reported))
 
     def _check_aborts(self, name: str, facts: SegmentFacts) -> None:
-        """Aborts of what was written to earlier segments only, which a segment's own check can't know of."""
+        """Check the aborts of transactions with data only in earlier segments, which the checks of a segment skip."""
         history = self._history
-        # The cleaner drops the entry with the last of the data.
+        # The cleaner removes the index entry together with the last data of the transaction.
         if history.holes or history.crowded or self._is_compacted(facts):
             return
         index = name.removesuffix(".log") + ".txnindex"
-        report = self._tell(index if os.path.exists(self._path(index)) else name)
+        report = self._report_for(index if os.path.exists(self._path(index)) else name)
         for producer_id, marker in facts.unindexed.items():
             first = history.open.get(producer_id)
             if first is not None:
@@ -384,17 +391,17 @@ class PartitionChecks:
         begin = self._bases[0] if self._bases else base_offset_of(name) or 0
         for at, producer_id, first, last in facts.carried:
             began = history.open.get(producer_id)
-            # Where the producer wrote nothing that is still in the log, the transaction began before the log does.
+            # Without data of the producer in the log, the transaction began before the log start.
             if first == began or (began is None and first < begin):
                 continue
             why = f"has no records from offset {first} on" if began is None else f"has records from offset {began} on"
             reported = {"producer_id": producer_id, "first": first, "last": last, "why": why}
             report(Finding("txn-index-mismatch", at, at + ABORTED_TXN.size, first, last, reported))
 
-    # -- files beside the segments, once all of these are taken
+    # -- side files, after all segments
 
     def check_side_file(self, name: str) -> None:
-        """A file beside the segments, not an index of one of them."""
+        """Check a side file that is not the index of an existing segment."""
         if name == "leader-epoch-checkpoint":
             self._check_epochs(name)
         elif (offset := producer_snapshot_offset(name)) is not None:
@@ -404,9 +411,9 @@ class PartitionChecks:
 
     def _check_orphan(self, name: str) -> None:
         log = f"{name[:20]}.log"
-        # A broker at work may just have deleted, or made, the segment.
+        # A running broker may just have deleted or created the segment.
         if os.path.exists(self._path(name)) and not os.path.exists(self._path(log)) and self._bases:
-            self._tell(name)(Finding("orphaned-index", 0, offset=int(name[:20]), facts={"log": log}))
+            self._report_for(name)(Finding("orphaned-index", 0, offset=int(name[:20]), facts={"log": log}))
 
     def _check_position(self, offset: int, name: str) -> None:
         end = self._history.end
@@ -414,32 +421,32 @@ class PartitionChecks:
             return
         facts = {"offset": offset, "end": end}
         if end is not None and offset > end:
-            self._tell(name)(Finding("snapshot-behind-log", 0, offset=offset, facts=facts))
+            self._report_for(name)(Finding("snapshot-behind-log", 0, offset=offset, facts=facts))
         elif offset not in self._kept_snapshots:
-            self._tell(name)(Finding("stray-snapshot", 0, offset=offset, facts=facts))
-        elif offset not in self._judged and end is not None:
+            self._report_for(name)(Finding("stray-snapshot", 0, offset=offset, facts=facts))
+        elif offset not in self._checked_snapshots and end is not None:
             self._check_snapshot(offset, exact=offset == end)
 
     @cached_property
     def _kept_snapshots(self) -> set[int]:
-        """Those that a broker would keep, once all segments are known."""
+        """The offsets of the producer snapshots that a broker keeps after loading all segments."""
         return set(self._snapshots) - set(stray_snapshots(self._snapshots, self._bases))
 
     def _check_snapshot(self, offset: int, *, exact: bool) -> None:
-        """Against the segments taken so far. ``exact``: they end right at the snapshot."""
+        """Compare a producer snapshot with the segments so far. ``exact``: they end at the snapshot's offset."""
         name = f"{offset:020}.snapshot"
         try:
             read = positioned_entries_of(self._path(name), walk_snapshot)
         except (KsegError, ValueError):
-            return  # said of it by itself
-        report = self._tell(name)
+            return  # reported for the snapshot itself
+        report = self._report_for(name)
         reported = set()
         for position, state in read:
             reported.add(state.producer_id)
-            if why := self._contradiction(state, offset, exact=exact):
+            if why := self._snapshot_contradiction(state, offset, exact=exact):
                 self._report_producer(report, position, state.producer_id, offset, why)
         for producer_id, first in self._history.open.items() if exact and not self._history.crowded else ():
-            # Others expire, one with an open transaction never does.
+            # A producer expires, but not with an open transaction.
             if producer_id not in reported:
                 self._report_producer(
                     report,
@@ -453,7 +460,7 @@ class PartitionChecks:
         reported = {"producer_id": producer_id, "why": why}
         report(Finding("snapshot-mismatch", position, position + ENTRY.size, offset, None, reported))
 
-    def _contradiction(self, state: ProducerState, offset: int, *, exact: bool) -> str | None:
+    def _snapshot_contradiction(self, state: ProducerState, offset: int, *, exact: bool) -> str | None:
         history = self._history
         first = state.current_txn_first_offset
         if state.last_offset >= offset or (first is not None and first >= offset):
@@ -479,10 +486,10 @@ class PartitionChecks:
         try:
             entries = positioned_entries_of(self._path(name), walk_leader_epochs)
             if os.stat(self._path(name)).st_mtime > self._began:
-                return  # the log was truncated, or lost its oldest segments, while they were read
+                return  # a broker truncated the log, or deleted its oldest segments, while they were read
         except (KsegError, ValueError, OSError):
-            return  # said of it by itself
-        report = self._tell(name)
+            return  # reported for the checkpoint itself
+        report = self._report_for(name)
         end = self._history.end
         for at, entry in entries:
             if end is not None and entry.start_offset > end:
@@ -490,7 +497,7 @@ class PartitionChecks:
                 _report_epoch(report, at, entry.epoch, entry.start_offset, why)
                 return
         for run in self._history.epochs:
-            contradiction = _contradicted([entry for _, entry in entries], run)
+            contradiction = _epoch_contradiction([entry for _, entry in entries], run)
             if contradiction:
                 at = next((at for at, entry in entries if entry.epoch == run[0]), 0)
                 _report_epoch(report, at, run[0], run[1], contradiction)
@@ -504,10 +511,11 @@ def _report_epoch(report: Report, at: int, epoch: int, offset: int, why: str) ->
     report(Finding("epoch-mismatch", at, offset=offset, facts={"epoch": epoch, "why": why}))
 
 
-def _contradicted(entries: list[LeaderEpoch], run: EpochRun) -> str | None:
-    """Whether batches of an epoch stand where its entry does not have it.
+def _epoch_contradiction(entries: list[LeaderEpoch], run: EpochRun) -> str | None:
+    """Return how the checkpoint contradicts the batches of one epoch, or None.
 
-    What lies before the first entry is no longer told of: the log's start went on, or v0 and v1 were written between.
+    Batches before the first entry are not checked: a broker removes entries below the log start, and clears the
+    checkpoint when it appends v0 or v1 batches.
     """
     epoch, first, last = run
     if epoch < 0 or (entries and last < entries[0].start_offset):
@@ -522,7 +530,7 @@ def _contradicted(entries: list[LeaderEpoch], run: EpochRun) -> str | None:
     return None
 
 
-#: What a log dir's checkpoints say of a partition, by their names: the rule where that lies behind the log's end.
+#: For each checkpoint of a log directory, the rule for an offset after the log end, and the name of that offset.
 AFTER_THE_END: Mapping[str, tuple[str, str]] = {
     RECOVERY_POINTS: ("checkpoint-behind-log", "recovery point"),
     HIGH_WATERMARKS: ("checkpoint-behind-log", "high watermark"),

@@ -1,4 +1,4 @@
-# C types for segment_watch.py.
+# C types for segment_facts.py.
 
 cimport cython
 
@@ -15,7 +15,7 @@ cdef class FactsCollector:
     cdef public Py_ssize_t offset_row, time_row
     cdef Py_ssize_t _offset_rows, _time_rows
     cdef long long _offset_due, _time_due
-    cdef public bint begun, thinned, wrapped, untimed, disorder, damaged, transactional, crowded, whole_start
+    cdef public bint has_batches, thinned, wrapped, untimed, disorder, damaged, transactional, crowded, intact_start
     cdef public long long first_offset, last_offset, largest_timestamp, indexed_timestamp, end, gaps
     cdef public list epochs, missing
     cdef bint _joined

@@ -1,7 +1,7 @@
-"""Follow a segment while it is validated: the few facts that concern its neighbours, and its indexes in step with it.
+"""Collect the facts of a segment that the checks across segments need, and compare its indexes with its batches.
 
-One more loop over the columns, compiled like the others. What it keeps does not grow with the segment, but with its
-leader epochs and producers, of which the last are remembered.
+This is one more loop over the columns, compiled like the others. Its memory depends on the numbers of leader epochs and
+producers, which are limited, not on the size of the segment.
 """
 
 from __future__ import annotations
@@ -26,41 +26,48 @@ NONE = NO_TIMESTAMP
 NOTHING = array("q")
 MOST = LIMIT
 
-#: Runs of one leader epoch that are kept: real logs have a few, damage could make one of every batch.
+#: The most runs of leader epochs that are kept: real logs have a few, damage could cause one per batch.
 MAX_EPOCHS = 10_000
 
-#: Gaps between batches that are kept with their place; all are counted.
+#: The most gaps between batches that are kept with their positions. All gaps are counted.
 MAX_GAPS = 1000
 
-#: (epoch, first offset, last offset) of batches of one leader epoch in a row.
+#: (epoch, first offset, last offset) of consecutive batches of one leader epoch.
 EpochRun = tuple[int, int, int]
-#: (epoch, base sequence, base offset) of a producer's batch of data, or (epoch, last sequence, last offset).
+#: (producer epoch, base sequence, base offset) of a data batch, or (producer epoch, last sequence, last offset).
 BatchOfProducer = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """What is known of a segment once it was read; offsets are None where it has no sound batch.
+    """The facts of a segment that other checks of its partition need. All offsets are inclusive.
 
-    ``first_offset`` of a compressed v0 or v1 entry is its last: a wrapper names no other. ``whole_start``: no bytes
-    before the first sound batch are lost. ``holes``: offsets are missing between entries, ``gaps`` times, of which
-    ``missing`` has the first: (byte of the log, first offset, last offset) of those that no damage explains; ``tail``
-    is the last sound batch: (byte of the log, -1 of a wrapper; first offset, last offset, largest offset before it or
-    -1). ``thinned``: holes are within entries, or a v2 batch has a delete horizon, as only the cleaner leaves them.
-    ``keyless``: a record has no key, which the cleaner would drop. ``wrapped``: there are compressed v0 or v1 messages,
-    of which ``opened`` says whether they were looked into: their headers do not show what is missing. ``timed``: a
-    batch has a timestamp. ``damaged``: bytes are lost. ``disorder``: offsets go back, so that ``last_offset`` means
-    little. ``first_batches`` and ``producers`` have each producer's first and last batch of data. ``open`` are the
-    first offsets of transactions that don't end here, ``ended`` the producers whose do. ``unindexed`` are aborts, by
-    producers without data here before them, that the transaction index does not have: their markers' offsets.
-    ``carried`` are the index's entries of transactions that began in an earlier segment: (byte of the index, producer,
-    first offset, last offset). ``crowded``: there are too many producers to remember them all. Then only what is known
-    counts.
+    - ``first_offset``, ``last_offset``: of the valid batches, None without one. A compressed v0 or v1 message set stores
+      only its last offset, which then counts as the first.
+    - ``intact_start``: no bytes before the first valid batch are lost.
+    - ``holes``: offsets are missing between batches; ``gaps`` is how many times.
+    - ``missing``: (position in the log, first offset, last offset) of the first gaps that no damage explains.
+    - ``tail``: (position in the log, first offset, last offset, largest offset before it or -1) of the last valid batch.
+      The position is -1 for a compressed message set.
+    - ``thinned``: a v2 batch has fewer records than offsets, or a delete horizon; only the log cleaner causes that.
+    - ``keyless``: the key of a record is null. The cleaner removes such records.
+    - ``wrapped``: the segment has compressed v0 or v1 messages, whose headers do not show missing offsets; ``opened``:
+      they were decompressed.
+    - ``timed``: a batch has a timestamp. ``damaged``: bytes are lost.
+    - ``disorder``: offsets decrease, so ``last_offset`` is not reliable.
+    - ``first_batches``, ``producers``: the first and the last data batch of each producer id.
+    - ``open``: first offset by producer id of the transactions that do not end in this segment; ``ended``: the
+      producer ids of the transactions that do.
+    - ``unindexed``: marker offset by producer id of aborts that the transaction index lacks, if the producer has no
+      data before the marker in this segment.
+    - ``carried``: (position in the index, producer id, first offset, last offset) of the index entries of transactions
+      that began in an earlier segment.
+    - ``crowded``: the segment has more producers than are remembered, so these collections are incomplete.
     """
 
     first_offset: int | None = None
     last_offset: int | None = None
-    whole_start: bool = False
+    intact_start: bool = False
     holes: bool = False
     gaps: int = 0
     missing: tuple[tuple[int, int, int], ...] = ()
@@ -83,7 +90,10 @@ class SegmentFacts:
 
 
 class FactsCollector:
-    """Takes the windows of one segment. ``offsets`` and ``times`` are its indexes, walked along (index_checks)."""
+    """Collects the facts of one segment, window by window.
+
+    ``offsets`` and ``times`` are the ``OffsetIndexCheck`` and the ``TimeIndexCheck`` of its indexes.
+    """
 
     def __init__(self, offsets: Any, times: Any) -> None:
         self._offsets = offsets
@@ -92,7 +102,7 @@ class FactsCollector:
         self._position_column: Any = NOTHING
         self._timestamp_column: Any = NOTHING
         self._time_offset_column: Any = NOTHING
-        # The entries that come next, and the byte and the offset at which they are due.
+        # The rows of the next index entries, and the position and the offset that they refer to.
         self.offset_row = 0
         self.time_row = 0
         self._offset_rows = 0
@@ -101,7 +111,7 @@ class FactsCollector:
         self._time_due = NEVER
         self._next_offset_entries()
         self._next_time_entries()
-        self.begun = False
+        self.has_batches = False
         self.first_offset = -1
         self.last_offset = -1
         self.largest_timestamp = NONE
@@ -110,17 +120,17 @@ class FactsCollector:
         self.end = 0
         self.gaps = 0
         self.missing: list[tuple[int, int, int]] = []
-        # Whether the bytes right before the batch are those of a sound one, or of none.
+        # Whether the bytes right before the batch are a valid batch, or the start of the segment.
         self._joined = True
-        self.whole_start = False
-        # Of the last sound batch: its byte, its first and last offset, and the largest offset before it.
+        self.intact_start = False
+        # Of the last valid batch: its position, its first and last offset, and the largest offset before it.
         self._tail_position = -1
         self._tail_first = -1
         self._tail_last = -1
         self._tail_before = -1
         self.thinned = False
         self.wrapped = False
-        # v0 messages have no time, also where the broker indexed when it appended them (LogAppendTime).
+        # v0 messages lack timestamps, although the broker may have indexed its append time (LogAppendTime).
         self.untimed = False
         self.disorder = False
         self.damaged = False
@@ -131,7 +141,7 @@ class FactsCollector:
         self._epoch_last = -1
         self.first_batches: dict[int, BatchOfProducer] = {}
         self.producers = BoundedMap()
-        # The producer at hand: it mostly wrote the next batch, too.
+        # The producer of the last batch, which mostly wrote the next batch, too.
         self._producer_id = -1
         self._producer_epoch = -1
         self._last_sequence = -1
@@ -141,9 +151,9 @@ class FactsCollector:
         self.crowded = False
 
     def update(self, batches: BatchColumns, misplaced: set[int]) -> bool:
-        """The next entries; True where one of them has to do with a transaction.
+        """Add the next batches. Return whether one of them belongs to a transaction.
 
-        ``misplaced`` are the positions of entries whose base offset is known to be wrong.
+        ``misplaced`` are the positions of batches whose base offset is known to be wrong.
         """
         self.transactional = False
         for row in range(batches.count):
@@ -187,7 +197,7 @@ class FactsCollector:
                 self._offset_due = self._position_column[self.offset_row]
 
     def _next_offset_entries(self) -> None:
-        columns = self._offsets.more()
+        columns = self._offsets.next_columns()
         self.offset_row = 0
         self._offset_due = NEVER
         if columns is not None:
@@ -213,7 +223,7 @@ class FactsCollector:
                 self._time_due = self._time_offset_column[self.time_row]
 
     def _next_time_entries(self) -> None:
-        columns = self._times.more()
+        columns = self._times.next_columns()
         self.time_row = self._time_rows = 0
         self._time_due = NEVER
         if columns is not None:
@@ -230,9 +240,9 @@ class FactsCollector:
         self._tail_before = self.last_offset
         if wrapper:
             self.wrapped = True
-        if not self.begun:
-            self.begun = True
-            self.whole_start = self._joined
+        if not self.has_batches:
+            self.has_batches = True
+            self.intact_start = self._joined
             self.first_offset = first
         elif first <= self.last_offset:
             self.disorder = True
@@ -293,13 +303,13 @@ class FactsCollector:
             self.producers.put(self._producer_id, (self._producer_epoch, self._last_sequence, self._producer_last))
 
     def facts(self) -> SegmentFacts:
-        """What was seen; nothing may be taken after that."""
+        """Return the facts. Do not call ``update`` afterwards."""
         self._end_epoch()
         self._end_producer()
         return SegmentFacts(
-            first_offset=self.first_offset if self.begun else None,
-            last_offset=self.last_offset if self.begun else None,
-            whole_start=self.whole_start,
+            first_offset=self.first_offset if self.has_batches else None,
+            last_offset=self.last_offset if self.has_batches else None,
+            intact_start=self.intact_start,
             holes=self.gaps > 0,
             gaps=self.gaps,
             missing=tuple(self.missing),

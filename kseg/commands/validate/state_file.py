@@ -1,11 +1,12 @@
-"""The state of a sweep: results of files that need not be read again as long as they stay as they are.
+"""The state file of ``kseg validate --state``: results of files that are not read again until they change.
 
-    state := header entry* end           -- JSON, a line each
-    header := {"kseg_state", "kseg"}     -- the layout's version, and kseg's: another finds other things
+    state := header entry* end           -- JSON, one line each
+    header := {"kseg_state", "kseg"}     -- versions of the layout and of kseg: another version has other findings
     entry := path TAB key TAB result     -- key: stamps of the file and its indexes, and the settings
     end   := {"entries", "crc32"}        -- CRC-32 of all bytes before
 
-A sealed segment that keeps size, time and inode keeps its findings. Results that would differ tomorrow are left out.
+A segment that is not active keeps its findings while its size, time and inode stay the same. Results that depend on the
+date are not stored.
 """
 
 from __future__ import annotations
@@ -34,30 +35,30 @@ from kseg.format.storage.source import SegmentFile
 from kseg.format.storage.special_files import open_file
 from kseg.results import COUNTS, FileResult, Settings, Summary
 
-_VERSION = 3
-# Seconds between two saves, and how many times longer than a save the time between must be.
+_VERSION = 4
+# The least seconds between two saves, and the least ratio of that time to the duration of a save.
 _INTERVAL = 5.0
 _SHARE = 20
-# Two writes within a clock's tick (10 ms at most) leave the same time.
+# Two writes within one tick of the file system's clock (up to 10 ms) have the same time.
 _TICK_NS = 100_000_000
-# Whether it is found depends on today's date.
-_PASSING = "future-timestamp"
+# This finding depends on today's date.
+_DATE_DEPENDENT = "future-timestamp"
 
 
 class ResultStore:
-    """What is known of files from earlier sweeps and from this one. ``taken`` counts those that were not read again."""
+    """The results of earlier runs and of this one. ``reused`` counts the files that were not read again."""
 
     def __init__(self, path: Path, settings: Settings) -> None:
         self.path = path
-        self.taken = 0
+        self.reused = 0
         self._settings = _settings_key(settings)
         self._entries = _read(path) if path.exists() else {}
         self._before: dict[str, tuple[Stamp, ...]] = {}
         self._saved = time.monotonic()
         self._pause = _INTERVAL
 
-    def knows(self, file: SegmentFile) -> bool:
-        """Whether the file's result is there. Of one that must be read the stamps are taken now."""
+    def is_current(self, file: SegmentFile) -> bool:
+        """Return whether the stored result of a file is current. If not, remember the file's stamps before it is read."""
         stamps = stamps_of(file)
         entry = self._entries.get(_name(file))
         if not file.active and entry and stamps[0] and entry[0] == self._key(file, stamps):
@@ -66,15 +67,15 @@ class ResultStore:
         return False
 
     def result(self, file: SegmentFile) -> FileResult:
-        """The result of a file that is known, under the names that it has today. Raises KsegError."""
-        self.taken += 1
+        """Return the stored result of a file, with its current path. Raises KsegError."""
+        self.reused += 1
         try:
             return _decoded(json.loads(self._entries[_name(file)][1]), file.path, file.indexes or ())
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise _refused(self.path, "an entry is malformed") from error
 
-    def keep(self, file: SegmentFile, result: FileResult) -> None:
-        """Take in what was found in a file, and from time to time save all. Raises KsegError."""
+    def store(self, file: SegmentFile, result: FileResult) -> None:
+        """Store a file's result, and save the state file from time to time. Raises KsegError."""
         before = self._before.pop(file.path)
         if self._can_be_stored(file, result, before):
             self._entries[_name(file)] = self._key(file, before), _json(_encoded(result))
@@ -84,7 +85,7 @@ class ResultStore:
             self.save()
 
     def save(self) -> None:
-        """Write all that is known. Raises KsegError; then the older file is still there."""
+        """Write the state file atomically. Raises KsegError; the older file then remains."""
         began = time.monotonic()
         with whole_file(self.path) as file:
             crc = 0
@@ -96,34 +97,34 @@ class ResultStore:
         self._pause = max(_INTERVAL, _SHARE * (self._saved - began))
 
     def forget_vanished(self, swept: Iterable[SegmentFile]) -> None:
-        """Drop what is known of files that are not there any more; those of this sweep are."""
-        there = {_name(file) for file in swept}
-        for name in [name for name in self._entries if name not in there and not os.path.lexists(name)]:
+        """Drop the results of deleted files. The files ``swept`` in this run are kept without a check."""
+        present = {_name(file) for file in swept}
+        for name in [name for name in self._entries if name not in present and not os.path.lexists(name)]:
             del self._entries[name]
 
     def _can_be_stored(self, file: SegmentFile, result: FileResult, before: tuple[Stamp, ...]) -> bool:
         if file.active or result.vanished or not before[0]:
             return False
         every = (result, *result.indexes)
-        if any(one.unread or _PASSING in one.found for one in every):
+        if any(one.unread or _DATE_DEPENDENT in one.found for one in every):
             return False
         newest = max(stamp[1] for stamp in before if stamp)
         known = tuple(one.file for one in result.indexes) == (file.indexes or ())
         return known and stamps_of(file) == before and time.time_ns() - newest > _TICK_NS
 
     def _key(self, file: SegmentFile, stamps: tuple[Stamp, ...]) -> str:
-        beside = None if file.indexes is None else [os.path.basename(path) for path in file.indexes]
-        return _json([stamps, beside, self._settings])
+        index_names = None if file.indexes is None else [os.path.basename(path) for path in file.indexes]
+        return _json([stamps, index_names, self._settings])
 
 
 @contextmanager
 def open_state_file(path: str, settings: Settings, files: list[SegmentFile]) -> Iterator[ResultStore]:
-    """The state of a sweep over ``files``, saved when it ends, and when it is interrupted or ended (SIGTERM).
+    """Yield the results stored at ``path``, and save them at the end, also after an interrupt or SIGTERM.
 
-    Raises KsegError where the file is none of this version's states, or can't be written.
+    Raises KsegError if the file is not a state file of this version, or cannot be written.
     """
     state = ResultStore(Path(path), settings)
-    state.save()  # that it can't be is better known before
+    state.save()  # if it can't be written, the run must not start
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -157,7 +158,7 @@ def _lines(entries: _Entries) -> Iterator[bytes]:
 
 
 def _refused(path: Path, why: str) -> KsegError:
-    return UsageError(f"{path}: not to be gone on from as the state of a sweep: {why}; remove it to begin anew")
+    return UsageError(f"{path}: cannot be used as a state file: {why}; remove it to start again")
 
 
 def _read(path: Path) -> _Entries:
@@ -180,12 +181,12 @@ def _read(path: Path) -> _Entries:
                     end = _object(line)
                     break
                 crc = zlib.crc32(line, crc)
-            behind = file.read(1)
+            trailing = file.read(1)
     except OSError as error:
         raise KsegError(f"{path}: {error.strerror or error}") from error
     except ValueError as error:
         raise _refused(path, "it is damaged") from error
-    if behind or not end or (end.get("entries"), end.get("crc32")) != (len(entries), crc):
+    if trailing or not end or (end.get("entries"), end.get("crc32")) != (len(entries), crc):
         raise _refused(path, "it is damaged")
     return entries
 
@@ -194,7 +195,7 @@ _HEADER_LIMIT = 1024
 
 
 def _object(line: bytes) -> dict[str, Any]:
-    """A line's JSON object, {} where it is none."""
+    """Return the JSON object of a line, or {} if it holds none."""
     try:
         value = json.loads(line)
     except ValueError:
@@ -209,25 +210,25 @@ def _encoded(result: FileResult) -> dict[str, Any]:
         "found": sorted(result.found),
         "findings": [[int(verdict.severity), asdict(verdict.finding)] for verdict in result.verdicts],
         "facts": result.facts and {**asdict(result.facts), "ended": sorted(result.facts.ended)},
-        "beside": [_encoded(one) for one in result.indexes],
+        "indexes": [_encoded(one) for one in result.indexes],
     }
 
 
-def _decoded(value: dict[str, Any], path: str, beside: tuple[str, ...]) -> FileResult:
+def _decoded(value: dict[str, Any], path: str, indexes: tuple[str, ...]) -> FileResult:
     summary = Summary(**dict(zip(COUNTS, value["counts"], strict=True)), rules=Counter(value["rules"]))
     verdicts = tuple(Verdict(path, Severity(level), Finding(**finding)) for level, finding in value["findings"])
-    others = tuple(_decoded(one, other, ()) for one, other in zip(value["beside"], beside, strict=True))
+    others = tuple(_decoded(one, other, ()) for one, other in zip(value["indexes"], indexes, strict=True))
     facts, found = value["facts"] and _facts(value["facts"]), frozenset(value["found"])
     return FileResult(path, verdicts, summary, indexes=others, facts=facts, found=found)
 
 
 def _facts(value: dict[str, Any]) -> SegmentFacts:
-    """JSON has neither tuples, nor sets, nor numbers as names: the fields' first values say what they are."""
+    """Return the facts from JSON, which lacks tuples, sets and integer keys: each default value shows the type."""
     empty = SegmentFacts()
-    return SegmentFacts(**{name: _like(getattr(empty, name), one) for name, one in value.items()})
+    return SegmentFacts(**{name: _with_type_of(getattr(empty, name), one) for name, one in value.items()})
 
 
-def _like(first: object, value: Any) -> Any:
+def _with_type_of(first: object, value: Any) -> Any:
     if isinstance(first, dict):
         return {int(number): tuple(one) if isinstance(one, list) else one for number, one in value.items()}
     if isinstance(first, tuple):

@@ -1,4 +1,4 @@
-"""``kseg validate`` as a library: every check over a segment, weighed by a policy, counted, and summed up."""
+"""``kseg validate`` as a library: run every check on one file, apply the policy, and count the findings."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from kseg.format.sidefiles.registry import Recognised
     from kseg.format.wire.record_sets import RecordSet
 
-#: How often a file that changes while it is read is looked at again because something seems wrong with it.
-LOOKS_AGAIN = 3
+#: How often a file with findings is validated again because it changed while it was read.
+MAX_RETRIES = 3
 
 
 def validate_segment(
@@ -37,15 +37,17 @@ def validate_segment(
     """Validate one segment or one side file.
 
     ``file`` can be a path. ``settings`` None are the default settings. ``progress`` is called with the number of bytes
-    read since the last call. Returns a result also for a file that cannot be read (``unread``); raises nothing.
+    read since the last call, ``watch`` after each chunk of batches. Returns a result also for a file that cannot be read
+    (``unread``); raises nothing.
 
-    A file that changed while it was read is read again if something was found: the findings could be of no one moment.
+    If a broker changed the file during the validation, the findings may mix two states of it: the file is then
+    validated again, up to ``MAX_RETRIES`` times.
     """
     settings = settings or Settings()
     file = SegmentFile(file) if isinstance(file, str) else file
     before = stamps_of(file)
     result = _validate_once(file, settings, progress, watch)
-    for _ in range(LOOKS_AGAIN):
+    for _ in range(MAX_RETRIES):
         if not file.listed or not result.suspicious:
             break
         # A truncation deletes later segments, and the file has become the newest; a roll adds one.
@@ -59,89 +61,91 @@ def validate_segment(
 
 
 def _validate_once(file: SegmentFile, settings: Settings, progress: Progress, watch: AfterChunk) -> FileResult:
-    tally = new_collector(file, settings)
-    together = None
+    collector = new_collector(file, settings)
+    with_indexes = None
     try:
         with open_source(file.path, listed=file.listed) as source:
             if file.framing:
-                _check_wire_file(source, file, settings, tally, progress)
+                _check_wire_file(source, file, settings, collector, progress)
             elif known := _side_file(file.path):
-                _walk_side_file(source, known, tally, progress)
+                _walk_side_file(source, known, collector, progress)
             else:
                 if file.indexes is not None and base_offset_of(file.path) is not None:
-                    # Opened behind the log: an index entry is written behind its batch.
-                    together = SegmentWithIndexes(file, settings, tally)
-                watch = with_internal_record_checks(file.path, tally, watch)
-                run_checks(source, settings, tally, progress, watch, together.check_window if together else None)
+                    # Opened after the log, because a broker writes an index entry after its batch.
+                    with_indexes = SegmentWithIndexes(file, settings, collector)
+                watch = with_internal_record_checks(file.path, collector, watch)
+                run_checks(
+                    source, settings, collector, progress, watch, with_indexes.check_window if with_indexes else None
+                )
     except KsegError as error:
         if file.listed and isinstance(error, VanishedError):
             return FileResult(file.path, (), Summary(), vanished=True)
-        tally.summary.unread = 1
-        result = tally.result(str(error))
+        collector.summary.unread = 1
+        result = collector.result(str(error))
     else:
-        result = tally.result()
-    return together.joined(result) if together else result
+        result = collector.result()
+    return with_indexes.joined(result) if with_indexes else result
 
 
 class SegmentWithIndexes:
-    """A segment and its indexes, each with a tally of its own."""
+    """The checks of a segment's indexes, which follow the windows of the segment. Each index has its own collector."""
 
-    def __init__(self, file: SegmentFile, settings: Settings, tally: FindingCollector) -> None:
+    def __init__(self, file: SegmentFile, settings: Settings, collector: FindingCollector) -> None:
         from kseg.commands.validate.index_checks import IndexChecks
 
         self._deep = settings.deep
         self._history = CheckState()
-        self._tallies = {path: new_collector(SegmentFile(path), settings) for path in file.indexes or ()}
-        self._beside = IndexChecks(file, self._tallies, tally)
+        self._collectors = {path: new_collector(SegmentFile(path), settings) for path in file.indexes or ()}
+        self._indexes = IndexChecks(file, self._collectors, collector)
 
     def check_window(self, window: Window, history: CheckState) -> None:
-        """The next window, after all else is done with it."""
+        """Check the next window. Call it after all other checks of the window."""
         self._history = history
-        self._beside.update(window, history.misplaced, deep=self._deep)
+        self._indexes.update(window, history.misplaced, deep=self._deep)
 
     def joined(self, result: FileResult) -> FileResult:
-        """The segment's result, with what is known beside it."""
-        facts = self._beside.finish(result.summary.bytes, result.summary.lost_bytes, deep=self._deep)
+        """Return the segment's result with its facts and the results of its indexes."""
+        facts = self._indexes.finish(result.summary.bytes, result.summary.lost_bytes, deep=self._deep)
         if facts:
             facts = with_record_facts(facts, [self._history], opened=self._deep)
-        unread = self._beside.unread
+        unread = self._indexes.unread
         for path in unread:
-            self._tallies[path].summary.unread = 1
-        beside = tuple(tally.result(unread.get(path)) for path, tally in self._tallies.items())
-        return replace(result, indexes=beside, facts=facts)
+            self._collectors[path].summary.unread = 1
+        indexes = tuple(collector.result(unread.get(path)) for path, collector in self._collectors.items())
+        return replace(result, indexes=indexes, facts=facts)
 
 
 def with_record_facts(facts: SegmentFacts, histories: Sequence[CheckState], *, opened: bool) -> SegmentFacts:
-    """A segment's facts with what its opened entries show; ``histories`` are those of its ranges."""
+    """Return a segment's facts with the facts about its records; ``histories`` are the states of its ranges."""
     keyless, thinned = (any(getattr(one, name) for one in histories) for name in ("keyless", "thinned"))
     return replace(facts, keyless=keyless, thinned=facts.thinned or thinned, opened=opened)
 
 
-def _walk_side_file(source: Source, known: Recognised, tally: FindingCollector, progress: Progress) -> None:
-    for _ in known.side.walk(source, known.base_offset, tally):
+def _walk_side_file(source: Source, known: Recognised, collector: FindingCollector, progress: Progress) -> None:
+    for _ in known.side.walk(source, known.base_offset, collector):
         pass
     progress(source.size or 0)
 
 
 def _check_wire_file(
-    source: Source, file: SegmentFile, settings: Settings, tally: FindingCollector, progress: Progress
+    source: Source, file: SegmentFile, settings: Settings, collector: FindingCollector, progress: Progress
 ) -> None:
-    """Every check over a file that is no segment but has records in it, by its framing."""
+    """Run every check on a file of requests, responses or record sets, according to its framing."""
     from kseg.format.wire.framings import framing
     from kseg.format.wire.record_sets import LOSING, UNDECODED, ReadSettings, RecordSet
 
     assert file.framing
-    summary, done, decoded = tally.summary, 0, True
+    summary, done, decoded = collector.summary, 0, True
 
     def report(finding: Finding) -> None:
         nonlocal decoded
         summary.lost_bytes += (finding.end or 0) - (finding.position or 0) if finding.rule in LOSING else 0
         decoded = decoded and finding.rule not in UNDECODED
-        tally(finding)
+        collector(finding)
 
     for part in framing(file.framing).walk(source, report, ReadSettings(settings.verify_crc, file.requests)):
         if isinstance(part, RecordSet):
-            _check_record_set(part, new_collector(file, settings), settings, tally)
+            _check_record_set(part, new_collector(file, settings), settings, collector)
         elif part["kind"] == "record":
             summary.batches += 1
             summary.records += 1
@@ -151,7 +155,7 @@ def _check_wire_file(
     summary.files, summary.bytes, summary.unchecked = 1, source.position, int(not (settings.verify_crc and decoded))
 
 
-def _check_record_set(part: RecordSet, own: FindingCollector, settings: Settings, tally: FindingCollector) -> None:
+def _check_record_set(part: RecordSet, own: FindingCollector, settings: Settings, collector: FindingCollector) -> None:
     report = part.report_for(own)
     try:
         run_checks(part.source, settings, own, report=report, record_set=RecordSetChecks(sent=part.sent))
@@ -160,4 +164,4 @@ def _check_record_set(part: RecordSet, own: FindingCollector, settings: Settings
             raise
         report(part.without_batches)
     own.summary.lost_bytes = part.lost_bytes(own.summary.lost_bytes - report.partial)
-    tally.merge(own.result())
+    collector.merge(own.result())
