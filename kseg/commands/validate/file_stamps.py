@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import time
 
+from kseg.format.storage.log_dir_lock import is_in_use
 from kseg.format.storage.naming import INDEX_SUFFIXES, base_offset_of
 from kseg.format.storage.source import LATELY, SegmentFile
 
 #: Size in bytes, modification time in ns, inode; None if the file does not exist.
 Stamp = tuple[int, int, int] | None
-# A write is short, but the writer may have to wait for a processor.
+# Seconds to wait for a write to finish. A write is short, but the writer may have to wait for a processor.
 _PATIENCE = 0.05
+# A broker writes a batch and then its index entries; on a busy machine, another process can run between the two.
+_PATIENCE_WITH_BROKER = 0.5
 
 
 def stamp_of(path: str) -> Stamp:
@@ -40,7 +43,8 @@ def unchanged(file: SegmentFile, before: tuple[Stamp, ...]) -> bool:
     now = stamps_of(file)
     newest = max((stamp[1] for stamp in now if stamp), default=0)
     if now == before and time.time_ns() - newest < LATELY * 1e9:
-        time.sleep(_PATIENCE)
+        log_dir = os.path.dirname(os.path.dirname(os.path.abspath(file.path)))
+        time.sleep(_PATIENCE_WITH_BROKER if is_in_use(log_dir) else _PATIENCE)
         now = stamps_of(file)
     return now == before
 

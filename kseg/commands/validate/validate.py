@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kseg.format.wire.record_sets import RecordSet
 
 #: How often a file with findings is validated again because it changed while it was read.
-MAX_RETRIES = 3
+MAX_RETRIES = 6
 
 
 def validate_segment(
