@@ -1,8 +1,7 @@
-"""Conversion on several cores: a segment a process, and a big segment by ranges of whole entries.
+"""Convert with several processes: one segment per process, or ranges of whole batches of a large segment.
 
-Ranges are converted and compared side by side into files of their own, and these are joined. Where anything is amiss,
-with the source or at the seams, the segment is converted again from front to back: slower, and what is said and written
-is the same for any number of processes.
+Ranges are converted and compared in parallel into separate files, which are joined. If the source is damaged, or two ranges
+don't fit, the segment is converted again as a whole. Output and findings are the same for any number of processes.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ from kseg.results import MAX_PER_RULE
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-#: A segment: its source and its target.
+#: The source and the target of a segment.
 Pair = tuple[str, Path]
 
 
 def convert_segments(
     pairs: Sequence[Pair], plan: ConversionPlan, report: Report, progress: Progress, jobs: int
 ) -> Iterator[Conversion]:
-    """Convert segments, results and findings in their order. ``jobs`` is the number of processes to use at most."""
+    """Convert segments with at most ``jobs`` processes; results and findings are in the order of the segments."""
     sizes = [local_size(source) or 0 for source, _ in pairs]
     if jobs < 2 or sum(sizes) < 2 * split_points.RANGE_SIZE:
         for source, target in pairs:
@@ -61,7 +60,7 @@ def convert_segments(
 
 
 class BoundedFindings:
-    """What was reported in another process: of each rule no more than will be shown."""
+    """Collects the findings of another process, at most MAX_PER_RULE per rule."""
 
     def __init__(self) -> None:
         self.kept: list[Finding] = []
@@ -75,7 +74,7 @@ class BoundedFindings:
 
 @dataclass(slots=True)
 class _SegmentResult:
-    """What became of a segment in another process."""
+    """The result of a segment in another process."""
 
     findings: list[Finding]
     conversion: Conversion | None = None
@@ -102,7 +101,7 @@ def _convert(source: str, target: Path, plan: ConversionPlan) -> _SegmentResult:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A range that was converted, and the first and the last offset in it; None where there are no entries."""
+    """A converted range with its first and last offset, None without batches."""
 
     conversion: Conversion
     findings: list[Finding]
@@ -113,14 +112,14 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Ranges:
-    """Fills a log from so many processes."""
+    """Converts a segment with several processes."""
 
     jobs: int
 
     def fill(
         self, source: str, target: Path, files: Files, plan: ConversionPlan, report: Report, progress: Progress
     ) -> Conversion:
-        """As ``rewrite`` does. Batches that are packed anew know no ranges: their bounds would follow the jobs."""
+        """Convert like ``rewrite``. ``rebatch`` uses one process, because the batches would depend on the ranges."""
         starts = [0] if plan.rebatch else split_points.range_starts(source, local_size(source) or 0, self.jobs)
         if len(starts) > 1:
             done = 0
@@ -186,7 +185,7 @@ class _Ranges:
 
 
 def _convert_range(source: str, start: int, end: int, path: Path, target: Path, plan: ConversionPlan) -> _Part:
-    """Convert a range into the file at ``path``. Raises KsegError for damage, skipped or not, and for disorder."""
+    """Convert a range into the file at ``path``. Raises KsegError for damage, also if it is skipped, and for disorder."""
     findings = BoundedFindings()
 
     def sound(path: str, finding: Finding) -> None:
@@ -216,14 +215,14 @@ def _joined(source: str, before: CheckState | None, after: CheckState) -> CheckS
 
 
 class _Pool:
-    """Processes that end when this one fails, or is gone; ``progress`` is told what they are done with."""
+    """Worker processes that end when this process fails or ends; ``progress`` is called with the bytes that they read."""
 
     def __init__(self, jobs: int, progress: Progress) -> None:
         start = process_pool.context()
         self._progress = progress
         self._done = start.Value("q", 0)
         self._told = 0
-        # Without a lock: who ends while he holds one would keep the others from ending.
+        # Without a lock: a process that is killed while it holds one would keep the others from ending.
         self._stop = start.RawValue("b", 0)
         self._executor = process_pool.executor(jobs, _begin, self._done, self._stop, os.getpid())
 
@@ -239,7 +238,7 @@ class _Pool:
         return self._executor.submit(work, *args)
 
     def result(self, future: Future[Any]) -> Any:
-        """What became of it. Raises what it raised, KsegError where its process was killed."""
+        """Return the result of a call. Raises its exception, or KsegError if its process was killed."""
         from concurrent.futures import wait
         from concurrent.futures.process import BrokenProcessPool
 
@@ -257,7 +256,7 @@ class _Pool:
         self._told = done
 
 
-# What a process of a pool has of its pool.
+# The shared counter of the pool, in a worker process.
 _counter: Any = None
 
 
@@ -265,7 +264,7 @@ def _begin(counter: Any, stopped: Any, parent: int) -> None:
     global _counter
     _counter = counter
     process_pool.ignore_sigint()
-    process_pool.end_with_parent(parent, stopped)  # what is half written lies in a folder that the parent removes
+    process_pool.end_with_parent(parent, stopped)  # unfinished files are in a folder that the parent removes
 
 
 def _add_progress(count: int) -> None:
