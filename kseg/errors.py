@@ -1,10 +1,10 @@
-"""The few exceptions a caller of kseg may see. Damage in a file is never one of them: it is a finding."""
+"""The exceptions that kseg raises. Damage in a file is a finding, never an exception."""
 
 from __future__ import annotations
 
 
 class KsegError(Exception):
-    """Something could not be done. ``str(error)`` is one line, fit for a person; the CLI ends with 2."""
+    """The base of all errors. ``str(error)`` is one readable line; the command line ends with exit code 2."""
 
 
 class UnreadableError(KsegError):
@@ -12,15 +12,15 @@ class UnreadableError(KsegError):
 
 
 class VanishedError(UnreadableError):
-    """A path at which nothing is, or no more: beside a live broker segments come and go."""
+    """A path that does not exist, or no longer: a live broker creates and deletes segments."""
 
 
 class NotASegmentError(KsegError):
-    """A file in which not one entry of a log could be found."""
+    """A file without any batch."""
 
 
 class LimitError(KsegError):
-    """More of something than is held in memory, where leaving some out would be wrong."""
+    """A limit of memory is exceeded, and dropping data would be wrong."""
 
 
 class UsageError(KsegError):

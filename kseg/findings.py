@@ -1,8 +1,7 @@
-"""What can be wrong with a log: the rule table, a finding, and the policy that weighs it.
+"""The table of rules, findings, and the policy with their severities.
 
-Readers and checks call ``report(Finding(rule, position=…, offset=…, facts={…}))`` and go on. They never print and
-never decide severity: the policy looks it up when the finding is reported, and text is made from the facts at the
-edge, so tables, JSON and SARIF say the same.
+Readers and checks call ``report(Finding(rule, position=…, offset=…, facts={…}))`` and continue. They never print and never
+choose a severity: the policy does when the finding is reported. Each output formats the same facts.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from kseg.errors import UsageError
 
 
 class Severity(enum.IntEnum):
-    """How bad a finding is. ``FATAL`` means that nothing more can be read, and can't be lowered."""
+    """The severity of a finding. ``FATAL`` means that reading can't continue; a policy can't lower it."""
 
     IGNORE = 0
     INFO = 1
@@ -26,7 +25,7 @@ class Severity(enum.IntEnum):
 
     @property
     def label(self) -> str:
-        """The name in every output; fatal findings count, and are shown, as errors."""
+        """Return the name in every output; fatal findings are errors there."""
         return "error" if self is Severity.FATAL else self.name.lower()
 
 
@@ -35,7 +34,7 @@ SEVERITIES = {level.name.lower(): level for level in Severity if level is not Se
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A row of the table. ``message`` is a template over a finding's facts; ``broker`` says what a broker does."""
+    """A row of the table. ``message`` is a template over a finding's facts; ``broker`` is the broker's reaction."""
 
     code: str
     name: str
@@ -44,15 +43,15 @@ class Rule:
     broker: str
 
     def message_for(self, *, framed: bool) -> str | None:
-        """What a broker does: of a file that is no log only by the rules of the wire, for no one recovers it."""
+        """Return the broker's reaction; for a file other than a log (``framed``), only rules of the wire have one."""
         return self.broker if not framed or self.code.startswith("K8") or self.name == "partial-entry" else None
 
 
 _I, _W, _E, _F = Severity.INFO, Severity.WARNING, Severity.ERROR, Severity.FATAL
 _TRUNCATES = "Recovery after an unclean stop truncates the log here and deletes every later segment; a consumer stops."
 _CONSUMER = "The broker does not open v2 batches: it serves this one, and the consumer fails on it."
-# FileRecords.searchForOffsetFromPosition and UnifiedLog.rebuildProducerState ask a batch for its base offset, which of a
-# compressed v0 or v1 message only its content tells.
+# FileRecords.searchForOffsetFromPosition and UnifiedLog.rebuildProducerState read the base offset of a batch. To do so for
+# a compressed v0 or v1 message, they decompress it.
 _OPENED = (
     "The broker serves a v2 batch as it is, and the consumer fails on it. Compressed v0 and v1 messages it opens to look up "
     "offsets, also when it starts: one that it can't read ends the process."
@@ -63,7 +62,7 @@ _OFFLINE = "Takes the log dir offline, and stops where it was the last."
 _REBUILT = "Only recovery after an unclean stop rebuilds it, of segments from the recovery point on."
 
 # Codes by layer, never reused: K1 framing, K2 batch, K3 record, K4 codec, K5 side file, K6 across files, K7 conversion,
-# K8 what is on the wire.
+# K8 wire.
 _TABLE = (
     # K1: framing
     Rule("K101", "truncated-tail", _E, "the last entry is cut short: {why}",
@@ -155,7 +154,7 @@ _TABLE = (
     Rule("K405", "claimed-codec", _W, "the attributes say {codec}, but the value is not compressed",
          "Takes the claim for true: the consumer fails on it."),
     Rule("K410", "limit-reached", _W, "more than {limit} {what}: {why}", _SILENT),
-    # K5: files beside the log
+    # K5: side files
     Rule("K501", "index-size", _E, "{bytes} bytes are left over behind the last whole entry of {size}",
          "Cuts an offset or time index down to whole entries; of a .txnindex it misses the last, and consumers that read "
          "committed get aborted records."),
@@ -236,7 +235,7 @@ _TABLE = (
          "the {what} of {topic}-{partition} is {offset}, the log ends at {end}, and the broker was not shut down cleanly",
          "Nothing: it lowers the high watermark to the log's end. A broker that is killed right after it truncated a log "
          "leaves it so, as does a machine that lost records that were not flushed."),
-    # K8: what is on the wire
+    # K8: wire
     Rule("K801", "frame-size", _E, "the frame's size says {size}: {why}",
          "Ends the connection: a request has at most socket.request.max.bytes."),
     Rule("K802", "frame-cut", _E, "the last frame is cut short: {why}",
@@ -263,7 +262,7 @@ RULES: Mapping[str, Rule] = {rule.name: rule for rule in _TABLE}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong, as a reader or a check saw it.
+    """A problem that a reader or a check found.
 
     ``position`` and ``end`` are bytes of the file (end exclusive), ``offset`` and ``last_offset`` record offsets
     (inclusive); None where they don't apply. ``facts`` fill the rule's message and are plain JSON values.
@@ -278,23 +277,23 @@ class Finding:
 
     @property
     def message(self) -> str:
-        """The rule's message with the facts in it: one line of text."""
+        """Return the rule's message with the facts, one line of text."""
         return RULES[self.rule].message.format_map(self.facts)
 
 
-#: What readers and checks are handed: call it and go on.
+#: The callback that readers and checks report findings to.
 Report = Callable[[Finding], None]
 
 
 def ignore_finding(finding: Finding) -> None:
-    """A report that keeps nothing, for callers that only want what is readable."""
+    """Ignore a finding, for callers that only need the readable data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A finding that has been weighed: with the file it is in and its severity under the policy.
+    """A finding with its file and its severity under the policy.
 
-    ``framed`` is set of a file that is no log.
+    ``framed`` is set for a file other than a log.
     """
 
     file: str
@@ -323,7 +322,7 @@ class Verdict:
 
     @property
     def broker(self) -> str | None:
-        """What a broker does about it; None where there is nothing to say."""
+        """Return the broker's reaction to it, None without one."""
         return self.rule.message_for(framed=self.framed)
 
 
@@ -334,16 +333,16 @@ class Policy:
     overrides: Mapping[str, Severity] = field(default_factory=dict)
 
     def severity(self, rule: Rule) -> Severity:
-        """The rule's severity here; a fatal one stays fatal."""
+        """Return the severity of a rule; fatal rules stay fatal."""
         return rule.severity if rule.severity is Severity.FATAL else self.overrides.get(rule.name, rule.severity)
 
     def with_defaults(self, defaults: Mapping[str, Severity]) -> Policy:
-        """The same policy over other defaults: what the user asked for still wins."""
+        """Return this policy over other defaults; the settings of this policy take precedence."""
         return Policy({**defaults, **self.overrides})
 
     @classmethod
     def parse(cls, settings: Iterable[str]) -> Policy:
-        """From ``NAME=error|warning|info|ignore`` strings. Raises UsageError for unknown names."""
+        """Parse ``NAME=error|warning|info|ignore`` strings. Raises UsageError for unknown names."""
         overrides = {}
         for setting in settings:
             name, equals, level = setting.partition("=")
@@ -354,14 +353,14 @@ class Policy:
 
 
 def parse_severity(text: str) -> Severity:
-    """``error``, ``warning``, ``info`` or ``ignore_finding``. Raises UsageError."""
+    """Parse ``error``, ``warning``, ``info`` or ``ignore``. Raises UsageError."""
     if text not in SEVERITIES:
         raise UsageError(f"{text!r} is no severity: error, warning, info or ignore")
     return SEVERITIES[text]
 
 
 def known_rule(name: str) -> Rule:
-    """The rule of that name or code. Raises UsageError with the nearest names."""
+    """Return the rule with that name or code. Raises UsageError with the nearest names."""
     import difflib
 
     for rule in _TABLE:

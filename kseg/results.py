@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from kseg.commands.validate.segment_facts import SegmentFacts
 
 
-#: Findings of one rule that are handed on for each file; all are counted.
+#: The number of findings per rule and file that are kept; all are counted.
 MAX_PER_RULE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What to check and how to weigh it. ``max_message_bytes`` None is Kafka's default limit, and then a warning."""
+    """The settings of a validation. ``max_message_bytes`` None is Kafka's default limit, with a warning."""
 
     deep: bool = True
     verify_crc: bool = True
@@ -49,9 +49,9 @@ COUNTS = (
 class Summary:
     """Counts over one file or many; ``rules`` are findings by rule.
 
-    ``files`` are segments, as are ``batches``, ``records`` and ``bytes`` theirs; ``side_files`` stand beside them.
-    ``unread`` files could not be read, of ``unchecked`` ones the CRCs were not computed, or bodies of frames were not
-    decoded, and of ``shallow`` ones no entry was opened, so that their records are not counted.
+    ``files`` are segments; ``batches``, ``records`` and ``bytes`` are theirs; ``side_files`` are counted separately.
+    ``unread`` files could not be read. In ``unchecked`` files CRCs were not computed, or bodies of frames not decoded. In
+    ``shallow`` files batches were not decoded, so their records are not counted.
     """
 
     files: int = 0
@@ -70,7 +70,7 @@ class Summary:
 
     @property
     def verdict(self) -> str:
-        """``damaged`` with an error; ``undetermined`` where something was unread, unchecked or lost; or ``sound``."""
+        """Return ``damaged`` with an error; ``undetermined`` if data was unread, unchecked or lost; otherwise ``sound``."""
         return (
             "damaged"
             if self.errors
@@ -80,12 +80,12 @@ class Summary:
         )
 
     def at_least(self, severity: Severity) -> bool:
-        """Whether there are findings of that severity or worse."""
+        """Return whether there are findings of that severity or a higher one."""
         counts = ((Severity.ERROR, self.errors), (Severity.WARNING, self.warnings), (Severity.INFO, self.infos))
         return any(count for level, count in counts if level >= severity)
 
     def count(self, rule: str, severity: Severity, count: int) -> None:
-        """Count ``count`` findings of a rule in."""
+        """Add ``count`` findings of a rule."""
         if severity >= Severity.ERROR:
             self.errors += count
         elif severity is Severity.WARNING:
@@ -95,14 +95,14 @@ class Summary:
         self.rules[rule] += count
 
     def retract(self, rule: str, severity: Severity, count: int) -> None:
-        """Count ``count`` findings of a rule out again: another finding says what they said."""
+        """Subtract ``count`` findings of a rule, because another finding replaces them."""
         if count:
             self.count(rule, severity, -count)
             if not self.rules[rule]:
                 del self.rules[rule]
 
     def add(self, other: Summary) -> None:
-        """Count another's files in."""
+        """Add the counts of another summary."""
         for name in COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.rules.update(other.rules)
@@ -110,12 +110,12 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class FileResult:
-    """What became of one file: its findings (the first few of each rule) and counts, or why it could not be read.
+    """The result of one file: its findings (the first few of each rule) and counts, or why it could not be read.
 
-    ``beside`` are the results of a segment's indexes where these were judged with it, ``facts`` what concerns its
-    neighbours. ``found`` are the rules of all findings, including those that the policy ignores: code that needs to know
-    whether something was found asks it, never the counts. ``vanished``: it is no more in the folder that it was found
-    in, and counts for nothing. ``framing`` is the file's, None for a log's.
+    ``indexes`` are the results of a segment's indexes if they were checked with it, ``facts`` are needed for the checks of
+    adjacent segments. ``found`` are the rules of all findings, also of those that the policy ignores: code that needs to
+    know whether a rule was found uses it, never the counts. ``vanished``: the file has been deleted and is not counted.
+    ``framing`` is the file's framing, None for a log.
     """
 
     file: str
@@ -130,7 +130,7 @@ class FileResult:
 
     @property
     def suspicious(self) -> bool:
-        """Whether something is wrong, or unread, in it or beside it, whatever the policy says of it."""
+        """Return whether the file or its indexes have a finding or are unread, whatever the policy is."""
         return any(one.unread or any(map(_is_suspicious, one.found)) for one in (self, *self.indexes))
 
 
@@ -139,7 +139,7 @@ def _is_suspicious(rule: str) -> bool:
 
 
 class FindingCollector:
-    """A report that weighs findings of one file, counts them and keeps the first few of each rule.
+    """Collects the findings of one file with their severities, counts them, and keeps the first few of each rule.
 
     ``found`` has the rules of all findings, also of those that the policy ignores.
     """
@@ -167,7 +167,7 @@ class FindingCollector:
             self.verdicts.append(Verdict(self._file, severity, finding, self._framing is not None))
 
     def merge(self, later: FileResult) -> None:
-        """Take in the result of the next part of the same file."""
+        """Add the result of the next part of the same file."""
         for verdict in later.verdicts:
             name = verdict.rule.name
             if sum(kept.rule.name == name for kept in self.verdicts) < self._limit:
@@ -179,14 +179,14 @@ class FindingCollector:
         self.summary.shallow = later.summary.shallow
 
     def extended(self, result: FileResult, found: Iterable[Finding]) -> FileResult:
-        """A file's result with what was found of it afterwards."""
+        """Return the result of a file with later findings."""
         self.summary, self.verdicts, self.found = result.summary, list(result.verdicts), set(result.found)
         for finding in found:
             self(finding)
         return replace(result, verdicts=self.result().verdicts, found=frozenset(self.found))
 
     def result(self, unread: str | None = None) -> FileResult:
-        """What has been gathered, in the order of the file."""
+        """Return the result, with findings in the order of the file."""
         verdicts = sorted(self.verdicts, key=lambda verdict: (verdict.finding.position or 0, verdict.rule.code))
         found = frozenset(self.found)
         return FileResult(self._file, tuple(verdicts), self.summary, unread, found=found, framing=self._framing)

@@ -13,7 +13,7 @@ class Column:
     """``type`` is int, int32, ms, bool, text, texts, ints, bytes, headers or object; all but ``kind`` may be null.
 
     ``ms`` are epoch milliseconds: an integer in text formats. Columnar ones have a timestamp under the column's name,
-    and the stored integer as ``NAME_ms`` beside it.
+    and the stored integer in the column ``NAME_ms``.
     """
 
     name: str
@@ -61,7 +61,7 @@ RECORD_COLUMNS = (
 )
 
 
-#: Of records of internal topics: the last of their columns, where they are decoded.
+#: The last column of decoded records of internal topics.
 DECODED = Column("decoded", "object", "of internal topics only: what key and value say")
 
 
@@ -80,7 +80,7 @@ FINDING_COLUMNS = (
 )
 
 
-# What Parquet and Spark have beyond a line of JSON: there a column costs next to nothing.
+# The additional columns of Parquet and Spark, where a column costs hardly anything.
 _PLACE = (
     Column("topic", "text", "by the name of the folder; null in others"),
     Column("partition", "int32", "by the name of the folder"),
