@@ -6,7 +6,7 @@ from kseg.format.record.encoder cimport headers_end
 from kseg.format.record.columns cimport BatchColumns, RecordColumns
 from kseg.format.record.framing cimport increment_sequence
 from kseg.format.record.default_records cimport header_field
-from kseg.format.record.memory cimport copy_bytes, is_ascii
+from kseg.format.record.memory cimport copy_bytes, decode_point, is_ascii
 
 cdef long long NO_TIMESTAMP, MOST_HEADERS
 cdef long long POSITION, OFFSET, TIMESTAMP, SEQUENCE, KEY_SIZE, VALUE_SIZE, KEY, VALUE, HEADERS, NOTHING
@@ -86,9 +86,6 @@ cdef Py_ssize_t put_bytes(
 cdef Py_ssize_t put_text(
     unsigned char[::1] out, size_t at, Layout layout, const unsigned char[::1] data, size_t i, size_t end
 ) except -2
-
-@cython.locals(byte=cython.longlong, size=cython.Py_ssize_t, point=cython.longlong, k=cython.Py_ssize_t)
-cdef long long decode_point(const unsigned char[::1] data, Py_ssize_t i, Py_ssize_t end) except -2
 
 @cython.locals(k=cython.Py_ssize_t)
 cdef Py_ssize_t put_escape(unsigned char[::1] out, Py_ssize_t at, long long point) except -2

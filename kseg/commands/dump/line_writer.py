@@ -17,7 +17,7 @@ from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.record.default_records import MAX_HEADERS, header_field
 from kseg.format.record.encoder import headers_end
 from kseg.format.record.framing import increment_sequence
-from kseg.format.record.memory import copy_bytes, is_ascii
+from kseg.format.record.memory import copy_bytes, decode_point, is_ascii
 
 COMPILED = not __file__.endswith(".py")
 
@@ -302,27 +302,6 @@ def put_text(out: Any, at: int, layout: Layout, data: Any, i: int, end: int) -> 
         out[at] = layout.quote
         at += 1
     return at
-
-
-def decode_point(data: Any, i: int, end: int) -> int:
-    """Return the code point of the UTF-8 sequence at ``data[i]``, a byte of 128 or more; -1 if it is invalid.
-
-    Overlong forms, surrogates and code points over U+10FFFF are invalid (RFC 3629), as in Python.
-    """
-    byte = data[i]
-    size = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-    if byte < 0xC2 or byte > 0xF4 or size > end - i:
-        return -1
-    point: int = byte & (0x7F >> size)
-    for k in range(i + 1, i + size):
-        if data[k] & 0xC0 != 0x80:
-            return -1
-        point = point << 6 | data[k] & 0x3F
-    if size == 3 and (point < 0x800 or 0xD800 <= point <= 0xDFFF):
-        return -1
-    if size == 4 and (point < 0x10000 or point > 0x10FFFF):
-        return -1
-    return point
 
 
 def put_escape(out: Any, at: int, point: int) -> int:

@@ -6,7 +6,7 @@ from kseg.format.checks.check_state cimport CheckState
 from kseg.format.record.columns cimport BatchColumns
 from kseg.format.record.framing cimport clamped
 from kseg.format.record.default_records cimport header_field
-from kseg.format.record.memory cimport is_ascii
+from kseg.format.record.memory cimport is_utf8
 
 cdef long long CODEC, CONTROL_BIT, APPEND_TIME
 
@@ -38,7 +38,7 @@ cpdef check_control_records(chunk, settings, report)
 cpdef check_header_keys(chunk, settings, report)
 
 @cython.locals(size=cython.longlong)
-cdef bint has_ascii_keys(const unsigned char[::1] data, Py_ssize_t at, long long count) except -1
+cdef bint has_valid_keys(const unsigned char[::1] data, Py_ssize_t at, long long count) except -1
 
 @cython.locals(
     batches=BatchColumns, offsets="long long[::1]", row=cython.Py_ssize_t, previous=cython.longlong,

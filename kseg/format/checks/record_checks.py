@@ -16,7 +16,7 @@ from kseg.format.record.columns import BatchColumns
 from kseg.format.record.default_records import header_field
 from kseg.format.record.framing import clamped
 from kseg.format.record.layout import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
-from kseg.format.record.memory import is_ascii
+from kseg.format.record.memory import is_utf8
 from kseg.format.segment.records_chunk import Chunk
 
 #: The most findings of one rule about the records of one batch.
@@ -233,32 +233,23 @@ def check_header_keys(chunk: Chunk, settings: CheckSettings, report: Report) -> 
         payload = chunk.payload(row)
         undecodable = []
         for i in range(first, first + total):
-            if counts[i] and not has_ascii_keys(payload, ats[i], counts[i]) and _has_undecodable_key(chunk, i):
+            if counts[i] and not has_valid_keys(payload, ats[i], counts[i]):
                 undecodable.append(i)
         for i, facts in _limited(chunk, undecodable):
             report(record_finding("invalid-header-key", chunk, i, **facts))
 
 
-def has_ascii_keys(data: Any, at: int, count: int) -> bool:
-    """Return whether the keys of ``count`` headers at ``data[at]`` are ASCII.
+def has_valid_keys(data: Any, at: int, count: int) -> bool:
+    """Return whether the keys of ``count`` headers at ``data[at]`` are UTF-8.
 
     Decoding the headers of one record as objects takes 10 us.
     """
     for _ in range(count):
         # The decoder has already checked the sizes.
         size, at = header_field(data, at, len(data))
-        if not is_ascii(data, at, size):
+        if not is_utf8(data, at, size):
             return False
         size, at = header_field(data, at + size, len(data))
         if size > 0:
             at += size
     return True
-
-
-def _has_undecodable_key(chunk: Chunk, i: int) -> bool:
-    for key in chunk.header_keys(i):
-        try:
-            str(key, "utf-8")
-        except UnicodeDecodeError:
-            return True
-    return False

@@ -1,4 +1,4 @@
-# C types for stretch.py. Names and meanings stand there; nothing is implemented here.
+# C types for memory.py.
 
 cimport cython
 
@@ -13,6 +13,12 @@ cpdef bint equal_bytes(
 
 @cython.locals(bits=cython.uchar, n=cython.Py_ssize_t)
 cpdef bint is_ascii(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t size) except -1
+
+@cython.locals(end=cython.Py_ssize_t, point=cython.longlong)
+cpdef bint is_utf8(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t size) except -1
+
+@cython.locals(byte=cython.longlong, size=cython.Py_ssize_t, point=cython.longlong, k=cython.Py_ssize_t)
+cpdef long long decode_point(const unsigned char[::1] data, Py_ssize_t i, Py_ssize_t end) except -2
 
 @cython.locals(n=cython.Py_ssize_t)
 cpdef Py_ssize_t copy_bytes(
