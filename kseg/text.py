@@ -25,6 +25,17 @@ def to_json(value: object) -> str:
     return escape_json(_encode(value))
 
 
+def count_of(count: int, noun: str) -> str:
+    """Return a number with its noun: ``1 file``, ``2,048 batches``, ``3 entries``."""
+    return f"{count:,} {noun if count == 1 else _plural(noun)}"
+
+
+def _plural(noun: str) -> str:
+    if noun.endswith("y") and noun[-2] not in "aeiou":
+        return noun[:-1] + "ies"
+    return noun + ("es" if noun.endswith(("ch", "s", "x")) else "s")
+
+
 def encoded(text: str) -> bytes:
     """Return text as the bytes of every output: the bytes of a file name that is not UTF-8 are shown escaped."""
     return text.encode("utf-8", "backslashreplace")

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import shutil
+
 import click
 
+from kseg.cli.common import output_format
 from kseg.findings import known_rule
-from kseg.report.rules import explain, table
+from kseg.report.rules import explain, rows, table
+from kseg.rule_help import rule_help
+from kseg.rule_table import RULES
 
 
 @click.command()
-@click.argument("name", required=False)
-def rules(name: str | None) -> None:
-    """List the rules, or explain one: NAME is a rule's name or code."""
-    click.echo(explain(known_rule(name)) if name else table())
+@click.argument("name", metavar="[RULE]", required=False)
+@output_format(("text", "jsonl"))
+def rules(name: str | None, format_name: str) -> None:
+    """List the rules, or explain one rule.
+
+    RULE is a name or a code, such as crc-mismatch or K201.
+    """
+    if format_name == "jsonl":
+        click.echo("\n".join(rows([known_rule(name).name] if name else list(RULES))))
+    elif name:
+        click.echo(explain(rule_help(name), min(shutil.get_terminal_size((100, 24)).columns, 100)))
+    else:
+        click.echo(table())

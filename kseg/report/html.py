@@ -15,8 +15,9 @@ from string import Template
 from typing import Any, TextIO
 
 from kseg.findings import RULES, Severity, Verdict
-from kseg.report.wording import count_of, omitted_findings, place, places, printable
+from kseg.report.wording import omitted_findings, place, places, printable
 from kseg.results import FileResult, Summary
+from kseg.text import count_of
 
 # The summary comes first on the page and is known last: until then the parts of the files are buffered, in memory up to
 # this size and beyond it in an unnamed temporary file.
@@ -191,14 +192,14 @@ def _rules(total: Summary, framed: bool) -> str:
         return ""
     rows = "".join(
         f'<tr><td class="fixed">{rule.code}</td><td class="fixed">{rule.name}</td><td class="number">'
-        f"{total.rules[rule.name]:,}</td><td>{_text(rule.message_for(framed=framed) or '')}</td></tr>\n"
+        f"{total.rules[rule.name]:,}</td><td>{_text(rule.broker_for(framed=framed) or '')}</td></tr>\n"
         for rule in RULES.values()
         if total.rules[rule.name]
     )
     return (
         '<h2>Findings by rule</h2>\n<div class="scroll"><table><thead><tr><th scope="col">Code</th>'
         '<th scope="col">Rule</th><th scope="col" class="number">Findings</th>'
-        f'<th scope="col">What a broker does about it</th></tr></thead><tbody>\n{rows}</tbody></table></div>'
+        f'<th scope="col">What a broker does</th></tr></thead><tbody>\n{rows}</tbody></table></div>'
     )
 
 

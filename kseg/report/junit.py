@@ -13,7 +13,6 @@ from xml.etree import ElementTree
 from kseg.findings import Severity, Verdict
 from kseg.report.wording import (
     broker_line,
-    count_of,
     facts_of,
     message_and_place,
     omitted_findings,
@@ -22,6 +21,7 @@ from kseg.report.wording import (
     range_of,
 )
 from kseg.results import FileResult, Summary
+from kseg.text import count_of
 
 
 def write_junit(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:

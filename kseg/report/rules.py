@@ -1,10 +1,18 @@
-"""The rule table for the terminal and the README."""
+"""The table of rules, and the explanation of one rule, for the terminal and as JSON Lines."""
 
 from __future__ import annotations
 
-import re
+import string
+import textwrap
+from collections.abc import Iterator
+from typing import Any
 
-from kseg.findings import RULES, Rule
+from kseg.rule_help import RuleHelp, rule_help
+from kseg.rule_table import RULES, Rule, Severity
+from kseg.text import count_of, to_json
+
+#: Facts that extend a message if they are not empty.
+_OPTIONAL = {"note", "where"}
 
 
 def table() -> str:
@@ -15,25 +23,62 @@ def table() -> str:
     )
 
 
-def message_of(rule: Rule) -> str:
-    """Return the message of a rule with the names of its facts."""
-    return re.sub(r"\{note\}|\{where\}", "", re.sub(r"\{(\w+):[^}]*\}", r"{\1}", rule.message))
+def message_of(rule: Rule, brackets: tuple[str, str] = ("{", "}")) -> str:
+    """Return the message of a rule with the names of its facts, in brackets, in place of their values."""
+    opening, closing = brackets
+    text = ""
+    for literal, name, spec, _ in string.Formatter().parse(rule.message):
+        text += literal
+        if name is not None and name not in _OPTIONAL:
+            noun = count_of(2, spec)[1:] if spec and spec[0].isalpha() else ""
+            text += f"{opening}{name}{closing}{noun}"
+    return text
 
 
-def explain(rule: Rule) -> str:
-    """Return the explanation of one rule."""
-    return (
-        f"{rule.code} {rule.name} ({rule.severity.label}{', cannot be lowered' if rule.severity > 3 else ''})\n"
-        f"  says:    {message_of(rule)}\n"
-        f"  broker:  {rule.broker}"
-    )
+def explain(one: RuleHelp, width: int = 100) -> str:
+    """Return the explanation of one rule in lines of at most ``width`` characters, except those of the example."""
+    rule = one.rule
+    fixed = ", can't be lowered" if rule.severity is Severity.FATAL else ""
+    parts = [f"{rule.code} {rule.name} ({rule.severity.label}{fixed})\n  {message_of(rule)}"]
+    sections = {"Cause": one.cause, "What a broker does": rule.broker, "What to do": rule.remedy}
+    parts += [f"{title}\n{_indented(text, width)}" for title, text in sections.items()]
+    if one.example:
+        lines = [f"$ {one.example.command}", *one.example.output.splitlines()]
+        example = "\n".join(f"  {line}".rstrip() for line in lines)
+        parts.append(f"Example: {one.example.damage}\n{example}")
+    return "\n\n".join(parts)
+
+
+def _indented(text: str, width: int) -> str:
+    return textwrap.fill(text, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+
+
+def rows(names: list[str]) -> Iterator[str]:
+    """Yield the explanations of rules as JSON Lines."""
+    for one in map(rule_help, names):
+        rule, example = one.rule, one.example
+        row: dict[str, Any] = {
+            "kind": "rule",
+            "code": rule.code,
+            "rule": rule.name,
+            "severity": rule.severity.label,
+            "message": message_of(rule),
+            "cause": one.cause,
+            "broker": rule.broker,
+            "remedy": rule.remedy,
+            "example": example and {"command": example.command, "damage": example.damage, "output": example.output},
+        }
+        yield to_json(row)
 
 
 def markdown() -> str:
-    """Return the rule table as Markdown."""
-    lines = ["| code | rule | severity | says | what a broker does about it |", "|---|---|---|---|---|"]
+    """Return the table of rules as Markdown."""
+    lines = [
+        "| code | rule | severity | message | what a broker does | what to do |",
+        "|---|---|---|---|---|---|",
+    ]
     rows = (
-        f"| {rule.code} | `{rule.name}` | {rule.severity.label} | {message_of(rule)} | {rule.broker} |"
+        f"| {rule.code} | `{rule.name}` | {rule.severity.label} | {message_of(rule)} | {rule.broker} | {rule.remedy} |"
         for rule in RULES.values()
     )
     return "\n".join([*lines, *rows])

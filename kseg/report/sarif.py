@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import string
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any, TextIO
 from urllib.parse import quote
 
 from kseg.findings import RULES, Rule, Verdict
+from kseg.report.rules import message_of
 from kseg.report.wording import facts_of, printable
 from kseg.results import FileResult, Summary
 
@@ -50,22 +50,15 @@ def write_sarif(results: Iterable[FileResult], total: Summary, out: TextIO) -> N
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
-    about = describe(rule)
+    about = message_of(rule, ("[", "]"))  # SARIF has braces for placeholders
     return {
         "id": rule.code,
         "name": rule.name,
         "shortDescription": {"text": about},
-        "fullDescription": {"text": f"{about}. {rule.broker}"},
-        "help": {"text": rule.broker},
+        "fullDescription": {"text": f"{about}. What a broker does: {rule.broker}"},
+        "help": {"text": rule.remedy},
         "defaultConfiguration": {"level": _LEVELS[rule.severity.label]},
     }
-
-
-def describe(rule: Rule) -> str:
-    """Return the message of a rule with names in place of values: ``magic [magic]: [why]``."""
-    return "".join(
-        text + (f"[{name}]" if name is not None else "") for text, name, _, _ in string.Formatter().parse(rule.message)
-    )
 
 
 def _result(verdict: Verdict) -> dict[str, Any]:

@@ -7,9 +7,8 @@ from typing import Any, TextIO
 
 from kseg.findings import Severity, Verdict
 from kseg.report.tables import print_note, print_table
-from kseg.report.wording import count_of
 from kseg.results import COUNTS, FileResult, Summary
-from kseg.text import escape_controls
+from kseg.text import count_of, escape_controls
 
 
 def summary_row(total: Summary) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from kseg.findings import RULES, Finding, Rule, Verdict
 from kseg.results import COUNTS, FileResult, Summary
+from kseg.text import count_of
 
 # Characters that XML 1.0 forbids (most of C0, surrogates, U+FFFE and U+FFFF), that control a terminal (C0, C1), break a
 # line (U+2028, U+2029) or change the reading direction (CVE-2021-42574).
@@ -33,11 +34,6 @@ def _escape(match: re.Match[str]) -> str:
     if 0xDC80 <= code <= 0xDCFF:
         code -= 0xDC00
     return _SHORT.get(char) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
-
-
-def count_of(count: int, noun: str) -> str:
-    """Return ``1 error`` or ``2,048 errors``, for nouns with a regular plural."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def place(finding: Finding) -> str:

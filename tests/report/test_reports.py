@@ -193,7 +193,8 @@ def test_sarif_holds_the_rule_table() -> None:
     rules = sarif_run()["tool"]["driver"]["rules"]
     assert [(rule["id"], rule["name"]) for rule in rules] == [(rule.code, rule.name) for rule in RULES.values()]
     for rule, row in zip(rules, RULES.values(), strict=True):
-        assert rule["help"]["text"] == row.broker
+        assert rule["help"]["text"] == row.remedy
+        assert rule["fullDescription"]["text"].endswith(row.broker)
         assert rule["defaultConfiguration"]["level"] in ("note", "warning", "error")
         assert not set("{}") & set(rule["shortDescription"]["text"])
         assert "](" not in rule["shortDescription"]["text"], "that would be a link"
