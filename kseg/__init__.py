@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kseg.format.segment.objects import Header as Header
     from kseg.format.segment.objects import Record as Record
     from kseg.format.segment.objects import RecordBatch as RecordBatch
+    from kseg.format.storage.file_access import file_access as file_access
     from kseg.format.storage.source import SegmentFile as SegmentFile
     from kseg.other_files import framed_rows as framed_rows
     from kseg.other_files import side_entries as side_entries
@@ -67,6 +68,7 @@ _EXPORTS = {
     **dict.fromkeys(("Validation", "validate"), "kseg.validation"),
     **dict.fromkeys(("Header", "Record", "RecordBatch"), "kseg.format.segment.objects"),
     "ControlRecord": "kseg.format.record.control_records",
+    "file_access": "kseg.format.storage.file_access",
     "SegmentFile": "kseg.format.storage.source",
     "validate_segment": "kseg.commands.validate.validate",
     **dict.fromkeys(("Finding", "Policy", "RULES", "Rule", "Severity", "Verdict"), "kseg.findings"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kseg.format.storage import rate_limit
+from kseg.format.storage.file_access import file_access, parse_rate
 from kseg.format.wire.framings import FRAMINGS
 
 
@@ -45,7 +45,8 @@ spark = click.option(
 
 def _limit_rate(context: click.Context, parameter: click.Parameter, text: str | None) -> None:
     try:
-        rate_limit.limit(None if text is None else rate_limit.parse_rate(text))
+        if text is not None:
+            context.with_resource(file_access(max_rate=parse_rate(text)))
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -18,19 +19,12 @@ from kseg.cli import startup
 from kseg.cli.messages import FAILED, fail, ignore_stderr_errors, note, redirect_to_null
 from kseg.engine import how_to_compile
 from kseg.errors import KsegError
-from kseg.format.storage import special_files
+from kseg.format.storage.file_access import file_access
 
 
-def _print_warnings() -> None:
-    """Print each warning of the file layer once: some commands list a folder twice."""
-    printed: set[str] = set()
-
-    def warn(line: str) -> None:
-        if line not in printed:
-            printed.add(line)
-            note(f"warning: {line}")
-
-    special_files.warn = warn
+def _warn_once() -> Callable[[str], object]:
+    """Return a function that prints each warning once: some commands list a folder twice."""
+    return cache(lambda line: note(f"warning: {line}"))
 
 
 #: Command -> "module:function", in the order of the help.
@@ -66,7 +60,8 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with file_access(warn=_warn_once()):
+                return super().invoke(ctx)
         except BrokenPipeError:
             # The reader exited early (head, less). Click would exit with 1.
             redirect_to_null(sys.stdout)
@@ -75,7 +70,6 @@ class Commands(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         kwargs["standalone_mode"] = False
         startup.collect_rarely()
-        _print_warnings()
         if sys.stderr is None:
             # stderr is closed: the next opened file must not get its descriptor.
             sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115

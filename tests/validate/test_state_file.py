@@ -20,7 +20,7 @@ from kseg.commands.validate.state_file import ResultStore
 from kseg.findings import Policy, Severity
 from kseg.format.segment import split_points
 from kseg.format.sidefiles.registry import find_files
-from kseg.format.storage import rate_limit
+from kseg.format.storage.file_access import parse_rate
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.results import Settings
 from tools.make_findings import settings_of
@@ -190,9 +190,9 @@ def test_the_rate_holds_for_all_processes_together(tmp_path: Path, jobs: int, mo
 
 def test_rates_are_read_as_people_write_them() -> None:
     """Powers of 1024, as sizes in Kafka's configuration."""
-    assert [rate_limit.parse_rate(text) for text in ("50M", "1.5 GiB/s", "800000", "64kB")] == [
+    assert [parse_rate(text) for text in ("50M", "1.5 GiB/s", "800000", "64kB")] == [
         50 << 20, 1.5 * (1 << 30), 800000, 65536,
     ]  # fmt: skip
     for text in ("", "fast", "-1", "0", "5X", "M"):
         with pytest.raises(ValueError, match="bytes per second"):
-            rate_limit.parse_rate(text)
+            parse_rate(text)

@@ -6,7 +6,7 @@ import os
 import struct
 import sys
 
-from kseg.format.storage import special_files
+from kseg.format.storage import file_access
 
 # struct flock of Linux, 64 bit: l_type, l_whence, l_start, l_len, l_pid.
 _FLOCK = struct.Struct("hhqqi4x")
@@ -20,7 +20,7 @@ def is_in_use(log_dir: str) -> bool:
     """
     if sys.platform != "linux":
         if os.path.exists(os.path.join(log_dir, ".lock")):
-            special_files.warn(
+            file_access.current().warn(
                 f"{log_dir}: kseg detects a running broker on Linux only; if one runs, findings about checkpoints may "
                 "disappear within seconds"
             )

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kseg.errors import KsegError
-from kseg.format.storage import rate_limit
+from kseg.format.storage import file_access
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -79,8 +79,9 @@ def process_pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
     from concurrent.futures import BrokenExecutor
 
     others = set(multiprocessing.active_children())
-    with rate_limit.shared(jobs + 1):
-        pool = executor(jobs, _begin, os.getpid(), rate_limit.limited())
+    limit = file_access.current().limit
+    with limit.shared(jobs + 1):
+        pool = executor(jobs, _begin, os.getpid(), limit.rate)
         try:
             yield pool
         except BaseException as error:
@@ -96,4 +97,4 @@ def process_pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
 def _begin(parent: int, rate: float | None) -> None:
     ignore_sigint()
     end_with_parent(parent)
-    rate_limit.limit(rate)
+    file_access.current().limit.rate = rate

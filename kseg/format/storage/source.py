@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from kseg.errors import KsegError, UnreadableError, UsageError
-from kseg.format.storage import rate_limit
+from kseg.format.storage import file_access
 from kseg.format.storage.naming import is_file_url, is_log, is_snapshot, partition_of
 from kseg.format.storage.sparse import hole_bytes
 from kseg.format.storage.special_files import open_file, skip_special
@@ -47,6 +47,7 @@ class Source:
         self.start = start
         self.position = start
         self._raw = raw
+        self._limit = file_access.current().limit
         if start:
             raw.seek(start)
 
@@ -57,13 +58,13 @@ class Source:
         if not len(view):
             return 0
         try:
-            count: int = self._raw.readinto(view[: rate_limit.read_size(len(view))]) or 0
+            count: int = self._raw.readinto(view[: self._limit.read_size(len(view))]) or 0
         except (OSError, MemoryError):
             raise
         except Exception as error:  # raised by the file system of a URL
             raise OSError(_reason(error, self.name)) from error
         self.position += count
-        rate_limit.wait_for(count)
+        self._limit.wait_for(count)
         return count
 
     @property

@@ -10,20 +10,14 @@ import io
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from kseg.errors import UnreadableError, UsageError, VanishedError
+from kseg.format.storage import file_access
 
 #: Names that the warning about one folder lists.
 NAMES_SHOWN = 8
 
-
-def _no_warning(line: str) -> None:
-    """Print nothing: the default for programs that use kseg as a library."""
-
-
-#: The function that prints a warning; the command line sets it.
-warn: Callable[[str], None] = _no_warning
 
 _KINDS = (
     (stat.S_ISFIFO, "a FIFO"),
@@ -65,7 +59,7 @@ def skip_special(folder: str | os.PathLike[str], names: Iterable[str]) -> list[s
     if special:
         more = f" and {len(special) - NAMES_SHOWN} more" if len(special) > NAMES_SHOWN else ""
         count = "1 special file" if len(special) == 1 else f"{len(special)} special files"
-        warn(f"{os.fspath(folder)}: skipped {count}: {', '.join(special[:NAMES_SHOWN])}{more}")
+        file_access.current().warn(f"{os.fspath(folder)}: skipped {count}: {', '.join(special[:NAMES_SHOWN])}{more}")
     return kept
 
 

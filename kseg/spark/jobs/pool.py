@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from kseg.errors import KsegError
-from kseg.format.storage import rate_limit
+from kseg.format.storage import file_access
 from kseg.format.storage.progress import Progress, no_progress
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class SparkPool:
         count = min(len(waiting), max(4 * self.jobs, -(-len(waiting) // self._task_calls())))
         # Neighbouring files often have similar sizes: distribute them over the tasks.
         tasks = [[(number, call) for number, (call, _) in enumerate(waiting)][first::count] for first in range(count)]
-        rate = rate_limit.limited()
+        rate = file_access.current().limit.rate
         reader = self._spark.read.format(_FORMAT).option("tasks", _packed((rate and rate / self.jobs, tasks)))
         with one_line_errors():
             share = self._size * len(waiting) // max(self._calls, len(waiting))
@@ -132,13 +132,13 @@ class _CallReader(DataSourceReader):
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int, bytes]]:
-        rate_limit.limit(self._rate)  # also None: the worker may have served another command
-        for number, (work, args) in partition.value or ():
-            try:
-                outcome = (True, work(*args))
-            except KsegError as error:
-                outcome = (False, error)
-            yield number, pickle.dumps(outcome)
+        with file_access.file_access(max_rate=self._rate):
+            for number, (work, args) in partition.value or ():
+                try:
+                    outcome = (True, work(*args))
+                except KsegError as error:
+                    outcome = (False, error)
+                yield number, pickle.dumps(outcome)
 
 
 def _collected(reader: DataFrameReader) -> list[Any]:
