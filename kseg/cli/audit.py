@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from kseg.cli import common
 from kseg.cli.common import check_output
 from kseg.cli.messages import FOUND, note
 from kseg.format.storage.source import find_segments
+from kseg.lazy import lazy
 from kseg.report.formats import AUDIT_FORMATS, destination, writer
+
+if TYPE_CHECKING:
+    from kseg.cli import spark as spark_runs
+    from kseg.spark import audits
+    from kseg.spark.jobs import pool
+else:
+    # These import pyspark, which the checks of ``spark_session`` must precede.
+    spark_runs = lazy("kseg.cli.spark")
+    audits = lazy("kseg.spark.audits")
+    pool = lazy("kseg.spark.jobs.pool")
 
 # Audit -> SQL condition for the rows that are problems. The functions are in ``spark.audits``.
 _AUDITS = {
@@ -37,18 +50,12 @@ def audit(name: str, paths: tuple[str, ...], spark: str, format_name: str, outpu
     (by bytes), or retention-pins (batches that hold up time retention). Exit code 1: replicas diverge or are damaged,
     segments overlap, offsets or sequences are duplicated, timestamps are in the future.
     """
-    from kseg.cli.spark import spark_session
-
     files = [file.path for path in paths for file in find_segments(path)]
     check_output(output, [*paths, *files])
-    with spark_session(spark, paths) as session:
-        from kseg.spark import audits
-        from kseg.spark.jobs.pool import one_line_errors
-
-        with one_line_errors():
-            table = getattr(audits, name.replace("-", "_"))(session, paths)
-            table = table.selectExpr("*", f"({_AUDITS[name]}) as is_problem")
-            columns, found = table.columns[:-1], [row.asDict(recursive=True) for row in table.collect()]
+    with spark_runs.spark_session(spark, paths) as session, pool.one_line_errors():
+        table = getattr(audits, name.replace("-", "_"))(session, paths)
+        table = table.selectExpr("*", f"({_AUDITS[name]}) as is_problem")
+        columns, found = table.columns[:-1], [row.asDict(recursive=True) for row in table.collect()]
     problems = sum(bool(row.pop("is_problem")) for row in found)
     with destination(output) as out:
         writer(AUDIT_FORMATS, format_name)(columns, found, out)

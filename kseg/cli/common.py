@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kseg.format.storage.file_access import file_access, parse_rate
 from kseg.format.wire.framings import FRAMINGS
+from kseg.lazy import lazy
+
+if TYPE_CHECKING:
+    from kseg.format.sidefiles import segment_files
+else:
+    segment_files = lazy("kseg.format.sidefiles.segment_files")  # loads the registry; few runs have an output file
 
 
 def check_output(output: str | None, inputs: Iterable[str]) -> None:
     """Raise UsageError if the output is an input, a side file of an input, or in an input folder."""
     if output not in (None, "-"):
-        # Few runs have an output file, and its check loads the registry of side files.
-        from kseg.format.sidefiles import segment_files
-
         segment_files.check_output(output, inputs)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kseg.cli import common
-from kseg.cli.messages import FAILED, FOUND, FindingNotes, fail, guard_stdout, note
+from kseg.cli.finding_notes import FindingNotes
+from kseg.cli.messages import FAILED, FOUND, fail, guard_stdout, note
 from kseg.cli.progress import progress_bar
 from kseg.commands.convert.convert import ConvertResult
 from kseg.commands.convert.convert import convert as run
@@ -18,7 +20,15 @@ from kseg.commands.validate.parallel import cores
 from kseg.format.compress.codecs import CODECS
 from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
 from kseg.format.storage.source import find_segments, total_size
+from kseg.lazy import lazy
 from kseg.text import escape_controls, to_json
+
+if TYPE_CHECKING:
+    from kseg.cli import spark as spark_runs
+    from kseg.spark.jobs import conversions
+else:
+    spark_runs = lazy("kseg.cli.spark")
+    conversions = lazy("kseg.spark.jobs.conversions")
 
 #: The number of files listed by name that were not copied.
 LISTED = 20
@@ -50,17 +60,16 @@ def convert(
     for byte, unless --compression names another codec. DST is written atomically, with its indexes, after it was read
     back and compared with SRC.
     """
-    from kseg.cli.spark import spark_pool
-
     notes, plan = FindingNotes(), ConversionPlan.of(direction, **options)
     files = list(find_segments(source))
-    with progress_bar(total_size(files)) as progress, spark_pool(spark, files, progress) as pool:
+    with (
+        progress_bar(total_size(files)) as progress,
+        nullcontext() if spark is None else spark_runs.spark_pool(spark, files, progress) as pool,
+    ):
         if pool is None:
             result = run(source, target, plan, notes, progress, jobs or cores())
         else:
-            from kseg.spark.jobs.conversions import convert_through
-
-            result = convert_through(pool, source, target, plan, notes)
+            result = conversions.convert_through(pool, source, target, plan, notes)
     with guard_stdout():
         _SUMMARIES[format_name](result)
     if result.left_out:

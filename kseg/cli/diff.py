@@ -9,7 +9,8 @@ import click
 
 from kseg.cli import common
 from kseg.cli.common import check_output
-from kseg.cli.messages import FOUND, FindingNotes
+from kseg.cli.finding_notes import FindingNotes
+from kseg.cli.messages import FOUND
 from kseg.cli.progress import progress_bar
 from kseg.commands.diff.diff import compare
 from kseg.commands.diff.differences import SAME_CONTENT, Difference

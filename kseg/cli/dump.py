@@ -9,13 +9,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kseg.cli import common
 from kseg.cli.common import check_output
-from kseg.cli.messages import FAILED, FOUND, FindingNotes, fail, note, until_reader_closes
+from kseg.cli.finding_notes import FindingNotes
+from kseg.cli.messages import FAILED, FOUND, fail, note, until_reader_closes
 from kseg.commands.dump.rows import (
     BatchItem,
     Item,
@@ -28,12 +29,24 @@ from kseg.commands.dump.rows import (
 )
 from kseg.errors import KsegError, UsageError, VanishedError
 from kseg.findings import Finding
+from kseg.format.checks.run_checks import policy_for
 from kseg.format.internal_topics.decode import TOPICS
 from kseg.format.internal_topics.recognise import BY_FOLDER, internal_topic
 from kseg.format.sidefiles.registry import recognise
 from kseg.format.storage.source import SegmentFile, find_segments, local_size, open_source
+from kseg.lazy import lazy
 from kseg.report.formats import DUMP_FORMATS, EFFECTIVE_FORMATS, View, destination, writer
 from kseg.report.sidefiles import refuse_for_side_files, write_mixed
+from kseg.results import Settings
+
+if TYPE_CHECKING:
+    from kseg.cli import effective, framed, spark
+    from kseg.commands.dump import follow
+else:
+    effective = lazy("kseg.cli.effective")
+    framed = lazy("kseg.cli.framed")
+    follow = lazy("kseg.commands.dump.follow")
+    spark = lazy("kseg.cli.spark")
 
 
 def _offsets(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int | None, int | None]:
@@ -109,13 +122,10 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
     """
     keep, outcome = _filter(options), _DumpOutcome()
     if options["framings"]:
-        from kseg.cli.framed import show_framed
-
-        return show_framed(paths, shallow, (output, format_name), options, keep, outcome)
+        return framed.show_framed(paths, shallow, (output, format_name), options, keep, outcome)
     if options["effective"]:
-        from kseg.cli.effective import show_effective
-
-        return show_effective(paths, (output, format_name), options["decode"], outcome, click.get_current_context())
+        context = click.get_current_context()
+        return effective.show_effective(paths, (output, format_name), options["decode"], outcome, context)
     shallow = shallow is not False
     decode_as = _decode_as(options, shallow)
     if keep.key is not None and shallow:
@@ -130,10 +140,8 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
     if options["spark"] is not None:
         if beside or options["limit"] is not None or options["follow"]:
             raise UsageError("--spark accepts segments only, without --limit and --follow")
-        from kseg.cli.spark import export_segments
-
         requested = (output, format_name, not shallow, options["encoding"], keep, not options["no_crc"], decode_as)
-        return export_segments(options["spark"], files, requested, outcome)
+        return spark.export_segments(options["spark"], files, requested, outcome)
     if options["follow"]:
         if beside or format_name == "parquet" or output not in (None, "-"):
             raise UsageError("--follow writes segments to stdout, in any format but parquet")
@@ -167,13 +175,13 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
         decoded = any(internal_topic(file.path, decode_as) for file in files)
         view = View(deep=not shallow, encoding=options["encoding"], terminal=out.isatty(), decoded=decoded)
         if options["follow"]:
-            from kseg.commands.dump.follow import Follower, write_until_interrupted
 
             def write_on(rows: Iterable[Any], first: bool) -> None:
                 writer(DUMP_FORMATS, format_name)(rows, out, replace(view, continued=not first))
                 out.flush()
 
-            write_until_interrupted(first_rows(Follower(paths, show, note).rows(), options["limit"]), write_on)
+            found = follow.Follower(paths, show, note).rows()
+            follow.write_until_interrupted(first_rows(found, options["limit"]), write_on)
             return outcome.exit_code()
         write = partial(write_mixed, format_name) if beside else writer(DUMP_FORMATS, format_name)
         shown = chain.from_iterable(show(file.path) for file in files)
@@ -223,9 +231,6 @@ class _DumpOutcome:
 
     def begin(self, file: SegmentFile) -> None:
         """The next file: its findings are weighed as ``kseg validate`` does."""
-        from kseg.format.checks.run_checks import policy_for
-        from kseg.results import Settings
-
         self.file, self._notes.policy = file.path, policy_for(file, Settings())
 
     def __call__(self, finding: Finding) -> None:

@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 import click
@@ -20,6 +19,7 @@ from kseg.cli.messages import FAILED, fail, ignore_stderr_errors, note, redirect
 from kseg.engine import how_to_compile
 from kseg.errors import KsegError
 from kseg.format.storage.file_access import file_access
+from kseg.lazy import imported
 
 
 def _warn_once() -> Callable[[str], object]:
@@ -52,10 +52,9 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module, _, function = COMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(import_module(module), function)
+        command: click.Command = imported(COMMANDS[cmd_name])
         if "_KSEG_COMPLETE" in os.environ:
-            import_module("kseg.cli.completion").complete_paths(command)
+            imported("kseg.cli.completion:complete_paths")(command)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:

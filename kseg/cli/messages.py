@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
@@ -12,19 +11,20 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from kseg.errors import KsegError
+from kseg.lazy import lazy
 
 if TYPE_CHECKING:
-    from kseg.findings import Finding, Policy
+    from kseg import text
+else:
+    text = lazy("kseg.text")  # loads json: few runs have a message
 
 FOUND, FAILED = 1, 2
 
 
 def note(line: str) -> None:
     """Print one line with the prefix ``kseg:``."""
-    from kseg.text import escape_controls
-
     with ignore_stderr_errors():
-        click.echo(f"kseg: {escape_controls(line)}", err=True)
+        click.echo(f"kseg: {text.escape_controls(line)}", err=True)
 
 
 @contextmanager
@@ -70,30 +70,3 @@ def fail(line: str) -> int:
     """Print one line with the reason of a failure; return the exit code for failures."""
     note(line)
     return FAILED
-
-
-class FindingNotes:
-    """Prints warnings and errors, a limited number per rule and file. ``errors`` counts the errors.
-
-    ``policy`` is the policy of the file that is read; None uses the severities of the rule table.
-    """
-
-    def __init__(self) -> None:
-        self.errors = 0
-        self.policy: Policy | None = None
-        self._printed: Counter[tuple[str, str]] = Counter()
-
-    def __call__(self, path: str, finding: Finding) -> None:
-        from kseg.findings import RULES, Severity, Verdict
-        from kseg.results import MAX_PER_RULE
-
-        rule = RULES[finding.rule]
-        severity = self.policy.severity(rule) if self.policy else rule.severity
-        if severity < Severity.WARNING and rule.name != "partial-entry":  # not visible in the rows
-            return
-        self.errors += severity >= Severity.ERROR
-        self._printed[path, rule.name] += 1
-        if self._printed[path, rule.name] <= MAX_PER_RULE:
-            message = Verdict(path, severity, finding).message
-            place = "" if finding.position is None else f" at byte {finding.position}"
-            note(f"{path}: {rule.name}{place}: {message}")

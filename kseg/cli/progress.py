@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from kseg.report.rich_parts import Console, progress
+
 DELAY = 1.0
 
 
@@ -42,12 +44,14 @@ class _Bar:
         began = time.monotonic()
         if self.finished.wait(DELAY):
             return
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
-
-        columns = (BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-            task = progress.add_task("", total=self._total, completed=self._done)
-            progress.tasks[0].start_time = progress.get_time() - (time.monotonic() - began)
+        columns = (
+            progress.BarColumn(),
+            progress.DownloadColumn(binary_units=True),
+            progress.TransferSpeedColumn(),
+            progress.TimeRemainingColumn(),
+        )
+        with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("", total=self._total, completed=self._done)
+            bar.tasks[0].start_time = bar.get_time() - (time.monotonic() - began)
             while not self.finished.wait(0.2):
-                progress.update(task, completed=self._done)
+                bar.update(task, completed=self._done)

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kseg.errors import UsageError
+from kseg.lazy import lazy
+
+if TYPE_CHECKING:
+    import tomllib
+else:
+    tomllib = lazy("tomllib")
 
 
 def read_settings(folder: Path, known: set[str]) -> dict[str, Any]:
@@ -17,8 +23,6 @@ def read_settings(folder: Path, known: set[str]) -> dict[str, Any]:
         path = folder / name
         if not path.is_file():
             continue
-        import tomllib
-
         try:
             table: Any = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:

@@ -2,53 +2,58 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import socket
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from kseg.cli.messages import note
+from kseg.cli.progress import progress_bar
 from kseg.errors import KsegError, UsageError
 from kseg.format.storage.progress import Progress
 from kseg.format.storage.source import STDIN, SegmentFile, is_url, total_size
+from kseg.format.writer.output_guards import check_no_overlap
+from kseg.lazy import lazy
+from kseg.spark.jobs.launch import check_system, start
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from pyspark.sql import SparkSession
+    from pyspark import sql
 
     from kseg.findings import Finding
-    from kseg.spark.jobs.pool import SparkPool
+    from kseg.spark.jobs import export, manifest, pool
+else:
+    # These import pyspark, which ``check_system`` and ``start`` must precede.
+    sql = lazy("pyspark.sql")
+    export = lazy("kseg.spark.jobs.export")
+    manifest = lazy("kseg.spark.jobs.manifest")
+    pool = lazy("kseg.spark.jobs.pool")
 
 _REACH = 5.0
 _STDERR = 2
 
 
 @contextmanager
-def spark_pool(master: str | None, files: Sequence[SegmentFile], progress: Progress) -> Iterator[SparkPool | None]:
-    """Yield a pool of executors for one call per file; None without a master. Raises UsageError."""
-    if master is None:
-        yield None
-        return
+def spark_pool(master: str, files: Sequence[SegmentFile], progress: Progress) -> Iterator[pool.SparkPool]:
+    """Yield a pool of executors for one call per file. Raises UsageError."""
     with spark_session(master, [file.path for file in files]) as spark:
-        from kseg.spark.jobs.pool import SparkPool
-
-        yield SparkPool(spark, progress, total_size(files) or 0, len(files))
+        yield pool.SparkPool(spark, progress, total_size(files) or 0, len(files))
 
 
 @contextmanager
-def spark_session(master: str, paths: Sequence[str]) -> Iterator[SparkSession]:
+def spark_session(master: str, paths: Sequence[str]) -> Iterator[sql.SparkSession]:
     """Yield a session and stop it at the end, unless it existed before.
 
     The output of Spark and Java is hidden; KSEG_DEBUG=1 shows it. Raises UsageError for an unsuitable path, Java or
     master.
     """
-    import logging  # these imports take 10 ms, which commands without Spark do not pay
-
-    from kseg.spark.jobs.launch import check_system, start
-
     check_system()
     for path in paths:
         _check_path(path, master)
@@ -58,9 +63,7 @@ def spark_session(master: str, paths: Sequence[str]) -> Iterator[SparkSession]:
     if sys.stderr.isatty():
         note(f"starting Spark on {master}")
     try:
-        from pyspark.sql import SparkSession
-
-        before = SparkSession.getActiveSession()
+        before = sql.SparkSession.getActiveSession()
     except ImportError:
         before = None  # ``start`` raises with the remedy
     with _capture_stderr() as log:
@@ -99,32 +102,25 @@ def export_segments(
     master: str, files: Sequence[SegmentFile], requested: tuple[Any, ...], outcome: SparkOutcome
 ) -> int:
     """Dump segments with Spark. ``requested`` has the fields of an Export. Returns the exit code."""
-    from kseg.cli.progress import progress_bar
-    from kseg.format.writer.output_guards import check_no_overlap
-
     folder, format_name, *others = requested
     if folder in (None, STDIN) or format_name == "table":
         raise UsageError("--spark writes a file a segment: give -o DIR, and --format jsonl, csv, text, hex or parquet")
     for file in files:
         check_no_overlap(file.path, Path(folder).absolute())
-    with progress_bar(total_size(files)) as progress, spark_pool(master, files, progress) as pool:
-        assert pool is not None
-        from kseg.spark.jobs.export import Export, begin, export_segment, finish
-        from kseg.spark.jobs.manifest import check_same_target
-
-        export = Export(os.path.abspath(folder), format_name, *others)
-        begin(export)
-        waiting = [(file, pool.submit(export_segment, file.path, export)) for file in files]
+    with progress_bar(total_size(files)) as progress, spark_pool(master, files, progress) as executors:
+        job = export.Export(os.path.abspath(folder), format_name, *others)
+        export.begin(job)
+        waiting = [(file, executors.submit(export.export_segment, file.path, job)) for file in files]
         done = []
         for file, future in waiting:
             outcome.begin(file)
             for entry in outcome.attempt(_result(future)):
-                check_same_target(Path(export.folder), entry)
+                manifest.check_same_target(Path(job.folder), entry)
                 outcome.rows |= entry.result["rows"] > 0
                 for finding in entry.findings:
                     outcome(finding)
                 done.append(entry)
-        finish(export, done)
+        export.finish(job, done)
     return outcome.exit_code()
 
 
@@ -143,8 +139,6 @@ def _check_master(master: str) -> None:
     """Raise UsageError for a standalone master that does not answer: Spark itself would try for a minute."""
     if not master.startswith("spark://"):
         return
-    import socket
-
     places = master.removeprefix("spark://").split(",")
     for place in places:
         host, _, port = place.rpartition(":")
@@ -158,8 +152,6 @@ def _check_python(master: str) -> None:
     python = os.environ.get("PYSPARK_PYTHON", sys.executable)
     if not master.startswith("local") or python == sys.executable:
         return
-    import subprocess
-
     own = f"{sys.version_info.major}.{sys.version_info.minor}"
     code = "import kseg, sys; print('%d.%d' % sys.version_info[:2])"
     try:
@@ -177,8 +169,6 @@ def _capture_stderr() -> Iterator[IO[bytes] | None]:
     if os.environ.get("KSEG_DEBUG"):
         yield None
         return
-    import tempfile
-
     sys.stderr.flush()
     with tempfile.TemporaryFile() as log:
         kept = os.dup(_STDERR)

@@ -9,7 +9,8 @@ import click
 
 from kseg.cli import common
 from kseg.cli.common import check_output
-from kseg.cli.messages import FAILED, FOUND, FindingNotes, fail
+from kseg.cli.finding_notes import FindingNotes
+from kseg.cli.messages import FAILED, FOUND, fail
 from kseg.cli.progress import progress_bar
 from kseg.commands.stats.levels import SegmentStats, levels, sorted_by_folder, stats_of
 from kseg.commands.validate.parallel import cores

@@ -11,7 +11,8 @@ import click
 
 from kseg.cli import common
 from kseg.cli.common import check_output
-from kseg.cli.messages import FAILED, FOUND, FindingNotes, fail
+from kseg.cli.finding_notes import FindingNotes
+from kseg.cli.messages import FAILED, FOUND, fail
 from kseg.commands.transactions.history import PartitionState, Transaction, transactions_of
 from kseg.errors import KsegError
 from kseg.format.storage.source import SegmentFile, find_segments

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +20,23 @@ from kseg.findings import Policy, parse_severity
 from kseg.format.storage.progress import Progress, no_progress
 from kseg.format.storage.source import SegmentFile, find_segments, is_folder, total_size
 from kseg.format.wire.framings import framed_files
+from kseg.lazy import lazy
 from kseg.report.formats import REPORT_FORMATS, destination, writer
 from kseg.results import FileResult, Settings, Summary
 
 if TYPE_CHECKING:
-    from kseg.commands.validate.state_file import ResultStore
+    from kseg.cli import spark
+    from kseg.commands.validate import folder_checks, state_file
+    from kseg.format.sidefiles import registry
+    from kseg.format.writer import output_guards
+    from kseg.spark.jobs import inventory
+else:
+    spark = lazy("kseg.cli.spark")
+    folder_checks = lazy("kseg.commands.validate.folder_checks")
+    state_file = lazy("kseg.commands.validate.state_file")
+    registry = lazy("kseg.format.sidefiles.registry")
+    output_guards = lazy("kseg.format.writer.output_guards")
+    inventory = lazy("kseg.spark.jobs.inventory")
 
 # The number of skipped files that are listed by name.
 _SKIPPED_SHOWN = 8
@@ -65,8 +77,6 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
 
     Files of a folder are also checked against each other. Findings are listed by position and offset.
     """
-    from kseg.cli.spark import spark_pool
-
     options = _with_settings(context)
     settings = Settings(
         deep=options["deep"],
@@ -76,18 +86,16 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
         policy=Policy.parse(options["rule"]),
         max_per_rule=options["max_per_rule"],
     )
-    inventory = options["inventory"]
-    if inventory is not None and not (options["spark"] and settings.deep):
+    master, state_path, tables = options["spark"], options["state"], options["inventory"]
+    if tables is not None and not (master and settings.deep):
         raise UsageError("--inventory needs --spark and --deep")
-    if options["framings"] and (inventory is not None or options["state"] is not None):
+    if options["framings"] and (tables is not None or state_path is not None):
         raise UsageError("--as cannot be combined with --inventory or --state")
-    for target in (inventory, options["state"]):
+    for target in (tables, state_path):
         if target is not None:
-            from kseg.format.writer.output_guards import check_no_overlap
-
             for path in paths:
-                check_no_overlap(path, Path(target))
-    if inventory is not None and options["state"] is not None:
+                output_guards.check_no_overlap(path, Path(target))
+    if tables is not None and state_path is not None:
         raise UsageError("--inventory cannot be combined with --state, which skips unchanged segments")
     fail_on = None if options["fail_on"] == "never" else parse_severity(options["fail_on"])
     total = Summary()
@@ -97,17 +105,13 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
 
     def results(progress: Progress) -> Iterator[FileResult]:
         nonlocal failed, vanished
-        if pool is not None and inventory is not None:
-            from kseg.spark.jobs.inventory import validate_on_spark
-
-            found = validate_on_spark(pool, files, settings, Path(inventory))
+        if pool is not None and tables is not None:
+            found = inventory.validate_on_spark(pool, files, settings, Path(tables))
         else:
             on_progress = no_progress if pool else progress
             found = validate_files(files, settings, options["jobs"] or cores(), on_progress, pool, state)
             if any(file.indexes is not None for file in files):
-                from kseg.commands.validate.folder_checks import check_folders
-
-                found = check_folders(files, settings, found)
+                found = folder_checks.check_folders(files, settings, found)
         for result in found:
             total.add(result.summary)
             vanished += result.vanished
@@ -118,29 +122,17 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     with (
         destination(output) as out,
         progress_bar(total_size(files)) as progress,
-        spark_pool(options["spark"], files, progress) as pool,
-        _sweep_state(options["state"], settings, files) as state,
+        nullcontext() if master is None else spark.spark_pool(master, files, progress) as pool,
+        nullcontext() if state_path is None else state_file.open_state_file(state_path, settings, files) as state,
     ):
         writer(REPORT_FORMATS, options["format_name"])(results(progress), total, out)
     if state:
-        note(
-            f"{state.reused} of {len(files)} files are unchanged since the last run: results taken from {options['state']}"
-        )
+        note(f"{state.reused} of {len(files)} files are unchanged since the last run: results taken from {state_path}")
     if vanished:
         note(f"files that a broker deleted before they could be read: {vanished}")
     if failed:
         return FAILED
     return FOUND if fail_on is not None and total.at_least(fail_on) else 0
-
-
-def _sweep_state(
-    path: str | None, settings: Settings, files: list[SegmentFile]
-) -> AbstractContextManager[ResultStore | None]:
-    if path is None:
-        return nullcontext()
-    from kseg.commands.validate.state_file import open_state_file
-
-    return open_state_file(path, settings, files)
 
 
 def _files(paths: tuple[str, ...]) -> tuple[list[SegmentFile], bool]:
@@ -151,9 +143,7 @@ def _files(paths: tuple[str, ...]) -> tuple[list[SegmentFile], bool]:
     for path in paths:
         try:
             if is_folder(path):
-                from kseg.format.sidefiles.registry import find_files
-
-                files += find_files(path, skipped.append)
+                files += registry.find_files(path, skipped.append)
             else:
                 files += find_segments(path)
         except KsegError as error:

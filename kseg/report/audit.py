@@ -8,6 +8,7 @@ from typing import Any, TextIO
 from kseg.format.segment import rows
 from kseg.report.dump import cell, csv_cell
 from kseg.report.formats import View, console
+from kseg.report.rich_parts import Table, Text, box
 from kseg.text import to_json
 
 Found = Iterable[Mapping[str, Any]]
@@ -26,10 +27,6 @@ def write_csv(columns: Sequence[str], found: Found, out: TextIO) -> None:
 
 
 def write_table(columns: Sequence[str], found: Found, out: TextIO) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in columns:
         table.add_column(name, overflow="fold")

@@ -11,6 +11,7 @@ from kseg.commands.diff.diff import truncations
 from kseg.commands.diff.differences import COUNTED, KINDS, Comparison, Difference, DifferencePlace
 from kseg.commands.diff.replica import Replica
 from kseg.report.formats import console
+from kseg.report.rich_parts import Table, Text, box
 from kseg.schema import Row
 from kseg.text import escape_controls, to_json
 
@@ -82,10 +83,6 @@ class TableWriter:
 
 
 def _print_table(reported: list[Difference], out: TextIO) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("difference", "offsets", "count", "a", "b", "detail"):
         table.add_column(name, justify="right" if name == "count" else "left", overflow="fold")

@@ -16,6 +16,7 @@ from kseg.commands.dump.text_pieces import actual_encoding, json_header_pieces, 
 from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.segment import rows
 from kseg.report.formats import View, binary, console
+from kseg.report.rich_parts import Table, Text, box
 from kseg.text import encoded, escape_controls, to_json
 
 Rows = Iterable[FileStart | BatchItem | RecordsItem]
@@ -148,10 +149,6 @@ def write_hex(dumped: Rows, out: TextIO, view: View) -> None:
 
 
 def write_table(dumped: Rows, out: TextIO, view: View) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     shown_on = console(out)
     columns = _RECORD_TABLE if view.deep else _BATCH_TABLE
     if view.terminal and shown_on.width < _WIDE:

@@ -12,6 +12,7 @@ from kseg.format.internal_topics.enum_names import names, status
 from kseg.format.internal_topics.state import Data, Item
 from kseg.report.dump import cell
 from kseg.report.formats import console
+from kseg.report.rich_parts import Table, Text, box, cell_len
 from kseg.text import escape_controls, to_json
 
 #: The number of owners that a table lists per entity.
@@ -92,9 +93,6 @@ def _flat(key: Data) -> Data:
 
 def _write(title: str, found: list[dict[str, Any]], out: TextIO) -> None:
     """Write a table with its longest texts cut to fit or, if too little of them would remain, one line per field."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
 
     out.write(title + "\n")
     shown_on = console(out)
@@ -122,7 +120,6 @@ def _write(title: str, found: list[dict[str, Any]], out: TextIO) -> None:
 
 def _widths(cells: Mapping[str, list[str]], whole: set[str], room: int) -> dict[str, int] | None:
     """Return column widths that fit into ``room``; headings and the columns in ``whole`` are not cut. None if impossible."""
-    from rich.cells import cell_len
 
     wanted = {name: max(map(cell_len, column)) for name, column in cells.items()}
     for cut in range(room, _LEAST - 1, -1):

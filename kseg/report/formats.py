@@ -12,11 +12,17 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, TextIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TextIO, cast
 
 from kseg.errors import KsegError, UsageError
+from kseg.lazy import imported, lazy
+from kseg.report.rich_parts import Console
+
+if TYPE_CHECKING:
+    from kseg.format.storage import atomic_write
+else:
+    atomic_write = lazy("kseg.format.storage.atomic_write")
 
 # Format -> "module:function" of its writer, imported when the format is requested.
 # dump: (rows, out, view). validate: (results, total, out); `total` is complete after the last result.
@@ -95,8 +101,7 @@ def check_format(formats: Mapping[str, str], name: str, rows: str) -> None:
 def writer(formats: Mapping[str, str], name: str) -> Callable[..., Any]:
     """Import and return the writer of a format. Raises UsageError if the table does not have the format."""
     check_format(formats, name, "these rows")
-    module, _, function = formats[name].partition(":")
-    found: Callable[..., Any] = getattr(import_module(module), function)
+    found: Callable[..., Any] = imported(formats[name])
     return found
 
 
@@ -117,8 +122,6 @@ class View:
 
 def console(out: TextIO) -> Any:
     """Return a rich console that writes text without markup or highlighting."""
-    from rich.console import Console
-
     # A pipe has no width: lines are not wrapped.
     shown: Any = Console(file=out, highlight=False, markup=False, emoji=False, width=None if out.isatty() else 400)
     shown.on_broken_pipe = _broken_pipe
@@ -197,9 +200,7 @@ def destination(path: str | None, *, to_the_end: bool = True) -> Iterator[TextIO
         except OSError as error:
             raise KsegError(f"{path}: {error.strerror or error}") from error
         return
-    from kseg.format.storage.atomic_write import whole_file
-
-    with whole_file(target.resolve()) as raw:
+    with atomic_write.whole_file(target.resolve()) as raw:
         out = io.TextIOWrapper(cast(BinaryIO, raw), encoding="utf-8", errors="backslashreplace", newline="")
         yield out
         out.flush()

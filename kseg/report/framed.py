@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from kseg.commands.dump.rows import Item, WireRow
 from kseg.format.segment.rows import ENCODERS, encoded
+from kseg.lazy import lazy
 from kseg.report.dump import cell, csv_cell, pages
 from kseg.report.formats import View, console
+from kseg.report.rich_parts import Table, Text, box
 from kseg.schema import Column, Row
 from kseg.text import escape_controls, to_json
+
+if TYPE_CHECKING:
+    from kseg.report import parquet
+else:
+    parquet = lazy("kseg.report.parquet")
 
 Items = Iterable[Item]
 Columns = Sequence[Column]
@@ -64,10 +71,6 @@ def _text(value: Any) -> str:
 
 
 def write_table(dumped: Items, out: TextIO, view: View, columns: Columns) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     shown_on = console(out)
     for page in pages(_rows(dumped, view)):
         shown = [column for column in columns[2:] if any(_has(row, column.name) for row in page)]
@@ -92,8 +95,6 @@ def _has(row: Row, name: str) -> bool:
 
 def write_parquet(dumped: Items, out: TextIO, view: View, columns: Columns) -> None:
     """Write Parquet; bytes stay bytes. Raises UsageError for a terminal or if pyarrow is missing."""
-    from kseg.report.parquet import write_rows  # loads modules that only Parquet needs
-
     # Topics come from the records: the folder of a capture does not name them.
     found = ({"topic": None, "partition": None, **item.row} for item in dumped if isinstance(item, WireRow))
-    write_rows(found, columns, out, view)
+    parquet.write_rows(found, columns, out, view)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain, groupby
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from kseg.commands.dump.hexdump import hex_lines
 from kseg.commands.dump.kafka_text import header_lines
@@ -16,10 +16,17 @@ from kseg.commands.dump.rows import EmptyFile, FileStart, Item, SideFileItem
 from kseg.errors import UsageError
 from kseg.format.sidefiles.registry import COMMON, SideFile, recognise, side_row
 from kseg.format.storage.source import Source, open_source
+from kseg.lazy import lazy
 from kseg.report.dump import cell, csv_cell, pages
 from kseg.report.formats import DUMP_FORMATS, SIDE_FORMATS, View, check_format, console, writer
+from kseg.report.rich_parts import Table, Text, box
 from kseg.schema import Column, Row
 from kseg.text import escape_controls, to_json
+
+if TYPE_CHECKING:
+    from kseg.report import parquet
+else:
+    parquet = lazy("kseg.report.parquet")
 
 Items = Iterable[FileStart | SideFileItem | EmptyFile]
 
@@ -96,12 +103,10 @@ def _write_stored(source: Source, end: int | None, out: TextIO) -> None:
 
 def write_parquet(dumped: Items, out: TextIO, view: View) -> None:
     """Write Parquet. Raises UsageError for a terminal or if pyarrow is missing."""
-    from kseg.report.parquet import write_rows  # loads modules that only Parquet needs
-
     # The first item is a file, which determines the columns; its entries follow, if it has any.
     first = next(iter(dumped := iter(dumped)), None)
     found = _rows(chain([first] if first else [], dumped))
-    write_rows(found, _columns(first.side if first else None), out, view)
+    parquet.write_rows(found, _columns(first.side if first else None), out, view)
 
 
 def write_text(dumped: Items, out: TextIO, view: View) -> None:
@@ -111,10 +116,6 @@ def write_text(dumped: Items, out: TextIO, view: View) -> None:
 
 
 def write_table(dumped: Items, out: TextIO, view: View) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     shown_on = console(out)
     for page in pages(_rows(dumped)):
         known = recognise(page[0]["file"])

@@ -11,6 +11,7 @@ from typing import Any, TextIO
 from kseg.commands.stats.levels import Level
 from kseg.commands.stats.totals import OffsetRange, RetentionPin, Stats
 from kseg.report.formats import console
+from kseg.report.rich_parts import Table, Text, box
 from kseg.schema import Row
 from kseg.text import escape_controls, to_json
 
@@ -141,10 +142,6 @@ def write_table(levels: Iterable[Level], out: TextIO, top: int) -> None:
 
 
 def _print_levels(levels: list[Level], out: TextIO) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name, align in _COLUMNS:
         table.add_column(name, justify=align, overflow="fold", no_wrap=align == "right")

@@ -1,7 +1,7 @@
 """Small tables, one per file or folder; a log dir can have thousands of them.
 
 On a terminal rich draws them, with colours and wrapping. A pipe has neither colours nor a width: there this module lays
-out the same table, in a hundredth of rich's 3 ms.
+out the same table, in a hundredth of rich's 3 ms, and without its import of 0.1 s.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import TextIO
 
 from kseg.report.formats import console
+from kseg.report.rich_parts import Table, Text, box
 
 #: The cells of a row, with content of files already escaped, and the style of the first cell.
 Row = tuple[Sequence[str], str]
@@ -32,11 +33,6 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _print_rich(out: TextIO, title: str, names: Sequence[str], rows: Sequence[Row], wrapped: Collection[str]) -> None:
-    # Importing rich costs more time than reading a small file: it is imported for the first table.
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(box=box.SIMPLE_HEAD, title=Text(title), title_justify="left", pad_edge=False)
     for name in names:
         table.add_column(name, no_wrap=name not in wrapped, overflow="fold")
@@ -50,6 +46,4 @@ def print_note(out: TextIO, text: str) -> None:
     if not out.isatty():
         out.write(text + "\n")
         return
-    from rich.text import Text
-
     console(out).print(Text(text, "dim"))

@@ -20,7 +20,7 @@ ENTRIES = {"__init__", "__main__", "reading", "validation", "other_files"}
 #: The rooms in which each third-party library may be imported.
 LIBRARIES = {
     "click": {"cli"},
-    "rich": {"report", "cli"},
+    "rich": {"report"},
     "isal": {"format.compress"},
     "lz4": {"format.compress"},
     "cramjam": {"format.compress"},
@@ -60,7 +60,7 @@ def tree_of(module: str) -> ast.Module:
 
 
 def imports(module: str, *, only_at_the_top: bool = False) -> set[str]:
-    """Return the dotted names that a module imports."""
+    """Return the dotted names that a module imports, at its top, in functions and with ``lazy``."""
     tree = tree_of(module)
     found: set[str] = set()
     for node in tree.body if only_at_the_top else ast.walk(tree):
@@ -71,6 +71,8 @@ def imports(module: str, *, only_at_the_top: bool = False) -> set[str]:
             names = {f"{node.module}.{alias.name}" for alias in node.names}
             modules = {name for name in names if name.removeprefix("kseg.") in MODULES}
             found |= modules or {str(node.module)}
+        elif not only_at_the_top and isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy":
+            found.add(ast.literal_eval(node.args[0]))
     return found
 
 

@@ -1,0 +1,60 @@
+"""Modules and names that are imported at their first use, so that a command loads only the modules that it needs.
+
+A module states such an import at its top, next to the import that type checkers read:
+
+    if TYPE_CHECKING:
+        from kseg.commands.validate import folder_checks
+    else:
+        folder_checks = lazy("kseg.commands.validate.folder_checks")
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from kseg.errors import UsageError
+
+
+def imported(place: str) -> Any:
+    """Import and return ``module:name``, a value of a table of writers, commands or readers."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+def lazy(module: str, name: str = "", *, needed: str = "") -> Any:
+    """Return a stand-in for a module, or for its function or class ``name``, that imports it at the first use.
+
+    ``needed`` is the text of the UsageError that replaces ImportError, for a library that may be missing.
+    """
+    return _Lazy(module, name, needed)
+
+
+class _Lazy:
+    """A stand-in: it can be called, and its attributes can be read.
+
+    ``isinstance``, ``except`` and subscripts need the object itself, so the stand-in must be for its module.
+    """
+
+    __slots__ = ("_module", "_name", "_needed")
+
+    def __init__(self, module: str, name: str, needed: str) -> None:
+        self._module: Any = module
+        self._name = name
+        self._needed = needed
+
+    def _target(self) -> Any:
+        if isinstance(self._module, str):
+            try:
+                self._module = import_module(self._module)
+            except ImportError as error:
+                if not self._needed:
+                    raise
+                raise UsageError(self._needed) from error
+        return getattr(self._module, self._name) if self._name else self._module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target(), name)
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return self._target()(*arguments, **options)

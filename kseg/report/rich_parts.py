@@ -1,0 +1,22 @@
+"""The parts of rich that kseg uses, imported at their first use: rich takes 0.1 s to import."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kseg.lazy import lazy
+
+if TYPE_CHECKING:
+    from rich import box as box
+    from rich import progress as progress
+    from rich.cells import cell_len as cell_len
+    from rich.console import Console as Console
+    from rich.table import Table as Table
+    from rich.text import Text as Text
+else:
+    box = lazy("rich.box")
+    progress = lazy("rich.progress")
+    cell_len = lazy("rich.cells", "cell_len")
+    Console = lazy("rich.console", "Console")
+    Table = lazy("rich.table", "Table")
+    Text = lazy("rich.text", "Text")
