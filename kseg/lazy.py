@@ -22,6 +22,14 @@ def imported(place: str) -> Any:
     return getattr(import_module(module), name)
 
 
+def optional(module: str) -> Any:
+    """Import and return a library that kseg can do without; return None if it is not installed."""
+    try:
+        return import_module(module)
+    except ImportError:
+        return None
+
+
 def lazy(module: str, name: str = "", *, needed: str = "") -> Any:
     """Return a stand-in for a module, or for its function or class ``name``, that imports it at the first use.
 

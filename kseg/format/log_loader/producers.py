@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 
 from kseg.format.compress import codecs
-from kseg.format.compress.libraries import CodecError, DecompressionLimit
+from kseg.format.compress.codecs import CodecError, DecompressionLimit
 from kseg.format.log_loader.broker_reader import BrokerReader
 from kseg.format.log_loader.partition_files import File, Files, file_name, offset_of
 from kseg.format.log_loader.plan import RefusedError

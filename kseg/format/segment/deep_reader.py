@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from kseg.findings import Finding, Report, ignore_finding
-from kseg.format.compress import codecs, streams
-from kseg.format.compress.libraries import CodecError, DecompressionLimit
+from kseg.format.compress import codecs
+from kseg.format.compress.codecs import CodecError, DecompressionLimit
 from kseg.format.record import columns, default_records, framing, layout, legacy_records
 from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.segment.large_payload import LargePayload
@@ -272,7 +272,7 @@ class DeepIterator:
             payload = codec_facts.decompress(compressed, memory_limit, magic, quirks, room)
         except DecompressionLimit:
             if memory_limit < self._limit:
-                pieces = partial(streams.decompress_pieces, codec, compressed, limit=self._limit, magic=magic)
+                pieces = partial(codecs.decompress_pieces, codec, compressed, limit=self._limit, magic=magic)
                 self._large = LargePayload(pieces, memory_limit)
                 return None
             self._faults.append(("decompression-limit", row, 0, self._limit))

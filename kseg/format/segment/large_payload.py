@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kseg.format.compress.libraries import Buffer, DecompressionLimit
+from kseg.format.compress.codecs import Buffer, DecompressionLimit
 
 #: The smallest size of a window in bytes, except for the last one.
 WINDOW = 2 * 1024 * 1024

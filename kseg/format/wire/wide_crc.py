@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 
 from kseg.findings import Finding, Report
-from kseg.format.compress.codecs import CODECS, codec_name
-from kseg.format.compress.libraries import CodecError, DecompressionLimit
+from kseg.format.compress.codecs import CODECS, CodecError, DecompressionLimit, codec_name
 from kseg.format.record.layout import CODEC_MASK
 from kseg.format.record.wide_message import KNOWN_MAGICS, OVERHEAD, WideMessage, computed_crc, is_proved, read_message
 from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT
