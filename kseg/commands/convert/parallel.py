@@ -239,15 +239,12 @@ class _Pool:
 
     def result(self, future: Future[Any]) -> Any:
         """Return the result of a call. Raises its exception, or KsegError if its process was killed."""
-        from concurrent.futures import wait
-        from concurrent.futures.process import BrokenProcessPool
-
-        while not wait([future], timeout=0.2).done:
+        while not process_pool.futures.wait([future], timeout=0.2).done:
             self._report_progress()
         self._report_progress()
         try:
             return future.result()
-        except BrokenProcessPool:
+        except process_pool.futures.BrokenExecutor:
             raise KsegError(process_pool.KILLED) from None
 
     def _report_progress(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kseg.findings import Finding, Report
 from kseg.format.checks.check_state import CheckSettings, CheckState, batch_finding
@@ -18,6 +18,12 @@ from kseg.format.record.framing import clamped
 from kseg.format.record.layout import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
 from kseg.format.record.memory import is_utf8
 from kseg.format.segment.records_chunk import Chunk
+from kseg.lazy import lazy
+
+if TYPE_CHECKING:
+    from kseg.format.record import control_records
+else:
+    control_records = lazy("kseg.format.record.control_records")
 
 #: The most findings of one rule about the records of one batch.
 MAX_FINDINGS = 1000
@@ -205,8 +211,6 @@ def check_control_records(chunk: Chunk, settings: CheckSettings, report: Report)
 
 def _control_type(key: bytes | None, value: bytes | None) -> tuple[str, str]:
     """Return the type of a control record, or an empty type and the fault."""
-    from kseg.format.record import control_records
-
     try:
         return control_records.decode(key, value).type, ""
     except control_records.MalformedControlRecord as error:

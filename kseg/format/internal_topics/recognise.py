@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.storage.source import topic_partition
+from kseg.lazy import lazy
 
 if TYPE_CHECKING:
-    from kseg.format.internal_topics.decode import Decoded
+    from kseg.format.internal_topics import decode
+else:
+    decode = lazy("kseg.format.internal_topics.decode")
 
 #: Recognise the internal topic by the name of the folder.
 BY_FOLDER = "auto"
@@ -24,16 +27,11 @@ def internal_topic(path: str, decode_as: str | None = BY_FOLDER) -> str | None:
         decode_as, _ = topic_partition(path)
     if decode_as is None or not decode_as.startswith(_PREFIX):
         return None
-    # Imported here: other topics do not need it.
-    from kseg.format.internal_topics.decode import TOPICS
-
-    return decode_as if decode_as in TOPICS else None
+    return decode_as if decode_as in decode.TOPICS else None
 
 
-def decoded_record(topic: str, chunk: Chunk, i: int) -> Decoded | None:
+def decoded_record(topic: str, chunk: Chunk, i: int) -> decode.Decoded | None:
     """Return record ``i`` of the chunk, decoded. Control records belong to no topic: for them, return None."""
     if chunk.control(i) is not None:
         return None
-    from kseg.format.internal_topics.decode import decode
-
-    return decode(topic, chunk.key(i), chunk.value(i))
+    return decode.decode(topic, chunk.key(i), chunk.value(i))

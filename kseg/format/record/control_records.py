@@ -15,9 +15,17 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kseg.format.messages.cursor import Cursor, MalformedMessage
+from kseg.lazy import lazy
+
+if TYPE_CHECKING:
+    from kseg.format.messages import definitions, reader
+else:
+    # Few logs have records other than markers, and the tables take time to load.
+    definitions = lazy("kseg.format.messages.definitions")
+    reader = lazy("kseg.format.messages.reader")
 
 _EPOCH = struct.Struct(">i")
 _CAPITAL = re.compile("([A-Z])")
@@ -89,11 +97,7 @@ def _fields(name: str, value: bytes | None) -> dict[str, object]:
         raise MalformedControlRecord(f"value version {version}")
     if name in _MARKERS:
         return {"coordinator_epoch": _EPOCH.unpack(cursor.read_bytes(_EPOCH.size))[0]}
-    # Imported here: few logs have such records, and the tables take time to load.
-    from kseg.format.messages import reader
-    from kseg.format.messages.definitions import RECORDS, definition
-
-    message = definition(RECORDS, _MESSAGES[name], version)
+    message = definitions.definition(definitions.RECORDS, _MESSAGES[name], version)
     if message is None:
         return {"version": version}
     fields: dict[str, object] = _snake_cased(reader.known(reader.decode(message, version, value)))

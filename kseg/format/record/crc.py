@@ -31,7 +31,7 @@ def _crc32c_function() -> Callable[..., int]:
             found: Callable[..., int] | None = getattr(module, "crc32c", None)
             if found is not None:
                 return found
-    from crc32c import crc32c  # for other builds of the package
+    from crc32c import crc32c  # other builds of the package have no such module
 
     return crc32c
 

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kseg.findings import Finding, Report, ignore_finding
 from kseg.format.compress import codecs
 from kseg.format.compress.codecs import CodecError, DecompressionLimit
 from kseg.format.record import columns, default_records, framing, layout, legacy_records
 from kseg.format.record.columns import BatchColumns, RecordColumns
-from kseg.format.segment.large_payload import LargePayload
 from kseg.format.segment.reader import Window
 from kseg.format.segment.records_chunk import Chunk
+from kseg.lazy import lazy
+
+if TYPE_CHECKING:
+    from kseg.format.segment import large_payload
+else:
+    large_payload = lazy("kseg.format.segment.large_payload")
 
 #: The bytes that one batch may decompress to. A 1 MiB batch of zeros makes 1 GiB; real ratios seldom exceed 1:20.
 DECOMPRESSION_LIMIT = 256 * 1024 * 1024
@@ -61,7 +66,7 @@ class DeepIterator:
         self._wrapper = RecordColumns(1)
         self._room: memoryview | None = None
         self._faults: list[tuple[str, int, int, Any]] = []
-        self._large: LargePayload | None = None
+        self._large: large_payload.LargePayload | None = None
 
     def chunks(self, window: Window) -> Iterator[Chunk]:
         """Yield the records of the window's selected batches (``BatchColumns.selected``), in the order of the file.
@@ -151,7 +156,7 @@ class DeepIterator:
             self._faults.append(("undecodable-payload", row, 0, "it holds no message"))
         return len(view)
 
-    def _large_batch_chunks(self, window: Window, row: int, payload: LargePayload) -> Iterator[Chunk]:
+    def _large_batch_chunks(self, window: Window, row: int, payload: large_payload.LargePayload) -> Iterator[Chunk]:
         """Yield the chunks of a large batch.
 
         The batch is split twice: the first chunk already has the facts of the whole batch.
@@ -185,7 +190,7 @@ class DeepIterator:
                 chunk.payloads[row] = memoryview(payload.data)
                 yield chunk
 
-    def _count_records(self, batches: BatchColumns, row: int, payload: LargePayload) -> bool:
+    def _count_records(self, batches: BatchColumns, row: int, payload: large_payload.LargePayload) -> bool:
         """Set the facts of a large batch and collect its faults. Returns False if its payload can't be decompressed."""
         part = columns.PartialBatch(CHUNK_ROWS)
         found: list[tuple[str, int, int, Any]] = []
@@ -210,7 +215,7 @@ class DeepIterator:
         self,
         batches: BatchColumns,
         row: int,
-        payload: LargePayload,
+        payload: large_payload.LargePayload,
         part: columns.PartialBatch,
         faults: list[Any],
     ) -> Iterator[int]:
@@ -273,7 +278,7 @@ class DeepIterator:
         except DecompressionLimit:
             if memory_limit < self._limit:
                 pieces = partial(codecs.decompress_pieces, codec, compressed, limit=self._limit, magic=magic)
-                self._large = LargePayload(pieces, memory_limit)
+                self._large = large_payload.LargePayload(pieces, memory_limit)
                 return None
             self._faults.append(("decompression-limit", row, 0, self._limit))
             return None
@@ -318,9 +323,9 @@ def _has_signature(compressed: memoryview, codec: int) -> bool:
     return bytes(compressed[:8]).startswith(codecs.CODECS[codec].signature)
 
 
-def _in_memory(view: memoryview) -> LargePayload:
+def _in_memory(view: memoryview) -> large_payload.LargePayload:
     """Return a payload that is already in memory."""
-    return LargePayload(lambda: iter((view,)), len(view))
+    return large_payload.LargePayload(lambda: iter((view,)), len(view))
 
 
 def _set_no_records(batches: BatchColumns, row: int) -> None:

@@ -17,13 +17,18 @@ from kseg.format.record import columns, framing, layout
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.input_buffer import MAX_UNKNOWN_STREAM, InputBuffer
-from kseg.format.storage.file_type import HEAD, describe_certain_type, describe_file, describe_likely_type
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source
+from kseg.lazy import lazy
 
 if TYPE_CHECKING:
-    from kseg.format.segment.resync import ResyncResult
-    from kseg.format.segment.resync_search import ScanBudget
+    from kseg.format.segment import resync, resync_search
+    from kseg.format.storage import file_type
+else:
+    # Only damaged segments need these.
+    resync = lazy("kseg.format.segment.resync")
+    resync_search = lazy("kseg.format.segment.resync_search")
+    file_type = lazy("kseg.format.storage.file_type")
 
 #: A larger size field is treated as wrong. Kafka's default limit is 1 MiB, and few installations use more than 100 MiB.
 MAX_ENTRY_SIZE = 256 * 1024 * 1024
@@ -92,7 +97,7 @@ class SegmentReader:
         self._next_offset: int | None = None
         self._floor = self.name_offset
         self._found_any = False
-        self._pending: ResyncResult | None = None
+        self._pending: resync.ResyncResult | None = None
         self._first_bytes = b""
 
     @property
@@ -140,9 +145,7 @@ class SegmentReader:
                 self.source.remove_end()
             torn = wanted > WINDOW_SIZE and buffer.ends_before(wanted)
             if wanted > DOUBTFUL_SIZE and not torn:
-                from kseg.format.segment.resync import check_oversized_batch
-
-                outcome = check_oversized_batch(buffer, self._max_size, self._expected(), self._budget)
+                outcome = resync.check_oversized_batch(buffer, self._max_size, self._expected(), self._budget)
                 if outcome:
                     yield from self._apply(outcome)
                     continue
@@ -153,10 +156,8 @@ class SegmentReader:
         self._flush_pending()
 
     @cached_property
-    def _budget(self) -> ScanBudget:
-        from kseg.format.segment.resync_search import ScanBudget  # imported only for damaged segments
-
-        return ScanBudget()
+    def _budget(self) -> resync_search.ScanBudget:
+        return resync_search.ScanBudget()
 
     def _cut_at_split_end(self) -> bool:
         """Remove batches that begin after the split's end from the columns. Returns whether there were any."""
@@ -226,8 +227,6 @@ class SegmentReader:
         """Handle the damaged batch at the buffer's start: report findings, yield the batch if it can be read, and move
         on.
         """
-        from kseg.format.segment.resync import resynchronise
-
         buffer = self._buffer
         if buffer.position >= self._split_end and self._pending is None:
             return  # the next split reads it
@@ -235,9 +234,9 @@ class SegmentReader:
         reach = MAX_UNKNOWN_STREAM if not self._found_any and self.source.size is None else None
         began = buffer.position
         if not (self._found_any or self._first_bytes):
-            buffer.fill(HEAD)
-            self._first_bytes = bytes(buffer.view[buffer.start : min(buffer.start + HEAD, buffer.end)])
-        outcome = resynchronise(buffer, self._max_size, self._expected(), self._floor, self._budget, reach)
+            buffer.fill(file_type.HEAD)
+            self._first_bytes = bytes(buffer.view[buffer.start : min(buffer.start + file_type.HEAD, buffer.end)])
+        outcome = resync.resynchronise(buffer, self._max_size, self._expected(), self._floor, self._budget, reach)
         if outcome.torn and buffer.failed:
             # The read error, already reported, is the reason for the missing bytes.
             self.damaged = True
@@ -249,17 +248,18 @@ class SegmentReader:
         if outcome.torn and buffer.is_outgrown():
             buffer.skip_to(buffer.shift + buffer.end)
             return
+        head = self._first_bytes
         # A broker loads every file with such a name as a segment: one without a readable batch is damaged.
         named = outcome.torn and self.name_offset is not None and (self._by_name or not buffer.fill(17))
-        recognised = outcome.recognised or (named and not (buffer.fill(17) and describe_likely_type(self._first_bytes)))
+        recognised = outcome.recognised or (named and not (buffer.fill(17) and file_type.describe_likely_type(head)))
         if not self._found_any and outcome.torn and began == self.source.start:
             # The first bytes of other kinds of files can also look like a torn batch.
-            recognised = recognised and not describe_certain_type(self._first_bytes)
+            recognised = recognised and not file_type.describe_certain_type(head)
         if outcome.gave_up or not (self._found_any or recognised):
-            raise NotASegmentError(f"{self.name}: no Kafka log segment: {describe_file(self.name, self._first_bytes)}")
+            raise NotASegmentError(f"{self.name}: no Kafka log segment: {file_type.describe_file(self.name, head)}")
         yield from self._apply(outcome)
 
-    def _apply(self, outcome: ResyncResult) -> Iterator[Window]:
+    def _apply(self, outcome: resync.ResyncResult) -> Iterator[Window]:
         preallocated = [finding.rule for finding in outcome.findings] == ["zero-tail"]
         self._flush_pending(zeros_follow=preallocated)
         if self._buffer.position >= self._split_end:

@@ -12,10 +12,15 @@ from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.record.default_records import MAX_HEADERS, header_field
 from kseg.format.record.framing import increment_sequence
 from kseg.format.segment.reader import Window
+from kseg.lazy import lazy
 
 if TYPE_CHECKING:
-    from kseg.format.record.control_records import ControlRecord
-    from kseg.format.segment.objects import Header, Record
+    from kseg.format.record import control_records
+    from kseg.format.segment import objects
+else:
+    # Checks of columns do not need these.
+    control_records = lazy("kseg.format.record.control_records")
+    objects = lazy("kseg.format.segment.objects")
 
 
 class ColumnLists(NamedTuple):
@@ -82,14 +87,12 @@ class Chunk:
         """Return the value of record ``i``, None if it is null."""
         return self._bytes(self.records.batch[i], self.lists.value_at[i], self.lists.value_size[i])
 
-    def headers(self, i: int, most: int | None = MAX_HEADERS) -> tuple[Header, ...]:
+    def headers(self, i: int, most: int | None = MAX_HEADERS) -> tuple[objects.Header, ...]:
         """Return the headers of record ``i`` in their order, at most the first ``most``."""
         if not self.lists.header_count[i]:
             return ()
-        from kseg.format.segment.objects import Header
-
         return tuple(
-            Header(str(key, "utf-8", "surrogateescape"), None if value is None else bytes(value))
+            objects.Header(str(key, "utf-8", "surrogateescape"), None if value is None else bytes(value))
             for key, value in islice(self.header_fields(i), most)
         )
 
@@ -109,32 +112,27 @@ class Chunk:
             yield key, None if size < 0 else payload[at : at + size]
             at += max(size, 0)
 
-    def control(self, i: int) -> ControlRecord | None:
+    def control(self, i: int) -> control_records.ControlRecord | None:
         """Return the decoded marker of record ``i``, None for data. An undecodable marker has the type MALFORMED."""
         row = self.records.batch[i]
         if self.batches.magic[row] < 2 or not self.batches.attributes[row] & layout.CONTROL:
             return None
-        from kseg.format.record.control_records import ControlRecord, MalformedControlRecord, decode
-
         try:
-            return decode(self.key(i), self.value(i))
-        except MalformedControlRecord as error:
-            return ControlRecord("MALFORMED", -1, -1, {"error": str(error)})
+            return control_records.decode(self.key(i), self.value(i))
+        except control_records.MalformedControlRecord as error:
+            return control_records.ControlRecord("MALFORMED", -1, -1, {"error": str(error)})
 
-    def record(self, i: int, most_headers: int | None = MAX_HEADERS, *, contents: bool = True) -> Record:
+    def record(self, i: int, most_headers: int | None = MAX_HEADERS, *, contents: bool = True) -> objects.Record:
         """Return record ``i`` with its first ``most_headers`` headers. Without ``contents``, key, value and headers are
         left out.
         """
-        # Importing these classes takes 10 ms, and checks of columns don't need them.
-        from kseg.format.segment.objects import Record, timestamp_or_none, timestamp_type
-
         batches = self.batches
         row = self.records.batch[i]
-        return Record(
+        return objects.Record(
             position=batches.position[row],
             offset=self.lists.offset[i],
-            timestamp=timestamp_or_none(self.lists.timestamp[i]),
-            timestamp_type=timestamp_type(batches.magic[row], batches.attributes[row]),
+            timestamp=objects.timestamp_or_none(self.lists.timestamp[i]),
+            timestamp_type=objects.timestamp_type(batches.magic[row], batches.attributes[row]),
             sequence=self.sequence(i, row),
             key=self.key(i) if contents else None,
             value=self.value(i) if contents else None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kseg.errors import KsegError
 from kseg.format.record import framing
 from kseg.format.record.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, SIZE_AT
@@ -9,11 +11,15 @@ from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.segment.reader import MAX_ENTRY_SIZE
 from kseg.format.storage.naming import is_snapshot
 from kseg.format.storage.source import open_range
+from kseg.lazy import lazy
+
+if TYPE_CHECKING:
+    from kseg.format.segment import resync_search
+else:
+    resync_search = lazy("kseg.format.segment.resync_search")
 
 #: The smallest range in bytes: for a smaller one, a process costs more than it saves.
 RANGE_SIZE = 16 * 1024 * 1024
-
-
 #: The first batch of a range is searched in this many bytes. It is accepted if it begins a chain of CHAIN valid batches.
 SEARCH_REACH = 4 * 1024 * 1024
 CHAIN = 3
@@ -55,15 +61,13 @@ def _batch_near(path: str, position: int, size: int) -> int | None:
 
 
 def _begins_chain(buffer: InputBuffer, at: int) -> bool:
-    from kseg.format.segment.resync_search import is_valid_batch
-
     for _ in range(CHAIN):
         if buffer.end - at < RECORD_BATCH_OVERHEAD or not framing.plausible(
             buffer.data, at, buffer.end, MAX_ENTRY_SIZE
         ):
             return False
         size = LOG_OVERHEAD + framing.read_int32(buffer.data, at + SIZE_AT)
-        if size > buffer.end - at or not is_valid_batch(buffer, at, size, buffer.data[at + 16]):
+        if size > buffer.end - at or not resync_search.is_valid_batch(buffer, at, size, buffer.data[at + 16]):
             return False
         at += size
     return True

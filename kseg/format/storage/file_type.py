@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 
+from kseg.format.messages.definitions import APIS, definition, named
 from kseg.format.record import bare_message, wide_message
 
 #: The bytes from the start of a file that suffice to guess its kind.
@@ -85,7 +86,5 @@ def _begins_with_request(head: bytes) -> bool:
     client_id = head[_FRAME.size :][: max(client_id_size, 0)]
     if not -1 <= client_id_size <= size + 4 - _FRAME.size:
         return False
-    from kseg.format.messages.definitions import APIS, definition, named
-
     name = named(APIS, "request").get(key)
     return bool(name and definition(APIS, name, version)) and client_id.isascii() and b"\0" not in client_id

@@ -25,7 +25,7 @@ def is_in_use(log_dir: str) -> bool:
                 "disappear within seconds"
             )
         return False
-    import fcntl
+    import fcntl  # Windows has no such module
 
     try:
         handle = os.open(os.path.join(log_dir, ".lock"), os.O_RDONLY)

@@ -13,10 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from kseg.errors import KsegError
 from kseg.format.storage import file_access
+from kseg.lazy import lazy
 
 if TYPE_CHECKING:
-    from concurrent.futures import ProcessPoolExecutor
+    import multiprocessing
+    from concurrent import futures as futures
     from multiprocessing.context import BaseContext
+else:
+    futures = lazy("concurrent.futures")
+    multiprocessing = lazy("multiprocessing")
 
 #: The message if a process of a pool was killed.
 KILLED = "one of the processes was killed; is there memory for --jobs?"
@@ -30,8 +35,6 @@ def context() -> BaseContext:
 
     Windows has no fork, and on macOS a forked process can crash in a library of the system.
     """
-    import multiprocessing
-
     forks = "fork" in multiprocessing.get_all_start_methods() and sys.platform != "darwin"
     return multiprocessing.get_context("fork" if forks else "spawn")
 
@@ -46,9 +49,6 @@ def end_with_parent(parent: int, stopped: Any = None) -> None:
 
     A worker of a pool waits for work without a timeout and would not notice a killed parent. ``parent`` is its id.
     """
-
-    import multiprocessing
-
     starter = multiprocessing.parent_process()
 
     def watch() -> None:
@@ -61,23 +61,18 @@ def end_with_parent(parent: int, stopped: Any = None) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def executor(jobs: int, begin: Callable[..., None], *arguments: Any) -> ProcessPoolExecutor:
+def executor(jobs: int, begin: Callable[..., None], *arguments: Any) -> futures.ProcessPoolExecutor:
     """Return a pool of ``jobs`` processes, each of which calls ``begin`` first."""
-    from concurrent.futures import ProcessPoolExecutor
-
-    return ProcessPoolExecutor(jobs, context(), initializer=begin, initargs=arguments)
+    return futures.ProcessPoolExecutor(jobs, context(), initializer=begin, initargs=arguments)
 
 
 @contextmanager
-def process_pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
+def process_pool(jobs: int) -> Iterator[futures.ProcessPoolExecutor]:
     """Yield a pool of ``jobs`` processes that only read and share the rate limit of this process.
 
     If the block ends with an exception, such as Ctrl-C, the workers are killed. Raises KsegError if a worker was killed
     by something else.
     """
-    import multiprocessing
-    from concurrent.futures import BrokenExecutor
-
     others = set(multiprocessing.active_children())
     limit = file_access.current().limit
     with limit.shared(jobs + 1):
@@ -88,7 +83,7 @@ def process_pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
             pool.shutdown(wait=False, cancel_futures=True)
             for child in set(multiprocessing.active_children()) - others:
                 child.kill()
-            if isinstance(error, BrokenExecutor):
+            if isinstance(error, futures.BrokenExecutor):
                 raise KsegError(KILLED) from None
             raise
         pool.shutdown()

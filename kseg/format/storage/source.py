@@ -16,13 +16,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.format.storage import file_access
 from kseg.format.storage.naming import is_file_url, is_log, is_snapshot, partition_of
-from kseg.format.storage.sparse import hole_bytes
 from kseg.format.storage.special_files import open_file, skip_special
+from kseg.lazy import lazy
+
+if TYPE_CHECKING:
+    from kseg.format.storage import sparse
+else:
+    sparse = lazy("kseg.format.storage.sparse")
 
 STDIN = "-"
 #: Seconds since the last write within which a file counts as being written.
@@ -109,10 +114,10 @@ class Source:
         return True
 
     def holes(self, begin: int, end: int) -> int | None:
-        """Return the bytes in holes of a range of a local file (hole_bytes); None for other sources."""
+        """Return the bytes in holes of a range of a local file (``sparse.hole_bytes``); None for other sources."""
         if not isinstance(self._raw, io.FileIO) or self.size is None:
             return None
-        return hole_bytes(self._raw.fileno(), begin, end)
+        return sparse.hole_bytes(self._raw.fileno(), begin, end)
 
     def close(self) -> None:
         if self.name != STDIN:

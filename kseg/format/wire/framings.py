@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from kseg.errors import UsageError
+from kseg.format.storage.source import STDIN, SegmentFile, is_folder
+from kseg.lazy import imported
+
 if TYPE_CHECKING:
-    from kseg.format.storage.source import SegmentFile
     from kseg.format.wire.record_sets import Framing
 
 # name -> "module:value" of its Framing, imported when it is needed.
@@ -22,8 +24,7 @@ FRAMINGS: Mapping[str, str] = {
 
 def framing(name: str) -> Framing:
     """Return the reader and the columns of one of FRAMINGS."""
-    module, _, value = FRAMINGS[name].partition(":")
-    found: Framing = getattr(import_module(module), value)
+    found: Framing = imported(FRAMINGS[name])
     return found
 
 
@@ -32,9 +33,6 @@ def framed_files(paths: Sequence[str], names: Sequence[str]) -> list[SegmentFile
 
     The first ``responses`` are the responses to the first ``requests``, and so on. Raises UsageError.
     """
-    from kseg.errors import UsageError
-    from kseg.format.storage.source import STDIN, SegmentFile, is_folder
-
     if len(names) not in (1, len(paths)):
         raise UsageError(f"--as stands once for all PATHs, or once for each of them: {len(names)} for {len(paths)}")
     for path in paths:
