@@ -75,6 +75,16 @@ class InputBuffer:
         """Mark all bytes before that file position as used. The position must be in the buffer, or at its end."""
         self.start = min(position - self.shift, self.end)
 
+    def skip_zeros(self, unit: int) -> int:
+        """Skip zeros after zeros that were read, in multiples of ``unit`` bytes, and return their number.
+
+        See Source.skip_zeros. The unused bytes are read again.
+        """
+        begin = self.position
+        self.shift = self._source.skip_zeros(begin, unit)
+        self.start = self.end = 0
+        return self.shift - begin
+
     def discard_rest(self) -> int:
         """Read to the end and return the number of bytes. Raises UnreadableError for a stream that doesn't end."""
         began = self.position

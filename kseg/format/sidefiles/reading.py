@@ -14,6 +14,8 @@ from kseg.format.storage.source import Source, open_source
 _Entry = TypeVar("_Entry")
 
 _BLOCK = 1 << 16
+#: The least zeros at the end of a block after which more are skipped without reading.
+_SKIPPED = 4096
 #: The longest line that is read: a topic's name has at most 249 characters, the numbers after it 32.
 MAX_LINE = 1024
 #: The largest size of a JSON or properties file. Real files have less than 1 KiB, or one line per voter.
@@ -30,9 +32,9 @@ def blocks(buffer: InputBuffer, size: int) -> Iterator[tuple[int, memoryview]]:
     buffer.
     """
     while buffer.fill(_BLOCK) or buffer.available >= size:
-        stop = buffer.start + buffer.available - buffer.available % size
-        yield buffer.position, buffer.view[buffer.start : stop]
-        buffer.start = stop
+        first, at = buffer.start, buffer.position
+        buffer.start += buffer.available - buffer.available % size
+        yield at, buffer.view[first : buffer.start]
 
 
 def fixed_entries(
@@ -62,6 +64,8 @@ def fixed_runs(
         if used:
             yield begin, block[:used]
         zeros += len(block) - used
+        if preallocated and len(block) - used >= _SKIPPED:
+            zeros += buffer.skip_zeros(size)
     if buffer.available and not buffer.failed:
         facts = {"bytes": buffer.available, "size": size}
         report(Finding("index-size", position=buffer.position, end=buffer.position + buffer.available, facts=facts))

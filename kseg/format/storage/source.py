@@ -119,6 +119,20 @@ class Source:
             return None
         return sparse.hole_bytes(self._raw.fileno(), begin, end)
 
+    def skip_zeros(self, position: int, unit: int) -> int:
+        """Skip zeros from ``position`` on, in multiples of ``unit`` bytes, and return the new position (``sparse.end_of_zeros``).
+
+        The zeros before ``position`` must have been read. Only local files have zeros that can be skipped.
+        """
+        if not isinstance(self._raw, io.FileIO) or self.size is None:
+            return position
+        end, sampled = sparse.end_of_zeros(self._raw.fileno(), position, self.size)
+        self._limit.wait_for(sampled)
+        end = position + (end - position) // unit * unit
+        self._raw.seek(end)
+        self.position = end
+        return end
+
     def close(self) -> None:
         if self.name != STDIN:
             self._raw.close()
