@@ -120,9 +120,9 @@ class Source:
         return sparse.hole_bytes(self._raw.fileno(), begin, end)
 
     def skip_zeros(self, position: int, unit: int) -> int:
-        """Skip zeros from ``position`` on, in multiples of ``unit`` bytes, and return the new position (``sparse.end_of_zeros``).
+        """Skip zeros from ``position`` on, in multiples of ``unit`` bytes; return the new position.
 
-        The zeros before ``position`` must have been read. Only local files have zeros that can be skipped.
+        See ``sparse.end_of_zeros``. The zeros before ``position`` must have been read. Only local files are skipped in.
         """
         if not isinstance(self._raw, io.FileIO) or self.size is None:
             return position
