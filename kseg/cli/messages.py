@@ -12,6 +12,7 @@ import click
 
 from kseg.errors import KsegError
 from kseg.lazy import lazy
+from kseg.report.terminal import screen
 
 if TYPE_CHECKING:
     from kseg import text
@@ -23,8 +24,9 @@ FOUND, FAILED = 1, 2
 
 def note(line: str) -> None:
     """Print one line with the prefix ``kseg:``."""
-    with ignore_stderr_errors():
-        click.echo(f"kseg: {text.escape_controls(line)}", err=True)
+    message = f"kseg: {text.escape_controls(line)}\n"
+    with ignore_stderr_errors(), screen.writing(message):
+        click.echo(message, nl=False, err=True)
 
 
 @contextmanager

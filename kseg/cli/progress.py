@@ -10,8 +10,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from kseg.report.rich_parts import Console, progress
+from kseg.report.terminal import screen
 
+#: Seconds before the bar appears, and between its updates.
 DELAY = 1.0
+INTERVAL = 0.2
 
 
 @contextmanager
@@ -46,12 +49,16 @@ class _Bar:
             return
         columns = (
             progress.BarColumn(),
-            progress.DownloadColumn(binary_units=True),
+            progress.DownloadColumn(),
             progress.TransferSpeedColumn(),
             progress.TimeRemainingColumn(),
         )
-        with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("", total=self._total, completed=self._done)
-            bar.tasks[0].start_time = bar.get_time() - (time.monotonic() - began)
-            while not self.finished.wait(0.2):
-                bar.update(task, completed=self._done)
+        bar = progress.Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False)
+        task = bar.add_task("", total=self._total, completed=self._done)
+        bar.tasks[0].start_time = bar.get_time() - (time.monotonic() - began)
+        while not self.finished.wait(INTERVAL):
+            bar.update(task, completed=self._done)
+            with screen.drawing(bar) as visible:
+                if visible:
+                    bar.refresh()
+        screen.hide()

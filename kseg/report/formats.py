@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TextIO, cast
 from kseg.errors import KsegError, UsageError
 from kseg.lazy import imported, lazy
 from kseg.report.rich_parts import Console
+from kseg.report.terminal import screen
 
 if TYPE_CHECKING:
     from kseg.format.storage import atomic_write
@@ -145,12 +146,13 @@ class _Output(io.RawIOBase):
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._gone = False
+        self._terminal = os.isatty(descriptor)
 
     def fileno(self) -> int:
         return self._descriptor
 
     def isatty(self) -> bool:
-        return os.isatty(self._descriptor)
+        return self._terminal
 
     def writable(self) -> bool:
         return True
@@ -158,7 +160,10 @@ class _Output(io.RawIOBase):
     def write(self, data: Any) -> int:
         if not self._gone:
             try:
-                return os.write(self._descriptor, data)
+                if not self._terminal:
+                    return os.write(self._descriptor, data)
+                with screen.writing(data):
+                    return os.write(self._descriptor, data)
             except BrokenPipeError:
                 self._gone = True
         return memoryview(data).nbytes
