@@ -100,6 +100,23 @@ class Verdict:
         """The action for the operator."""
         return self.rule.remedy
 
+    def as_row(self) -> dict[str, Any]:
+        """Return the finding with its severity as a row of JSON Lines."""
+        finding = self.finding
+        return {
+            "kind": "finding",
+            "rule": finding.rule,
+            "code": self.rule.code,
+            "severity": self.severity.label,
+            "file": self.file,
+            "position": finding.position,
+            "end": finding.end,
+            "offset": finding.offset,
+            "last_offset": finding.last_offset,
+            "message": self.message,
+            "facts": dict(finding.facts),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:

@@ -46,11 +46,10 @@ class Validation:
 
         Raises UsageError if pyarrow is not installed.
         """
-        from kseg.format.segment.rows import finding_row
         from kseg.report.arrow_rows import from_rows, widened
         from kseg.schema import FINDING_TABLE
 
-        return from_rows(widened(FINDING_TABLE), [finding_row(verdict) for verdict in self.findings])
+        return from_rows(widened(FINDING_TABLE), [verdict.as_row() for verdict in self.findings])
 
 
 def validate(path: str | os.PathLike[str], *, settings: Settings | None = None, jobs: int = 1) -> Validation:

@@ -23,7 +23,6 @@ from kseg import schema
 from kseg.commands.validate.folder_checks import check_folders
 from kseg.commands.validate.parallel import validate_files
 from kseg.findings import RULES, Policy
-from kseg.format.segment import rows
 from kseg.format.segment.objects import Header
 from kseg.format.sidefiles.registry import find_files
 from kseg.format.storage.source import SegmentFile
@@ -740,7 +739,7 @@ def findings(path: Path, settings: dict[str, Any]) -> list[schema.Row]:
     summary = Summary()
     for result in check_folders(files, judged, validate_files(files, judged)):
         assert result.unread is None, result.unread
-        found += ({**rows.finding_row(verdict), "file": Path(verdict.file).name} for verdict in result.verdicts)
+        found += ({**verdict.as_row(), "file": Path(verdict.file).name} for verdict in result.verdicts)
         summary.add(result.summary)
     counts = {name: getattr(summary, name) for name in ("batches", "records", "bytes", "lost_bytes")}
     return [*found, {"kind": "summary", **counts, "verdict": summary.verdict}]

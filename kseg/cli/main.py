@@ -101,8 +101,16 @@ class Commands(click.Group):
         sys.exit(code)
 
 
+def _print_version(context: click.Context, parameter: click.Parameter, requested: bool) -> None:
+    # Not click.version_option, which needs the text in every run: to find the compiled modules takes time.
+    if requested and not context.resilient_parsing:
+        click.echo(f"kseg {kseg.version_line()}\n{how_to_compile()}".rstrip())
+        context.exit()
+
+
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(message="kseg %(version)s", version=f"{kseg.version_line()}\n{how_to_compile()}".rstrip())
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version,
+              help="Show the version and exit.")  # fmt: skip
 def main() -> None:
     """Inspect, validate, convert and repair Kafka log segments.
 

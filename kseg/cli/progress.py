@@ -7,10 +7,15 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kseg.report.rich_parts import Console, progress
+from kseg.lazy import lazy
 from kseg.report.terminal import screen
+
+if TYPE_CHECKING:
+    from kseg.report import rich_parts
+else:
+    rich_parts = lazy("kseg.report.rich_parts")
 
 #: Seconds before the bar appears, and between its updates.
 DELAY = 1.0
@@ -48,12 +53,14 @@ class _Bar:
         if self.finished.wait(DELAY):
             return
         columns = (
-            progress.BarColumn(),
-            progress.DownloadColumn(),
-            progress.TransferSpeedColumn(),
-            progress.TimeRemainingColumn(),
+            rich_parts.progress.BarColumn(),
+            rich_parts.progress.DownloadColumn(),
+            rich_parts.progress.TransferSpeedColumn(),
+            rich_parts.progress.TimeRemainingColumn(),
         )
-        bar = progress.Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False)
+        bar = rich_parts.progress.Progress(
+            *columns, console=rich_parts.Console(stderr=True), transient=True, auto_refresh=False
+        )
         task = bar.add_task("", total=self._total, completed=self._done)
         bar.tasks[0].start_time = bar.get_time() - (time.monotonic() - began)
         while not self.finished.wait(INTERVAL):

@@ -7,8 +7,8 @@ from typing import Any, TextIO
 
 from kseg.format.segment import rows
 from kseg.report.dump import cell, csv_cell
-from kseg.report.formats import View, console
-from kseg.report.rich_parts import Table, Text, box
+from kseg.report.formats import View
+from kseg.report.rich_parts import Table, Text, box, console
 from kseg.text import to_json
 
 Found = Iterable[Mapping[str, Any]]

@@ -10,8 +10,7 @@ from typing import TextIO
 from kseg.commands.diff.diff import truncations
 from kseg.commands.diff.differences import COUNTED, KINDS, Comparison, Difference, DifferencePlace
 from kseg.commands.diff.replica import Replica
-from kseg.report.formats import console
-from kseg.report.rich_parts import Table, Text, box
+from kseg.report.rich_parts import Table, Text, box, console
 from kseg.schema import Row
 from kseg.text import escape_controls, to_json
 

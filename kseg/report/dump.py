@@ -15,8 +15,8 @@ from kseg.commands.dump.rows import BatchItem, FileStart, RecordsItem
 from kseg.commands.dump.text_pieces import actual_encoding, json_header_pieces, text_pieces
 from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.segment import rows
-from kseg.report.formats import View, binary, console
-from kseg.report.rich_parts import Table, Text, box
+from kseg.report.formats import View, binary
+from kseg.report.rich_parts import Table, Text, box, console
 from kseg.text import encoded, escape_controls, to_json
 
 Rows = Iterable[FileStart | BatchItem | RecordsItem]

@@ -11,8 +11,7 @@ from kseg.format.internal_topics.effective import Effective, topic_names
 from kseg.format.internal_topics.enum_names import names, status
 from kseg.format.internal_topics.state import Data, Item
 from kseg.report.dump import cell
-from kseg.report.formats import console
-from kseg.report.rich_parts import Table, Text, box, cell_len
+from kseg.report.rich_parts import Table, Text, box, cell_len, console
 from kseg.text import escape_controls, to_json
 
 #: The number of owners that a table lists per entity.

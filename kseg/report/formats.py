@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TextIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, cast
 
 from kseg.errors import KsegError, UsageError
 from kseg.lazy import imported, lazy
-from kseg.report.rich_parts import Console
 from kseg.report.terminal import screen
 
 if TYPE_CHECKING:
@@ -119,19 +118,6 @@ class View:
     terminal: bool
     continued: bool = False
     decoded: bool = False
-
-
-def console(out: TextIO) -> Any:
-    """Return a rich console that writes text without markup or highlighting."""
-    # A pipe has no width: lines are not wrapped.
-    shown: Any = Console(file=out, highlight=False, markup=False, emoji=False, width=None if out.isatty() else 400)
-    shown.on_broken_pipe = _broken_pipe
-    return shown
-
-
-def _broken_pipe() -> NoReturn:
-    """Raise BrokenPipeError; rich itself would exit with code 1."""
-    raise BrokenPipeError
 
 
 def binary(out: TextIO) -> BinaryIO:

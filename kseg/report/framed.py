@@ -9,8 +9,8 @@ from kseg.commands.dump.rows import Item, WireRow
 from kseg.format.segment.rows import ENCODERS, encoded
 from kseg.lazy import lazy
 from kseg.report.dump import cell, csv_cell, pages
-from kseg.report.formats import View, console
-from kseg.report.rich_parts import Table, Text, box
+from kseg.report.formats import View
+from kseg.report.rich_parts import Table, Text, box, console
 from kseg.schema import Column, Row
 from kseg.text import escape_controls, to_json
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from kseg.lazy import lazy
 
@@ -20,3 +20,16 @@ else:
     Console = lazy("rich.console", "Console")
     Table = lazy("rich.table", "Table")
     Text = lazy("rich.text", "Text")
+
+
+def console(out: TextIO) -> Any:
+    """Return a rich console that writes text without markup or highlighting."""
+    # A pipe has no width: lines are not wrapped.
+    shown: Any = Console(file=out, highlight=False, markup=False, emoji=False, width=None if out.isatty() else 400)
+    shown.on_broken_pipe = _broken_pipe
+    return shown
+
+
+def _broken_pipe() -> NoReturn:
+    """Raise BrokenPipeError; rich itself would exit with code 1."""
+    raise BrokenPipeError

@@ -18,8 +18,8 @@ from kseg.format.sidefiles.registry import COMMON, SideFile, recognise, side_row
 from kseg.format.storage.source import Source, open_source
 from kseg.lazy import lazy
 from kseg.report.dump import cell, csv_cell, pages
-from kseg.report.formats import DUMP_FORMATS, SIDE_FORMATS, View, check_format, console, writer
-from kseg.report.rich_parts import Table, Text, box
+from kseg.report.formats import DUMP_FORMATS, SIDE_FORMATS, View, check_format, writer
+from kseg.report.rich_parts import Table, Text, box, console
 from kseg.schema import Column, Row
 from kseg.text import escape_controls, to_json
 

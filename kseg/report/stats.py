@@ -10,8 +10,7 @@ from typing import Any, TextIO
 
 from kseg.commands.stats.levels import Level
 from kseg.commands.stats.totals import OffsetRange, RetentionPin, Stats
-from kseg.report.formats import console
-from kseg.report.rich_parts import Table, Text, box
+from kseg.report.rich_parts import Table, Text, box, console
 from kseg.schema import Row
 from kseg.text import escape_controls, to_json
 

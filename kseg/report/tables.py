@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TextIO
 
-from kseg.report.formats import console
-from kseg.report.rich_parts import Table, Text, box
+from kseg.report.rich_parts import Table, Text, box, console
 
 #: The cells of a row, with content of files already escaped, and the style of the first cell.
 Row = tuple[Sequence[str], str]

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from kseg.findings import Severity, Verdict
-from kseg.report.tables import print_note, print_table
+from kseg.lazy import lazy
 from kseg.results import COUNTS, FileResult, Summary
-from kseg.text import count_of, escape_controls
+from kseg.text import count_of, escape_controls, to_json
+
+if TYPE_CHECKING:
+    from kseg.report import tables
+else:
+    tables = lazy("kseg.report.tables")
 
 
 def summary_row(total: Summary) -> dict[str, Any]:
@@ -26,12 +31,9 @@ def summary_row(total: Summary) -> dict[str, Any]:
 
 
 def write_jsonl(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
-    from kseg.format.segment.rows import finding_row
-    from kseg.text import to_json
-
     for result in results:
         for verdict in result.verdicts:
-            out.write(to_json(finding_row(verdict)) + "\n")
+            out.write(to_json(verdict.as_row()) + "\n")
     out.write(to_json(summary_row(total)) + "\n")
 
 
@@ -66,13 +68,13 @@ def _limits_of_verdict(result: FileResult) -> str:
 def _write_findings(result: FileResult, out: TextIO) -> None:
     names = ("severity", "rule", "bytes", "offsets", "message")
     rows = [(_cells(verdict), _STYLES[verdict.severity]) for verdict in result.verdicts]
-    print_table(out, escape_controls(result.file), names, rows, ("offsets", "message"))
+    tables.print_table(out, escape_controls(result.file), names, rows, ("offsets", "message"))
     reported = {verdict.rule.name: verdict for verdict in result.verdicts if verdict.severity >= Severity.WARNING}
     for name, verdict in reported.items():
         more = result.summary.rules[name] - sum(verdict.rule.name == name for verdict in result.verdicts)
         broker = f", what a broker does: {verdict.broker}" if verdict.broker else ""
         if more or broker:
-            print_note(out, f"  {name}{f' ({more} more)' if more else ''}{broker}")
+            tables.print_note(out, f"  {name}{f' ({more} more)' if more else ''}{broker}")
 
 
 def _cells(verdict: Verdict) -> tuple[str, ...]:

@@ -20,10 +20,10 @@ from kseg.commands.validate.validate import SegmentWithIndexes, validate_segment
 from kseg.errors import KsegError
 from kseg.findings import Finding, ignore_finding
 from kseg.format.checks.check_state import CheckState
-from kseg.format.checks.internal_topic_checks import with_internal_record_checks
 from kseg.format.checks.offset_checks import check_offsets
-from kseg.format.checks.run_checks import check_settings, ignore_chunk, new_collector, run_checks
+from kseg.format.checks.run_checks import check_settings, new_collector, run_checks
 from kseg.format.checks.table import states_join
+from kseg.format.internal_topics.recognise import internal_topic
 from kseg.format.record import columns, framing
 from kseg.format.record.layout import (
     ATTRIBUTES_AT,
@@ -35,15 +35,18 @@ from kseg.format.record.layout import (
 )
 from kseg.format.segment import split_points
 from kseg.format.segment.reader import SegmentReader
-from kseg.format.storage.process_pool import process_pool
 from kseg.format.storage.progress import Progress, no_progress
 from kseg.format.storage.source import SegmentFile, open_range, open_source, open_split, size_of
+from kseg.lazy import lazy
 from kseg.results import FileResult, FindingCollector, Settings
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
 
     from kseg.commands.validate.state_file import ResultStore
+    from kseg.format.storage import process_pool
+else:
+    process_pool = lazy("kseg.format.storage.process_pool")
 
 # An uncompressed byte takes a sixth of the time of a compressed one (0.5 ms per MB, LZ4 3 ms); processes start in 0.05 s.
 PLAIN_SHARE = 6
@@ -113,7 +116,7 @@ def _results(
         yield from _in_pool(pool, listed, sizes, settings, progress)
         return
     if jobs > 1 and None not in sizes and _worth_processes(listed, [size or 0 for size in sizes], settings):
-        with process_pool(jobs) as executor:
+        with process_pool.process_pool(jobs) as executor:
             yield from _in_pool(_Processes(executor, jobs), listed, sizes, settings, progress)
         return
     for file in listed:
@@ -244,8 +247,7 @@ def _validate_range(file: SegmentFile, start: int, end: int, settings: Settings)
     collector = new_collector(file, settings)
     try:
         with open_split(file.path, start, end) as source:
-            watch = with_internal_record_checks(file.path, collector, ignore_chunk)
-            checked = run_checks(source, settings, collector, watch=watch)
+            checked = run_checks(source, settings, collector, topic=internal_topic(file.path))
     except KsegError:
         return _RangeResult(collector.result(), CheckState(), False)
     # The batches around two batches in disorder decide which one is misplaced, also those after the end of the range.

@@ -7,22 +7,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kseg.commands.validate.file_stamps import indexes_of, stamps_of, unchanged
-from kseg.errors import KsegError, NotASegmentError, VanishedError
-from kseg.findings import Finding
+from kseg.errors import KsegError, VanishedError
 from kseg.format.checks.check_state import CheckState
-from kseg.format.checks.internal_topic_checks import with_internal_record_checks
-from kseg.format.checks.record_set_checks import RecordSetChecks
 from kseg.format.checks.run_checks import AfterChunk, _side_file, ignore_chunk, new_collector, run_checks
+from kseg.format.internal_topics.recognise import internal_topic
 from kseg.format.segment.reader import Window
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.progress import Progress, no_progress
 from kseg.format.storage.source import SegmentFile, Source, is_newest, open_source
+from kseg.lazy import lazy
 from kseg.results import FileResult, FindingCollector, Settings, Summary
 
 if TYPE_CHECKING:
+    from kseg.commands.validate import framed_file, index_checks
     from kseg.commands.validate.segment_facts import SegmentFacts
     from kseg.format.sidefiles.registry import Recognised
-    from kseg.format.wire.record_sets import RecordSet
+else:
+    framed_file = lazy("kseg.commands.validate.framed_file")
+    index_checks = lazy("kseg.commands.validate.index_checks")
 
 #: How often a file with findings is validated again because it changed while it was read.
 MAX_RETRIES = 6
@@ -66,17 +68,15 @@ def _validate_once(file: SegmentFile, settings: Settings, progress: Progress, wa
     try:
         with open_source(file.path, listed=file.listed) as source:
             if file.framing:
-                _check_wire_file(source, file, settings, collector, progress)
+                framed_file.check_framed_file(source, file, settings, collector, progress)
             elif known := _side_file(file.path):
                 _walk_side_file(source, known, collector, progress)
             else:
                 if file.indexes is not None and base_offset_of(file.path) is not None:
                     # Opened after the log, because a broker writes an index entry after its batch.
                     with_indexes = SegmentWithIndexes(file, settings, collector)
-                watch = with_internal_record_checks(file.path, collector, watch)
-                run_checks(
-                    source, settings, collector, progress, watch, with_indexes.check_window if with_indexes else None
-                )
+                after_window = with_indexes.check_window if with_indexes else None
+                run_checks(source, settings, collector, progress, watch, after_window, topic=internal_topic(file.path))
     except KsegError as error:
         if file.listed and isinstance(error, VanishedError):
             return FileResult(file.path, (), Summary(), vanished=True)
@@ -91,12 +91,10 @@ class SegmentWithIndexes:
     """The checks of a segment's indexes, which follow the windows of the segment. Each index has its own collector."""
 
     def __init__(self, file: SegmentFile, settings: Settings, collector: FindingCollector) -> None:
-        from kseg.commands.validate.index_checks import IndexChecks
-
         self._deep = settings.deep
         self._history = CheckState()
         self._collectors = {path: new_collector(SegmentFile(path), settings) for path in file.indexes or ()}
-        self._indexes = IndexChecks(file, self._collectors, collector)
+        self._indexes = index_checks.IndexChecks(file, self._collectors, collector)
 
     def check_window(self, window: Window, history: CheckState) -> None:
         """Check the next window. Call it after all other checks of the window."""
@@ -125,43 +123,3 @@ def _walk_side_file(source: Source, known: Recognised, collector: FindingCollect
     for _ in known.side.walk(source, known.base_offset, collector):
         pass
     progress(source.size or 0)
-
-
-def _check_wire_file(
-    source: Source, file: SegmentFile, settings: Settings, collector: FindingCollector, progress: Progress
-) -> None:
-    """Run every check on a file of requests, responses or record sets, according to its framing."""
-    from kseg.format.wire.framings import framing
-    from kseg.format.wire.record_sets import LOSING, UNDECODED, ReadSettings, RecordSet
-
-    assert file.framing
-    summary, done, decoded = collector.summary, 0, True
-
-    def report(finding: Finding) -> None:
-        nonlocal decoded
-        summary.lost_bytes += (finding.end or 0) - (finding.position or 0) if finding.rule in LOSING else 0
-        decoded = decoded and finding.rule not in UNDECODED
-        collector(finding)
-
-    for part in framing(file.framing).walk(source, report, ReadSettings(settings.verify_crc, file.requests)):
-        if isinstance(part, RecordSet):
-            _check_record_set(part, new_collector(file, settings), settings, collector)
-        elif part["kind"] == "record":
-            summary.batches += 1
-            summary.records += 1
-        progress(source.position - done)
-        done = source.position
-    progress(source.position - done)
-    summary.files, summary.bytes, summary.unchecked = 1, source.position, int(not (settings.verify_crc and decoded))
-
-
-def _check_record_set(part: RecordSet, own: FindingCollector, settings: Settings, collector: FindingCollector) -> None:
-    report = part.report_for(own)
-    try:
-        run_checks(part.source, settings, own, report=report, record_set=RecordSetChecks(sent=part.sent))
-    except NotASegmentError:
-        if not part.place:
-            raise
-        report(part.without_batches)
-    own.summary.lost_bytes = part.lost_bytes(own.summary.lost_bytes - report.partial)
-    collector.merge(own.result())

@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 from kseg.findings import Report
 from kseg.format.checks.record_checks import record_finding
-from kseg.format.internal_topics.recognise import decoded_record, internal_topic
+from kseg.format.internal_topics.recognise import decoded_record
 from kseg.format.segment.records_chunk import Chunk
-
-_Watch = Callable[[Chunk], None]
-
-
-def with_internal_record_checks(path: str, report: Report, watch: _Watch) -> _Watch:
-    """Return ``watch``, preceded by the check of internal records if the folder is that of an internal topic."""
-    topic = internal_topic(path)
-    return watch if topic is None else partial(_check_and_continue, topic, report, watch)
-
-
-def _check_and_continue(topic: str, report: Report, watch: _Watch, chunk: Chunk) -> None:
-    check_internal_records(topic, chunk, report)
-    watch(chunk)
 
 
 def check_internal_records(topic: str, chunk: Chunk, report: Report) -> None:

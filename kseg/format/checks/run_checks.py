@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from kseg.findings import Policy, Report, Severity
 from kseg.format.checks.check_state import CheckSettings, CheckState
-from kseg.format.checks.record_set_checks import RecordSetChecks
 from kseg.format.checks.segment_checks import SegmentChecks
 from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
 from kseg.format.segment.deep_reader import DeepIterator
@@ -18,11 +17,14 @@ from kseg.format.segment.records_chunk import Chunk
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.progress import Progress, no_progress
 from kseg.format.storage.source import SegmentFile, Source
+from kseg.lazy import lazy
 from kseg.results import FindingCollector, Settings
 
 if TYPE_CHECKING:
-    from kseg.format.sidefiles.registry import Recognised
-
+    from kseg.format.checks.record_set_checks import RecordSetChecks
+    from kseg.format.sidefiles import registry
+else:
+    registry = lazy("kseg.format.sidefiles.registry")
 
 #: Called with each chunk of decoded batches after their checks.
 AfterChunk = Callable[[Chunk], None]
@@ -36,12 +38,10 @@ def ignore_chunk(chunk: Chunk) -> None:
     """Do nothing."""
 
 
-def _side_file(path: str) -> Recognised | None:
+def _side_file(path: str) -> registry.Recognised | None:
     if base_offset_of(path) is not None:
         return None  # a segment, which does not need the decoders of side files
-    from kseg.format.sidefiles.registry import recognise
-
-    return recognise(path)
+    return registry.recognise(path)
 
 
 def new_collector(file: SegmentFile, settings: Settings) -> FindingCollector:
@@ -69,15 +69,16 @@ def run_checks(
     after_window: AfterWindow | None = None,
     report: Report | None = None,
     record_set: RecordSetChecks | None = None,
+    topic: str | None = None,
 ) -> CheckEnd:
     """Run every check over one source and report to ``report``, by default to ``tally``.
 
-    ``watch`` is called with each chunk, ``after_window`` with each window. Raises KsegError if the source cannot be
-    read.
+    ``watch`` is called with each chunk, ``after_window`` with each window. ``topic`` and ``record_set`` are those of
+    ``SegmentChecks``. Raises KsegError if the source cannot be read.
     """
     report = report or tally
     reader = SegmentReader(source, report=report, verify_crc=settings.verify_crc)
-    checks = SegmentChecks(source.name, check_settings(source.name, settings), report, record_set=record_set)
+    checks = SegmentChecks(source.name, check_settings(source.name, settings), report, topic, record_set)
     opener = DeepIterator(report)
     summary = tally.summary
     summary.unchecked = int(not settings.verify_crc)

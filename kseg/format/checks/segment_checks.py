@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kseg.findings import Report
 from kseg.format.checks.check_state import CheckSettings, CheckState
-from kseg.format.checks.internal_topic_checks import check_internal_records
 from kseg.format.checks.record_checks import check_wrapper_order, update_compaction_evidence
-from kseg.format.checks.record_set_checks import RecordSetChecks
 from kseg.format.checks.table import BATCH_CHECKS, RECORD_CHECKS
 from kseg.format.segment.reader import Window
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.sidefiles.kraft_snapshot import SnapshotEnds
 from kseg.format.storage.naming import is_snapshot
+from kseg.lazy import lazy
+
+if TYPE_CHECKING:
+    from kseg.format.checks import internal_topic_checks
+    from kseg.format.checks.record_set_checks import RecordSetChecks
+    from kseg.format.sidefiles import kraft_snapshot
+else:
+    internal_topic_checks = lazy("kseg.format.checks.internal_topic_checks")
+    kraft_snapshot = lazy("kseg.format.sidefiles.kraft_snapshot")
 
 
 class SegmentChecks:
@@ -34,7 +42,7 @@ class SegmentChecks:
         self._report = report
         self._topic = topic
         self._record_set = record_set
-        self._ends = SnapshotEnds() if limits.deep and is_snapshot(name) else None
+        self._ends = kraft_snapshot.SnapshotEnds() if limits.deep and is_snapshot(name) else None
 
     def check_batches(self, window: Window) -> None:
         """Check the headers of the next window of batches."""
@@ -52,7 +60,7 @@ class SegmentChecks:
         if self._record_set:
             self._record_set.check_records(chunk, self._report)
         if self._topic:
-            check_internal_records(self._topic, chunk, self._report)
+            internal_topic_checks.check_internal_records(self._topic, chunk, self._report)
         if self._ends:
             self._ends.append(chunk)
 

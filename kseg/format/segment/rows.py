@@ -1,4 +1,4 @@
-"""Batches, records and findings as rows of the row schema, and the text encodings of bytes."""
+"""Batches and records as rows of the row schema, and the text encodings of bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import base64
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from kseg.findings import Verdict
 from kseg.format.segment.objects import Header, Record, RecordBatch
 from kseg.schema import BATCH_COLUMNS, Row
 
@@ -91,21 +90,3 @@ def _put(row: Row, name: str, data: bytes | None, encode: Encoder) -> None:
     row[name], encoding = encode(data)
     if encoding:
         row[f"{name}_encoding"] = encoding
-
-
-def finding_row(verdict: Verdict) -> Row:
-    """Return a finding with its severity as a row."""
-    finding = verdict.finding
-    return {
-        "kind": "finding",
-        "rule": finding.rule,
-        "code": verdict.rule.code,
-        "severity": verdict.severity.label,
-        "file": verdict.file,
-        "position": finding.position,
-        "end": finding.end,
-        "offset": finding.offset,
-        "last_offset": finding.last_offset,
-        "message": verdict.message,
-        "facts": dict(finding.facts),
-    }

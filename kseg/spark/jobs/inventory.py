@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from kseg import schema
 from kseg.commands.validate.folder_checks import check_folders
 from kseg.commands.validate.parallel import Pool
-from kseg.format.segment import rows
 from kseg.format.storage.atomic_write import whole_file
 from kseg.format.storage.source import SegmentFile, local_size
 from kseg.report.arrow_rows import BATCH_ROWS, arrow_schema, from_rows
@@ -46,7 +45,7 @@ def validate_on_spark(
 
         for result in check_folders(files, settings, results()):
             for verdict in result.verdicts:
-                findings.add(rows.finding_row(verdict))
+                findings.add(verdict.as_row())
             yield result
         findings.close()
         segments.close()

@@ -222,7 +222,7 @@ def read_findings(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
     files = [piece.file for piece in split.pieces]
     found: list[schema.Row] = []
     for result in check_folders(files, settings, validate_files(files, settings)):
-        found += [rows.finding_row(verdict) for verdict in result.verdicts]
+        found += [verdict.as_row() for verdict in result.verdicts]
         if result.unread:
             found.append({"file": result.file, "severity": "error", "message": result.unread})
         _fail_fast(task, result.unread)
