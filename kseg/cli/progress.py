@@ -52,15 +52,10 @@ class _Bar:
         began = time.monotonic()
         if self.finished.wait(DELAY):
             return
-        columns = (
-            rich_parts.progress.BarColumn(),
-            rich_parts.progress.DownloadColumn(),
-            rich_parts.progress.TransferSpeedColumn(),
-            rich_parts.progress.TimeRemainingColumn(),
-        )
-        bar = rich_parts.progress.Progress(
-            *columns, console=rich_parts.Console(stderr=True), transient=True, auto_refresh=False
-        )
+        rich = rich_parts.progress
+        columns = (rich.BarColumn(), rich.DownloadColumn(), rich.TransferSpeedColumn(), rich.TimeRemainingColumn())
+        console = rich_parts.Console(stderr=True)
+        bar = rich.Progress(*columns, console=console, transient=True, auto_refresh=False)
         task = bar.add_task("", total=self._total, completed=self._done)
         bar.tasks[0].start_time = bar.get_time() - (time.monotonic() - began)
         while not self.finished.wait(INTERVAL):
