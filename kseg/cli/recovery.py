@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import click
 
@@ -19,7 +20,7 @@ from kseg.errors import KsegError, UsageError
 from kseg.format.log_loader.log_segment import INDEX_BYTES
 from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
 from kseg.format.segment import split_points
-from kseg.format.storage.process_pool import process_pool
+from kseg.format.storage.process_pool import map_ordered, process_pool
 from kseg.format.storage.source import find_segments, is_url, size_of
 from kseg.report.formats import PLAN_FORMATS, destination, writer
 from kseg.report.recovery import Total
@@ -97,9 +98,9 @@ def _log_bytes(paths: Iterable[str]) -> Counter[str]:
 
 @contextmanager
 def _partitions_by(jobs: int, sizes: Counter[str]) -> Iterator[Each]:
-    """Yield ``map``, or the map of a process pool if there are enough partitions to make processes worthwhile."""
+    """Yield ``map``, or ``map_ordered`` if there are enough partitions to make processes worthwhile."""
     if jobs == 1 or len(sizes) < 2 or sizes.total() < 2 * split_points.RANGE_SIZE:
         yield map
         return
-    with process_pool(jobs) as executor:
-        yield executor.map
+    with process_pool(jobs) as pool:
+        yield partial(map_ordered, pool)

@@ -21,6 +21,7 @@ from kseg.commands.diff.diff import compare, truncations
 from kseg.commands.diff.replica import Replica
 from kseg.errors import KsegError
 from kseg.format.storage import naming
+from kseg.format.storage.process_pool import map_ordered
 from kseg.format.storage.source import find_segments, topic_partition
 from kseg.spark.jobs.pool import SparkPool
 
@@ -51,11 +52,13 @@ def replicas(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
                 folders[topic, partition][file.path.rpartition("/")[0]] = None
     pool = SparkPool(spark)
     calls = [
-        (place, pool.submit(_compare, first, other))
+        (place, first, other)
         for place, (first, *others) in sorted((place, list(found)) for place, found in folders.items())
         for other in others
     ]
-    return spark.createDataFrame([(*place, *future.result()) for place, future in calls], _REPLICA_PAIRS)
+    compared = map_ordered(pool, _compare, [first for _, first, _ in calls], [other for *_, other in calls])
+    rows = [(*place, *row) for (place, *_), row in zip(calls, compared, strict=True)]
+    return spark.createDataFrame(rows, _REPLICA_PAIRS)
 
 
 def _compare(a: str, b: str) -> tuple[Any, ...]:

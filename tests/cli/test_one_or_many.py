@@ -30,7 +30,7 @@ from kseg.format.segment import split_points
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.sidefiles.registry import find_files
-from kseg.format.storage.progress import Progress
+from kseg.format.storage.progress import Progress, no_progress
 from kseg.format.storage.source import SegmentFile, Source, open_source
 from kseg.results import MAX_PER_RULE, FileResult, Settings
 from tests.support.damaged_cases import Case, chunks, damaged, rules_setting, seeds, written
@@ -52,6 +52,14 @@ class ImmediatePool:
         except KsegError as error:
             future.set_exception(error)
         return future
+
+    def result(self, future: Future[Any]) -> Any:
+        return future.result()
+
+
+@contextmanager
+def _pool_of(jobs: int, progress: Progress = no_progress) -> Iterator[ImmediatePool]:
+    yield ImmediatePool(jobs)
 
 
 @pytest.fixture(autouse=True)
@@ -143,22 +151,6 @@ def test_policy_changes_what_is_shown_and_nothing_else(chunk: int, tmp_path: Pat
 # --- convert ---
 
 
-class _Pool(ImmediatePool):
-    """The same as ``rewrite_jobs._Pool``."""
-
-    def __init__(self, jobs: int, progress: Progress) -> None:
-        super().__init__(jobs)
-
-    def __enter__(self) -> _Pool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def result(self, future: Future[Any]) -> Any:
-        return future.result()
-
-
 Converted = tuple[list[tuple[str, bytes]], list[tuple[str, Finding]], list[Conversion] | str]
 
 
@@ -186,8 +178,7 @@ def converted(source: Path, target: Path, plan: ConversionPlan, jobs: int) -> Co
 @chunks
 def test_convert(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The written bytes, indexes, findings and counts are the same, or the error; no record of the source is missing."""
-    monkeypatch.setattr(rewrite_jobs, "_Pool", _Pool)
-    monkeypatch.setattr(rewrite_jobs, "_add_progress", lambda count: None)
+    monkeypatch.setattr(rewrite_jobs, "process_pool", _pool_of)
     done = 0
     for seed in seeds(chunk, 40):
         random = Random(seed)
@@ -234,14 +225,6 @@ def records_in(path: Path) -> int:
 
 
 # --- commands ---
-
-
-@contextmanager
-def _pool_of(jobs: int) -> Iterator[Any]:
-    class Executor(ImmediatePool):
-        map = staticmethod(map)
-
-    yield Executor(jobs)
 
 
 @chunks

@@ -57,11 +57,11 @@ multiprocessing.get_all_start_methods = lambda: ["spawn"]
 from kseg.cli.main import main
 from kseg.format.storage import process_pool
 from kseg.format.segment import split_points
-split_points.RANGE_SIZE, executor = 256, process_pool.executor
+split_points.RANGE_SIZE, executor = 256, process_pool.start_executor
 def noted(*arguments):
     print("process pool", file=sys.stderr)
     return executor(*arguments)
-process_pool.executor = noted
+process_pool.start_executor = noted
 sys.platform = os.environ.get("PLATFORM", sys.platform)
 main(sys.argv[1:], prog_name="kseg")
 """

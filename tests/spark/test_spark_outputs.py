@@ -164,6 +164,9 @@ class _Dying:
             future.set_result(work(*args))
         return future
 
+    def result(self, future: Future[Any]) -> Any:
+        return future.result()
+
 
 def test_an_interrupted_conversion_continues(log_dir: Path, tmp_path: Path) -> None:
     """The target is absent, finished parts are kept next to it, and the next run does not repeat them."""

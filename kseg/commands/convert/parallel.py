@@ -7,14 +7,13 @@ don't fit, the segment is converted again as a whole. Output and findings are th
 from __future__ import annotations
 
 import io
-import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
+from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from kseg.commands.convert.plan import ConversionPlan
 from kseg.commands.convert.result import Conversion
@@ -24,15 +23,12 @@ from kseg.findings import RULES, Finding, Severity
 from kseg.format.checks.check_state import CheckState
 from kseg.format.checks.table import states_join
 from kseg.format.segment import split_points
-from kseg.format.storage import process_pool
 from kseg.format.storage.atomic_write import scratch_folder, writing
 from kseg.format.storage.naming import base_offset_of
+from kseg.format.storage.process_pool import add_progress, map_ordered, process_pool
 from kseg.format.storage.progress import Progress
 from kseg.format.storage.source import local_size, open_split
 from kseg.results import MAX_PER_RULE
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 #: The source and the target of a segment.
 Pair = tuple[str, Path]
@@ -50,10 +46,9 @@ def convert_segments(
         (source, target), ranges = pairs[0], _Ranges(jobs)
         yield convert_segment(source, target, plan, report, progress, ranges.fill)
     else:
-        with _Pool(min(jobs, len(pairs)), progress) as pool:
-            futures = [pool.submit(_convert, *pair, plan) for pair in pairs]
-            for (source, _), future in zip(pairs, futures, strict=True):
-                done = pool.result(future)
+        with process_pool(min(jobs, len(pairs)), progress) as pool:
+            results = map_ordered(pool, _convert, *zip(*pairs, strict=True), repeat(plan))
+            for (source, _), done in zip(pairs, results, strict=True):
                 for finding in done.findings:
                     report(source, finding)
                 yield done.tally()
@@ -90,7 +85,7 @@ def _convert(source: str, target: Path, plan: ConversionPlan) -> _SegmentResult:
     findings = BoundedFindings()
     done = _SegmentResult(findings.kept)
     try:
-        done.conversion = convert_segment(source, target, plan, findings, _add_progress)
+        done.conversion = convert_segment(source, target, plan, findings, add_progress)
     except KsegError as error:
         done.error = error
     return done
@@ -152,16 +147,10 @@ class _Ranges:
         proof = ReadBackCheck(log.path, (offsets.file, times.file), tally, plan)
         last_offset = (base_offset_of(source) or 0) - 1
         before: CheckState | None = None
-        with scratch_folder(target) as folder, _Pool(self.jobs, progress) as pool:
-            parts = [
-                (
-                    folder / str(start),
-                    pool.submit(_convert_range, source, start, end, folder / str(start), target, plan),
-                )
-                for start, end in pairwise(bounds)
-            ]
-            for path, future in parts:
-                part = pool.result(future)
+        with scratch_folder(target) as folder, process_pool(self.jobs, progress) as pool:
+            paths = [folder / str(start) for start in bounds[:-1]]
+            work = partial(_convert_range, source, target, plan)
+            for path, part in zip(paths, map_ordered(pool, work, bounds, bounds[1:], paths), strict=True):
                 before = _joined(source, before, part.history)
                 if part.first_offset is not None:
                     if part.first_offset <= last_offset:
@@ -184,7 +173,7 @@ class _Ranges:
         return tally
 
 
-def _convert_range(source: str, start: int, end: int, path: Path, target: Path, plan: ConversionPlan) -> _Part:
+def _convert_range(source: str, target: Path, plan: ConversionPlan, start: int, end: int, path: Path) -> _Part:
     """Convert a range into the file at ``path``. Raises KsegError for damage, also if it is skipped, and for disorder."""
     findings = BoundedFindings()
 
@@ -196,7 +185,7 @@ def _convert_range(source: str, start: int, end: int, path: Path, target: Path, 
     tally = Conversion(source, str(target))
     proof = ReadBackCheck(path, (io.BytesIO(), io.BytesIO()), tally, plan)
     with writing(target), path.open("wb", buffering=1 << 20) as log:
-        history = transcribe(open_split(source, start, end), log, proof, tally, plan, sound, _add_progress)
+        history = transcribe(open_split(source, start, end), log, proof, tally, plan, sound, add_progress)
     if history is None or tally.bytes_before != end - start:
         raise KsegError(f"{source}: no entry ends at byte {end}")
     return _Part(tally, findings.kept, proof.first_offset, proof.last_offset, history)
@@ -209,61 +198,3 @@ def _joined(source: str, before: CheckState | None, after: CheckState) -> CheckS
             raise KsegError(f"{source}: a later range does not continue an earlier one")
         after.producers.young = {**before.producers.young, **after.producers.young}
     return after
-
-
-# --- processes ---
-
-
-class _Pool:
-    """Worker processes that end when this process fails or ends; ``progress`` is called with the bytes that they read."""
-
-    def __init__(self, jobs: int, progress: Progress) -> None:
-        start = process_pool.context()
-        self._progress = progress
-        self._done = start.Value("q", 0)
-        self._told = 0
-        # Without a lock: a process that is killed while it holds one would keep the others from ending.
-        self._stop = start.RawValue("b", 0)
-        self._executor = process_pool.executor(jobs, _begin, self._done, self._stop, os.getpid())
-
-    def __enter__(self) -> _Pool:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            self._stop.value = 1
-        self._executor.shutdown(wait=True, cancel_futures=True)
-
-    def submit(self, work: Callable[..., Any], *args: Any) -> Future[Any]:
-        return self._executor.submit(work, *args)
-
-    def result(self, future: Future[Any]) -> Any:
-        """Return the result of a call. Raises its exception, or KsegError if its process was killed."""
-        while not process_pool.futures.wait([future], timeout=0.2).done:
-            self._report_progress()
-        self._report_progress()
-        try:
-            return future.result()
-        except process_pool.futures.BrokenExecutor:
-            raise KsegError(process_pool.KILLED) from None
-
-    def _report_progress(self) -> None:
-        done = self._done.value
-        self._progress(done - self._told)
-        self._told = done
-
-
-# The shared counter of the pool, in a worker process.
-_counter: Any = None
-
-
-def _begin(counter: Any, stopped: Any, parent: int) -> None:
-    global _counter
-    _counter = counter
-    process_pool.ignore_sigint()
-    process_pool.end_with_parent(parent, stopped)  # unfinished files are in a folder that the parent removes
-
-
-def _add_progress(count: int) -> None:
-    with _counter.get_lock():
-        _counter.value += count

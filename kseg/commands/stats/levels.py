@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
-from typing import TYPE_CHECKING
+from itertools import groupby, repeat
 
 from kseg.commands.stats import counting
 from kseg.commands.stats.counting import FAR, Counts
@@ -24,13 +23,10 @@ from kseg.format.record.layout import CODEC_MASK
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.storage.process_pool import process_pool
+from kseg.format.storage.process_pool import map_ordered, process_pool
 from kseg.format.storage.progress import Progress, no_progress
 from kseg.format.storage.source import STDIN, SegmentFile, open_source
 from kseg.results import FileResult, FindingCollector, Settings, Summary
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 _PARTITION_NAME = re.compile(r".+-\d+$")
 
@@ -134,18 +130,9 @@ def _stats_of(listed: list[SegmentFile], settings: Settings, jobs: int, progress
             yield segment_stats(file, settings, progress)
         return
     with process_pool(jobs) as pool:
-        waiting: deque[Future[SegmentStats]] = deque()
-        for file in listed:
-            waiting.append(pool.submit(segment_stats, file, settings))
-            while len(waiting) > 4 * jobs:
-                yield _collected(waiting.popleft().result(), progress)
-        while waiting:
-            yield _collected(waiting.popleft().result(), progress)
-
-
-def _collected(counted: SegmentStats, progress: Progress) -> SegmentStats:
-    progress(counted.stats.sums["file_bytes"])
-    return counted
+        for counted in map_ordered(pool, segment_stats, listed, repeat(settings)):
+            progress(counted.stats.sums["file_bytes"])
+            yield counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kseg.commands.validate.file_stamps import Stamp, stamps_of, unchanged
 from kseg.commands.validate.validate import SegmentWithIndexes, validate_segment, with_record_facts
@@ -41,10 +41,11 @@ from kseg.lazy import lazy
 from kseg.results import FileResult, FindingCollector, Settings
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ProcessPoolExecutor
+    from concurrent.futures import Future
 
     from kseg.commands.validate.state_file import ResultStore
     from kseg.format.storage import process_pool
+    from kseg.format.storage.process_pool import Pool
 else:
     process_pool = lazy("kseg.format.storage.process_pool")
 
@@ -56,15 +57,6 @@ _DISORDER = "non-monotonic-offset"
 def cores() -> int:
     """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-class Pool(Protocol):
-    """An executor of calls, such as processes. ``ahead`` is how many files may be submitted before a result is read."""
-
-    jobs: int
-    ahead: int
-
-    def submit(self, work: Callable[..., Any], *args: Any) -> Future[Any]: ...
 
 
 def validate_files(
@@ -116,8 +108,8 @@ def _results(
         yield from _in_pool(pool, listed, sizes, settings, progress)
         return
     if jobs > 1 and None not in sizes and _worth_processes(listed, [size or 0 for size in sizes], settings):
-        with process_pool.process_pool(jobs) as executor:
-            yield from _in_pool(_Processes(executor, jobs), listed, sizes, settings, progress)
+        with process_pool.process_pool(jobs) as processes:
+            yield from _in_pool(processes, listed, sizes, settings, progress)
         return
     for file in listed:
         yield validate_segment(file, settings, progress)
@@ -155,25 +147,13 @@ class _RangeResult:
     whole: bool
 
 
-class _Processes:
-    """Processes as a pool."""
-
-    def __init__(self, executor: ProcessPoolExecutor, jobs: int) -> None:
-        self.jobs = jobs
-        self.ahead = 4 * jobs
-        self._executor = executor
-
-    def submit(self, work: Callable[..., Any], *args: Any) -> Future[Any]:
-        return self._executor.submit(work, *args)
-
-
 def _in_pool(
     pool: Pool, files: list[SegmentFile], sizes: list[int | None], settings: Settings, progress: Progress
 ) -> Iterator[FileResult]:
     # A pool with many submitted files is busy without ranges, and does not wait for the search of their starts.
     range_jobs = pool.jobs if pool.ahead <= 4 * pool.jobs or len(files) < 2 * pool.jobs else 1
-    waiting: deque[_SubmittedFile] = deque()
-    for file, size in zip(files, sizes, strict=True):
+
+    def submit(file: SegmentFile, size: int | None) -> _SubmittedFile:
         stamps = stamps_of(file)
         starts = [0] if size is None or file.framing else split_points.range_starts(file.path, size, range_jobs)
         if len(starts) == 1:
@@ -183,11 +163,10 @@ def _in_pool(
             futures = [pool.submit(_validate_range, file, first, last, settings) for first, last in bounds]
             if file.indexes is not None:
                 futures.append(pool.submit(_validate_indexes, file, settings))
-        waiting.append(_SubmittedFile(file, size or 0, stamps, starts, futures))
-        while len(waiting) > pool.ahead:
-            yield _collect(waiting.popleft(), settings, progress)
-    while waiting:
-        yield _collect(waiting.popleft(), settings, progress)
+        return _SubmittedFile(file, size or 0, stamps, starts, futures)
+
+    for submitted in process_pool.submit_ordered(pool, submit, files, sizes):
+        yield _collect(submitted, settings, progress)
 
 
 @dataclass(frozen=True, slots=True)

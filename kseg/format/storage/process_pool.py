@@ -1,4 +1,4 @@
-"""Worker processes: their start, their end, and pools of processes that only read."""
+"""Worker processes: ordered results with a bounded look-ahead, and an end without processes that are left over."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kseg.errors import KsegError
 from kseg.format.storage import file_access
+from kseg.format.storage.progress import Progress, no_progress
 from kseg.lazy import lazy
 
 if TYPE_CHECKING:
     import multiprocessing
-    from concurrent import futures as futures
+    from concurrent import futures
+    from concurrent.futures import Future, ProcessPoolExecutor
     from multiprocessing.context import BaseContext
+    from multiprocessing.process import BaseProcess
 else:
     futures = lazy("concurrent.futures")
     multiprocessing = lazy("multiprocessing")
@@ -28,6 +33,111 @@ KILLED = "one of the processes was killed; is there memory for --jobs?"
 
 # Seconds between two checks for the parent.
 _WATCH_PAUSE = 0.1
+# Seconds between two reports of the bytes that the workers have read.
+_PROGRESS_PAUSE = 0.2
+# Seconds to wait for killed workers. A worker that waits for a dead network disk ends later.
+_KILL_PATIENCE = 5.0
+
+
+_T = TypeVar("_T")
+
+
+class Pool(Protocol):
+    """Runs calls elsewhere, such as in processes. ``ahead``: how many results may be outstanding before one is used."""
+
+    jobs: int
+    ahead: int
+
+    def submit(self, work: Callable[..., Any], /, *args: Any) -> Future[Any]: ...
+
+    def result(self, future: Future[Any]) -> Any: ...
+
+
+def map_ordered(pool: Pool, work: Callable[..., _T], *arguments: Iterable[Any]) -> Iterator[_T]:
+    """Yield the results of ``work`` for each tuple of arguments like ``map``, in their order; calls run in ``pool``.
+
+    At most ``pool.ahead`` calls are submitted before their results are used. Raises the first exception of a call.
+    """
+    return map(pool.result, submit_ordered(pool, partial(pool.submit, work), *arguments))
+
+
+def submit_ordered(pool: Pool, submit: Callable[..., _T], *arguments: Iterable[Any]) -> Iterator[_T]:
+    """Yield what ``submit`` returns for each tuple of arguments, in their order, up to ``pool.ahead`` tuples later."""
+    waiting: deque[_T] = deque()
+    for given in zip(*arguments, strict=False):
+        waiting.append(submit(*given))
+        if len(waiting) > pool.ahead:
+            yield waiting.popleft()
+    while waiting:
+        yield waiting.popleft()
+
+
+class _Processes:
+    """The pool of ``process_pool``."""
+
+    def __init__(self, executor: ProcessPoolExecutor, jobs: int, progress: Progress, counter: Any) -> None:
+        self.jobs = jobs
+        self.ahead = 4 * jobs
+        self.workers: dict[int, BaseProcess] = {}
+        self._executor = executor
+        self._progress = progress
+        self._counter = counter
+        self._reported = 0
+
+    def submit(self, work: Callable[..., Any], /, *args: Any) -> Future[Any]:
+        future = self._executor.submit(work, *args)
+        self.workers.update(self._executor._processes)  # a broken executor forgets them
+        return future
+
+    def kill(self) -> None:
+        """Kill the workers and wait for their end, as ``ProcessPoolExecutor.kill_workers`` of Python 3.14 does."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        for worker in self.workers.values():
+            worker.kill()
+        until = time.monotonic() + _KILL_PATIENCE
+        for worker in self.workers.values():
+            worker.join(max(0.0, until - time.monotonic()))
+
+    def result(self, future: Future[Any]) -> Any:
+        """Return the result of a call, and report the bytes that the workers read meanwhile."""
+        while self._counter and not futures.wait([future], timeout=_PROGRESS_PAUSE).done:
+            self._report_progress()
+        self._report_progress()
+        return future.result()
+
+    def _report_progress(self) -> None:
+        if self._counter:
+            done = self._counter.get_obj().value  # without the lock, which a killed worker may hold
+            self._progress(done - self._reported)
+            self._reported = done
+
+
+@contextmanager
+def process_pool(jobs: int, progress: Progress = no_progress) -> Iterator[Pool]:
+    """Yield a pool of ``jobs`` processes that share the rate limit of this process.
+
+    ``progress`` is called with the bytes that calls add with ``add_progress``. If the block ends with an exception, such
+    as Ctrl-C, the workers are killed. Files that they write must be in a folder that is removed then. Raises KsegError if
+    a worker was killed by something else.
+    """
+    limit = file_access.current().limit
+    counter = None if progress is no_progress else context().Value("q", 0)
+    with limit.shared(jobs + 1):
+        executor = start_executor(jobs, os.getpid(), limit.rate, counter)
+        pool = _Processes(executor, jobs, progress, counter)
+        try:
+            yield pool
+        except BaseException as error:
+            pool.kill()
+            if isinstance(error, futures.BrokenExecutor):
+                raise KsegError(KILLED) from None
+            raise
+        executor.shutdown()
+
+
+def start_executor(jobs: int, *arguments: Any) -> ProcessPoolExecutor:
+    """Return an executor of ``jobs`` processes, each of which calls ``_begin`` first."""
+    return futures.ProcessPoolExecutor(jobs, context(), initializer=_begin, initargs=arguments)
 
 
 def context() -> BaseContext:
@@ -39,57 +149,38 @@ def context() -> BaseContext:
     return multiprocessing.get_context("fork" if forks else "spawn")
 
 
-def ignore_sigint() -> None:
-    """Ignore SIGINT in a worker: Ctrl-C reaches all processes, and the parent ends its workers."""
+# In a worker: the counter of bytes of all workers, None if nobody reads it.
+_counter: Any = None
+
+
+def _begin(parent: int, rate: float | None, counter: Any) -> None:
+    """Prepare a worker. Ctrl-C reaches all processes; the worker ignores it, and the parent ends its workers."""
+    global _counter
+    _counter = counter
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    file_access.current().limit.rate = rate
+    _end_with_parent(parent)
 
 
-def end_with_parent(parent: int, stopped: Any = None) -> None:
-    """End this process once the process ``parent`` is gone, killed or not, or ``stopped.value`` is not 0.
+def add_progress(count: int) -> None:
+    """Report in a worker that ``count`` more bytes are done."""
+    if _counter:
+        with _counter.get_lock():
+            _counter.value += count
 
-    A worker of a pool waits for work without a timeout and would not notice a killed parent. ``parent`` is its id.
+
+def _end_with_parent(parent: int) -> None:
+    """End this process once the process ``parent`` is gone, killed or not.
+
+    A worker waits for work without a timeout and would not notice a killed parent. ``parent`` is its id.
     """
     starter = multiprocessing.parent_process()
 
     def watch() -> None:
         # On Windows getppid() stays the same when the parent ends. A forked process only sees the change of getppid(),
         # as the other forked processes keep its parent's pipe open.
-        while os.getppid() == parent and (starter is None or starter.is_alive()) and not (stopped and stopped.value):
+        while os.getppid() == parent and (starter is None or starter.is_alive()):
             time.sleep(_WATCH_PAUSE)
         os._exit(2)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def executor(jobs: int, begin: Callable[..., None], *arguments: Any) -> futures.ProcessPoolExecutor:
-    """Return a pool of ``jobs`` processes, each of which calls ``begin`` first."""
-    return futures.ProcessPoolExecutor(jobs, context(), initializer=begin, initargs=arguments)
-
-
-@contextmanager
-def process_pool(jobs: int) -> Iterator[futures.ProcessPoolExecutor]:
-    """Yield a pool of ``jobs`` processes that only read and share the rate limit of this process.
-
-    If the block ends with an exception, such as Ctrl-C, the workers are killed. Raises KsegError if a worker was killed
-    by something else.
-    """
-    others = set(multiprocessing.active_children())
-    limit = file_access.current().limit
-    with limit.shared(jobs + 1):
-        pool = executor(jobs, _begin, os.getpid(), limit.rate)
-        try:
-            yield pool
-        except BaseException as error:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for child in set(multiprocessing.active_children()) - others:
-                child.kill()
-            if isinstance(error, futures.BrokenExecutor):
-                raise KsegError(KILLED) from None
-            raise
-        pool.shutdown()
-
-
-def _begin(parent: int, rate: float | None) -> None:
-    ignore_sigint()
-    end_with_parent(parent)
-    file_access.current().limit.rate = rate

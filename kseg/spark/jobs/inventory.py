@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from kseg import schema
 from kseg.commands.validate.folder_checks import check_folders
-from kseg.commands.validate.parallel import Pool
 from kseg.format.storage.atomic_write import whole_file
+from kseg.format.storage.process_pool import Pool, map_ordered
 from kseg.format.storage.source import SegmentFile, local_size
 from kseg.report.arrow_rows import BATCH_ROWS, arrow_schema, from_rows
 from kseg.results import FileResult, Settings
 from kseg.spark.source.segment_summary import result_and_row
 from kseg.spark.source.views import VIEWS
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 #: The views that are written, each to a file with its name.
 WRITTEN = ("findings", "segments")
@@ -37,7 +33,8 @@ def validate_on_spark(
         findings, segments = (_Table(stack, target, view) for view in WRITTEN)
 
         def results() -> Iterator[FileResult]:
-            for of_segment, row in _results(pool, files, settings):
+            sizes = (local_size(file.path) for file in files)
+            for of_segment, row in map_ordered(pool, result_and_row, files, sizes, repeat(settings)):
                 if of_segment.summary.files:
                     segments.add(row)
                 yield of_segment
@@ -49,16 +46,6 @@ def validate_on_spark(
             yield result
         findings.close()
         segments.close()
-
-
-def _results(pool: Pool, files: Sequence[SegmentFile], settings: Settings) -> Iterator[tuple[FileResult, schema.Row]]:
-    waiting: deque[Future[Any]] = deque()
-    for file in files:
-        waiting.append(pool.submit(result_and_row, file, local_size(file.path), settings))
-        if len(waiting) > pool.ahead:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
 
 
 class _Table:

@@ -66,6 +66,9 @@ class SparkPool:
         self._waiting.append(((work, args), result))
         return result
 
+    def result(self, future: Future[Any]) -> Any:
+        return future.result()
+
     def run(self) -> None:
         """Run the collected calls. Raises KsegError if Spark fails."""
         waiting, self._waiting = self._waiting, []

@@ -1,0 +1,168 @@
+"""Worker processes: ordered results, a bounded look-ahead, and no process that is left over."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from kseg.errors import KsegError
+from kseg.format.storage.file_access import current, file_access
+from kseg.format.storage.process_pool import KILLED, add_progress, map_ordered, process_pool
+
+posix = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
+
+
+def _slow_first(number: int) -> int:
+    time.sleep(0.2 if number == 0 else 0)
+    return number
+
+
+def _fail_at_three(number: int) -> int:
+    if number == 3:
+        raise KsegError("three")
+    return number
+
+
+def _die(number: int) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def _sleep(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def _read(count: int) -> None:
+    add_progress(count)
+
+
+def _rate() -> float | None:
+    return current().limit.rate
+
+
+def test_results_come_in_the_order_of_the_arguments() -> None:
+    """A slow first call delays the results of the others, which keep their order."""
+    with process_pool(2) as pool:
+        assert list(map_ordered(pool, _slow_first, range(20))) == list(range(20))
+
+
+def test_the_look_ahead_is_bounded() -> None:
+    """At most ``ahead`` arguments are requested before their results: a million files take no more memory than ten."""
+    requested = []
+
+    def numbers() -> Iterator[int]:
+        for number in range(100):
+            requested.append(number)
+            yield number
+
+    with process_pool(2) as pool:
+        for result in map_ordered(pool, abs, numbers()):
+            assert len(requested) <= result + pool.ahead + 1
+
+
+def test_an_exception_of_a_call_ends_the_workers() -> None:
+    """Results before it are returned, then it is raised; no worker remains."""
+    results: list[int] = []
+    with pytest.raises(KsegError, match="three"), process_pool(2) as pool:
+        results.extend(map_ordered(pool, _fail_at_three, range(50)))
+    assert results == [0, 1, 2]
+    assert _no_worker()
+
+
+@posix
+def test_a_killed_worker_is_one_clear_error() -> None:
+    """As when the kernel kills a process for its memory."""
+    with pytest.raises(KsegError) as raised, process_pool(2) as pool:
+        list(map_ordered(pool, _die, range(5)))
+    assert str(raised.value) == KILLED
+    assert _no_worker()
+
+
+def test_workers_end_at_once_with_the_block() -> None:
+    """An exception of the consumer, such as a closed pipe, kills calls that would run for minutes."""
+    with suppress(BrokenPipeError), process_pool(2) as pool:
+        next(map_ordered(pool, _sleep, [0, 600, 600]))
+        raise BrokenPipeError
+    assert _no_worker()
+
+
+def test_a_failing_pool_leaves_the_workers_of_another_alone() -> None:
+    """Two threads of a program can use kseg: the end of one pool kills its own workers only."""
+    with process_pool(2) as first:
+        assert next(map_ordered(first, abs, [-1])) == 1
+        with pytest.raises(KsegError), process_pool(2) as second:
+            list(map_ordered(second, _fail_at_three, [3]))
+        assert list(map_ordered(first, abs, [-2, -3])) == [2, 3]
+
+
+def test_progress_of_all_workers_is_summed() -> None:
+    """``progress`` gets the bytes of all calls, also those added by the last one."""
+    done: list[int] = []
+    with process_pool(2, done.append) as pool:
+        list(map_ordered(pool, _read, range(10)))
+    assert sum(done) == sum(range(10))
+
+
+def test_processes_share_the_rate_limit() -> None:
+    """Workers and this process get equal parts, and the whole limit applies again afterwards."""
+    with file_access(max_rate=900):
+        with process_pool(2) as pool:
+            assert pool.result(pool.submit(_rate)) == current().limit.rate == 300
+        assert current().limit.rate == 900
+
+
+@posix
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_worker_outlives_its_parent(ending: signal.Signals, tmp_path: Path) -> None:
+    """Workers in a long call end when the parent is interrupted, terminated or killed."""
+    program = (
+        "import os, sys, time\n"
+        "from kseg.format.storage.process_pool import map_ordered, process_pool\n"
+        "def work(name):\n"
+        "    open(os.path.join(sys.argv[1], str(os.getpid())), 'w').close()\n"
+        "    time.sleep(600)\n"
+        "with process_pool(2) as pool:\n"
+        "    list(map_ordered(pool, work, 'ab'))\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stderr=subprocess.DEVNULL)
+    while len(list(tmp_path.iterdir())) < 2:
+        assert parent.poll() is None
+        time.sleep(0.05)
+    parent.send_signal(ending)
+    parent.wait(60)
+    workers = [int(path.name) for path in tmp_path.iterdir()]
+    deadline = time.monotonic() + 60
+    while any(map(_runs, workers)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    left = [pid for pid in workers if _runs(pid)]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert left == []
+
+
+def _no_worker() -> bool:
+    """Return whether all workers end soon; the thread of an executor may be about to reap them."""
+    deadline = time.monotonic() + 60
+    while multiprocessing.active_children() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not multiprocessing.active_children()
+
+
+def _runs(pid: int) -> bool:
+    """Return whether a process exists and is not a zombie."""
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except ProcessLookupError:
+        return False
+    except FileNotFoundError:
+        return not Path("/proc/self").exists()
