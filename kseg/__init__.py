@@ -15,6 +15,7 @@ state of the interpreter outside of kseg.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from kseg.engine import choose
@@ -87,8 +88,6 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # with it, a type checker would accept every name
 
     def __getattr__(name: str) -> Any:
-        from importlib import import_module
-
         if name not in _EXPORTS:
             raise AttributeError(f"module 'kseg' has no attribute {name!r}")
         return getattr(import_module(_EXPORTS[name]), name)

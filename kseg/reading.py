@@ -21,9 +21,13 @@ from kseg.format.segment.records_chunk import Chunk
 from kseg.format.sidefiles import index_lookup
 from kseg.format.storage.naming import base_offset_of, is_snapshot
 from kseg.format.storage.source import Source, find_segments, local_size, open_range, open_source, topic_partition
+from kseg.lazy import lazy
+from kseg.report.arrow_parts import pa
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from kseg.report import parquet
+else:
+    parquet = lazy("kseg.report.parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +98,8 @@ class Log(ABC):
         The columns are those of ``kseg dump --format parquet``. The reader holds one Arrow batch at a time;
         ``read_all()`` makes a table. Raises UsageError if pyarrow is not installed.
         """
-        from kseg.report.parquet import arrow_reader
-
-        return arrow_reader(self._items(RowFilter(first_offset, end_offset, since, until, key), deep=deep), deep=deep)
+        items = self._items(RowFilter(first_offset, end_offset, since, until, key), deep=deep)
+        return parquet.arrow_reader(items, deep=deep)
 
     @abstractmethod
     def _items(self, wanted: RowFilter, *, deep: bool) -> Iterator[SegmentItem]:

@@ -7,16 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kseg import schema
 from kseg.commands.validate.folder_checks import check_folders
 from kseg.commands.validate.parallel import validate_files
 from kseg.errors import UnreadableError
 from kseg.findings import Verdict
 from kseg.format.sidefiles.registry import find_files
 from kseg.format.storage.source import find_segments, is_folder
+from kseg.lazy import lazy
+from kseg.report.arrow_parts import pa
 from kseg.results import FileResult, Settings, Summary
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from kseg.report import arrow_rows
+else:
+    arrow_rows = lazy("kseg.report.arrow_rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +51,8 @@ class Validation:
 
         Raises UsageError if pyarrow is not installed.
         """
-        from kseg.report.arrow_rows import from_rows, widened
-        from kseg.schema import FINDING_TABLE
-
-        return from_rows(widened(FINDING_TABLE), [verdict.as_row() for verdict in self.findings])
+        columns = arrow_rows.widened(schema.FINDING_TABLE)
+        return arrow_rows.from_rows(columns, [verdict.as_row() for verdict in self.findings])
 
 
 def validate(path: str | os.PathLike[str], *, settings: Settings | None = None, jobs: int = 1) -> Validation:

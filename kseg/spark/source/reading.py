@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kseg import schema
 from kseg.commands.dump.framed import framed_rows
@@ -21,15 +21,13 @@ from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.objects import record_batch
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.storage.source import open_source, open_split
+from kseg.report.arrow_parts import pa, pc
 from kseg.report.arrow_rows import BATCH_ROWS, Place, RecordRows, from_rows, payload_runs
 from kseg.results import Settings
 from kseg.spark.source.options import Options, RowLimits
 from kseg.spark.source.planning import SegmentRange, Split, reads_committed
 from kseg.spark.source.segment_summary import segment_row
 from kseg.spark.source.views import FINDINGS, VIEWS
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: Findings of one rule in one file that the findings view shows; the segments view counts all.
 MAX_PER_RULE = 1000
@@ -136,7 +134,6 @@ def _bounds(limits: RowLimits) -> dict[str, tuple[int | None, int | None]]:
 
 def _within(batch: Any, bounds: Mapping[str, tuple[int | None, int | None]], columns: int) -> Any:
     """Return the rows of a record batch within the bounds, with the first ``columns`` of its columns."""
-    import pyarrow.compute as pc
 
     for name, (first, end) in bounds.items():
         if first is not None:
