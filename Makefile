@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 groups = $(VENV)/.installed $(patsubst %,$(VENV)/.group-%,$(1))
 SOURCES := pyproject.toml setup.py $(wildcard kseg/*.py kseg/*/*.py kseg/*/*.pxd)
 
-.PHONY: demo test test-kafka test-spark test-all fuzz check fixtures findings peers docs bench bench-spark dist test-lowest clean
+.PHONY: demo test test-kafka test-spark test-all fuzz check fixtures findings peers docs site bench bench-spark dist test-lowest clean
 
 demo: $(VENV)/.installed
 	@sh demo.sh $(BIN)/kseg
@@ -48,13 +48,18 @@ fixtures: $(call groups,test lab)
 findings: $(call groups,test)
 	$(BIN)/python -m tools.make_findings
 
-# What kafka-dump-log says of the damaged fixtures, for the table in README.md; needs Java and Maven.
+# What kafka-dump-log says of the damaged fixtures, for the table in docs/comparison.md; needs Java and Maven.
 peers: $(call groups,test lab)
 	$(BIN)/python -m tools.lab.dump_log_says
 	$(BIN)/python -m tools.docs --write
 
+# Writes the generated parts of the documentation, and builds the site into build/site, which needs no network.
 docs: $(call groups,test)
 	$(BIN)/python -m tools.docs --write
+	$(MAKE) site
+
+site: $(call groups,docs)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: $(call groups,test lab)
 	$(BIN)/python -m bench

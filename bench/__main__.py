@@ -14,7 +14,7 @@ from bench.cases import CASES, Case
 from bench.corpora import Corpus
 from bench.measure import BenchError, Command, Run, alternate, run
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
 #: A case starts no further round after this many seconds.
 QUICK_SECONDS, FULL_SECONDS = 8.0, 240.0
 _SUMMARY = re.compile(r"(\d+) batches, (\d+|records not counted)")
@@ -45,7 +45,7 @@ def main() -> int:
     text = table.table(rows, engine, rounds)
     print(text, end="")
     if options.write:
-        table.write(README, text)
+        table.write(PAGE, text)
     return int(any(not row.values for row in rows))
 
 
@@ -54,7 +54,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="two rounds, and no case of more than 1 GiB")
     parser.add_argument("--only", action="append", metavar="NAME", help="cases with NAME in their name (repeatable)")
     parser.add_argument("--rounds", type=int, metavar="N", help="how often each contender runs (default 5)")
-    parser.add_argument("--write", action="store_true", help="keep the table in README.md, between its markers")
+    parser.add_argument(
+        "--write", action="store_true", help="keep the table in docs/benchmarks.md, between its markers"
+    )
     options = parser.parse_args()
     if options.write and options.only:
         parser.error("--write keeps the whole table: not with --only")

@@ -1,4 +1,4 @@
-"""Write the table of figures and goals as Markdown into the README."""
+"""Write the table of figures and goals as Markdown into the documentation."""
 
 from __future__ import annotations
 
@@ -91,15 +91,15 @@ def machine() -> str:
     return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, {system}, Python {platform.python_version()}"
 
 
-def write(readme: Path, text: str, marker: str = MARKER) -> None:
-    """Put the table between the README's markers. Raises BenchError without markers."""
-    old = readme.read_text(encoding="utf-8") if readme.exists() else ""
+def write(page: Path, text: str, marker: str = MARKER) -> None:
+    """Put the table between the page's markers. Raises BenchError without markers."""
+    old = page.read_text(encoding="utf-8") if page.exists() else ""
     opening, closing = f"<!-- {marker}:begin -->", f"<!-- {marker}:end -->"
     before, begin, rest = old.partition(opening)
     _, end, after = rest.partition(closing)
     if not begin or not end:
-        raise BenchError(f"{readme.name} has no {opening} … {closing}")
-    readme.write_text(f"{before}{opening}\n{text}{closing}{after}", encoding="utf-8")
+        raise BenchError(f"{page.name} has no {opening} … {closing}")
+    page.write_text(f"{before}{opening}\n{text}{closing}{after}", encoding="utf-8")
 
 
 def _seconds(runs: Sequence[Run]) -> str:

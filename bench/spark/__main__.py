@@ -23,7 +23,7 @@ from bench.spark.ready import ReadyBatches
 from kseg.errors import KsegError
 from kseg.spark import session
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
 MARKER = "bench-spark"
 
 
@@ -53,7 +53,7 @@ def main() -> int:
     text = table.table(rows, engine, options.rounds, how)
     print(text, end="")
     if options.write:
-        table.write(README, text, MARKER)
+        table.write(PAGE, text, MARKER)
     return int(any(not row.values for row in rows))
 
 
@@ -62,7 +62,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", action="append", metavar="NAME", help="cases with NAME in their name (repeatable)")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="how often each contender runs, at most")
     parser.add_argument("--size", type=int, default=8, metavar="GIB", help="what the large cases read (default 8)")
-    parser.add_argument("--write", action="store_true", help="keep the table in README.md, between its markers")
+    parser.add_argument(
+        "--write", action="store_true", help="keep the table in docs/benchmarks.md, between its markers"
+    )
     options = parser.parse_args()
     if options.write and options.only:
         parser.error("--write keeps the whole table: not with --only")

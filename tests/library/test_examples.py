@@ -1,10 +1,9 @@
-"""The examples of README's chapter on the library run as they are printed."""
+"""The examples of the documentation's page on the library run as they are printed."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.fixtures import SEGMENTS
+from tools.docs import sandbox
 
 ROOT = SEGMENTS.parents[1]
-CHAPTER = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## As a library")[1].split("\n## ")[0]
-EXAMPLES = re.findall(r"```python\n(.*?)```", CHAPTER, re.DOTALL)
+PAGE = (ROOT / "docs" / "how-to" / "use-the-library.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
@@ -24,10 +24,7 @@ def test_an_example_runs(number: int, tmp_path: Path) -> None:
     example = EXAMPLES[number]
     if "to_arrow" in example:
         pytest.importorskip("pyarrow")
-    shutil.copytree(SEGMENTS / "4.3.0-v2-none-segments", tmp_path / "kafka-logs" / "orders-0")
-    shutil.copy(ROOT / "fixtures" / "findings" / "crc-mismatch" / "00000000000000000000.log", tmp_path / "damaged.log")
-    for name, suffix in (("client.bin", "requests"), ("broker.bin", "responses")):
-        shutil.copy(ROOT / "fixtures" / "streams" / "4.3.0-java" / f"06.{suffix}", tmp_path / name)
+    sandbox.make(tmp_path)
     assert len(example.strip().splitlines()) <= 10
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", example],

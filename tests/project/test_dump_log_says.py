@@ -1,4 +1,4 @@
-"""README.md's table of kafka-dump-log's answers is current."""
+"""The documentation's table of kafka-dump-log's answers is current."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On a cluster as in the README: executors without kseg get it from an archive, and read their files."""
+"""On a cluster as in the documentation: executors without kseg get it from an archive, and read their files."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def standalone(folder: Path, python: Path) -> Iterator[str]:
 def test_executors_without_kseg_get_it_from_the_archive(
     kind: str, tmp_path: Path, python: Path, packages: Path
 ) -> None:
-    """The README's recipe with two executors: a table of several tasks, a stream to its end, and the origin of kseg."""
+    """The documented recipe with two executors: a table of several tasks, a stream to its end, and the origin of kseg."""
     writer = Writer(tmp_path / "logs" / "orders-3", segment_batches=1500)
     writer.append(BATCHES)
     if kind == "standalone":

@@ -30,6 +30,7 @@ from kseg.spark import SETTINGS, register  # noqa: E402
 pytestmark = pytest.mark.spark
 DAMAGED = SEGMENTS.parent / "findings"
 ROOT = SEGMENTS.parents[1]
+PAGE = ROOT / "docs" / "how-to" / "query-with-spark.md"
 
 
 def load(spark: SparkSession, *paths: object, **options: object) -> Any:
@@ -228,12 +229,11 @@ def test_files_that_are_no_log(spark: SparkSession) -> None:
 
 
 def examples() -> list[str]:
-    """Return the Python examples of the README's chapter on Spark."""
-    chapter = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## On Spark")[1].split("\n## ")[0]
-    return re.findall(r"```python\n(.*?)```", chapter, re.DOTALL)
+    """Return the Python examples of the documentation's page on Spark."""
+    return re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
-def test_the_readmes_example_runs(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_example_runs(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """The example runs unchanged, in a folder as it expects."""
     monkeypatch.chdir(ROOT)
     found: dict[str, Any] = {}
@@ -243,7 +243,7 @@ def test_the_readmes_example_runs(spark: SparkSession, monkeypatch: pytest.Monke
     assert {row.verdict for row in found["verdicts"].collect()} == {"sound"}
 
 
-def test_the_readmes_three_brokers(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_of_three_brokers(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """From damaged log dirs to a table of findings and a report of divergence, in ten lines."""
     fleet.make(tmp_path / "backup")
     code = examples()[1]
@@ -251,7 +251,7 @@ def test_the_readmes_three_brokers(spark: SparkSession, tmp_path: Path, capsys: 
     # Spark's Java was started elsewhere.
     exec(code.replace('"backup/', f'"{tmp_path}/backup/').replace('"report/', f'"{tmp_path}/report/'), {})
     shown = capsys.readouterr().out.replace(f"{tmp_path}/", "")
-    wanted = (ROOT / "README.md").read_text(encoding="utf-8").split(examples()[1])[1].split("```")[2]
+    wanted = PAGE.read_text(encoding="utf-8").split(examples()[1])[1].split("```")[2]
     assert cells(wanted) == cells(shown)[-4:]
     found = spark.read.parquet(str(tmp_path / "report" / "findings")).where("severity = 'error'").collect()
     assert sorted((Path(row.file).parts[-3], row.rule) for row in found) == [

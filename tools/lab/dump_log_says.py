@@ -1,6 +1,6 @@
 """Update kafka-dump-log's answers for each damaged fixture: ``python -m tools.lab.dump_log_says``.
 
-The answers are fixtures/kafka-dump-log.jsonl, from which the table in README.md is made. It runs on copies: it
+The answers are fixtures/kafka-dump-log.jsonl, from which the table in docs/comparison.md is made. It runs on copies: it
 creates an empty ``.index`` next to a segment without one.
 """
 

@@ -1,11 +1,10 @@
-"""Keep the generated parts of README.md equal to the code: ``python -m tools.docs`` checks, ``--write`` updates them."""
+"""The tables that documents have between marks such as ``<!-- rooms:begin -->`` and ``<!-- rooms:end -->``."""
 
 from __future__ import annotations
 
 import ast
 import json
 import re
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,23 +15,11 @@ from kseg import schema
 from kseg.cli.main import COMMANDS, main
 from kseg.format.sidefiles.registry import SIDE_FILES
 from kseg.format.wire.connections import FRAME_COLUMNS
-from kseg.report import rules
+from kseg.spark.source.views import VIEWS
 from tests.support.rooms import ROOMS
-from tools import man_pages
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "fixtures"
-
-
-def commands() -> str:
-    """The help of every command, as a terminal of 100 columns shows it."""
-    blocks = []
-    for name in COMMANDS:
-        command = main.get_command(click.Context(main), name)
-        assert command is not None
-        context = click.Context(command, info_name=f"kseg {name}", terminal_width=100, max_content_width=100)
-        blocks.append(f"```\n$ kseg {name} --help\n{command.get_help(context)}\n```")
-    return "\n\n".join(blocks)
 
 
 def row_tables() -> str:
@@ -93,31 +80,43 @@ def _place(finding: Mapping[str, Any]) -> str:
     return f"at byte {finding['position']}" if finding["offset"] is None else f"at offset {finding['offset']}"
 
 
-#: The generated parts of each document.
-PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
-    "README.md": {"commands": commands, "rows": row_tables, "rules": rules.markdown, "peers": peers},
-    "CONTRIBUTING.md": {"rooms": rooms},
+def output_formats() -> str:
+    """Return a table of the output formats of each command."""
+    lines = ["| command | `--format` (the first is the default) |", "|---|---|"]
+    for name in COMMANDS:
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        for option in command.params:
+            if option.name == "format_name" and isinstance(option.type, click.Choice):
+                lines.append(f"| `kseg {name}` | {', '.join(f'`{choice}`' for choice in option.type.choices)} |")
+    return "\n".join(lines)
+
+
+def spark_views() -> str:
+    """Return a table of the columns of each Spark view."""
+    lines = ["| view | columns |", "|---|---|"]
+    for name, view in VIEWS.items():
+        lines.append(f"| `{name}` | {', '.join(f'`{column.name}`' for column in view.columns)} |")
+    return "\n".join(lines)
+
+
+#: The generated parts, by the name in their marks. A document can have any of them.
+PARTS: Mapping[str, Callable[[], str]] = {
+    "rooms": rooms,
+    "rows": row_tables,
+    "peers": peers,
+    "formats": output_formats,
+    "spark-views": spark_views,
 }
 
 
-def render(document: str) -> str:
+def render(text: str) -> str:
     """Return the document with its generated parts made again."""
-    text = (ROOT / document).read_text(encoding="utf-8")
-    for name, make in PARTS[document].items():
-        pattern = re.compile(rf"(<!-- {name}:begin[^>]*-->\n).*?(<!-- {name}:end -->)", re.DOTALL)
-        part = make()
-        text, count = pattern.subn(lambda match, part=part: f"{match[1]}{part}\n{match[2]}", text)  # type: ignore[misc]
-        assert count == 1, f"{document} has {count} places for {name}"
-    return text
 
+    def replace(match: re.Match[str]) -> str:
+        return f"{match[1]}{PARTS[match['name']]()}\n{match[3]}"
 
-if __name__ == "__main__":
-    wanted = {ROOT / document: render(document) for document in PARTS}
-    if sys.argv[1:] == ["--write"]:
-        for path, text in wanted.items():
-            path.write_text(text, encoding="utf-8")
-        man_pages.write()
-    elif stale := [path.name for path, text in wanted.items() if path.read_text(encoding="utf-8") != text]:
-        sys.exit(f"{', '.join(stale)}: not what the code says: run `make docs`")
-    elif differing := man_pages.differences():
-        sys.exit(f"packaging/man: {', '.join(differing)}: not what the help texts say: run `make docs`")
+    names = "|".join(PARTS)
+    return re.sub(
+        rf"(<!-- (?P<name>{names}):begin[^>]*-->\n).*?(<!-- (?P=name):end -->)", replace, text, flags=re.DOTALL
+    )

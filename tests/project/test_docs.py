@@ -1,0 +1,58 @@
+"""The documentation: its generated parts are current, its links lead somewhere, and README stays short."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tools.docs import documents, examples
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CHANGES.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+#: What may stand in a block of each language. Commands of kseg belong into `console`, whose output is compared.
+LANGUAGES = {"console", "python", "text", "sh", "toml", "yaml", "sql", "json", ""}
+
+
+def test_the_documentation_is_what_the_program_prints() -> None:
+    """The output of every command, all tables, pictures, pages of rules and commands, and man pages; `make docs` updates."""
+    assert documents.differences() == []
+
+
+def test_readme_is_short() -> None:
+    """A newcomer reads two screens, and sees in the first how to look at a file."""
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 250
+    assert any("kseg dump" in line for line in lines[:20])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    """A reader who follows a link finds the page and the heading, also without the site."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        linked = (page.parent / path).resolve() if path else page
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors(linked), target
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as Markdown renderers make them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_is_run_or_marked(page: Path) -> None:
+    """Output that is typed by hand grows old: each command stands in a block that is run, or is marked with a reason."""
+    text = page.read_text(encoding="utf-8")
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        assert language in LANGUAGES
+        if language != "console":
+            assert not re.search(r"^(\$ )?kseg ", block, re.MULTILINE), block
+    for options in re.findall(r"^<!-- run: (.*) -->$", text, re.MULTILINE):
+        assert examples.options_of(options).keys() <= {"lines", "width", "now", "needs", "no", "by", "fails"}

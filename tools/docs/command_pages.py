@@ -1,0 +1,73 @@
+"""The pages of the commands: usage, options and defaults, as Click has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+from kseg.cli.main import COMMANDS, main
+
+#: Command -> pages that show it at work: title and path below docs/.
+SEE: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "dump": (
+        ("Look at a segment", "how-to/look-at-a-segment.md"),
+        ("Find a record", "how-to/find-a-record.md"),
+        ("Read internal topics", "how-to/read-internal-topics.md"),
+    ),
+    "validate": (
+        ("Check backups in CI", "tutorials/check-backups-in-ci.md"),
+        ("Check a running broker every night", "how-to/check-every-night.md"),
+    ),
+    "rules": (("All rules", "reference/rules/index.md"),),
+    "convert": (("Upgrade old segments to v2", "tutorials/upgrade-old-segments.md"),),
+    "repair": (("Repair a partition", "how-to/repair-a-partition.md"),),
+    "stats": (("Count what a log directory holds", "how-to/count-the-content.md"),),
+    "diff": (("Compare two replicas", "how-to/compare-replicas.md"),),
+    "recovery": (("A broker does not start", "tutorials/broker-does-not-start.md"),),
+    "transactions": (("Find hanging transactions", "how-to/find-hanging-transactions.md"),),
+    "audit": (("Audit a fleet with Spark", "how-to/audit-a-fleet.md"),),
+    "completion": (("Install kseg", "how-to/install.md"),),
+}
+
+
+def pages() -> dict[str, str]:
+    """Return the text of each page by its file name."""
+    return {"index.md": _index(), **{f"{name}.md": _page(name) for name in COMMANDS}}
+
+
+def _index() -> str:
+    lines = ["# Commands", "", *(f"{text}\n" for text in _paragraphs(main)), "| command | what it does |", "|---|---|"]
+    for name in COMMANDS:
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        lines.append(f"| [`kseg {name}`]({name}.md) | {_escape(command.get_short_help_str(200))} |")
+    return "\n".join(lines) + "\n"
+
+
+def _paragraphs(command: click.Command) -> list[str]:
+    return [_escape(part.replace("\b", "")) for part in (command.help or "").split("\n\n")]
+
+
+def _page(name: str) -> str:
+    command = main.get_command(click.Context(main), name)
+    assert command is not None
+    context = click.Context(command, info_name=f"kseg {name}", help_option_names=["-h", "--help"])
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    lines = [f"# kseg {name}", "", *(f"{text}\n" for text in _paragraphs(command)), f"```text\nUsage: {usage}\n```", ""]
+    lines += ["## Options", "", "| option | meaning |", "|---|---|"]
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
+        if record:
+            lines.append(f"| {_code(record[0])} | {_escape(record[1])} |")
+    lines += ["", "[Exit codes](../exit-codes.md) are the same for all commands, unless the text above says more.", ""]
+    lines += ["## See also", "", *(f"- [{title}](../../{path})" for title, path in SEE[name])]
+    return "\n".join(lines) + "\n"
+
+
+def _code(text: str) -> str:
+    return f"`{text}`".replace("|", "\\|")
+
+
+def _escape(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("[", "\\[").replace("<", "\\<").replace("*", "\\*")

@@ -1,0 +1,28 @@
+"""kseg at a fixed time: ``python -m tools.docs.frozen ARGUMENTS`` runs it at the time in KSEG_DOCS_NOW (epoch seconds)."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from datetime import UTC, datetime
+
+#: The time of all examples that name no other.
+NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
+
+
+def freeze(now: float) -> None:
+    """Stop the clock of this process, and show no progress bars, which depend on the speed of the machine."""
+    from kseg.cli import progress
+
+    time.time = lambda: now
+    time.time_ns = lambda: int(now * 1e9)
+    progress.DELAY = 1e9
+
+
+if __name__ == "__main__":
+    from kseg.cli.main import main
+
+    freeze(float(os.environ["KSEG_DOCS_NOW"]))
+    sys.argv[0] = "kseg"
+    main(prog_name="kseg")

@@ -1,0 +1,159 @@
+"""Run commands as on a terminal of 100 columns, with a fixed time, and return what they print.
+
+``python -m tools.docs.terminal`` is a server: it imports kseg once, reads a request per line from stdin, runs it in a forked
+child, and writes the result as a line. So a command takes milliseconds, and the process that asks is never forked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from tools.docs.frozen import NOW, freeze
+
+WIDTH = 100
+ROOT = Path(__file__).parents[2]
+_STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+#: A command with one of these runs in a shell.
+_SHELL = re.compile(r"[|&;<>*$`\\\n]")
+_KEPT = ("KSEG_ENGINE", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV")
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """The output of a command: ``styled`` with the terminal's escape sequences, and the exit code."""
+
+    styled: str
+    code: int
+
+    @property
+    def text(self) -> str:
+        """Return the output without styles and without spaces at the ends of lines."""
+        return "\n".join(line.rstrip() for line in _STYLES.sub("", self.styled).splitlines()).strip("\n")
+
+
+class Terminal:
+    """A server process that runs commands. Use it in a ``with`` statement."""
+
+    def __enter__(self) -> Terminal:
+        environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        environment |= {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), environment.get("PYTHONPATH")))),
+            "LC_ALL": "C.UTF-8",
+            "TERM": "xterm-256color",
+            "TZ": "UTC",
+        }
+        self._server = subprocess.Popen(
+            [sys.executable, "-m", "tools.docs.terminal"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            env=environment,
+            text=True,
+            encoding="utf-8",
+        )
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        assert self._server.stdin
+        self._server.stdin.close()
+        self._server.wait(60)
+        assert self._server.stdout
+        self._server.stdout.close()
+
+    def run(self, command: str, folder: Path, *, now: datetime = NOW, python: bool = False, width: int = 0) -> Printed:
+        """Run one command line, or with ``python`` a program, in ``folder`` at the time ``now``.
+
+        ``width`` is the number of columns of the terminal, by default WIDTH.
+        """
+        assert self._server.stdin
+        assert self._server.stdout
+        request: dict[str, Any] = {"command": command, "folder": str(folder), "now": now.timestamp(), "python": python}
+        request["width"] = width or WIDTH
+        self._server.stdin.write(json.dumps(request) + "\n")
+        self._server.stdin.flush()
+        answer = json.loads(self._server.stdout.readline())
+        # Some messages name the absolute path of the folder.
+        return Printed(answer["output"].replace(f"{folder}/", ""), answer["code"])
+
+
+def _serve() -> None:
+    from importlib import import_module
+
+    from kseg.cli.main import COMMANDS
+
+    for place in COMMANDS.values():
+        import_module(place.partition(":")[0])
+    for name in ("rich.console", "rich.table", "kseg.report.validate", "kseg.report.dump", "kseg.cli.progress"):
+        import_module(name)
+    for line in sys.stdin:
+        output, code = _in_child(json.loads(line))
+        print(json.dumps({"output": output, "code": code}), flush=True)
+
+
+def _in_child(request: dict[str, Any]) -> tuple[str, int]:
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    child, terminal = pty.fork()
+    if child == 0:
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, request["width"], 0, 0))
+        _run(request)
+    written = b""
+    with contextlib.suppress(OSError):  # EIO: the child has closed its end
+        while block := os.read(terminal, 1 << 16):
+            written += block
+    os.close(terminal)
+    _, status = os.waitpid(child, 0)
+    return written.decode(errors="replace").replace("\r\n", "\n"), os.waitstatus_to_exitcode(status)
+
+
+def _run(request: dict[str, Any]) -> None:
+    """Run the request in the forked child, and end the child."""
+    command = request["command"]
+    os.chdir(request["folder"])
+    os.environ["HOME"] = request["folder"]
+    os.environ["KSEG_DOCS_NOW"] = str(request["now"])
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
+    code: Any = 0
+    try:
+        if not request["python"] and (_SHELL.search(command) or not command.startswith("kseg ")):
+            os.environ["PATH"] = f"{ROOT / 'tools' / 'docs' / 'bin'}{os.pathsep}{os.environ['PATH']}"
+            os.environ["KSEG_DOCS_PYTHON"] = sys.executable
+            os.execv("/bin/sh", ["sh", "-c", command])
+        freeze(request["now"])
+        if request["python"]:
+            exec(compile(command, "example", "exec"), {"__name__": "__main__"})
+        else:
+            from kseg.cli.main import main
+
+            sys.argv = shlex.split(command, comments=True)
+            main(prog_name="kseg")
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        code = 99
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 0)
+
+
+if __name__ == "__main__":
+    _serve()
