@@ -7,6 +7,7 @@ child, and writes the result as a line. So a command takes milliseconds, and the
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 _STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 #: A command with one of these runs in a shell.
 _SHELL = re.compile(r"[|&;<>*$`\\\n]")
+_WARM_UP = (["validate"], ["dump"], ["dump", "--deep", "--format", "jsonl"], ["dump", "--format", "hex"], ["recovery"])
 _KEPT = ("KSEG_ENGINE", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV")
 
 
@@ -88,14 +91,16 @@ class Terminal:
 
 
 def _serve() -> None:
-    from importlib import import_module
+    from click.testing import CliRunner
 
-    from kseg.cli.main import COMMANDS
+    from kseg.cli.main import main
 
-    for place in COMMANDS.values():
-        import_module(place.partition(":")[0])
-    for name in ("rich.console", "rich.table", "kseg.report.validate", "kseg.report.dump", "kseg.cli.progress"):
-        import_module(name)
+    # The children inherit the modules that these commands import.
+    for arguments in _WARM_UP:
+        CliRunner().invoke(main, [*arguments, str(ROOT / "fixtures" / "segments" / "4.3.0-v2-none-transactions")])
+    for name in ("box", "console", "progress", "style", "table", "text"):
+        import_module(f"rich.{name}")
+    gc.freeze()  # the children would copy each page whose objects their garbage collector visits
     for line in sys.stdin:
         output, code = _in_child(json.loads(line))
         print(json.dumps({"output": output, "code": code}), flush=True)
