@@ -64,7 +64,7 @@ def _page(rule: Rule, terminal: Terminal, home: Path) -> str:
     lines = [f"# {rule.name}", "", f"{rule.code}, severity **{rule.severity.label}**"]
     lines[-1] += " (cannot be lowered)." if rule.severity is Severity.FATAL else "."
     lines += ["", f"Message: {_escape(message_of(rule))}"]
-    for title, text in (("Cause", help_.cause), ("What a broker does", rule.broker), ("What to do", rule.remedy)):
+    for title, text in (("Cause", help_.cause), ("Effect on a broker", rule.broker), ("What to do", rule.remedy)):
         lines += ["", f"## {title}", "", _escape(text)] if text else []
     if rule.name == WITHOUT_FILE:
         return (
