@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -35,6 +33,7 @@ from kseg.format.internal_topics.recognise import BY_FOLDER, internal_topic
 from kseg.format.sidefiles.registry import recognise
 from kseg.format.storage.source import SegmentFile, find_segments, local_size, open_source
 from kseg.lazy import lazy
+from kseg.ranges import parse_offsets, parse_time
 from kseg.report.formats import DUMP_FORMATS, EFFECTIVE_FORMATS, View, destination, writer
 from kseg.report.sidefiles import refuse_for_side_files, write_mixed
 from kseg.results import Settings
@@ -49,34 +48,19 @@ else:
     spark = lazy("kseg.cli.spark")
 
 
-def _offsets(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int | None, int | None]:
-    if text is None:
-        return None, None
-    first, colon, end = text.partition(":")
-    try:
-        bounds = (int(first) if first else None, int(end) if end else None)
-    except ValueError:
-        bounds = None, None
-    if not colon or bounds == (None, None):
-        raise click.BadParameter("expected A:B, A: or :B (B is exclusive)")
-    if None not in bounds and bounds[0] >= bounds[1]:  # type: ignore[operator]
-        raise click.BadParameter("expected A < B in A:B (B is exclusive)")
-    return bounds
+_Value = TypeVar("_Value")
 
 
-def _time(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
-    """Convert ISO 8601 (without a zone: UTC) or epoch milliseconds to epoch milliseconds."""
-    if text is None:
-        return None
-    if re.fullmatch(r"-?[0-9]{1,19}", text) and abs(int(text)) < 1 << 63:
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except (ValueError, OverflowError):
-        raise click.BadParameter("expected ISO 8601, such as 2024-05-01T12:00:00Z, or epoch milliseconds") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+def _parsed(parse: Callable[[str], _Value]) -> Callable[[click.Context, click.Parameter, str | None], _Value | None]:
+    """Return the callback of an option whose text ``parse`` converts."""
+
+    def callback(context: click.Context, parameter: click.Parameter, text: str | None) -> _Value | None:
+        try:
+            return None if text is None else parse(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return callback
 
 
 def _internal_topic(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
@@ -94,10 +78,18 @@ def _internal_topic(context: click.Context, parameter: click.Parameter, name: st
 @common.output_format(DUMP_FORMATS)
 @common.output
 @click.option(
-    "--offsets", metavar="A:B", callback=_offsets, help="Show offsets A <= offset < B; A or B can be omitted."
+    "--offsets",
+    metavar="A:B",
+    callback=_parsed(parse_offsets),
+    help="Show offsets A <= offset < B; A or B can be omitted.",
 )
-@click.option("--since", metavar="TIME", callback=_time, help="Show rows from TIME on: ISO 8601 or epoch milliseconds.")
-@click.option("--until", metavar="TIME", callback=_time, help="Show rows before TIME.")
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=_parsed(parse_time),
+    help="Show rows from TIME on: ISO 8601 or epoch milliseconds.",
+)
+@click.option("--until", metavar="TIME", callback=_parsed(parse_time), help="Show rows before TIME.")
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Stop after N rows.")
 @click.option("--key", metavar="TEXT", help="Show records with exactly this key (needs --deep).")
 @click.option("--producer-id", type=int, metavar="N", help="Show batches of this producer.")
@@ -192,7 +184,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
 
 
 def _filter(options: Mapping[str, Any]) -> RowFilter:
-    first, end = options["offsets"]
+    first, end = options["offsets"] or (None, None)
     return RowFilter(
         first_offset=first,
         end_offset=end,

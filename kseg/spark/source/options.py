@@ -9,8 +9,8 @@ import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import datetime
+from typing import Any, TypeVar
 
 from pyspark.sql.datasource import (
     EqualNullSafe,
@@ -27,6 +27,7 @@ from kseg.errors import UsageError
 from kseg.format.internal_topics.decode import TOPICS
 from kseg.format.internal_topics.recognise import BY_FOLDER
 from kseg.format.wire.framings import FRAMINGS
+from kseg.ranges import milliseconds, parse_offsets, parse_time
 from kseg.schema import Column
 from kseg.spark.source.views import VIEWS, columns_of
 
@@ -34,7 +35,7 @@ NO_DECODING = "none"
 MODES = ("permissive", "dropmalformed", "failfast")
 STARTS = ("earliest", "latest")
 ISOLATIONS = ("read_uncommitted", "read_committed")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ def parse(given: Mapping[str, str], schema: Iterable[tuple[str, str]] | None = N
     if not paths:
         raise UsageError("no path: load(PATH) takes segments, partition folders, log dirs and URLs")
     view = _choice("view", options, tuple(VIEWS), "records")
-    first, end = _range(options.get("offsets"))
+    first, end = _parsed("offsets", options, parse_offsets) or (None, None)
     framing = _choice("as", options, tuple(FRAMINGS), "") if "as" in options else None
     if framing:
         _refuse_beside_a_framing(options, framing, view)
@@ -142,8 +143,8 @@ def parse(given: Mapping[str, str], schema: Iterable[tuple[str, str]] | None = N
             _set([_int("partitions", text) for text in _list(options.get("partitions"))]),
             first,
             end,
-            _time("since", options.get("since")),
-            _time("until", options.get("until")),
+            _parsed("since", options, parse_time),
+            _parsed("until", options, parse_time),
         ),
         verify_crc=_choice("verifycrc", options, ("true", "false"), "true") == "true",
         split_bytes=_size("splitbytes", options),
@@ -217,30 +218,11 @@ def _size(name: str, options: Mapping[str, str]) -> int | None:
     return size
 
 
-def _range(text: str | None) -> tuple[int | None, int | None]:
-    if text is None:
-        return None, None
-    first, colon, end = text.partition(":")
-    if not colon:
-        raise UsageError(f"option offsets is {text!r}: give A:B, A: or :B; B itself is not taken")
-    return (_int("offsets", first) if first else None), (_int("offsets", end) if end else None)
-
-
-def _time(name: str, text: str | None) -> int | None:
-    if text is None:
-        return None
-    if text.lstrip("-").isdigit():
-        return int(text)
+def _parsed(name: str, options: Mapping[str, str], parse: Callable[[str], _Value]) -> _Value | None:
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"option {name} is {text!r}: give ISO 8601 or epoch milliseconds") from None
-    return _milliseconds(moment)
-
-
-def _milliseconds(moment: datetime) -> int:
-    """Return epoch milliseconds, rounded down; a time without a zone is UTC."""
-    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
+        return parse(options[name]) if name in options else None
+    except ValueError as error:
+        raise UsageError(f"option {name}: {error}") from None
 
 
 def apply_filters(limits: RowLimits, filters: Iterable[Filter]) -> RowLimits:
@@ -254,7 +236,7 @@ def apply_filters(limits: RowLimits, filters: Iterable[Filter]) -> RowLimits:
             limits = limits.both(replace(RowLimits(), **bound))
         elif name in _RANGES and bounds is not None:
             values = condition.value if isinstance(condition, In) else (condition.value,)  # type: ignore[attr-defined]
-            numbers = [_milliseconds(value) if isinstance(value, datetime) else value for value in values]
+            numbers = [milliseconds(value) if isinstance(value, datetime) else value for value in values]
             # A time between two milliseconds is rounded down, so the bound is exclusive by one.
             first, end = bounds([number for number in numbers if isinstance(number, int)], name == "timestamp")
             low, high = _RANGES[name]
