@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tools.docs import documents, examples
+from kseg.rule_table import RULES
+from tools.docs import documents, examples, site
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGES.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -56,3 +59,31 @@ def test_every_command_is_run_or_marked(page: Path) -> None:
             assert not re.search(r"^(\$ )?kseg ", block, re.MULTILINE), block
     for options in re.findall(r"^<!-- run: (.*) -->$", text, re.MULTILINE):
         assert examples.options_of(options).keys() <= {"lines", "width", "now", "needs", "no", "by", "fails"}
+
+
+def test_rules_in_output_are_links() -> None:
+    """A reader of any page comes to the rule of a finding with one click; names that are not rules stay text."""
+
+    class Page:
+        url = "tutorials/example.html"
+
+    shown = site.on_page_content("K201 crc-mismatch <code>zero-tail</code> <code>not-a-rule</code>", Page())
+    assert shown == (
+        'K201 <a href="../reference/rules/crc-mismatch.html">crc-mismatch</a> '
+        '<code><a href="../reference/rules/zero-tail.html">zero-tail</a></code> <code>not-a-rule</code>'
+    )
+
+
+def test_every_rule_has_a_page_and_is_listed() -> None:
+    """The list of rules is a tab of the site, so each page is two clicks away."""
+    index = (ROOT / "docs" / "reference" / "rules" / "index.md").read_text(encoding="utf-8")
+    assert set(RULES) == site.RULES == set(re.findall(r"\]\(([a-z0-9-]+)\.md\)", index))
+
+
+def test_the_site_is_built_without_warnings(tmp_path: Path) -> None:
+    """Links, anchors and the list of pages are right; `make site` builds the same."""
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("material")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=300)
+    assert (tmp_path / "reference" / "rules" / "crc-mismatch.html").exists()

@@ -15,6 +15,13 @@ _COLORS = ("#cfe3ff", "#ffe2c2", "#d5f0d0", "#f6d5e8", "#e3dbfa", "#fff3b8", "#c
 _FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"
 
 
+#: Names for fields of one byte.
+_SHORT = {
+    "attributes": "attr", "length": "len", "timestampDelta": "time", "offsetDelta": "offset", "keyLength": "key",
+    "valueLength": "value", "headerCount": "headers",
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """A field of a batch: its name, its size in bytes, and its value as text."""
@@ -143,11 +150,9 @@ def _field(field: Field, start: int, data: bytes, color: str) -> Iterator[str]:
 
 def _label(field: Field, x: int, y: int, width: int) -> str:
     """Return the name of a field and its value, as far as they fit."""
-    characters = int(width / 6.1)
-    text = f"{field.name} {field.value}"
-    if len(text) > characters:
-        text = field.name if len(field.name) <= characters or characters < 8 else field.name[: characters - 1] + "…"
-    size = min(10.0, (width - 4) / max(len(text), 1) / 0.6)
+    texts = (f"{field.name} {field.value}", field.name, f"{_SHORT.get(field.name, field.name)} {field.value}")
+    text = next((text for text in texts if len(text) * 6.1 < width), texts[-1])
+    size = min(10.0, (width - 4) / len(text) / 0.6)
     return f'<text x="{x + width / 2:.0f}" y="{y}" font-size="{size:.1f}" text-anchor="middle">{escape(text)}</text>'
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from html import escape
 from pathlib import Path
@@ -55,10 +56,10 @@ def _terminal(lines: list[Text], title: str) -> str:
         f'<rect width="100%" height="100%" rx="8" fill="{_THEME.background_color.hex}"/>',
         *(f'<circle cx="{20 + 18 * at}" cy="20" r="6" fill="{color}"/>' for at, color in enumerate(
             ("#ff5f57", "#febc2e", "#28c840"))),
-        f'<g font-family="{_FONT}" font-size="{_SIZE}" fill="{_THEME.foreground_color.hex}" xml:space="preserve">',
+        f'<g font-family="{_FONT}" font-size="{_SIZE}" fill="{_THEME.foreground_color.hex}">',
     ]  # fmt: skip
     for number, line in enumerate(lines):
-        parts += [_run(text, style, at, top + _LINE * number) for text, style, at in _runs(line) if text.strip()]
+        parts += [_run(text, style, at, top + _LINE * number) for text, style, at in _runs(line)]
     return "\n".join([*parts, "</g>", "</svg>", ""])
 
 
@@ -69,21 +70,20 @@ def _runs(line: Text) -> list[tuple[str, Style, int]]:
     console = Console(color_system="truecolor", width=1000)
     runs, column = [], 0
     for segment in line.render(console):
-        runs.append((segment.text, segment.style or Style(), column))
+        # Viewers draw several spaces as one: a piece of text has no two spaces.
+        for piece in re.finditer(r"\S+(?: \S+)*", segment.text):
+            runs.append((piece[0], segment.style or Style(), column + piece.start()))
         column += len(segment.text)
     return runs
 
 
 def _run(text: str, style: Style, column: int, baseline: int) -> str:
     """Return one piece of text; ``textLength`` keeps the columns whatever font there is."""
-    shown = text.rstrip()
-    start = len(shown) - len(shown.lstrip())
-    shown = shown.lstrip()
-    attributes = [f'x="{_MARGIN + _CHAR * (column + start):.1f}" y="{baseline}" textLength="{_CHAR * len(shown):.1f}"']
+    attributes = [f'x="{_MARGIN + _CHAR * column:.1f}" y="{baseline}" textLength="{_CHAR * len(text):.1f}"']
     if style.color:
         attributes.append(f'fill="{style.color.get_truecolor(_THEME).hex}"')
     if style.bold:
         attributes.append('font-weight="bold"')
     if style.dim:
         attributes.append('opacity="0.7"')
-    return f"<text {' '.join(attributes)}>{escape(shown)}</text>"
+    return f"<text {' '.join(attributes)}>{escape(text)}</text>"

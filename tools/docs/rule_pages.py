@@ -62,7 +62,8 @@ def _escape(text: str) -> str:
 def _page(rule: Rule, terminal: Terminal, home: Path) -> str:
     help_ = rule_help(rule.name)
     lines = [f"# {rule.name}", "", f"{rule.code}, severity **{rule.severity.label}**"]
-    lines[-1] += " (cannot be lowered)." if rule.severity is Severity.FATAL else "."
+    lines[-1] += " (cannot be lowered)" if rule.severity is Severity.FATAL else ""
+    lines[-1] += ". [All rules](index.md)"
     lines += ["", f"Message: {_escape(message_of(rule))}"]
     for title, text in (("Cause", help_.cause), ("Effect on a broker", rule.broker), ("What to do", rule.remedy)):
         lines += ["", f"## {title}", "", _escape(text)] if text else []
