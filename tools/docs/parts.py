@@ -28,12 +28,12 @@ def row_tables() -> str:
     for title, columns in (
         ("batch", schema.BATCH_COLUMNS),
         ("record", (*schema.RECORD_COLUMNS, schema.DECODED)),
-        ("request, response; of their records, behind the above", FRAME_COLUMNS),
+        ("request, response; their records also have the columns of a record", FRAME_COLUMNS),
     ):
         lines += [f"| {title} | type | |", "|---|---|---|"]
         lines += [f"| `{column.name}` | {column.type} | {column.meaning} |" for column in columns]
         lines.append("")
-    lines += ["| row of a side file | file | its columns, behind `kind`, `file` and `position` |", "|---|---|---|"]
+    lines += ["| row of a side file | file | columns after `kind`, `file` and `position` |", "|---|---|---|"]
     for side in SIDE_FILES:
         meanings = "; ".join(f"`{column.name}` {column.meaning}" for column in side.columns)
         lines.append(f"| `{side.kind}` | {side.title} | {meanings} |")
