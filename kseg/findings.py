@@ -7,22 +7,30 @@ choose a severity: the policy does when the finding is reported. Each output for
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kseg.errors import UsageError
+from kseg.rule_table import RANGES
 from kseg.rule_table import RULES as RULES
 from kseg.rule_table import SEVERITIES as SEVERITIES
 from kseg.rule_table import Rule as Rule
 from kseg.rule_table import Severity as Severity
-from kseg.text import count_of
+from kseg.text import count_of, iso_time, range_of
 
 
 class _MessageFormatter(string.Formatter):
-    """Formats the templates of the rules: ``{bytes:byte}`` is a number with its noun, ``1 byte`` or ``2,228 bytes``."""
+    """Formats the templates of the rules; ``kseg.rule_table`` describes their fields."""
+
+    def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if key in RANGES:
+            return range_of(str(key)[:-1], kwargs["first"], kwargs["last"])
+        return super().get_value(key, args, kwargs)
 
     def format_field(self, value: Any, format_spec: str) -> str:
+        if format_spec == "time":
+            return iso_time(value)
         is_noun = format_spec.replace(" ", "").isalpha() and len(format_spec) > 1
         return count_of(value, format_spec) if is_noun else format(value, format_spec)
 

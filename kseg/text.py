@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from json.encoder import JSONEncoder
 
 # C0, DEL, C1, and the marks that change the direction of text.
@@ -34,6 +35,23 @@ def _plural(noun: str) -> str:
     if noun.endswith("y") and noun[-2] not in "aeiou":
         return noun[:-1] + "ies"
     return noun + ("es" if noun.endswith(("ch", "s", "x")) else "s")
+
+
+def range_of(noun: str, first: int, last: int) -> str:
+    """Return an inclusive range: ``offset 5``, or ``offsets 5 to 7``."""
+    return f"{noun} {first}" if first == last else f"{_plural(noun)} {first} to {last}"
+
+
+def iso_time(timestamp: int) -> str:
+    """Return epoch milliseconds as ISO 8601 in UTC; outside of the years 1 to 9999 the number itself."""
+    seconds, milliseconds = divmod(timestamp, 1000)
+    try:
+        year, month, day, hour, minute, second, *_ = time.gmtime(seconds)  # faster to import than datetime
+    except (OverflowError, OSError, ValueError):
+        return str(timestamp)
+    if not 1 <= year <= 9999:
+        return str(timestamp)
+    return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z"
 
 
 def encoded(text: str) -> bytes:
