@@ -70,7 +70,7 @@ _OPENED = (
 )
 _ACCEPTED = "Nothing: the broker accepts it."
 _SNAPSHOT = (
-    "Deletes the file, and rebuilds the producer state from an older snapshot and the log after it, or from the whole log."
+    "Deletes the file, and rebuilds the state from an older snapshot and the log after it, or from the whole log."
 )
 _OFFLINE = "Takes the log directory offline, and stops if no other log directory is left."
 _REBUILT = "Only recovery after an unclean shutdown rebuilds it, for segments after the recovery point."
@@ -86,9 +86,13 @@ _SALVAGE = (
     "Copy the partition from another replica, or keep the records before the fault: "
     "`kseg repair --salvage-records PARTITION NEW`."
 )
-_INDEX = "Stop the broker, delete the segment's .index file and start the broker: it rebuilds all indexes of the segment."
+_INDEX = (
+    "Stop the broker, delete the segment's .index file and start the broker: it rebuilds all indexes of the segment."
+)
 _LINE = "Stop the broker and correct the file, or delete it: the broker writes it again."
-_EPOCHS = "Copy the partition from another replica, or run `kseg repair PARTITION NEW`: it writes the file from the batches."
+_EPOCHS = (
+    "Copy the partition from another replica, or run `kseg repair PARTITION NEW`: it writes the file from the batches."
+)
 _METADATA = "Stop the broker and restore the file from a backup or from another replica."
 _NOTHING = "Nothing."
 _LOST = (
@@ -126,7 +130,7 @@ _TABLE = (
     # K2: batches
     Rule("K201", "crc-mismatch", _E, "CRC mismatch: stored {stored:#010x}, computed {computed:#010x}{note}", _TRUNCATES,
          _RESTORE),
-    Rule("K202", "non-monotonic-offset", _E, "offset {offset} is not above the previous offset {previous}{note}",
+    Rule("K202", "non-monotonic-offset", _E, "offset {offset} after offset {previous}{note}",
          "Recovery checks the order only at index entries, and truncates there. Consumers get records twice or skip them.",
          "Copy the partition from another replica, or run `kseg repair PARTITION NEW`: it corrects a base offset that the "
          "batches around it prove."),

@@ -79,7 +79,7 @@ def test_a_negative_count_with_a_valid_crc(codec: str, count: int, tmp_path: Pat
         (finding,) = found(path, deep=deep)
         assert (finding.rule, finding.position, finding.end) == ("record-count-mismatch", *place)
         assert finding.facts["count"] == count
-        assert finding.facts["why"] == "it can't be negative"
+        assert "negative" in finding.facts["why"]
     for plan in (ConversionPlan.of("any-to-v2"), ConversionPlan.of("v2-to-v1", compression="gzip", lossy=True)):
         with pytest.raises(KsegError, match="record-count-mismatch"):
             convert(str(path), str(tmp_path / "out" / FIRST), plan)

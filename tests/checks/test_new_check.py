@@ -16,8 +16,9 @@ from kseg.findings import Rule, Severity
 from kseg.format.checks import table
 from kseg.format.checks.check_state import CheckState, batch_finding
 
-findings.RULES["odd-producer"] = Rule("K299", "odd-producer", Severity.ERROR, "producer id {id} is odd", "Nothing.")
-findings.RULES["key-of-record"] = Rule("K399", "key-of-record", Severity.ERROR, "a key is {key}", "Nothing.")
+odd = Rule("K299", "odd-producer", Severity.ERROR, "producer id {id} is odd", "Nothing.", "Nothing.")
+key = Rule("K399", "key-of-record", Severity.ERROR, "a key is {key}", "Nothing.", "Nothing.")
+findings.RULES.update({rule.name: rule for rule in (odd, key)})
 
 def check_producer(batches, limits, history, report):
     for row in range(batches.count):

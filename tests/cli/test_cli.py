@@ -236,8 +236,8 @@ def test_rules_are_listed_and_explained() -> None:
     assert kseg("rules", "K201").stdout == kseg("rules", "crc-mismatch").stdout
     assert kseg("rules", "no-such").returncode == 2
     # Format specifiers in a message's braces are not for people; the words around them are.
-    assert "the CRC says {stored}, the bytes say {computed}\n" in kseg("rules", "crc-mismatch").stdout
-    assert "the last entry is cut short: {why}" in kseg("rules", "truncated-tail").stdout
+    assert "CRC mismatch: stored {stored}, computed {computed}\n" in kseg("rules", "crc-mismatch").stdout
+    assert "the last batch is incomplete: {why}" in kseg("rules", "truncated-tail").stdout
 
 
 def test_a_closed_pipe_is_no_error() -> None:

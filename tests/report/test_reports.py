@@ -22,6 +22,7 @@ from kseg.findings import RULES, Finding, Policy, Rule, Severity, Verdict
 from kseg.report import github, html, junit, sarif, wording
 from kseg.report.tables import print_note, print_table
 from kseg.results import MAX_PER_RULE, FileResult, FindingCollector, Summary
+from kseg.rule_table import RANGES
 
 Writer = Callable[[Iterable[FileResult], Summary, TextIO], None]
 
@@ -45,6 +46,7 @@ WORST = "/".join(HOSTILE)
 
 def facts_for(rule: Rule, text: str = "because") -> dict[str, Any]:
     names = [name for _, name, _, _ in string.Formatter().parse(rule.message) if name is not None]
+    names += ("first", "last") if set(RANGES) & set(names) else ()
     return {name: text if name in TEXT_FACTS else 7 for name in names}
 
 

@@ -290,7 +290,7 @@ def test_random_bytes_in_real_files(kind: str, piece: bytes, where: float, gone:
     data = damage.splice(data, at, min(at + gone, len(data)), piece)
     for finding in walked(path, data)[1]:
         assert 0 <= (finding.position or 0) <= (finding.end or len(data)) <= len(data)
-        assert RULES[finding.rule].message.format_map(finding.facts)
+        assert finding.message
 
 
 def test_a_folder_is_validated_with_its_side_files(tmp_path: Path) -> None:

@@ -250,16 +250,16 @@ def test_a_hole_between_segments_is_compaction_where_there_are_signs_of_it(tmp_p
         if verdict.rule.name == "offset-gap"
     )
     assert (reported.finding.offset, reported.finding.last_offset) == (24, 47)
-    assert reported.message.endswith("the cleaner has been up to offset 96")
+    assert reported.message.endswith("the cleaner has reached offset 96")
 
 
 @pytest.mark.parametrize(
     ("checkpoint", "offset", "expected"),
     [
-        (None, 0, "probably lost: there are records without a key, which a compacted topic rejects"),
-        ("cleaner-offset-checkpoint", 40, "probably compacted away: the cleaner has been up to offset 40"),
-        ("cleaner-offset-checkpoint", 20, "lost, or compacted by another broker: the cleaner has been no further than"),
-        ("log-start-offset-checkpoint", 40, "no matter, since the log starts at offset 40"),
+        (None, 0, "probably lost, because a compacted topic has no records without a key"),
+        ("cleaner-offset-checkpoint", 40, "probably compacted, because the cleaner has reached offset 40"),
+        ("cleaner-offset-checkpoint", 20, "lost, or compacted by another broker, because"),
+        ("log-start-offset-checkpoint", 40, "harmless, the log starts at offset 40"),
     ],
 )  # fmt: skip
 def test_a_gap_is_explained_by_what_is_known(
@@ -297,4 +297,4 @@ def test_real_gaps_of_compaction_are_reported_as_compaction() -> None:
         if verdict.rule.name == "offset-gap"
     ]
     assert reported
-    assert set(reported) == {"probably compacted away: there are batches with fewer records than offsets"}
+    assert set(reported) == {"probably compacted, because other batches have fewer records than offsets"}

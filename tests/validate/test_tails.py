@@ -75,8 +75,8 @@ def test_a_hole_on_disk_is_distinguished_from_written_zeros(tmp_path: Path) -> N
         for result in validate_folder(folder_with(tmp_path / kind, NEWEST, added, hole=hole))
         for verdict in result.verdicts
     }
-    assert "a hole on disk, where nothing was ever written" in messages["holes"]
-    assert "which the disk holds as they are" in messages["written"]
+    assert "never written: a hole in the file" in messages["holes"]
+    assert "stored on disk" in messages["written"]
     assert messages["few"].endswith("as preallocation leaves them")
 
 
@@ -94,7 +94,7 @@ def test_a_hole_in_mid_file_is_reported_and_reading_continues(tmp_path: Path) ->
     (result,) = validate_folder(path.parent)
     messages = [verdict.message for verdict in result.verdicts if verdict.rule.name == "lost-bytes"]
     assert len(messages) == 1
-    assert "a hole on disk" in messages[0]
+    assert "a hole in the file" in messages[0]
     with open_source(path) as source:
         before = source.position
         assert source.holes(len(data), len(data) + 65536)

@@ -30,6 +30,7 @@ from kseg.format.sidefiles.stale_entries import StaleEntries
 from kseg.format.sidefiles.txn_index import ABORTED_TXN, AbortedTxn
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import SegmentFile, Source, local_size, open_source
+from kseg.text import iso_time
 
 #: The most reported positions of an index that are remembered, so that one entry gives one finding.
 MAX_REPORTED = 4096
@@ -118,9 +119,9 @@ class OffsetIndexCheck(_IndexCursor[OffsetEntry]):
         if not wrong or self._is_stale(at):
             return
         if entry.log_position > position:
-            self._mismatch(at, entry, f"no batch begins there, one has the bytes {position} to {end - 1}")
+            self._mismatch(at, entry, f"no batch starts there, a batch has bytes {position} to {end - 1}")
         else:
-            self._mismatch(at, entry, f"the batches before go up to offset {highest}")
+            self._mismatch(at, entry, f"the batches before it end at offset {highest}")
 
     def finish(self, row: int, size: int, highest: int | None, *, whole: bool) -> None:
         """Check the entries from ``row`` on, which no batch matched, and the last entry.
@@ -164,15 +165,15 @@ class TimeIndexCheck(_IndexCursor[TimeEntry]):
         if self._is_stale(at):
             return
         if before > entry.timestamp:
-            self._mismatch(at, entry, f"there is {before} before it")
+            self._mismatch(at, entry, f"a batch before it has {iso_time(before)}")
         elif latest < entry.timestamp:
-            self._mismatch(at, entry, f"the latest up to there is {latest}")
+            self._mismatch(at, entry, f"the largest timestamp up to there is {iso_time(latest)}")
 
     def check_position(self, row: int, first: int) -> None:
         """Report an entry whose offset is below ``first``, the log's first offset."""
         at, entry, reported = self._at(row)
         if not reported:
-            self._mismatch(at, entry, f"the log begins at offset {first}")
+            self._mismatch(at, entry, f"the log starts at offset {first}")
 
     def finish(self, row: int, highest: int | None, *, whole: bool, latest: LargestTimestamps | None) -> None:
         """Check the entries from ``row`` on, which no batch matched, and the last entry.
@@ -200,10 +201,10 @@ class TimeIndexCheck(_IndexCursor[TimeEntry]):
         """
         if entry.timestamp != latest.timestamp:
             self._mismatch(
-                at, entry, f"it is the last entry, but the segment's largest timestamp is {latest.timestamp}"
+                at, entry, f"the last entry should have the segment's largest timestamp, {iso_time(latest.timestamp)}"
             )
         elif latest.indexed != latest.timestamp:
-            why = f"it is the last entry, but the batch of that offset has the largest timestamp {latest.indexed}"
+            why = f"it is the last entry, but the largest timestamp of that batch is {iso_time(latest.indexed)}"
             self._mismatch(at, entry, why)
 
     def _mismatch(self, at: int, entry: TimeEntry, why: str) -> None:
@@ -256,7 +257,7 @@ class TxnIndexCheck:
 
     def _stop_checking(self) -> None:
         self._crowded = True
-        why = "from here on transactions are not compared with the index"
+        why = "later transactions are not compared with the index"
         self._report(
             Finding("limit-reached", self._at, facts={"limit": LIMIT, "what": "open transactions", "why": why})
         )
@@ -276,7 +277,7 @@ class TxnIndexCheck:
                 self.carried.append((self._at, producer_id, entry.first_offset, entry.last_offset))
             self._advance()
         elif aborted and first is not None:
-            facts = {"producer_id": producer_id, "first": first, "last": offset, "why": "is not in it"}
+            facts = {"producer_id": producer_id, "first": first, "last": offset, "why": "it is missing in the index"}
             self._report(Finding("txn-index-mismatch", self._at, None, first, offset, facts))
         elif aborted and before < 0 and not self._ended.forgot and len(self.unindexed) < LIMIT:
             self.unindexed[producer_id] = offset
@@ -285,7 +286,7 @@ class TxnIndexCheck:
         """Report the entries whose marker should be before ``offset`` but was not found."""
         while (entry := self._entry) is not None and entry.last_offset < offset:
             if not self._reported:
-                self._mismatch(entry, "has no marker there")
+                self._mismatch(entry, "the log has no marker at its last offset")
             self._advance()
 
     def finish(self, *, whole: bool) -> None:
@@ -302,15 +303,15 @@ class TxnIndexCheck:
 
 def _contradiction(entry: AbortedTxn, producer_id: int, first: int | None, before: int, aborted: bool) -> str | None:
     if entry.producer_id != producer_id:
-        return f"has a marker of producer {producer_id} there"
+        return f"the marker at its last offset is of producer {producer_id}"
     if not aborted:
-        return "was committed there"
+        return "the marker at its last offset is a commit"
     if first is not None and entry.first_offset > first:
-        return f"has records from offset {first} on"
+        return f"its records start at offset {first}"
     if entry.first_offset <= before:
-        return f"begins before its last transaction ended at offset {before}"
+        return f"the producer's previous transaction ended later, at offset {before}"
     if entry.last_stable_offset > entry.last_offset + 1:
-        return f"can't leave all decided up to offset {entry.last_stable_offset}"
+        return f"the last stable offset {entry.last_stable_offset} is after its marker"
     return None
 
 
@@ -366,7 +367,7 @@ class IndexChecks:
         transaction_events = watch.update(window.batches, misplaced)
         if not self._crowded and (watch.crowded or watch.producers.forgot):
             self._crowded = True
-            why = "sequences and transactions of those that wrote long before are not compared"
+            why = "sequences and transactions of producers that wrote much earlier are not compared"
             self._report(Finding("limit-reached", 0, facts={"limit": LIMIT, "what": "producers", "why": why}))
         if transaction_events and deep and not (watch.damaged or watch.disorder):
             self._aborts.update(window)

@@ -237,8 +237,8 @@ class PartitionChecks:
         expected = self._bases[-1] if before < 0 else before + 1
         if first <= expected or expected + last - first + 1 != base:
             return
-        evidence = "the entry before and the next segment's name"
-        note = f"; {evidence} leave it the place from {expected} on, so its base offset is wrong"
+        evidence = "the batch before and the name of the next segment"
+        note = f": {evidence} prove that its base offset is {expected}"
         facts = {"offset": first, "previous": expected - 1, "expected": expected, "note": note}
         self._report_for(history.name)(Finding("non-monotonic-offset", position, None, first, last, facts))
         self._gaps = [gap for gap in self._gaps if (gap.name, gap.first) != (history.name, expected)]
@@ -282,7 +282,7 @@ class PartitionChecks:
         for gap in self._gaps if in_order else filter(None, map(self._uncovered_part, self._gaps)):
             lost, why = self._explain(gap.first, gap.last, gap.name)
             if gap.zeros and gap.last >= self._log_start:
-                lost, why = True, "probably lost: zeros at its end stand where batches were"
+                lost, why = True, "probably lost, because the file ends with zeros"
             between = gap.rule == "segment-gap"
             if lost or between:
                 facts: dict[str, Any] = {"first": gap.first, "last": gap.last, "why": why}
@@ -322,29 +322,29 @@ class PartitionChecks:
         """
         history, gaps, unopened = self._history, self._history.gaps, self._history.unopened
         if last < self._log_start:
-            return False, f"no matter, since the log starts at offset {self._log_start}"
+            return False, f"harmless, the log starts at offset {self._log_start}"
         if self._cleaned is not None and last < self._cleaned:
-            return False, f"probably compacted away: the cleaner has been up to offset {self._cleaned}"
+            return False, f"probably compacted, because the cleaner has reached offset {self._cleaned}"
         if history.thinned:
-            return False, "probably compacted away: there are batches with fewer records than offsets"
+            return False, "probably compacted, because other batches have fewer records than offsets"
         if self._cleaned is not None:
             return (
                 False,
-                f"lost, or compacted by another broker: the cleaner has been no further than offset {self._cleaned}",
+                f"lost, or compacted by another broker, because the cleaner has only reached offset {self._cleaned}",
             )
         if self._compacted:
-            return False, "compacted away, or lost: nothing tells which"
+            return False, "compacted or lost"
         if orphan := self._orphan_within(first, last):
-            return True, f"lost: {orphan} shows that a segment was there"
+            return True, f"lost, because {orphan} belongs to a missing segment"
         if self._keyless_from is not None and self._keyless_from < (base_offset_of(name) or 0):
-            return True, "lost: records before have no key, and compaction would have removed these"
+            return True, "lost, because earlier records have no key, so the log was not compacted"
         if history.keyless:
-            return True, "probably lost: there are records without a key, which a compacted topic rejects"
+            return True, "probably lost, because a compacted topic has no records without a key"
         if gaps >= SEVERAL:
-            return False, f"probably compacted away: {gaps} gaps between batches are a sign of compaction"
+            return False, f"probably compacted, because there are {gaps} gaps between batches"
         if unopened:
-            return False, "compacted away, or lost: compressed v0 and v1 messages were not opened"
-        return True, "probably lost: nothing indicates compaction"
+            return False, "compacted or lost (compressed v0 and v1 message sets were not decompressed)"
+        return True, "probably lost, because nothing indicates compaction"
 
     def _orphan_within(self, first: int, last: int) -> str | None:
         """Return the name of an index without a segment if its segment would hold some of these offsets."""
@@ -386,7 +386,12 @@ class PartitionChecks:
         for producer_id, marker in facts.unindexed.items():
             first = history.open.get(producer_id)
             if first is not None:
-                reported = {"producer_id": producer_id, "first": first, "last": marker, "why": "is not in it"}
+                reported = {
+                    "producer_id": producer_id,
+                    "first": first,
+                    "last": marker,
+                    "why": "it is missing in the index",
+                }
                 report(Finding("txn-index-mismatch", 0, None, first, marker, reported))
         begin = self._bases[0] if self._bases else base_offset_of(name) or 0
         for at, producer_id, first, last in facts.carried:
@@ -394,7 +399,7 @@ class PartitionChecks:
             # Without data of the producer in the log, the transaction began before the log start.
             if first == began or (began is None and first < begin):
                 continue
-            why = f"has no records from offset {first} on" if began is None else f"has records from offset {began} on"
+            why = f"it has no records at offset {first}" if began is None else f"its records start at offset {began}"
             reported = {"producer_id": producer_id, "first": first, "last": last, "why": why}
             report(Finding("txn-index-mismatch", at, at + ABORTED_TXN.size, first, last, reported))
 
@@ -453,7 +458,7 @@ class PartitionChecks:
                     HEADER.size,
                     producer_id,
                     offset,
-                    f"is missing, with a transaction open from offset {first} on",
+                    f"missing, although its transaction is open since offset {first}",
                 )
 
     def _report_producer(self, report: Report, position: int, producer_id: int, offset: int, why: str) -> None:
@@ -464,20 +469,34 @@ class PartitionChecks:
         history = self._history
         first = state.current_txn_first_offset
         if state.last_offset >= offset or (first is not None and first >= offset):
-            return f"has a batch at offset {max(state.last_offset, first or 0)}, behind those it speaks of"
+            return (
+                f"the snapshot has offset {max(state.last_offset, first or 0)}, but covers only offsets below {offset}"
+            )
         if exact and first is not None and first >= self._first_offset() and state.producer_id not in history.open:
-            return None if history.holes or history.crowded else f"has no transaction open from offset {first} on"
+            return (
+                None
+                if history.holes or history.crowded
+                else f"the snapshot has an open transaction from offset {first}, the log does not"
+            )
         known = history.producers.get(state.producer_id)
         if known is None or known[2] >= offset or state.last_offset < 0:
             return None
         epoch, sequence, last = known
         if last > state.last_offset:
-            return f"wrote up to offset {last}, not {state.last_offset}"
+            return f"last offset: {state.last_offset} in the snapshot, {last} in the log"
         if last < state.last_offset:
-            return None if history.holes or history.thinned else f"wrote up to offset {last}, not {state.last_offset}"
+            return (
+                None
+                if history.holes or history.thinned
+                else f"last offset: {state.last_offset} in the snapshot, {last} in the log"
+            )
         if state.last_sequence != sequence:
-            return f"wrote sequence {sequence} last, not {state.last_sequence}"
-        return f"wrote in epoch {epoch}, not {state.producer_epoch}" if state.producer_epoch < epoch else None
+            return f"last sequence: {state.last_sequence} in the snapshot, {sequence} in the log"
+        return (
+            f"epoch: {state.producer_epoch} in the snapshot, {epoch} in the log"
+            if state.producer_epoch < epoch
+            else None
+        )
 
     def _first_offset(self) -> int:
         return self._bases[0] if self._bases else 0
@@ -493,7 +512,7 @@ class PartitionChecks:
         end = self._history.end
         for at, entry in entries:
             if end is not None and entry.start_offset > end:
-                why = f"begins at offset {entry.start_offset}, but the log ends at {end}"
+                why = f"it starts at offset {entry.start_offset}, but the log ends at {end}"
                 _report_epoch(report, at, entry.epoch, entry.start_offset, why)
                 return
         for run in self._history.epochs:
@@ -522,11 +541,11 @@ def _epoch_contradiction(entries: list[LeaderEpoch], run: EpochRun) -> str | Non
         return None
     at = next((at for at, entry in enumerate(entries) if entry.epoch == epoch), None)
     if at is None:
-        return f"has batches from offset {first} on, but no entry"
+        return f"it has batches from offset {first}, but no entry"
     if at and first < entries[at].start_offset:
-        return f"begins at offset {entries[at].start_offset}, but has batches from {first} on"
+        return f"it starts at offset {entries[at].start_offset}, but has batches from offset {first}"
     if at + 1 < len(entries) and last >= entries[at + 1].start_offset:
-        return f"ends before offset {entries[at + 1].start_offset}, but has batches up to {last}"
+        return f"it ends before offset {entries[at + 1].start_offset}, but has batches up to offset {last}"
     return None
 
 
@@ -534,6 +553,6 @@ def _epoch_contradiction(entries: list[LeaderEpoch], run: EpochRun) -> str | Non
 AFTER_THE_END: Mapping[str, tuple[str, str]] = {
     RECOVERY_POINTS: ("checkpoint-behind-log", "recovery point"),
     HIGH_WATERMARKS: ("checkpoint-behind-log", "high watermark"),
-    CLEANER_OFFSETS: ("checkpoint-behind-log", "cleaner's offset"),
+    CLEANER_OFFSETS: ("checkpoint-behind-log", "cleaner offset"),
     LOG_STARTS: ("log-start-behind-end", "log start"),
 }

@@ -11,6 +11,7 @@ from kseg.format.checks.check_state import CheckSettings, CheckState, batch_find
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.framing import clamped
 from kseg.format.record.layout import LOG_APPEND_TIME, V0_RESERVED, V1_RESERVED, V2_RESERVED
+from kseg.text import count_of
 
 #: The default of brokers for message.timestamp.after.max.ms (KIP-937).
 FUTURE_TOLERANCE_MS = 60 * 60 * 1000
@@ -52,17 +53,19 @@ def check_counts(batches: BatchColumns, settings: CheckSettings, state: CheckSta
                     batches,
                     row,
                     delta=delta,
-                    why=f"the base offset is {base}, which is negative",
+                    why=f"the base offset {base} is negative",
                 )
             )
         elif delta < 0:
-            report(batch_finding("invalid-offset-range", batches, row, delta=delta, why="it can't be negative"))
+            report(batch_finding("invalid-offset-range", batches, row, delta=delta, why="it cannot be negative"))
         elif deep:
             continue
         elif count < 0:
-            report(batch_finding("record-count-mismatch", batches, row, count=count, why="it can't be negative"))
+            report(
+                batch_finding("record-count-mismatch", batches, row, count=count, why="the count cannot be negative")
+            )
         elif count > delta + 1:
-            why = f"its last offset delta of {delta} has room for {delta + 1}"
+            why = f"the last offset delta {delta} allows {count_of(delta + 1, 'record')}"
             report(batch_finding("record-count-mismatch", batches, row, count=count, why=why))
 
 
@@ -103,7 +106,7 @@ def unit_of(timestamp: int) -> str:
 
 def _duration(milliseconds: int) -> str:
     hours = milliseconds // 3_600_000
-    return f"{hours} h" if hours < 72 else f"{hours // 24} days"
+    return count_of(hours, "hour") if hours < 72 else count_of(hours // 24, "day")
 
 
 def check_leader_epochs(batches: BatchColumns, settings: CheckSettings, state: CheckState, report: Report) -> None:

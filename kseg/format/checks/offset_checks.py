@@ -13,7 +13,9 @@ from kseg.format.record.layout import CODEC_MASK, INT32_MAX, INT64_MAX
 from kseg.format.record.offset_evidence import base_offset_proved_wrong
 
 #: The possible reasons of an offset gap, if only its segment is known.
-UNEXPLAINED_GAP = "compaction, markers, or loss"
+UNEXPLAINED_GAP = "compaction, transaction markers or lost batches"
+#: The ``note`` of ``non-monotonic-offset`` if nothing shows which offset is wrong.
+MUST_INCREASE = ": offsets must increase"
 
 # C constants when compiled.
 CODEC = CODEC_MASK
@@ -41,7 +43,7 @@ def check_offsets(batches: BatchColumns, settings: CheckSettings, state: CheckSt
                 and batches.position[row] == 0
                 and base_offset_proved_wrong(batches, row, batches, row + 1, name - 1)
             ):
-                report(misplaced_offset_finding(batches, row, name - 1, "the file's name and the next entry"))
+                report(misplaced_offset_finding(batches, row, name - 1, "the file name and the next batch"))
                 state.misplaced.add(batches.position[row])
                 last += name - first
         elif first != previous + 1:
@@ -50,7 +52,11 @@ def check_offsets(batches: BatchColumns, settings: CheckSettings, state: CheckSt
                 state.misplaced.add(batches.position[row])
                 last += previous + 1 - first
             elif first <= previous:
-                report(batch_finding("non-monotonic-offset", batches, row, offset=first, previous=previous, note=""))
+                report(
+                    batch_finding(
+                        "non-monotonic-offset", batches, row, offset=first, previous=previous, note=MUST_INCREASE
+                    )
+                )
             elif not wrapper and first != state.highest_offset + 1 and batches.position[row] == state.end:
                 report(_gap(batches.position[row], previous + 1, first - 1))
         state.last_offset = last
@@ -61,10 +67,10 @@ def check_offsets(batches: BatchColumns, settings: CheckSettings, state: CheckSt
 
 
 def misplaced_offset_finding(
-    batches: BatchColumns, row: int, previous: int, witness: str = "the entries around it"
+    batches: BatchColumns, row: int, previous: int, witness: str = "the batches around it"
 ) -> Finding:
     """Return ``non-monotonic-offset`` for a batch whose neighbours prove its base offset wrong."""
-    note = f"; {witness} leave it the place from {previous + 1} on, so its base offset is wrong"
+    note = f": {witness} prove that its base offset is {previous + 1}"
     facts = {"offset": batches.base_offset[row], "previous": previous, "expected": previous + 1, "note": note}
     return batch_finding("non-monotonic-offset", batches, row, **facts)
 
@@ -106,7 +112,7 @@ def offset_range_finding(batches: BatchColumns, row: int, ceiling: int) -> Findi
     """
     begin, last = batches.position[row], batches.last_offset[row]
     delta = last - clamped(batches.base_offset[row]) if batches.magic[row] >= 2 else 0
-    facts = {"delta": delta, "why": f"it ends at offset {last}, and its segment before {ceiling}"}
+    facts = {"delta": delta, "why": f"the batch ends at offset {last}, but its segment ends before {ceiling}"}
     return Finding("invalid-offset-range", begin, begin + batches.size[row], facts=facts)
 
 
@@ -123,9 +129,9 @@ def check_file_name(batches: BatchColumns, settings: CheckSettings, state: Check
         if not batches.selected[row] or batches.position[row] in state.misplaced:
             continue
         if batches.base_offset[row] < name:
-            why = f"an entry begins before it at {batches.base_offset[row]}"
+            why = f"a batch starts at offset {batches.base_offset[row]}, below it"
         else:
-            why = f"an entry ends past its 32-bit range at {batches.last_offset[row]}"
+            why = f"a batch ends at offset {batches.last_offset[row]}, beyond its 32-bit range"
         report(batch_finding("file-name-mismatch", batches, row, name=name, why=why))
         state.misnamed = True
         return

@@ -41,11 +41,11 @@ def check_producers(batches: BatchColumns, settings: CheckSettings, state: Check
 def _producer_contradiction(batches: BatchColumns, row: int) -> str:
     # Coordinators write base sequence 0 without an id, which is valid.
     if batches.producer_id[row] < 0:
-        return "transactional without an id"
+        return "the batch is transactional, but has no producer id"
     if batches.producer_epoch[row] < 0:
-        return "an id without an epoch"
+        return "the producer id has no epoch"
     if batches.base_sequence[row] < 0 and not batches.attributes[row] & CONTROL_BIT:
-        return "an id without a sequence"
+        return "the producer id has no sequence"
     return ""
 
 

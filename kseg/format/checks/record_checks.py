@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kseg.findings import Finding, Report
 from kseg.format.checks.check_state import CheckSettings, CheckState, batch_finding
+from kseg.format.checks.offset_checks import MUST_INCREASE
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.default_records import header_field
 from kseg.format.record.framing import clamped
@@ -19,6 +20,7 @@ from kseg.format.record.layout import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRAN
 from kseg.format.record.memory import is_utf8
 from kseg.format.segment.records_chunk import Chunk
 from kseg.lazy import lazy
+from kseg.text import count_of
 
 if TYPE_CHECKING:
     from kseg.format.record import control_records
@@ -76,13 +78,13 @@ def check_record_offsets(chunk: Chunk, settings: CheckSettings, report: Report) 
         if batches.magic[row] < 2 or last < clamped(batches.base_offset[row]):
             continue  # the header contradicts itself, which is already reported
         if last_record > last:
-            why = f"is past its batch's last, {last}"
+            why = f"is above {last}, the last offset of its batch"
             index = batches.record_sum[row] - 1
             facts = {"index": index, "offset": last_record, "why": why}
             finding = record_finding("record-offset-mismatch", chunk, first)
             report(replace(finding, offset=last_record, last_offset=last_record, facts=facts))
         elif offsets[first] < clamped(batches.base_offset[row]):
-            why = f"is before its batch's first, {batches.base_offset[row]}"
+            why = f"is below {batches.base_offset[row]}, the first offset of its batch"
             report(record_finding("record-offset-mismatch", chunk, first, why=why))
         elif last_record < last and batches.intact[row] and batches.disorder[row] < 0:
             report(batch_finding("last-offset-mismatch", batches, row, record=last_record, last=last))
@@ -92,7 +94,7 @@ def _report_disorder(chunk: Chunk, row: int, report: Report) -> None:
     offsets = chunk.records.offset
     found = [i for i in chunk.rows(row)[1:] if offsets[i] <= offsets[i - 1]]
     for i, facts in _limited(chunk, found):
-        why = f"does not follow {offsets[i - 1]}"
+        why = f"is not above the previous offset {offsets[i - 1]}"
         report(record_finding("record-offset-mismatch", chunk, i, why=why, **facts))
 
 
@@ -115,7 +117,7 @@ def check_wrapper_order(chunk: Chunk, state: CheckState, report: Report) -> None
         if previous < 0:
             state.first_opened = first
         elif first <= previous < last:
-            note = ", of the first message in it"
+            note = f" (of the first message in a compressed message set){MUST_INCREASE}"
             report(batch_finding("non-monotonic-offset", batches, row, offset=first, previous=previous, note=note))
 
 
@@ -179,7 +181,7 @@ def check_record_attributes(chunk: Chunk, settings: CheckSettings, report: Repor
     for row in range(chunk.first, chunk.stop):
         if batches.record_total[row] and batches.magic[row] >= 2 and batches.attribute_bits[row]:
             for i, more in _limited(chunk, [i for i in chunk.rows(row) if attributes[i]]):
-                facts = {"bits": attributes[i], "where": " on a record", **more}
+                facts = {"bits": attributes[i], "where": " in a record", **more}
                 report(record_finding("reserved-attribute-bits", chunk, i, **facts))
 
 
@@ -222,7 +224,7 @@ def _marker_fault(batches: BatchColumns, row: int, kind: str) -> str:
         if not batches.attributes[row] & TRANSACTIONAL:
             return f"a {kind} marker in a batch that is not transactional"
         if batches.record_count[row] != 1:
-            return f"a {kind} marker in a batch of {batches.record_count[row]} records"
+            return f"a {kind} marker in a batch of {count_of(batches.record_count[row], 'record')}"
     return ""
 
 

@@ -60,7 +60,7 @@ class RecordSetChecks:
 
     def _rejected(self) -> str:
         if max(self._magics, default=0) >= 2:
-            return "a leader accepts one v2 batch"
+            return "a leader accepts only one v2 batch"
         if self._codecs - {0}:
-            return "a leader accepts one compressed message, and nothing beside it (KAFKA-1718)"
-        return "a leader accepts messages of one version" if len(self._magics) > 1 else ""
+            return "a leader accepts only one compressed message set, without other messages (KAFKA-1718)"
+        return "a leader accepts only messages of one version" if len(self._magics) > 1 else ""

@@ -1,6 +1,7 @@
 """The checks of batches and records, in the order in which they run.
 
-To add a check, add a rule to ``findings.RULES``, a function, a row here, and a damaged file in ``fixtures/findings``.
+To add a check, add a rule to ``rule_table.RULES``, its cause to ``rule_help.CAUSES``, a function, a row here, and a
+damaged file in ``fixtures/findings``.
 validate, dump, repair, convert and parallel runs read these tables.
 """
 

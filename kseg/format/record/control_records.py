@@ -74,7 +74,7 @@ def decode(key: bytes | None, value: bytes | None) -> ControlRecord:
     value newer than the tables, are not errors: the result lacks the fields that cannot be decoded.
     """
     if key is None or len(key) < 4:
-        raise MalformedControlRecord("null key" if key is None else f"key of {len(key)} bytes, at least 4 wanted")
+        raise MalformedControlRecord("null key" if key is None else f"key of {len(key)} bytes, but the minimum is 4")
     version, type_id = struct.unpack_from(">hh", key)
     if version < 0:
         raise MalformedControlRecord(f"key version {version}")

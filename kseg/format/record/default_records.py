@@ -10,7 +10,7 @@ from typing import Any
 
 from kseg.format.record import layout
 from kseg.format.record.columns import BatchColumns, PartialBatch, RecordColumns
-from kseg.format.record.framing import clamped, length_fault, wrapped_sum
+from kseg.format.record.framing import clamped, delta_fault, length_fault, wrapped_sum
 from kseg.format.record.legacy_records import split_message
 
 COMPILED = not __file__.endswith(".py")
@@ -22,7 +22,6 @@ LOG_APPEND_TIME = layout.LOG_APPEND_TIME
 MIN_RECORD_SIZE = layout.MIN_RECORD_SIZE
 SUM_LIMIT = layout.SUM_LIMIT
 MIN_INT64 = layout.INT64_MIN
-LEFT_OVER = "bytes are left over after the last record"
 
 #: A batch of more records than this is decoded in parts. Real batches rarely have a tenth of it.
 LARGE_BATCH = 64 * 1024
@@ -185,7 +184,7 @@ def split_records(
                     byte, at = finish_varint(data, at, stop, byte, 63)
             delta = (byte >> 1) ^ -(byte & 1)
             if at < 0 or at >= stop:
-                why = "its timestamp delta is broken"
+                why = delta_fault("its timestamp delta", at, 10, length)
                 break
             if append_time:
                 timestamp = max_timestamp
@@ -206,7 +205,7 @@ def split_records(
                 else:
                     byte, at = finish_varint(data, at, stop, byte, 28)
             if at < 0 or at >= stop:
-                why = "its offset delta is broken"
+                why = delta_fault("its offset delta", at, 5, length)
                 break
             offset = base_offset + ((byte >> 1) ^ -(byte & 1))
             offsets[i] = offset
@@ -220,7 +219,7 @@ def split_records(
                 byte, at = finish_varint(data, at, stop, byte, 28)
             length = (byte >> 1) ^ -(byte & 1)
             if at < 0 or length < -1 or length >= stop - at:
-                why = length_fault("its key's length", length, at, -1, stop - at - 1)
+                why = length_fault("its key length", length, at, -1, stop - at - 1)
                 break
             key_ats[i] = at
             key_sizes[i] = length
@@ -239,7 +238,7 @@ def split_records(
                     byte, at = finish_varint(data, at, stop, byte, 28)
             length = (byte >> 1) ^ -(byte & 1)
             if at < 0 or length < -1 or length >= stop - at:
-                why = length_fault("its value's length", length, at, -1, stop - at - 1)
+                why = length_fault("its value length", length, at, -1, stop - at - 1)
                 break
             value_ats[i] = at
             value_sizes[i] = length
@@ -261,12 +260,12 @@ def split_records(
                 header_total += length
                 at = skip_headers(data, at, stop, length)
                 if at < 0:
-                    why = "its headers do not fit the record"
+                    why = f"its {length} headers do not fit in {stop - headers_ats[i]} bytes, or one has no key"
                     break
             else:
                 header_counts[i] = 0
             if at != stop:
-                why = f"its fields leave {stop - at} bytes of its declared length over"
+                why = f"{stop - at} bytes of its declared length are left over"
                 break
             batch[i] = row
             if header_counts[i] > MOST_HEADERS:
@@ -326,7 +325,8 @@ def add_count_fault(
         if rest > 0:
             faults.append(("record-count-mismatch", row, index, index + rest))
         else:
-            faults.append(("malformed-record", row, index, LEFT_OVER))
+            left = f"{'' if final else 'at least '}{end - at} bytes are left over after the last record"
+            faults.append(("malformed-record", row, index, left))
 
 
 def skip_headers(data: Any, at: int, stop: int, count: int) -> int:

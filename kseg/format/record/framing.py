@@ -285,5 +285,17 @@ def length_fault(what: str, size: int, at: int, least: int, room: int) -> str:
     ``at`` is negative if the varint of the length is not valid.
     """
     if at < 0:
-        return f"{what} is no varint"
-    return f"{what} is {size}, below the least of {least}" if size < least else f"{what} is {size}, and {room} fit"
+        return f"{what} is not a varint"
+    if size < least:
+        return f"{what} is {size}, but the minimum is {least}"
+    return f"{what} is {size}, but only {room} bytes are left"
+
+
+def delta_fault(what: str, at: int, most: int, length: int) -> str:
+    """Return why the varint of a delta in a record of ``length`` bytes is not valid: it has at most ``most`` bytes.
+
+    ``at`` is negative if it is not a varint; otherwise the record ends with it.
+    """
+    if at < 0:
+        return f"{what} is not a varint of 1 to {most} bytes within the record's {length} bytes"
+    return f"{what} is the end of the record, which has {length} bytes"

@@ -50,22 +50,23 @@ def split_message(
     """
     key_at = at + V1_KEY_AT if magic == 1 else at + V0_KEY_AT
     if end - key_at < 8:
-        faults.append(("malformed-record", row, index, f"it has {end - at - LOG_OVERHEAD} bytes, too few for v{magic}"))
+        why = f"it has {end - at - LOG_OVERHEAD} bytes, fewer than a v{magic} message needs"
+        faults.append(("malformed-record", row, index, why))
         return False
     key_size = read_int32(data, key_at)
     if key_size < -1 or key_size > end - key_at - 8:
-        why = length_fault("its key's length", key_size, key_at, -1, end - key_at - 8)
+        why = length_fault("its key length", key_size, key_at, -1, end - key_at - 8)
         faults.append(("malformed-record", row, index, why))
         return False
     value_at = key_at + 4 + (key_size if key_size > 0 else 0)
     value_size = read_int32(data, value_at)
     if value_size < -1 or value_size > end - value_at - 4:
-        why = length_fault("its value's length", value_size, value_at, -1, end - value_at - 4)
+        why = length_fault("its value length", value_size, value_at, -1, end - value_at - 4)
         faults.append(("malformed-record", row, index, why))
         return False
     if value_at + 4 + (value_size if value_size > 0 else 0) != end:
         left = end - value_at - 4 - (value_size if value_size > 0 else 0)
-        faults.append(("malformed-record", row, index, f"its fields leave {left} bytes of its declared length over"))
+        faults.append(("malformed-record", row, index, f"{left} bytes of its declared length are left over"))
         return False
     if records.count == records.capacity:
         records.grow()
@@ -150,7 +151,7 @@ def split_wrapper(
         if size < V0_MIN_SIZE or magic > 1:
             small = size < V0_MIN_SIZE
             why = (
-                f"its size is {size}, below the least of {V0_MIN_SIZE}"
+                f"its size is {size}, but the minimum is {V0_MIN_SIZE}"
                 if small
                 else f"its magic is {magic}, not 0 or 1"
             )
@@ -175,7 +176,7 @@ def split_wrapper(
                 if inner_codec:
                     faults.append(("nested-compression", row, index, inner_codec))
                 if magic != batches.magic[row]:
-                    why = f"its magic is {magic}, its wrapper's {batches.magic[row]}"
+                    why = f"its magic is {magic}, but that of its message set is {batches.magic[row]}"
                     faults.append(("malformed-record", row, index, why))
             else:
                 left_out += 1
@@ -207,7 +208,7 @@ def split_wrapper(
         part.faulty = faulty
         part.faults_left_out = left_out
     if left_out and (part is None or part.done):
-        faults.append(("malformed-record", row, index, f"{left_out} more messages in it have faults"))
+        faults.append(("malformed-record", row, index, f"{left_out} more messages have faults"))
     return index
 
 

@@ -18,6 +18,7 @@ from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.segment.reader import Window
 from kseg.format.segment.records_chunk import Chunk
 from kseg.lazy import lazy
+from kseg.text import count_of
 
 if TYPE_CHECKING:
     from kseg.format.segment import large_payload
@@ -39,11 +40,11 @@ _LIKELY_RATIO = 16
 _FAULTS_AT_ONCE = 1000
 
 _QUIRKS = {
-    "lz4-header-checksum": "the LZ4 header checksum is the wrong one that Kafka 0.8 and 0.9 wrote (KAFKA-3160)",
-    "trailing-bytes": "bytes follow the compressed stream; readers ignore them",
-    "lz4-content-size": "the LZ4 frame names another content size than it has; Kafka ignores the field",
-    "lz4-content-checksum": "the LZ4 content checksum is wrong; Kafka ignores the field",
-    "snappy-little-endian": "snappy-java's header in little-endian, as some other writers leave it",
+    "lz4-header-checksum": "the LZ4 header checksum is the wrong one of Kafka 0.8 and 0.9 (KAFKA-3160)",
+    "trailing-bytes": "bytes follow the compressed data, and readers ignore them",
+    "lz4-content-size": "the LZ4 frame names a wrong content size, and Kafka ignores the field",
+    "lz4-content-checksum": "the LZ4 content checksum is wrong, and Kafka ignores it",
+    "snappy-little-endian": "the snappy-java header is little-endian, as some other writers write it",
 }
 _EXPECTED_QUIRKS = frozenset({"snappy-unframed"})  # librdkafka writes raw blocks, and brokers store them so
 
@@ -153,7 +154,7 @@ class DeepIterator:
         elif not legacy_records.split_wrapper(payload, view, batches, row, self._records, self._faults) and not len(
             view
         ):
-            self._faults.append(("undecodable-payload", row, 0, "it holds no message"))
+            self._faults.append(("undecodable-payload", row, 0, "there is no message in it"))
         return len(view)
 
     def _large_batch_chunks(self, window: Window, row: int, payload: large_payload.LargePayload) -> Iterator[Chunk]:
@@ -251,8 +252,8 @@ class DeepIterator:
         if wrapper.value_size[0] <= 0 and wrapper.key_size[0] >= 0:
             return view[:0]  # a message with a key is not a wrapper
         if wrapper.value_size[0] <= 0:
-            what = "a null" if wrapper.value_size[0] < 0 else "an empty"
-            self._faults.append(("undecodable-payload", row, 0, f"the wrapper has {what} value"))
+            what = "null" if wrapper.value_size[0] < 0 else "empty"
+            self._faults.append(("undecodable-payload", row, 0, f"the value is {what}"))
             return None
         return view[wrapper.value_at[0] : wrapper.value_at[0] + wrapper.value_size[0]]
 
@@ -264,9 +265,7 @@ class DeepIterator:
             self._faults.append(("claimed-codec", row, 0, None))
             return _PLAIN
         if codec_facts is None or codec_facts.first_magic > magic:
-            why = (
-                "no codec has that number" if codec_facts is None else f"{codec_facts.name} does not exist in v{magic}"
-            )
+            why = "the codecs are 0 to 4" if codec_facts is None else f"{codec_facts.name} does not exist in v{magic}"
             self._faults.append(("unknown-codec", row, 0, (codec, why)))
             return None
         if magic >= 2 and not batches.record_count[row] and not compressed:
@@ -352,7 +351,7 @@ _FACTS: dict[str, _Facts] = {
     "record-count-mismatch": lambda actual, codec, batches, row: {
         "count": batches.record_count[row],
         "actual": actual,
-        "why": f"{actual} are there" if batches.record_count[row] >= 0 else "it can't be negative",
+        "why": f"found {actual:,}" if batches.record_count[row] >= 0 else "the count cannot be negative",
     },
     "truncated-wrapper": lambda left, codec, batches, row: {"bytes": left},
     "inner-crc-mismatch": lambda crcs, codec, batches, row: {"stored": crcs[0], "computed": crcs[1]},
@@ -361,7 +360,7 @@ _FACTS: dict[str, _Facts] = {
         "offset": batches.last_offset[row],
         "inner": inner,
         "magic": batches.magic[row],
-        "why": f"does not fit its last inner offset, {inner}",
+        "why": f"but its last inner offset is {inner}",
     },
     "unknown-codec": lambda detail, codec, batches, row: {"codec": detail[0], "why": detail[1]},
     "undecodable-payload": lambda why, codec, batches, row: {"codec": codec, "why": why},
@@ -369,7 +368,7 @@ _FACTS: dict[str, _Facts] = {
     "limit-reached": lambda detail, codec, batches, row: {
         "limit": default_records.MAX_HEADERS,
         "what": f"headers in record {detail[0]}",
-        "why": f"the other {detail[1] - default_records.MAX_HEADERS} are not shown",
+        "why": f"{count_of(detail[1] - default_records.MAX_HEADERS, 'header')} not shown",
     },
     "decompression-limit": lambda limit, codec, batches, row: {"codec": codec, "limit": limit},
     "codec-quirk": lambda quirk, codec, batches, row: {

@@ -91,7 +91,9 @@ class InputBuffer:
         while self.fill(1):
             self.start = self.end
             if self._source.size is None and self.position - began > MAX_UNKNOWN_STREAM:
-                raise UnreadableError(f"{self._source.name}: nothing that can be read in {MAX_UNKNOWN_STREAM} bytes")
+                raise UnreadableError(
+                    f"{self._source.name}: no batch in the first {MAX_UNKNOWN_STREAM:,} bytes: expected a Kafka log segment"
+                )
         return self.position - began
 
     def reread_if_modified(self, *, torn: bool) -> bool:
@@ -116,8 +118,8 @@ class InputBuffer:
         if holes is None:
             return ""
         if not holes:
-            return ", which the disk holds as they are"
-        return f", {holes if holes < end - begin else 'all'} of them a hole on disk, where nothing was ever written"
+            return " (stored on disk)"
+        return f" ({f'{holes:,}' if holes < end - begin else 'all'} of them never written: a hole in the file)"
 
     def is_outgrown(self) -> bool:
         """Return whether the file grows faster than its tail can be read."""

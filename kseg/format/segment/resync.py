@@ -40,6 +40,7 @@ from kseg.format.segment.resync_search import (
     last_offset_of,
     legacy_crc_holds,
 )
+from kseg.text import count_of
 
 KEY_REACH = 256 * 1024
 # A batch can end with fewer zeros by chance.
@@ -251,7 +252,10 @@ def _read_as_another(buffer: InputBuffer, size: int) -> ResyncResult | None:
     named = buffer.data[buffer.start + MAGIC_AT]
     for magic in (2, 1, 0):
         if magic != named and is_valid_batch_of(buffer, size, magic):
-            facts = {"magic": signed_byte(named), "why": f"its CRC holds as v{magic}, and it is read so"}
+            facts = {
+                "magic": signed_byte(named),
+                "why": f"the CRC is correct for v{magic}, and the batch is read as v{magic}",
+            }
             return _readable("unknown-magic", buffer, size, magic, facts)
     return None
 
@@ -272,7 +276,7 @@ def _proved(buffer: InputBuffer, damaged: DamagedBatch, size: int) -> ResyncResu
     facts = {
         "size": damaged.size,
         "proved_size": size - LOG_OVERHEAD,
-        "why": f"the CRC holds with {size - LOG_OVERHEAD}, and it is read so",
+        "why": f"the CRC proves {size - LOG_OVERHEAD}, and the batch is read with that size",
     }
     return _readable("invalid-size", buffer, size, damaged.magic, facts)
 
@@ -297,14 +301,14 @@ def _bad_content(buffer: InputBuffer, damaged: DamagedBatch, size: int) -> Resyn
     """Return the result for a batch with valid framing (another batch follows directly) and damaged content."""
     end = buffer.position + size
     if damaged.magic > 2:
-        facts = {"magic": signed_byte(damaged.magic), "why": "its CRC holds as no known version"}
+        facts = {"magic": signed_byte(damaged.magic), "why": "the CRC is wrong for every known version"}
         finding = Finding("unknown-magic", buffer.position, end, damaged.offset, damaged.last_offset, facts)
         return ResyncResult((finding,), end, lost=size, recognised=True)
     if size - LOG_OVERHEAD < framing.smallest_size(damaged.magic):
         # The size is too small for its version, but a batch begins after it.
         facts = {
             "size": damaged.size,
-            "why": f"a v{damaged.magic} entry has at least {framing.smallest_size(damaged.magic)}",
+            "why": f"the minimum of a v{damaged.magic} batch is {framing.smallest_size(damaged.magic)}",
         }
         finding = Finding("invalid-size", buffer.position, end, damaged.offset, damaged.last_offset, facts)
         return ResyncResult((finding,), end, lost=size, recognised=True)
@@ -312,7 +316,7 @@ def _bad_content(buffer: InputBuffer, damaged: DamagedBatch, size: int) -> Resyn
     note = ""
     if zeros >= TORN_ZEROS:
         end = buffer.position + size
-        note = f"; zeros fill its last {zeros} bytes{buffer.describe_zeros(end - zeros, end)}"
+        note = f"; the last {count_of(zeros, 'byte')} are zeros{buffer.describe_zeros(end - zeros, end)}"
     stored = framing.read_uint32(buffer.data, buffer.start + (CRC_AT if damaged.magic == 2 else LEGACY_CRC_AT))
     computed = framing.batch_crc(buffer.view, buffer.start, buffer.start + size, damaged.magic)
     mismatch = _description(
@@ -325,7 +329,7 @@ def _bad_content(buffer: InputBuffer, damaged: DamagedBatch, size: int) -> Resyn
         and after
         and header_scan.zero_run_end(buffer.data, buffer.start + size, buffer.end) >= min(header_scan.ZERO_RUN, after)
     ):
-        why = f"{size - zeros} of its {size} bytes were written, then come zeros"
+        why = f"expected {count_of(size, 'byte')}, found {size - zeros:,} and zeros after them"
         torn = _description("truncated-tail", buffer, size, damaged.magic, {"bytes": size - zeros, "why": why})
     return ResyncResult(
         (mismatch,), end, lost=size, entry_size=size, magic=damaged.magic, recognised=True, if_last=torn
@@ -366,14 +370,18 @@ def _size_findings(damaged: DamagedBatch, end: int, rest: int | None) -> tuple[F
         return ()
     if damaged.legal and (rest is None or damaged.size + LOG_OVERHEAD <= rest):
         return ()
-    why = f"the file has {(rest or 0) - LOG_OVERHEAD} bytes for it" if damaged.legal else _illegal(damaged)
+    why = (
+        f"only {count_of((rest or 0) - LOG_OVERHEAD, 'byte')} of the file are left"
+        if damaged.legal
+        else _illegal(damaged)
+    )
     facts = {"size": damaged.size, "why": why}
     return (Finding("invalid-size", damaged.position, end, damaged.offset, damaged.last_offset, facts),)
 
 
 def _illegal(damaged: DamagedBatch) -> str:
     """Return a phrase with the sizes that a batch of this version can have."""
-    return f"a v{min(damaged.magic, 2)} entry has {framing.smallest_size(min(damaged.magic, 2))} to {damaged.most}"
+    return f"expected {framing.smallest_size(min(damaged.magic, 2))} to {damaged.most} for a v{min(damaged.magic, 2)} batch"
 
 
 def _reason(buffer: InputBuffer, damaged: DamagedBatch, search: ResyncScan, end: int) -> str:
@@ -382,13 +390,13 @@ def _reason(buffer: InputBuffer, damaged: DamagedBatch, search: ResyncScan, end:
         return f"zeros{buffer.describe_zeros(damaged.position, end)}"
     zeros = ""
     if stop - begin >= REPORTED_ZEROS:
-        zeros = f"; {stop - begin} of them, from byte {begin} on, are zeros{buffer.describe_zeros(begin, stop)}"
+        zeros = f"; {stop - begin:,} of them, from byte {begin}, are zeros{buffer.describe_zeros(begin, stop)}"
     if not damaged.likely:
-        at_size = "" if damaged.legal or damaged.size is None else f": its size field would say {damaged.size}"
-        return f"no entry begins there{at_size}{zeros}"
+        at_size = "" if damaged.legal or damaged.size is None else f" (its size field would be {damaged.size})"
+        return f"no batch header starts here{at_size}{zeros}"
     if damaged.legal:
-        return "an entry begins there, but its CRC does not hold, nor does another follow it" + zeros
-    return f"an entry begins there whose size field says {damaged.size}{zeros}"
+        return "a batch header starts here, but its CRC is wrong and no valid batch follows" + zeros
+    return f"a batch header starts here, but its size field is {damaged.size}{zeros}"
 
 
 def _tail(buffer: InputBuffer, damaged: DamagedBatch, search: ResyncScan) -> ResyncResult:
@@ -405,7 +413,7 @@ def _tail(buffer: InputBuffer, damaged: DamagedBatch, search: ResyncScan) -> Res
         zeros = end
     written = zeros - began
     if damaged.size is None or (zeros < end and written <= RECORD_BATCH_OVERHEAD):
-        why = f"{written} bytes, fewer than the {LOG_OVERHEAD + framing.smallest_size(2)} of a v2 entry's header"
+        why = f"expected a header of {LOG_OVERHEAD + framing.smallest_size(2)} bytes, found {written}"
         facts: dict[str, Any] = {"bytes": written, "why": why}
         if size >= LOG_OVERHEAD:
             facts["size"] = framing.read_int32(buffer.data, began - buffer.shift + SIZE_AT)
@@ -413,9 +421,9 @@ def _tail(buffer: InputBuffer, damaged: DamagedBatch, search: ResyncScan) -> Res
         return _torn(buffer, (torn,), zeros, written, recognised=zeros < end)
     declared = damaged.size + LOG_OVERHEAD
     if damaged.likely and damaged.legal and declared > size:
-        why = f"{written} of its {declared} bytes are here"
+        why = f"expected {count_of(declared, 'byte')}, found {written:,}"
         if zeros < end:
-            why += f", then come zeros{buffer.describe_zeros(zeros, end)}"
+            why += f" and zeros after them{buffer.describe_zeros(zeros, end)}"
         facts = {"bytes": size, "why": why}
         torn = Finding("truncated-tail", began, end, damaged.offset, damaged.last_offset, facts)
         return ResyncResult((torn,), end, lost=size, torn=True, recognised=True)

@@ -52,7 +52,7 @@ _CHECKPOINT_OFFSET = re.compile(rb"(\S+)\s+%s\s+%s\s*" % (_NUMBER, _NUMBER))
 def walk_leader_epochs(source: Source, report: Report = ignore_finding) -> Iterator[tuple[int, LeaderEpoch]]:
     """Yield (byte, entry) of each line of a ``leader-epoch-checkpoint``."""
     before: LeaderEpoch | None = None
-    for at, entry in _walk(source, _leader_epoch, report):
+    for at, entry in _walk(source, _leader_epoch, "EPOCH OFFSET", report):
         if before and (entry.epoch <= before.epoch or entry.start_offset <= before.start_offset):
             facts = {**entry._asdict(), "previous": before.epoch, "previous_start": before.start_offset}
             report(Finding("epoch-not-increasing", at, offset=entry.start_offset, facts=facts))
@@ -63,7 +63,7 @@ def walk_leader_epochs(source: Source, report: Report = ignore_finding) -> Itera
 def walk_offset_checkpoint(source: Source, report: Report = ignore_finding) -> Iterator[tuple[int, CheckpointOffset]]:
     """Yield (byte, entry) of each line of an offset checkpoint of a log dir."""
     seen: set[tuple[str, int]] = set()
-    for at, entry in _walk(source, _checkpoint_offset, report):
+    for at, entry in _walk(source, _checkpoint_offset, "TOPIC PARTITION OFFSET", report):
         if entry[:2] in seen:
             report(Finding("checkpoint-duplicate", at, offset=entry.offset, facts=entry._asdict()))
         elif len(seen) < MAX_PARTITIONS:
@@ -87,7 +87,9 @@ def _checkpoint_offset(line: bytes) -> CheckpointOffset | None:
         return None
 
 
-def _walk(source: Source, parse: Callable[[bytes], _Entry | None], report: Report) -> Iterator[tuple[int, _Entry]]:
+def _walk(
+    source: Source, parse: Callable[[bytes], _Entry | None], expected: str, report: Report
+) -> Iterator[tuple[int, _Entry]]:
     """Yield the lines that can be read. Report the other lines, and a count that differs from the number of lines."""
     head = _count(read := lines(source, report), report)
     if head is None:
@@ -98,7 +100,7 @@ def _walk(source: Source, parse: Callable[[bytes], _Entry | None], report: Repor
         entry = parse(line)
         if entry is None:
             malformed += 1
-            _malformed(at, line, "is no entry", report)
+            _malformed(at, line, f"expected {expected}", report)
             continue
         found += 1
         yield at, entry
@@ -113,11 +115,11 @@ def _count(read: Iterator[tuple[int, bytes]], report: Report) -> tuple[int, int]
         return None
     at, line = first
     if not _INTEGER.fullmatch(line) or int(line) != VERSION:
-        _malformed(at, line, f"should be the version, {VERSION}", report)
+        _malformed(at, line, f"expected the version, {VERSION}", report)
         return None
     at, line = next(read, (0, b"0"))
     if not _INTEGER.fullmatch(line) or int(line) < 0:
-        _malformed(at, line, "should be the count of entries", report)
+        _malformed(at, line, "expected the number of entries", report)
         return None
     return at, int(line)
 

@@ -19,6 +19,7 @@ from kseg.format.sidefiles.reading import fixed_entries, fixed_runs
 from kseg.format.sidefiles.stale_entries import StaleEntries, of_single_index
 from kseg.format.sidefiles.txn_index import ABORTED_TXN, VERSION, AbortedTxn
 from kseg.format.storage.source import Source
+from kseg.text import iso_time
 
 _Entry = TypeVar("_Entry", OffsetEntry, TimeEntry)
 
@@ -59,7 +60,7 @@ def offset_runs(
         if entry.offset < base_offset:
             _below_base(at, size, entry.offset, base_offset, report)
             return
-        why = f"after offset {before.offset} at byte {before.log_position}" if before else "is no place"
+        why = f"follows offset {before.offset} at byte {before.log_position}" if before else "is not a valid position"
         report(Finding("index-not-increasing", at, at + size, entry.offset, facts={**entry._asdict(), "why": why}))
 
     blocks = fixed_runs(source, size, report, preallocated=True)
@@ -77,7 +78,7 @@ def time_runs(
         if entry.offset < base_offset:
             _below_base(at, size, entry.offset, base_offset, report)
             return
-        why = f"after {before.timestamp} of offset {before.offset}" if before else "is no time"
+        why = f"follows {iso_time(before.timestamp)} of offset {before.offset}" if before else "is not a valid time"
         report(Finding("time-index-not-increasing", at, at + size, entry.offset, facts={**entry._asdict(), "why": why}))
 
     blocks = fixed_runs(source, size, report, preallocated=True)
@@ -153,11 +154,11 @@ def walk_txn_index(
 
 def _disorder(entry: AbortedTxn, before: AbortedTxn | None) -> str | None:
     if not 0 <= entry.first_offset <= entry.last_offset:
-        return "are no range"
+        return "the first offset is above the last"
     if entry.last_stable_offset > entry.last_offset + 1:
-        return f"have a last stable offset behind their marker, {entry.last_stable_offset}"
+        return f"the last stable offset {entry.last_stable_offset} is after the marker"
     if before and entry.last_offset <= before.last_offset:
-        return f"stand after a marker at {before.last_offset}"
+        return f"the previous marker, at offset {before.last_offset}, is not before this one"
     return None
 
 

@@ -25,10 +25,10 @@ class SnapshotEnds:
     def check(self, size: int, report: Report) -> None:
         """Report a missing header or footer of a file of ``size`` bytes. Call it after the last chunk."""
         if self._first != _HEADER:
-            why = f"the first record is no {_HEADER} ({self._first or 'there is none'})"
+            why = f"the first record is not a {_HEADER} ({self._first or 'there is none'})"
             report(Finding("kraft-snapshot-incomplete", 0, facts={"why": why}))
         elif self._last != _FOOTER:
-            why = f"the last record is no {_FOOTER} ({self._last})"
+            why = f"the last record is not a {_FOOTER} ({self._last})"
             report(Finding("kraft-snapshot-incomplete", size, facts={"why": why}))
 
 

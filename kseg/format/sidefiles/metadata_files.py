@@ -73,7 +73,7 @@ def walk_partition_metadata(source: Source, report: Report = ignore_finding) -> 
         for line, name in zip(lines, ("version", "topic_id"), strict=True):
             key, _, value = line.partition(": ")
             if key != name or not value:
-                raise _MalformedError(f"{line[:80]!r} should be {name}: …")
+                raise _MalformedError(f"{line[:80]!r} is not a line with {name}")
             fields.append(value.strip())
         version = _integer(fields[0], "version")
         if version < 0:
@@ -90,7 +90,7 @@ def walk_meta_properties(source: Source, report: Report = ignore_finding) -> Ite
     def parse(text: str) -> MetaProperties:
         values = properties(text)
         if not values:
-            raise _MalformedError("it has no properties")
+            raise _MalformedError("the file has no properties")
         version = _integer(values.get("version", "0"), "version")
         if version not in (0, 1):
             raise _MalformedError(f"version {version}")
@@ -116,7 +116,7 @@ def walk_quorum_state(source: Source, report: Report = ignore_finding) -> Iterat
         if version == 0:
             voters = _field(values, "currentVoters", list)
             if not all(isinstance(voter, dict) for voter in voters):
-                raise _MalformedError("a voter is no object")
+                raise _MalformedError("a voter is not an object")
             voters = [_field(voter, "voterId", int) for voter in voters]
         return QuorumState(
             version,
@@ -145,10 +145,10 @@ def _walk(source: Source, parse: Any, report: Report, encoding: str = "utf-8") -
     data = read_small_file(source, report)
     try:
         if data is None:
-            raise _MalformedError("it is far too long")
+            raise _MalformedError("the file is far too long")
         value = parse(data.decode(encoding))
     except UnicodeDecodeError:
-        why = "it is no text"
+        why = "the file is not text"
     except _MalformedError as error:
         why = str(error)
     else:
@@ -180,9 +180,9 @@ def _json_object(text: str) -> Mapping[str, Any]:
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):
-        raise _MalformedError("it is no JSON") from None
+        raise _MalformedError("the file is not JSON") from None
     if not isinstance(values, dict):
-        raise _MalformedError("it is no JSON object")
+        raise _MalformedError("the file is not a JSON object")
     return values
 
 
@@ -201,13 +201,13 @@ def _required(values: Mapping[str, str], name: str) -> str:
 
 def _integer(text: str, name: str) -> int:
     if not re.fullmatch(r"[+-]?[0-9]{1,10}", text.strip()):
-        raise _MalformedError(f"{name} is {text[:80]!r}, which is no number")
+        raise _MalformedError(f"{name} is {text[:80]!r}, expected a number")
     return int(text)
 
 
 def _uuid(text: str, name: str) -> str:
     """Return an id as Kafka's Uuid prints it, without padding."""
     if not _UUID.fullmatch(text):
-        raise _MalformedError(f"{name} is {text[:80]!r}, which is no id of 22 characters")
+        raise _MalformedError(f"{name} is {text[:80]!r}, expected an id of 22 characters")
     # The last character has unused bits, which Kafka drops.
     return base64.urlsafe_b64encode(base64.urlsafe_b64decode(text[:22] + "==")).decode()[:22]

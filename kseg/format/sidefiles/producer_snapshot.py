@@ -18,6 +18,7 @@ from kseg.format.record.crc import crc32c
 from kseg.format.segment.objects import timestamp_or_none
 from kseg.format.sidefiles.reading import blocks, new_buffer
 from kseg.format.storage.source import Source
+from kseg.text import count_of
 
 HEADER = struct.Struct(
     ">"
@@ -62,7 +63,7 @@ def walk_snapshot(source: Source, report: Report = ignore_finding) -> Iterator[t
     buffer = new_buffer(source, report)
     if not buffer.fill(HEADER.size):
         if not buffer.failed:
-            _wrong_size(0, buffer.available, "its header takes 10", report)
+            _wrong_size(0, buffer.available, "the header needs 10", report)
         return
     version, crc, count = HEADER.unpack_from(buffer.view, buffer.start)
     if version != VERSION:
@@ -80,7 +81,9 @@ def walk_snapshot(source: Source, report: Report = ignore_finding) -> Iterator[t
     if buffer.failed:
         return
     if buffer.position + buffer.available != end:
-        _wrong_size(HEADER.size, buffer.position + buffer.available, f"{count} producers take {end}", report)
+        _wrong_size(
+            HEADER.size, buffer.position + buffer.available, f"{count_of(count, 'producer')} need {end:,}", report
+        )
     elif crc != computed:
         report(Finding("snapshot-crc", 0, end, facts={"stored": crc, "computed": computed}))
 

@@ -146,7 +146,7 @@ def _with_body(message: Message, kind: str, known: Definition | None, cursor: Cu
     assert api
     body, fault = None, None
     if known is None:
-        why = f"{api.name} of version {api.version} is not known" if api.name else "no API has that key"
+        why = f"unknown version of {api.name}" if api.name else "unknown key"
         fault = "unknown-api", {"api_key": api.key, "api_version": api.version, "why": why}
     else:
         try:

@@ -29,6 +29,7 @@ from kseg.format.wire.apis import (
 )
 from kseg.format.wire.record_sets import BytesSource, Framing, ReadSettings, RecordSet, WirePart
 from kseg.schema import BATCH_COLUMNS, RECORD_COLUMNS, Column, Row
+from kseg.text import count_of
 
 #: The largest accepted frame in bytes. The default of socket.request.max.bytes is 100 MiB.
 MAX_FRAME = 256 * 1024 * 1024
@@ -93,7 +94,7 @@ def _responses(source: Source, report: Report, reading: ReadSettings) -> Iterato
                 names.update(topic_names(message))
             yield from _parts(source.name, "response", {}, position, data, message, report, names)
     if unread:
-        why = "only requests say what they answer; give these, too (--as requests --as responses)"
+        why = "responses do not name their requests: give the requests too (--as requests --as responses)"
         report(Finding("unread-bodies", facts={"frames": unread, "why": why}))
 
 
@@ -171,11 +172,15 @@ def _skip_bytes(buffer: InputBuffer, head: struct.Struct, size: int | None, repo
         buffer.start = next_start
     lost = buffer.discard_rest() if next_start is None else buffer.position - began
     if size is None or (next_start is None and head.size <= size <= MAX_FRAME):
-        why = f"{left} bytes of {'its size' if size is None else _SIZE.size + size}"
+        why = f"expected {f'at least {_SIZE.size}' if size is None else _SIZE.size + size} bytes, found {left}"
         report(Finding("frame-cut", began, began + lost, facts={"bytes": lost, "why": why}))
         return
-    why = f"the file has {left - _SIZE.size} bytes for it" if size >= head.size else f"a frame has at least {head.size}"
-    why = f"a frame has at most {MAX_FRAME}" if size > MAX_FRAME else why
+    why = (
+        f"only {count_of(left - _SIZE.size, 'byte')} of the file are left"
+        if size >= head.size
+        else f"expected at least {head.size}"
+    )
+    why = f"expected at most {MAX_FRAME}" if size > MAX_FRAME else why
     report(Finding("frame-size", began, began + lost, facts={"size": size, "why": why, "bytes": lost}))
 
 

@@ -66,7 +66,7 @@ class SetReport:
         if rule == "non-monotonic-offset":
             return bool(facts["offset"] == facts["previous"] == 0)
         if rule == "record-offset-mismatch":
-            return bool(facts["why"] == f"does not follow {facts['offset']}" and facts["offset"] == 0)
+            return bool(facts["why"] == f"is not above the previous offset {facts['offset']}" and facts["offset"] == 0)
         # Producers of 0.8.2 write 0 as inner offsets, librdkafka writes 0 as the outer offset.
         return rule == "wrapper-offset-mismatch" and 0 in (facts["offset"], facts["inner"])
 
@@ -76,7 +76,9 @@ def _undersized(finding: Finding, size: int) -> Finding:
 
     The size field of the last batch is complete and below the smallest size, so the batch is not cut off.
     """
-    return replace(finding, rule="invalid-size", facts={"size": size, "why": f"an entry has at least {V0_MIN_SIZE}"})
+    return replace(
+        finding, rule="invalid-size", facts={"size": size, "why": f"the minimum of a batch is {V0_MIN_SIZE}"}
+    )
 
 
 class BytesSource:
@@ -131,7 +133,7 @@ class RecordSet:
     def without_batches(self) -> Finding:
         """Return the finding for a set in which kseg finds no batch."""
         start, end = self.source.start, self.source.size or 0
-        return Finding("lost-bytes", start, end, facts={"bytes": end - start, "why": "no entry is among them"})
+        return Finding("lost-bytes", start, end, facts={"bytes": end - start, "why": "there is no batch in them"})
 
 
 #: A row has bytes unchanged; the writer of the output encodes them.

@@ -13,6 +13,7 @@ from typing import Generic, Protocol, TypeVar
 from kseg.findings import Finding, Report
 from kseg.format.record.wide_message import Fault, NeedMoreBytes
 from kseg.format.segment.input_buffer import MAX_UNKNOWN_STREAM, InputBuffer
+from kseg.text import count_of
 
 #: The size of the read buffer in bytes.
 ROOM = 1024 * 1024
@@ -82,9 +83,9 @@ def _skip_bytes(buffer: InputBuffer, layout: Layout[M], fault: NeedMoreBytes | F
     if isinstance(fault, Fault):
         report(Finding("invalid-size", *place, facts={"size": fault.size, "why": fault.why, **facts}))
     elif found:
-        report(Finding("lost-bytes", *place, facts={**facts, "why": "a message whose CRC holds is found behind them"}))
+        report(Finding("lost-bytes", *place, facts={**facts, "why": "a message with a correct CRC follows them"}))
     elif not buffer.failed:
-        why = f"{lost} bytes are left of the {fault.bytes} that it needs at least"
+        why = f"expected at least {count_of(fault.bytes, 'byte')}, found {lost:,}"
         report(Finding("truncated-tail", *place, facts={**facts, "why": why}))
 
 
@@ -96,7 +97,7 @@ def _skip_zeros(buffer: InputBuffer, layout: Layout[M], report: Report) -> None:
         buffer.start = buffer.end - rest - layout.overhead
         if rest:
             _seek(buffer, layout)
-            facts = {"bytes": buffer.position - began, "why": "zeros, and what follows them up to the next message"}
+            facts = {"bytes": buffer.position - began, "why": "zeros, and bytes after them up to the next message"}
             report(Finding("lost-bytes", began, buffer.position, facts=facts))
             return
     buffer.discard_rest()

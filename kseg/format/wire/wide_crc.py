@@ -41,10 +41,10 @@ def _row(file: str, buffer: InputBuffer, found: WideMessage, report: Report, ver
     codec = found.attributes & CODEC_MASK
     computed = computed_crc(buffer.data, found) if verify_crc else None
     if computed is not None and computed != found.crc:
-        facts = {"stored": found.crc % (1 << 64), "computed": computed, "note": ", of the value alone"}
+        facts = {"stored": found.crc % (1 << 64), "computed": computed, "note": " (of the value only)"}
         report(Finding("crc-mismatch", position, end, facts=facts))
     if found.magic not in KNOWN_MAGICS:
-        facts = {"magic": found.magic, "why": "there are 0 and 1"}
+        facts = {"magic": found.magic, "why": "expected 0 or 1"}
         report(Finding("unknown-magic", position, end, facts=facts))
     reserved = found.attributes & 0xFF & ~CODEC_MASK
     if reserved:
@@ -66,7 +66,7 @@ def _inflated(value: bytes, codec: int, place: tuple[int, int], report: Report) 
     name = codec_name(codec)
     known = CODECS.get(codec)
     if known is None:
-        report(Finding("unknown-codec", *place, facts={"codec": codec, "why": "no codec has that number"}))
+        report(Finding("unknown-codec", *place, facts={"codec": codec, "why": "the codecs are 0 to 4"}))
         return value
     try:
         return bytes(known.decompress(value, DECOMPRESSION_LIMIT, 2, None, None))

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kseg.findings import Finding, Report
-from kseg.format.checks.offset_checks import indexed_base_offset, misplaced_offset_finding, offset_range_finding
+from kseg.format.checks.offset_checks import (
+    MUST_INCREASE,
+    indexed_base_offset,
+    misplaced_offset_finding,
+    offset_range_finding,
+)
 from kseg.format.record import encoder
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.framing import clamped
@@ -122,16 +127,16 @@ def _correct(window: Window, row: int, by: int) -> None:
 
 
 def _ahead(offset: int, previous: int) -> dict[str, Any]:
-    return {"offset": offset, "previous": previous, "note": "; the entries behind it go on from before it"}
+    return {"offset": offset, "previous": previous, "note": ": the batches after it continue from the batch before it"}
 
 
 def _doubtful(offset: int, previous: int) -> dict[str, Any]:
-    note = "; its size field was overwritten, and no entry next to it confirms the base offset in front of that"
+    note = ": its size field was overwritten, and no batch next to it confirms its base offset"
     return {"offset": offset, "previous": previous, "note": note}
 
 
 def _undecided(offset: int, previous: int) -> dict[str, Any]:
-    note = "; it and the batch next to it contradict each other, and one flipped bit in either offset explains both"
+    note = ": it contradicts the batch next to it, and one flipped bit in either offset explains that"
     return {"offset": offset, "previous": previous, "note": note}
 
 
@@ -140,8 +145,11 @@ _ORDER: dict[str, tuple[str, Callable[[int, int], dict[str, Any]]]] = {
     "ahead": ("non-monotonic-offset", _ahead),
     "doubtful": ("non-monotonic-offset", _doubtful),
     "undecided": ("non-monotonic-offset", _undecided),
-    "behind": ("non-monotonic-offset", lambda offset, previous: {"offset": offset, "previous": previous, "note": ""}),
-    "span": ("invalid-offset-range", lambda offset, delta: {"delta": delta, "why": f"it is 0 to {INT32_MAX}"}),
+    "behind": (
+        "non-monotonic-offset",
+        lambda offset, previous: {"offset": offset, "previous": previous, "note": MUST_INCREASE},
+    ),
+    "span": ("invalid-offset-range", lambda offset, delta: {"delta": delta, "why": f"expected 0 to {INT32_MAX}"}),
     "record": ("record-offset-mismatch", lambda offset, index: {"index": index, "offset": offset}),
 }
 
@@ -151,8 +159,8 @@ def _order_finding(batches: BatchColumns, fault: str, row: int, offset: int, det
     position, reported = batches.position[row], facts(offset, detail)
     if fault == "record":
         first, last = batches.base_offset[row], batches.last_offset[row]
-        within = f"the batch's offsets {first} to {last}" if batches.magic[row] >= 2 else f"those up to {last}"
-        reported["why"] = f"is not above the one before it, or not within {within}"
+        within = f"the batch's offsets {first} to {last}" if batches.magic[row] >= 2 else f"the offsets up to {last}"
+        reported["why"] = f"is not above the previous offset, or not within {within}"
     return Finding(rule, position=position, end=position + batches.size[row], offset=offset,
                    facts=reported)  # fmt: skip
 
