@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.machinery import SOURCE_SUFFIXES, FileFinder, SourceFileLoader
-from importlib.util import find_spec
+from importlib.machinery import SOURCE_SUFFIXES, FileFinder, PathFinder, SourceFileLoader
 
 #: Plain Python modules that setup.py compiles. A .pxd file next to a module has its C types, where types help.
 COMPILED_MODULES = (
@@ -54,17 +53,20 @@ def choose() -> None:
     """
     if os.environ.get("KSEG_ENGINE") != "python":
         return
-    package = os.path.dirname(__file__)
-    for room in {tuple(name.split(".")[1:-1]) for name in COMPILED_MODULES}:
-        folder = os.path.join(package, *room)
+    for folder in {_folder(name) for name in COMPILED_MODULES}:
         sys.path_importer_cache[folder] = FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES))
 
 
 def engine() -> str:
     """Return ``compiled`` if all modules are compiled, else ``python``; imports none of them."""
-    specs = [find_spec(name) for name in COMPILED_MODULES]
+    # Not with importlib.util.find_spec, which imports the packages around a module.
+    specs = [PathFinder.find_spec(name, [_folder(name)]) for name in COMPILED_MODULES]
     compiled = all(spec is not None and spec.origin and not spec.origin.endswith(".py") for spec in specs)
     return "compiled" if compiled else "python"
+
+
+def _folder(module: str) -> str:
+    return os.path.join(os.path.dirname(__file__), *module.split(".")[1:-1])
 
 
 def how_to_compile() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from kseg.format.sidefiles import segment_files
 else:
     segment_files = lazy("kseg.format.sidefiles.segment_files")  # loads the registry; few runs have an output file
+
+
+_MAX_JOBS = 1024
 
 
 def check_output(output: str | None, inputs: Iterable[str]) -> None:
@@ -32,10 +36,18 @@ def _once(context: click.Context, parameter: click.Parameter, given: tuple[str, 
 paths = click.argument("paths", metavar="PATH...", nargs=-1, required=True, callback=_once)
 output = click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of stdout (atomically).")
 no_crc = click.option("--no-crc", is_flag=True, help="Do not check CRCs, like a consumer with check.crcs=false.")
+
+
+def _cores() -> int:
+    """Return the number of processors that this process may use, at most _MAX_JOBS."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(usable, _MAX_JOBS)
+
+
 jobs = click.option(
     "--jobs",
-    type=click.IntRange(1, 1024),
-    default=None,
+    type=click.IntRange(1, _MAX_JOBS),
+    default=_cores,
     metavar="N",
     help="Number of processes (default: number of cores).",
 )

@@ -16,7 +16,6 @@ from kseg.commands.convert.convert import ConvertResult
 from kseg.commands.convert.convert import convert as run
 from kseg.commands.convert.plan import ConversionPlan
 from kseg.commands.convert.result import LOSSES, Conversion
-from kseg.commands.validate.parallel import cores
 from kseg.format.compress.codecs import CODECS
 from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
 from kseg.format.storage.source import find_segments, total_size
@@ -52,7 +51,7 @@ _CODEC_NAMES = [codec.name for codec in CODECS.values()]
 @click.option("--format", "format_name", type=click.Choice(["text", "jsonl"]), default="text", show_default=True,
               help="The format of the summary.")  # fmt: skip
 def convert(
-    direction: str, source: str, target: str, jobs: int | None, spark: str | None, format_name: str, **options: Any
+    direction: str, source: str, target: str, jobs: int, spark: str | None, format_name: str, **options: Any
 ) -> int:
     """Convert a segment, a partition folder or a log dir to another record version.
 
@@ -67,7 +66,7 @@ def convert(
         nullcontext() if spark is None else spark_runs.spark_pool(spark, files, progress) as pool,
     ):
         if pool is None:
-            result = run(source, target, plan, notes, progress, jobs or cores())
+            result = run(source, target, plan, notes, progress, jobs)
         else:
             result = conversions.convert_through(pool, source, target, plan, notes)
     with guard_stdout():

@@ -15,7 +15,6 @@ from kseg.cli.common import check_output
 from kseg.cli.messages import FAILED, FOUND, fail
 from kseg.cli.progress import progress_bar
 from kseg.commands.recovery.log_dirs import Broker, Each, RecoveryRequest, plan
-from kseg.commands.validate.parallel import cores
 from kseg.errors import KsegError, UsageError
 from kseg.format.log_loader.log_segment import INDEX_BYTES
 from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
@@ -48,7 +47,7 @@ def recovery(
     index_bytes: int,
     format_name: str,
     output: str | None,
-    jobs: int | None,
+    jobs: int,
 ) -> int:
     """Predict the start of a broker (Kafka 4) on a log dir or a partition folder.
 
@@ -78,7 +77,7 @@ def recovery(
     with (
         destination(output) as out,
         progress_bar(sum(sizes.values())) as progress,
-        _partitions_by(jobs or cores(), sizes) as each,
+        _partitions_by(jobs, sizes) as each,
     ):
         writer(PLAN_FORMATS, format_name)(total.counted(plans()), total, out)
     if total.unread:

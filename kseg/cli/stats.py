@@ -13,7 +13,6 @@ from kseg.cli.finding_notes import FindingNotes
 from kseg.cli.messages import FAILED, FOUND, fail
 from kseg.cli.progress import progress_bar
 from kseg.commands.stats.levels import SegmentStats, levels, sorted_by_folder, stats_of
-from kseg.commands.validate.parallel import cores
 from kseg.errors import KsegError
 from kseg.findings import Policy
 from kseg.format.storage.source import SegmentFile, find_segments, total_size
@@ -48,7 +47,7 @@ def stats(paths: tuple[str, ...], shallow: bool, format_name: str, output: str |
             outcome.unread(str(error))
     check_output(output, [*paths, *(file.path for file in files)])
     with destination(output) as out, progress_bar(total_size(files)) as progress:
-        counted = stats_of(sorted_by_folder(files), settings, options["jobs"] or cores(), progress)
+        counted = stats_of(sorted_by_folder(files), settings, options["jobs"], progress)
         writer(STATS_FORMATS, format_name)(levels(outcome.noted(counted), settings.deep), out, options["top"])
         if outcome.failed and not outcome.read:
             raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept

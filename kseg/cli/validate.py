@@ -14,7 +14,7 @@ from kseg.cli.common import check_output
 from kseg.cli.messages import FAILED, FOUND, fail, note
 from kseg.cli.progress import progress_bar
 from kseg.cli.settings import read_settings
-from kseg.commands.validate.parallel import cores, validate_files
+from kseg.commands.validate.parallel import validate_files
 from kseg.errors import KsegError, UsageError
 from kseg.findings import Policy, parse_severity
 from kseg.format.storage.progress import Progress, no_progress
@@ -109,7 +109,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
             found = inventory.validate_on_spark(pool, files, settings, Path(tables))
         else:
             on_progress = no_progress if pool else progress
-            found = validate_files(files, settings, options["jobs"] or cores(), on_progress, pool, state)
+            found = validate_files(files, settings, options["jobs"], on_progress, pool, state)
             if any(file.indexes is not None for file in files):
                 found = folder_checks.check_folders(files, settings, found)
         for result in found:

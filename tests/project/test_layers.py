@@ -35,6 +35,10 @@ LIBRARIES = {
 #: The libraries that may be imported at the top of a module. The others cost time only where they are used. The modules of
 #: codecs are themselves imported with the first payload.
 AT_THE_TOP = {"click", "crc32c", "pyspark", "lz4", "snappy", "zstandard"}
+#: Large or optional library -> the one module that imports it.
+ACCESSORS = {"rich": "report.rich_parts", "pyarrow": "report.arrow_parts", "fsspec": "format.storage.source"}
+#: The modules of kseg that ``kseg validate`` loads for one segment, besides packages with only a docstring.
+MOST_MODULES_OF_A_SEGMENT = 50
 HEAVY = {"rich", "pyarrow", "pyspark", "numpy", "click", "isal", "lz4", "cramjam", "zstandard", "fsspec"}
 
 MODULES = sorted(
@@ -123,11 +127,36 @@ def test_libraries_stay_in_their_rooms(module: str) -> None:
     assert at_the_top <= AT_THE_TOP
 
 
-def loaded_by(statement: str) -> set[str]:
-    """Return the top-level packages that a fresh interpreter has loaded after a statement."""
+@pytest.mark.parametrize(("library", "module"), ACCESSORS.items())
+def test_a_large_library_is_reached_through_one_module(library: str, module: str) -> None:
+    """That module imports it at its first use, and tells a user what to install if it is missing."""
+    users = {name for name in MODULES if library in {used.split(".")[0] for used in imports(name)}}
+    assert users == {module}
+
+
+def test_imports_inside_functions_are_few_and_have_reasons() -> None:
+    """An import in a function hides what a module needs: ``lazy`` states it at the top and imports as late."""
+    found = {}
+    for module in MODULES:
+        lines = PACKAGE.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8").splitlines()
+        for function in (node for node in ast.walk(tree_of(module)) if isinstance(node, ast.FunctionDef)):
+            for node in ast.walk(function):
+                if isinstance(node, (ast.Import, ast.ImportFrom)):
+                    found[module, node.lineno] = "  # " in lines[node.lineno - 1]
+    assert len(found) <= 25
+    assert [place for place, has_reason in found.items() if not has_reason] == []
+
+
+def modules_loaded_by(statement: str) -> set[str]:
+    """Return the modules that a fresh interpreter has loaded after a statement."""
     code = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
-    return {name.split(".")[0] for name in json.loads(done.stdout)}
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Return the top-level packages that a fresh interpreter has loaded after a statement."""
+    return {name.split(".")[0] for name in modules_loaded_by(statement)}
 
 
 @pytest.mark.parametrize(
@@ -150,8 +179,11 @@ def test_a_lone_segment_is_checked_with_little_loaded() -> None:
     """
     path = PACKAGE.parent / "fixtures" / "segments" / "4.3.0-v2-none" / "00000000000000000000.log"
     assert path.is_file()
-    run = f"import kseg.cli.main\ntry: kseg.cli.main.main(['validate', '-o', os.devnull, {str(path)!r}])"
-    loaded = loaded_by(f"import os\n{run}\nexcept SystemExit as end: assert not end.code")
+    run = f"import kseg.cli.main\ntry: kseg.cli.main.main(['validate', '--format', 'jsonl', {str(path)!r}])"
+    modules = modules_loaded_by(f"{run}\nexcept SystemExit as end: assert not end.code")
+    own = {name for name in modules if name.split(".")[0] == "kseg"}
+    assert len(own & {f"kseg.{name}" for name in MODULES}) <= MOST_MODULES_OF_A_SEGMENT
+    loaded = {name.split(".")[0] for name in modules}
     assert loaded & (HEAVY | {"json", "logging", "socket", "subprocess", "tempfile", "multiprocessing"}) <= {
         "click",
         "json",

@@ -8,22 +8,19 @@ choice depends on the facts that were found, never on the policy.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from kseg.commands.validate.file_stamps import Stamp, stamps_of, unchanged
 from kseg.commands.validate.validate import SegmentWithIndexes, validate_segment, with_record_facts
 from kseg.errors import KsegError
 from kseg.findings import Finding, ignore_finding
 from kseg.format.checks.check_state import CheckState
 from kseg.format.checks.offset_checks import check_offsets
-from kseg.format.checks.run_checks import check_settings, new_collector, run_checks
+from kseg.format.checks.run_checks import check_settings, internal_topic_of, new_collector, run_checks
 from kseg.format.checks.table import states_join
-from kseg.format.internal_topics.recognise import internal_topic
 from kseg.format.record import columns, framing
 from kseg.format.record.layout import (
     ATTRIBUTES_AT,
@@ -43,20 +40,17 @@ from kseg.results import FileResult, FindingCollector, Settings
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from kseg.commands.validate import file_stamps
     from kseg.commands.validate.state_file import ResultStore
     from kseg.format.storage import process_pool
     from kseg.format.storage.process_pool import Pool
 else:
+    file_stamps = lazy("kseg.commands.validate.file_stamps")
     process_pool = lazy("kseg.format.storage.process_pool")
 
 # An uncompressed byte takes a sixth of the time of a compressed one (0.5 ms per MB, LZ4 3 ms); processes start in 0.05 s.
 PLAIN_SHARE = 6
 _DISORDER = "non-monotonic-offset"
-
-
-def cores() -> int:
-    """Return the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def validate_files(
@@ -154,7 +148,7 @@ def _in_pool(
     range_jobs = pool.jobs if pool.ahead <= 4 * pool.jobs or len(files) < 2 * pool.jobs else 1
 
     def submit(file: SegmentFile, size: int | None) -> _SubmittedFile:
-        stamps = stamps_of(file)
+        stamps = file_stamps.stamps_of(file)
         starts = [0] if size is None or file.framing else split_points.range_starts(file.path, size, range_jobs)
         if len(starts) == 1:
             futures = [pool.submit(validate_segment, file, settings)]
@@ -175,7 +169,7 @@ class _SubmittedFile:
 
     file: SegmentFile
     size: int
-    stamps: tuple[Stamp, ...]
+    stamps: tuple[file_stamps.Stamp, ...]
     starts: list[int]
     futures: list[Future[Any]]
 
@@ -201,7 +195,7 @@ def _collect(submitted: _SubmittedFile, settings: Settings, progress: Progress) 
         for future in futures[len(parts) :]:
             future.cancel()
         progress(submitted.size - done)
-    if joined is None or (file.listed and joined.suspicious and not unchanged(file, submitted.stamps)):
+    if joined is None or (file.listed and joined.suspicious and not file_stamps.unchanged(file, submitted.stamps)):
         return validate_segment(file, settings)
     return joined
 
@@ -226,7 +220,7 @@ def _validate_range(file: SegmentFile, start: int, end: int, settings: Settings)
     collector = new_collector(file, settings)
     try:
         with open_split(file.path, start, end) as source:
-            checked = run_checks(source, settings, collector, topic=internal_topic(file.path))
+            checked = run_checks(source, settings, collector, topic=internal_topic_of(file.path))
     except KsegError:
         return _RangeResult(collector.result(), CheckState(), False)
     # The batches around two batches in disorder decide which one is misplaced, also those after the end of the range.

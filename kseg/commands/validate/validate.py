@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kseg.commands.validate.file_stamps import indexes_of, stamps_of, unchanged
 from kseg.errors import KsegError, VanishedError
 from kseg.format.checks.check_state import CheckState
-from kseg.format.checks.run_checks import AfterChunk, _side_file, ignore_chunk, new_collector, run_checks
-from kseg.format.internal_topics.recognise import internal_topic
+from kseg.format.checks.run_checks import (
+    AfterChunk,
+    _side_file,
+    ignore_chunk,
+    internal_topic_of,
+    new_collector,
+    run_checks,
+)
 from kseg.format.segment.reader import Window
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.progress import Progress, no_progress
@@ -19,10 +24,11 @@ from kseg.lazy import lazy
 from kseg.results import FileResult, FindingCollector, Settings, Summary
 
 if TYPE_CHECKING:
-    from kseg.commands.validate import framed_file, index_checks
+    from kseg.commands.validate import file_stamps, framed_file, index_checks
     from kseg.commands.validate.segment_facts import SegmentFacts
     from kseg.format.sidefiles.registry import Recognised
 else:
+    file_stamps = lazy("kseg.commands.validate.file_stamps")
     framed_file = lazy("kseg.commands.validate.framed_file")
     index_checks = lazy("kseg.commands.validate.index_checks")
 
@@ -47,17 +53,19 @@ def validate_segment(
     """
     settings = settings or Settings()
     file = SegmentFile(file) if isinstance(file, str) else file
-    before = stamps_of(file)
+    if not file.listed:
+        return _validate_once(file, settings, progress, watch)
+    before = file_stamps.stamps_of(file)
     result = _validate_once(file, settings, progress, watch)
     for _ in range(MAX_RETRIES):
-        if not file.listed or not result.suspicious:
+        if not result.suspicious:
             break
         # A truncation deletes later segments, and the file has become the newest; a roll adds one.
         active = base_offset_of(file.path) is not None and is_newest(file.path)
-        if active == file.active and unchanged(file, before):
+        if active == file.active and file_stamps.unchanged(file, before):
             break
-        file = replace(file, indexes=indexes_of(file), active=active)
-        before = stamps_of(file)
+        file = replace(file, indexes=file_stamps.indexes_of(file), active=active)
+        before = file_stamps.stamps_of(file)
         result = _validate_once(file, settings, progress, watch)
     return result
 
@@ -76,7 +84,9 @@ def _validate_once(file: SegmentFile, settings: Settings, progress: Progress, wa
                     # Opened after the log, because a broker writes an index entry after its batch.
                     with_indexes = SegmentWithIndexes(file, settings, collector)
                 after_window = with_indexes.check_window if with_indexes else None
-                run_checks(source, settings, collector, progress, watch, after_window, topic=internal_topic(file.path))
+                run_checks(
+                    source, settings, collector, progress, watch, after_window, topic=internal_topic_of(file.path)
+                )
     except KsegError as error:
         if file.listed and isinstance(error, VanishedError):
             return FileResult(file.path, (), Summary(), vanished=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,8 +23,10 @@ from kseg.results import FindingCollector, Settings
 
 if TYPE_CHECKING:
     from kseg.format.checks.record_set_checks import RecordSetChecks
+    from kseg.format.internal_topics import recognise
     from kseg.format.sidefiles import registry
 else:
+    recognise = lazy("kseg.format.internal_topics.recognise")
     registry = lazy("kseg.format.sidefiles.registry")
 
 #: Called with each chunk of decoded batches after their checks.
@@ -68,8 +71,8 @@ def run_checks(
     watch: AfterChunk = ignore_chunk,
     after_window: AfterWindow | None = None,
     report: Report | None = None,
-    record_set: RecordSetChecks | None = None,
     topic: str | None = None,
+    record_set: RecordSetChecks | None = None,
 ) -> CheckEnd:
     """Run every check over one source and report to ``report``, by default to ``tally``.
 
@@ -101,6 +104,12 @@ def run_checks(
     summary.bytes = reader.position - source.start
     summary.lost_bytes = reader.lost_bytes
     return CheckEnd(checks.history, reader.damaged)
+
+
+def internal_topic_of(path: str) -> str | None:
+    """Return the internal topic that the segment's folder names, None for other topics."""
+    # The names of internal topics begin with "__": segments in other folders do not need the decoders.
+    return recognise.internal_topic(path) if "__" in os.path.abspath(path) else None
 
 
 def check_settings(name: str, settings: Settings) -> CheckSettings:
