@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from kseg.format.storage.progress import no_progress
+from kseg.format.storage.file_access import no_progress
 from kseg.lazy import lazy
 from kseg.report.terminal import screen
 

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 from kseg.cli.messages import note
 from kseg.cli.progress import progress_bar
 from kseg.errors import KsegError, UsageError
-from kseg.format.storage.progress import Progress
+from kseg.format.storage.file_access import Progress
 from kseg.format.storage.source import STDIN, SegmentFile, is_url, total_size
 from kseg.format.writer.output_guards import check_no_overlap
 from kseg.lazy import lazy

@@ -17,7 +17,7 @@ from kseg.cli.settings import read_settings
 from kseg.commands.validate.parallel import validate_files
 from kseg.errors import KsegError, UsageError
 from kseg.findings import Policy, parse_severity
-from kseg.format.storage.progress import Progress, no_progress
+from kseg.format.storage.file_access import Progress, no_progress
 from kseg.format.storage.source import SegmentFile, find_segments, is_folder, total_size
 from kseg.format.wire.framings import framed_files
 from kseg.lazy import lazy

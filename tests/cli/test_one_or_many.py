@@ -30,7 +30,7 @@ from kseg.format.segment import split_points
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.sidefiles.registry import find_files
-from kseg.format.storage.progress import Progress, no_progress
+from kseg.format.storage.file_access import Progress, no_progress
 from kseg.format.storage.source import SegmentFile, Source, open_source
 from kseg.results import MAX_PER_RULE, FileResult, Settings
 from tests.support.damaged_cases import Case, chunks, damaged, rules_setting, seeds, written

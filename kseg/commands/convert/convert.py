@@ -23,8 +23,8 @@ from kseg.errors import NotASegmentError, UnreadableError, UsageError
 from kseg.findings import Finding, Severity, Verdict
 from kseg.format.sidefiles.registry import COPY, REBUILD, check_not_side_file, handling_of
 from kseg.format.storage.atomic_write import check_absent, whole_folder
+from kseg.format.storage.file_access import Progress, no_progress
 from kseg.format.storage.naming import base_offset_of
-from kseg.format.storage.progress import Progress, no_progress
 from kseg.format.storage.source import STDIN
 from kseg.format.storage.special_files import check_regular
 from kseg.format.writer import epoch_checkpoint

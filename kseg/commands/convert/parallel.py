@@ -24,9 +24,9 @@ from kseg.format.checks.check_state import CheckState
 from kseg.format.checks.table import states_join
 from kseg.format.segment import split_points
 from kseg.format.storage.atomic_write import scratch_folder, writing
+from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.process_pool import add_progress, map_ordered, process_pool
-from kseg.format.storage.progress import Progress
 from kseg.format.storage.source import local_size, open_split
 from kseg.results import MAX_PER_RULE
 

@@ -25,8 +25,8 @@ from kseg.format.segment.reader import SegmentReader
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.sidefiles.indexes import IndexBuilder
 from kseg.format.storage.atomic_write import Staged, check_absent, stage, sync_folder, writing
+from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of
-from kseg.format.storage.progress import Progress
 from kseg.format.storage.source import Source, open_range, open_source
 from kseg.format.writer import batch_offsets
 from kseg.format.writer.batch_runs import OffsetRangeFilter, validated_chunks

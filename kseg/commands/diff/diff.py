@@ -18,7 +18,7 @@ from kseg.format.compress.codecs import codec_name
 from kseg.format.record import equality, memory
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CODEC_MASK
-from kseg.format.storage.progress import Progress, no_progress
+from kseg.format.storage.file_access import Progress, no_progress
 
 #: Called with each difference, in offset order.
 OnDifference = Callable[[Difference], None]

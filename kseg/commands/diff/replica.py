@@ -19,8 +19,8 @@ from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.sidefiles.checkpoints import LeaderEpoch
+from kseg.format.storage.file_access import Progress, no_progress
 from kseg.format.storage.naming import base_offset_of, is_snapshot
-from kseg.format.storage.progress import Progress, no_progress
 from kseg.format.storage.source import SegmentFile, is_folder, open_source, segments_in
 from kseg.format.storage.special_files import skip_special
 from kseg.format.writer.batch_runs import payload_of

@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 from kseg.errors import UsageError
 from kseg.findings import Report, ignore_finding
 from kseg.format.checks.record_set_checks import RecordSetChecks
-from kseg.format.checks.run_checks import check_settings
-from kseg.format.checks.segment_checks import SegmentChecks
+from kseg.format.checks.run_checks import SegmentChecks, check_settings
 from kseg.format.internal_topics.recognise import decoded_record, internal_topic
 from kseg.format.record import columns
 from kseg.format.record.columns import BatchColumns

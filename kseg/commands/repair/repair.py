@@ -24,8 +24,8 @@ from kseg.format.segment.reader import SegmentReader
 from kseg.format.sidefiles.registry import COPY, REBUILD, check_not_side_file, handling_of
 from kseg.format.sidefiles.txn_index import AbortedTransactions
 from kseg.format.storage.atomic_write import check_absent, whole_folder
+from kseg.format.storage.file_access import Progress, no_progress
 from kseg.format.storage.naming import base_offset_of, producer_snapshot_offset, snapshot_id
-from kseg.format.storage.progress import Progress, no_progress
 from kseg.format.storage.source import STDIN, open_source
 from kseg.format.storage.special_files import check_regular, read_file
 from kseg.format.writer import epoch_checkpoint

@@ -45,7 +45,7 @@ from kseg.format.record.layout import (
 )
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.storage.progress import Progress, no_progress
+from kseg.format.storage.file_access import Progress, no_progress
 from kseg.format.storage.source import Source
 from kseg.format.writer.batch_runs import mark_out_of_range, validated_chunks
 from kseg.format.writer.offset_order import OffsetOrder

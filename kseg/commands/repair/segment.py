@@ -22,8 +22,8 @@ from kseg.format.segment.records_chunk import Chunk
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES, IndexBuilder
 from kseg.format.sidefiles.txn_index import AbortedTransactions
 from kseg.format.storage.atomic_write import Staged, check_absent, stage, sync_folder, writing
+from kseg.format.storage.file_access import Progress, no_progress
 from kseg.format.storage.naming import base_offset_of
-from kseg.format.storage.progress import Progress, no_progress
 from kseg.format.storage.source import SegmentFile, open_source
 from kseg.format.writer.epoch_checkpoint import append_runs
 from kseg.format.writer.offset_order import find_order

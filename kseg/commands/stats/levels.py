@@ -23,8 +23,8 @@ from kseg.format.record.layout import CODEC_MASK
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.segment.records_chunk import Chunk
+from kseg.format.storage.file_access import Progress, no_progress
 from kseg.format.storage.process_pool import map_ordered, process_pool
-from kseg.format.storage.progress import Progress, no_progress
 from kseg.format.storage.source import STDIN, SegmentFile, open_source
 from kseg.results import FileResult, FindingCollector, Settings, Summary
 

@@ -6,7 +6,7 @@ from kseg.errors import NotASegmentError
 from kseg.findings import Finding
 from kseg.format.checks.record_set_checks import RecordSetChecks
 from kseg.format.checks.run_checks import new_collector, run_checks
-from kseg.format.storage.progress import Progress
+from kseg.format.storage.file_access import Progress
 from kseg.format.storage.source import SegmentFile, Source
 from kseg.format.wire.framings import framing
 from kseg.format.wire.record_sets import LOSING, UNDECODED, ReadSettings, RecordSet

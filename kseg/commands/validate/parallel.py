@@ -32,7 +32,7 @@ from kseg.format.record.layout import (
 )
 from kseg.format.segment import split_points
 from kseg.format.segment.reader import SegmentReader
-from kseg.format.storage.progress import Progress, no_progress
+from kseg.format.storage.file_access import Progress, no_progress
 from kseg.format.storage.source import SegmentFile, open_range, open_source, open_split, size_of
 from kseg.lazy import lazy
 from kseg.results import FileResult, FindingCollector, Settings

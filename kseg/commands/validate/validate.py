@@ -17,8 +17,8 @@ from kseg.format.checks.run_checks import (
     run_checks,
 )
 from kseg.format.segment.reader import Window
+from kseg.format.storage.file_access import Progress, no_progress
 from kseg.format.storage.naming import base_offset_of
-from kseg.format.storage.progress import Progress, no_progress
 from kseg.format.storage.source import SegmentFile, Source, is_newest, open_source
 from kseg.lazy import lazy
 from kseg.results import FileResult, FindingCollector, Settings, Summary

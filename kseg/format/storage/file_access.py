@@ -1,6 +1,7 @@
 """How files are read: the rate limit, for runs next to a broker that needs the disks, and the function that gets warnings.
 
 Each thread and each asyncio task has its own. Without ``file_access`` there is no limit, and warnings are dropped.
+The callback for progress is passed as an argument.
 """
 
 from __future__ import annotations
@@ -12,11 +13,18 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
 
+#: Called with the bytes read since the last call.
+Progress = Callable[[int], None]
+
 # Pauses per second: between reads of 0.1 s the disk serves others.
 _PAUSES = 10
 _LEAST_READ = 4096
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?(?:/s)?", re.IGNORECASE)
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+
+
+def no_progress(count: int) -> None:
+    """Ignore progress."""
 
 
 def parse_rate(text: str) -> float:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kseg.errors import KsegError
 from kseg.format.storage import file_access
-from kseg.format.storage.progress import Progress, no_progress
+from kseg.format.storage.file_access import Progress, no_progress
 from kseg.lazy import lazy
 
 if TYPE_CHECKING:

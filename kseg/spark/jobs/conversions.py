@@ -19,9 +19,9 @@ from kseg.commands.convert.plan import ConversionPlan
 from kseg.commands.convert.result import Conversion
 from kseg.commands.convert.segment import Report, convert_segment
 from kseg.format.storage.atomic_write import check_absent, sync_folder
+from kseg.format.storage.file_access import no_progress
 from kseg.format.storage.naming import is_log
 from kseg.format.storage.process_pool import Pool
-from kseg.format.storage.progress import no_progress
 from kseg.format.storage.source import find_segments, is_folder
 from kseg.format.writer.targets import index_paths
 from kseg.spark.jobs import manifest

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from kseg.errors import KsegError
 from kseg.format.storage import file_access
-from kseg.format.storage.progress import Progress, no_progress
+from kseg.format.storage.file_access import Progress, no_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameReader, SparkSession
