@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 
 #: The time of all examples that name no other.
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
+#: The time at which the files of the examples were written: before the time of each example.
+WRITTEN = datetime(2023, 11, 14, 23, tzinfo=UTC).timestamp()
 
 
 def freeze(now: float) -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -24,8 +23,6 @@ PARTITIONS = {
     "__consumer_offsets-3": "4.3.0-v2-none-internal-consumer-offsets",
 }
 _ENDS = {"orders-0": 121, "payments-1": 88, "clicks-2": 26, "__consumer_offsets-3": 62}
-#: When the files were written: before the time of the examples.
-_WRITTEN = 1_700_100_000
 
 
 def make(home: Path) -> Path:
@@ -39,8 +36,7 @@ def make(home: Path) -> Path:
     for name, suffix in (("client.bin", "requests"), ("broker.bin", "responses")):
         shutil.copyfile(FIXTURES / "streams" / "4.3.0-java" / f"06.{suffix}", captures / name)
     shutil.copyfile(FIXTURES / "framed" / "message-article" / "data", captures / "message.bin")
-    for path in home.rglob("*"):
-        os.utime(path, (_WRITTEN, _WRITTEN))
+    (home / "old-logs" / "orders-2" / "00000000000000000040.snapshot").unlink()  # the broker would delete it
     return home
 
 
