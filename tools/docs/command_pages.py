@@ -22,7 +22,7 @@ SEE: Mapping[str, tuple[tuple[str, str], ...]] = {
     "rules": (("All rules", "reference/rules/index.md"),),
     "convert": (("Upgrade old segments to v2", "tutorials/upgrade-old-segments.md"),),
     "repair": (("Repair a partition", "how-to/repair-a-partition.md"),),
-    "stats": (("Count what a log directory holds", "how-to/count-the-content.md"),),
+    "stats": (("Count the content", "how-to/count-the-content.md"),),
     "diff": (("Compare two replicas", "how-to/compare-replicas.md"),),
     "recovery": (("A broker does not start", "tutorials/broker-does-not-start.md"),),
     "transactions": (("Find hanging transactions", "how-to/find-hanging-transactions.md"),),
@@ -37,7 +37,7 @@ def pages() -> dict[str, str]:
 
 
 def _index() -> str:
-    lines = ["# Commands", "", *(f"{text}\n" for text in _paragraphs(main)), "| command | what it does |", "|---|---|"]
+    lines = ["# Commands", "", *(f"{text}\n" for text in _paragraphs(main)), "| command | purpose |", "|---|---|"]
     for name in COMMANDS:
         command = main.get_command(click.Context(main), name)
         assert command is not None
