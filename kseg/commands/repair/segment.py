@@ -19,6 +19,7 @@ from kseg.findings import Policy, Severity
 from kseg.format.checks.run_checks import IN_LOGS, check_settings, new_collector, run_checks
 from kseg.format.record.layout import INT32_MAX
 from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.transaction_events import chunk_events
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES, IndexBuilder
 from kseg.format.sidefiles.txn_index import AbortedTransactions
 from kseg.format.storage.atomic_write import Staged, check_absent, stage, sync_folder, writing
@@ -173,7 +174,7 @@ class _IndexWriter:
         with self._fitting():
             self._builder.add(batches, chunk.first, chunk.stop)
         if self._txns is not None:
-            for txn in self._txns.update(chunk):
+            for txn in self._txns.update(batches, chunk_events(chunk, batches.selected)):
                 self._aborted.write(txn.pack())
 
     def finish(self) -> None:

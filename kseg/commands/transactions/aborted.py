@@ -19,8 +19,9 @@ from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CONTROL, INT64_MAX, TRANSACTIONAL
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader
+from kseg.format.segment.transaction_events import transaction_events
 from kseg.format.sidefiles.producer_snapshot import read_snapshot
-from kseg.format.sidefiles.txn_index import AbortedTransactions, AbortedTxn, has_markers, read_txn_index
+from kseg.format.sidefiles.txn_index import AbortedTransactions, AbortedTxn, read_txn_index
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import open_source
 from kseg.format.storage.special_files import read_file
@@ -112,11 +113,4 @@ def _ended_in(path: str, transactions: AbortedTransactions) -> Iterator[AbortedT
     opener = DeepIterator()
     with suppress(UnreadableError, NotASegmentError), SegmentReader(open_source(path, listed=True)) as reader:
         for window in reader.windows():
-            batches = window.batches
-            if not has_markers(batches):
-                continue
-            for row in range(batches.count):
-                if not batches.attributes[row] & CONTROL:
-                    batches.selected[row] = 0  # only markers need to be opened
-            for chunk in opener.chunks(window):
-                yield from transactions.update(chunk)
+            yield from transactions.update(window.batches, transaction_events(window, opener))

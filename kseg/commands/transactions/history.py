@@ -25,7 +25,6 @@ from kseg.format.segment.reader import SegmentReader
 from kseg.format.segment.transaction_events import transaction_events
 from kseg.format.sidefiles.producer_snapshot import walk_snapshot
 from kseg.format.sidefiles.reading import entries_of
-from kseg.format.sidefiles.txn_index import has_markers
 from kseg.format.storage.naming import base_offset_of, partition_of
 from kseg.format.storage.source import SegmentFile, open_source
 
@@ -125,9 +124,8 @@ def transactions_of(
             with SegmentReader(open_source(file.path, listed=file.listed), report=partial(report, file.path)) as reader:
                 for window in reader.windows():
                     history.update_log_end(window.batches)
-                    if has_markers(window.batches):
-                        for row, offset, marker in transaction_events(window, history.opener):
-                            yield from history.follow(window.batches, row, offset, marker)
+                    for event in transaction_events(window, history.opener):
+                        yield from history.follow(window.batches, *event)
             readable = True
         except KsegError as error:
             unread(str(error))

@@ -7,14 +7,13 @@ entry per transaction whose ABORT marker is in the segment (``AbortedTxn``, ``Tr
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from kseg.errors import LimitError
-from kseg.format.record.columns import CRC_BAD, BatchColumns
-from kseg.format.record.layout import CONTROL, TRANSACTIONAL
-from kseg.format.segment.records_chunk import Chunk
+from kseg.format.record.columns import BatchColumns
+from kseg.format.segment.transaction_events import Event
 from kseg.format.sidefiles.producer_snapshot import read_snapshot
 
 ABORTED_TXN = struct.Struct(
@@ -71,23 +70,14 @@ class AbortedTransactions:
             if producer.current_txn_first_offset is not None:
                 self._begin(producer.producer_id, producer.current_txn_first_offset)
 
-    def update(self, chunk: Chunk) -> Iterator[AbortedTxn]:
-        """Yield the aborted transactions that end in the chunk. Batches with a wrong CRC are skipped."""
-        batches = chunk.batches
-        for row in range(chunk.first, chunk.stop):
-            attributes = batches.attributes[row]
-            transactional = attributes & TRANSACTIONAL and batches.magic[row] >= 2 and batches.producer_id[row] >= 0
-            if not transactional or batches.crc_state[row] == CRC_BAD:
-                continue
-            if not attributes & CONTROL:
-                if batches.producer_id[row] not in self.open:
-                    self._begin(batches.producer_id[row], batches.base_offset[row])
-                continue
-            for i in chunk.rows(row):
-                # The cleaner leaves an empty control batch of a marker whose transaction was removed.
-                marker = chunk.control(i)
-                if marker is not None and marker.type in ("ABORT", "COMMIT"):
-                    yield from self._end(batches.producer_id[row], chunk.records.offset[i], marker.type == "ABORT")
+    def update(self, batches: BatchColumns, events: Iterable[Event]) -> Iterator[AbortedTxn]:
+        """Yield the aborted transactions that end with the events of a window or chunk."""
+        for row, offset, marker in events:
+            producer_id = batches.producer_id[row]
+            if marker is not None:
+                yield from self._end(producer_id, offset, marker.type == "ABORT")
+            elif producer_id not in self.open:
+                self._begin(producer_id, offset)
 
     def _begin(self, producer_id: int, first: int) -> None:
         if len(self.open) >= MAX_OPEN:
@@ -107,8 +97,3 @@ class AbortedTransactions:
                 heappop(self._earliest)
             stable = self._earliest[0][0] if self._earliest else offset + 1
             yield AbortedTxn(producer_id, first, offset, stable)
-
-
-def has_markers(batches: BatchColumns) -> bool:
-    """Return whether any batch belongs to a transaction."""
-    return any(batches.attributes[row] & TRANSACTIONAL and batches.magic[row] >= 2 for row in range(batches.count))
