@@ -16,9 +16,10 @@ from kseg.commands.convert.convert import convert
 from kseg.commands.convert.plan import ConversionPlan
 from kseg.commands.diff.diff import compare
 from kseg.commands.diff.differences import Difference
-from kseg.commands.diff.leader_epochs import LeaderEpochCache, truncation_offset
+from kseg.commands.diff.leader_epochs import truncation_offset
 from kseg.commands.diff.replica import Replica
 from kseg.findings import Finding
+from kseg.format.log_loader.leader_epochs import LeaderEpochCache
 from kseg.format.sidefiles.checkpoints import LeaderEpoch
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import damage
@@ -210,6 +211,18 @@ def test_the_epoch_checkpoint_is_preferred_to_the_batches(tmp_path: Path) -> Non
     assert diff(a, b)[2]["truncation_offset"] == {"a": 24, "b": 24}
     (b / "leader-epoch-checkpoint").write_text("0\n1\n0 0\nnonsense\n")
     assert diff(a, b)[2]["b"]["leader_epochs"] == [{"epoch": 0, "start_offset": 0}]
+
+
+@pytest.mark.parametrize("base_offset", [3, -(1 << 63) + 30])
+def test_a_damaged_base_offset_starts_no_leader_epoch(base_offset: int, tmp_path: Path) -> None:
+    """No CRC covers it. A broker's rules for a lower start would drop the epochs before it."""
+    batches = [batch([record(offset)], leader_epoch=offset // 10) for offset in range(50)]
+    a, b = write(tmp_path / "a", batches), write(tmp_path / "b", batches)
+    batches[30] = damage.put(batches[30], 0, base_offset=base_offset)
+    (b / f"{0:020}.log").write_bytes(b"".join(batches))
+    outcome = diff(a, b)[2]
+    starts = {side: [entry["start_offset"] for entry in outcome[side]["leader_epochs"]] for side in "ab"}
+    assert starts == {"a": [0, 10, 20, 30, 40], "b": [0, 10, 20, 31, 40]}
 
 
 def test_differences_that_replication_does_not_repair_are_reported(tmp_path: Path) -> None:

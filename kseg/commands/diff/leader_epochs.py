@@ -6,36 +6,13 @@ Sources: ``LeaderEpochFileCache.endOffsetFor``, ``AbstractFetcherThread.getOffse
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kseg.findings import Report
+from kseg.format.log_loader.leader_epochs import LeaderEpochCache
 from kseg.format.sidefiles.checkpoints import LeaderEpoch, walk_leader_epochs
 from kseg.format.storage.source import open_source
 
 CHECKPOINT = "leader-epoch-checkpoint"
-
-
-@dataclass(frozen=True, slots=True)
-class LeaderEpochCache:
-    """The leader epochs of a log in ascending order, and the log's end offset (exclusive)."""
-
-    entries: Sequence[LeaderEpoch]
-    end_offset: int
-
-    def end_offset_for(self, epoch: int) -> tuple[int, int] | None:
-        """Return the largest known epoch <= ``epoch`` and its end offset, or None, as OffsetsForLeaderEpoch does."""
-        known = [entry for entry in self.entries if entry.epoch <= epoch]
-        if not known:
-            return None
-        later = [entry.start_offset for entry in self.entries if entry.epoch > epoch]
-        return known[-1].epoch, min(later, default=self.end_offset)
-
-    def truncated(self, offset: int) -> LeaderEpochCache:
-        """Return the epochs that remain after a truncation to ``offset``."""
-        return LeaderEpochCache(
-            [entry for entry in self.entries if entry.start_offset < offset], min(offset, self.end_offset)
-        )
 
 
 def truncation_offset(follower: LeaderEpochCache, leader: LeaderEpochCache) -> int | None:
@@ -51,12 +28,13 @@ def truncation_offset(follower: LeaderEpochCache, leader: LeaderEpochCache) -> i
         epoch, end = found
         own = follower.end_offset_for(epoch)
         if own is None:
-            return min(end, follower.end_offset)
+            return min(end, follower.log_end)
         own_epoch, own_end = own
         if own_epoch == epoch:
-            return min(own_end, end, follower.end_offset)
+            return min(own_end, end, follower.log_end)
         # The follower does not know the epoch of the answer: it truncates to its own smaller epoch and asks again.
-        shorter = follower.truncated(own_end)
+        shorter = LeaderEpochCache(follower.entries, min(own_end, follower.log_end))
+        shorter.truncate_from_end(0, own_end)
         if len(shorter.entries) == len(follower.entries):
             return None
         follower = shorter

@@ -7,18 +7,18 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
-from kseg.commands.diff.leader_epochs import LeaderEpochCache, read_checkpoint
+from kseg.commands.diff.leader_epochs import read_checkpoint
 from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding, Report, Severity
 from kseg.format.checks.check_state import CheckSettings, CheckState
 from kseg.format.checks.offset_checks import check_offsets
+from kseg.format.log_loader.leader_epochs import LeaderEpochCache
 from kseg.format.record import columns, framing
 from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.record.layout import CODEC_MASK, LOG_OVERHEAD
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.sidefiles.checkpoints import LeaderEpoch
 from kseg.format.storage.file_access import Progress, no_progress
 from kseg.format.storage.naming import base_offset_of, is_snapshot
 from kseg.format.storage.source import SegmentFile, is_folder, open_source, segments_in
@@ -78,7 +78,7 @@ class Replica:
         self.progress: Progress = no_progress
         self._windows = self._all_windows()
         self._opener = _Opener(lambda finding: report(self.file, finding))
-        self._from_batches: list[LeaderEpoch] = []
+        self._from_batches = LeaderEpochCache()
         self._checkpoint = read_checkpoint(path, lambda finding: report(path, finding)) if is_folder(path) else []
 
     def close(self) -> None:
@@ -128,7 +128,7 @@ class Replica:
     @property
     def lineage(self) -> LeaderEpochCache:
         """The leader epochs of the checkpoint next to the log or, without one, of the batches read so far."""
-        return LeaderEpochCache(self._checkpoint or self._from_batches, self.end_offset)
+        return LeaderEpochCache(self._checkpoint or self._from_batches.entries, self.end_offset)
 
     def starts_after(self, offset: int) -> bool:
         """Whether the log begins after ``offset``, by its first file name or, without one, by its first batch."""
@@ -212,14 +212,14 @@ class Replica:
     def _collect_epochs(self) -> None:
         """Collect leader epochs as a broker does at recovery: only epochs larger than the latest."""
         batches = self.batches
-        latest = self._from_batches[-1].epoch if self._from_batches else -1
+        known = self._from_batches.entries
+        latest = known[-1].epoch if known else -1
         if batches.partition_leader_epoch[0] == latest == batches.partition_leader_epoch[batches.count - 1]:
             return
         for row in range(batches.count):
-            epoch = batches.partition_leader_epoch[row]
-            if epoch > latest and batches.crc_state[row] != columns.CRC_BAD:
-                self._from_batches.append(LeaderEpoch(epoch, batches.base_offset[row]))
-                latest = epoch
+            damaged = batches.crc_state[row] == columns.CRC_BAD or batches.position[row] in self._disordered
+            if not damaged and batches.base_offset[row] >= 0:
+                self._from_batches.assign(batches.partition_leader_epoch[row], batches.base_offset[row])
 
 
 class _Opener:

@@ -1,6 +1,8 @@
-"""The leader epochs of a partition while a broker loads its log: a model of ``LeaderEpochFileCache``."""
+"""The leader epochs of a partition: a model of ``LeaderEpochFileCache``."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from kseg.format.log_loader.checkpoints import EPOCHS
 from kseg.format.log_loader.plan import RefusedError
@@ -11,11 +13,12 @@ class LeaderEpochCache:
     """Leader epochs in order. A checkpoint's entries are added one by one; a later line replaces contradictory earlier
     ones.
 
-    Raises RefusedError for an epoch or an offset below 0.
+    ``log_end`` is the offset after the last record. Raises RefusedError for an epoch or an offset below 0.
     """
 
-    def __init__(self, stored: list[LeaderEpoch]) -> None:
+    def __init__(self, stored: Sequence[LeaderEpoch] = (), log_end: int = 0) -> None:
         self.entries: list[LeaderEpoch] = []
+        self.log_end = log_end
         self._stored = stored
         for entry in stored:
             self._assign(entry)
@@ -23,12 +26,18 @@ class LeaderEpochCache:
     @property
     def changed(self) -> bool:
         """Whether the epochs differ from the stored ones."""
-        return self.entries != self._stored
+        return self.entries != list(self._stored)
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """Add the epoch of a recovered batch if it is later than all others. Raises RefusedError."""
         if epoch >= 0 and (not self.entries or epoch > self.entries[-1].epoch):
             self._assign(LeaderEpoch(epoch, start_offset))
+
+    def end_offset_for(self, epoch: int) -> tuple[int, int] | None:
+        """Return the largest known epoch <= ``epoch`` and its end offset, or None, as OffsetsForLeaderEpoch does."""
+        known = [entry for entry in self.entries if entry.epoch <= epoch]
+        later = [entry.start_offset for entry in self.entries if entry.epoch > epoch]
+        return (known[-1].epoch, min(later, default=self.log_end)) if known else None
 
     def truncate_from_end(self, log_start: int, log_end: int) -> None:
         """Remove epochs that begin at the log's end or after it. The last epoch before the log's start now begins

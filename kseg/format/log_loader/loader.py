@@ -84,7 +84,7 @@ class _Loading:
         self._found = frozenset(self._files)
         self._segments: dict[int, Segment] = {}
         self._recovered: set[int] = set()
-        self._epochs = LeaderEpochCache([])
+        self._epochs = LeaderEpochCache()
         self._log_start = self._log_end = 0
         self._loaded = False
 
