@@ -21,6 +21,7 @@ from kseg.commands.dump.rows import (
     RecordsItem,
     RowFilter,
     SideFileItem,
+    at_position,
     dump_segment,
     dump_side_file,
     first_rows,
@@ -90,6 +91,8 @@ def _internal_topic(context: click.Context, parameter: click.Parameter, name: st
     help="Show rows from TIME on: ISO 8601 or epoch milliseconds.",
 )
 @click.option("--until", metavar="TIME", callback=_parsed(parse_time), help="Show rows before TIME.")
+@click.option("--position", type=click.IntRange(min=0), metavar="N",
+              help="Show the batch or the damage that contains byte N of the file.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Stop after N rows.")
 @click.option("--key", metavar="TEXT", help="Show records with exactly this key (needs --deep).")
 @click.option("--producer-id", type=int, metavar="N", help="Show batches of this producer.")
@@ -118,7 +121,8 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
     if options["effective"]:
         context = click.get_current_context()
         return effective.show_effective(paths, (output, format_name), options["decode"], outcome, context)
-    shallow = shallow is not False
+    # Each field of a record is what the hex format is for.
+    shallow = format_name != "hex" if shallow is None else shallow
     decode_as = _decode_as(options, shallow)
     if keep.key is not None and shallow:
         raise UsageError("--key selects records: add --deep")
@@ -149,7 +153,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
             dumped = dump_segment(
                 path,
                 deep=not shallow,
-                headings=format_name == "text",
+                headings=format_name in ("text", "hex"),
                 keep=keep,
                 verify_crc=not options["no_crc"],
                 report=outcome,
@@ -158,6 +162,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
                 listed=path not in paths,
                 topic=internal_topic(path, decode_as),
                 check=True,
+                damaged=format_name == "hex" and end is None,
             )
         for item in outcome.attempt(dumped, listed=path not in paths):
             outcome.rows |= isinstance(item, (BatchItem, RecordsItem, SideFileItem))
@@ -176,7 +181,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
             follow.write_until_interrupted(first_rows(found, options["limit"]), write_on)
             return outcome.exit_code()
         write = partial(write_mixed, format_name) if beside else writer(DUMP_FORMATS, format_name)
-        shown = chain.from_iterable(show(file.path) for file in files)
+        shown = at_position(chain.from_iterable(show(file.path) for file in files), options["position"])
         write(first_rows(shown, options["limit"]), out, view)
         if outcome.failed and not outcome.rows:
             raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept

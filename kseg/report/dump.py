@@ -9,9 +9,9 @@ from itertools import chain, groupby, islice
 from typing import Any, TextIO
 
 from kseg import schema
-from kseg.commands.dump import hexdump, kafka_text, record_lines
+from kseg.commands.dump import kafka_text, record_lines
 from kseg.commands.dump.line_writer import LineBuffer
-from kseg.commands.dump.rows import BatchItem, FileStart, RecordsItem
+from kseg.commands.dump.rows import BatchItem, FileStart, RecordsItem, SegmentItem
 from kseg.commands.dump.text_pieces import actual_encoding, json_header_pieces, text_pieces
 from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.segment import rows
@@ -19,7 +19,7 @@ from kseg.report.formats import View, binary
 from kseg.report.rich_parts import Table, Text, box, console
 from kseg.text import encoded, escape_controls, to_json
 
-Rows = Iterable[FileStart | BatchItem | RecordsItem]
+Rows = Iterable[SegmentItem]
 
 _TABLE_PAGE = 500
 _CSV_SPECIAL = re.compile(r'[",\r\n]')
@@ -132,20 +132,13 @@ def write_text(dumped: Rows, out: TextIO, view: View) -> None:
             found = [line + "\n" for line in kafka_text.header_lines(item.file, item.first_offset)]
         elif isinstance(item, RecordsItem):
             found = record_lines.text_lines(item, item.kept)
-        else:
+        elif isinstance(item, BatchItem):
             found = [kafka_text.batch_line(item.batch) + "\n"]
+        else:
+            continue
         if view.terminal:
             found = [escape_controls(line[:-1]) + "\n" for line in found]
         lines.put(encoded("".join(found)))
-
-
-def write_hex(dumped: Rows, out: TextIO, view: View) -> None:
-    for item in dumped:
-        if isinstance(item, FileStart):
-            out.write(f"file {escape_controls(item.file)}\n")
-            continue
-        for line in hexdump.run_lines(item) if isinstance(item, RecordsItem) else hexdump.batch_lines(item):
-            out.write(line + "\n")
 
 
 def write_table(dumped: Rows, out: TextIO, view: View) -> None:

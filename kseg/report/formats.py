@@ -31,7 +31,7 @@ DUMP_FORMATS: Mapping[str, str] = {
     "jsonl": "kseg.report.dump:write_jsonl",
     "csv": "kseg.report.dump:write_csv",
     "text": "kseg.report.dump:write_text",
-    "hex": "kseg.report.dump:write_hex",
+    "hex": "kseg.report.hex:write_hex",
     "parquet": "kseg.report.parquet:write_parquet",
 }
 # Side files: (items, out, view).
@@ -40,7 +40,7 @@ SIDE_FORMATS: Mapping[str, str] = {
     "jsonl": "kseg.report.sidefiles:write_jsonl",
     "csv": "kseg.report.sidefiles:write_csv",
     "text": "kseg.report.sidefiles:write_text",
-    "hex": "kseg.report.sidefiles:write_hex",
+    "hex": "kseg.report.hex:write_side_files",
     "parquet": "kseg.report.sidefiles:write_parquet",
 }
 # Files read with --as: (items, out, view, columns).

@@ -10,12 +10,10 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, TextIO
 
-from kseg.commands.dump.hexdump import hex_lines
 from kseg.commands.dump.kafka_text import header_lines
 from kseg.commands.dump.rows import EmptyFile, FileStart, Item, SideFileItem
 from kseg.errors import UsageError
 from kseg.format.sidefiles.registry import COMMON, SideFile, recognise, side_row
-from kseg.format.storage.source import Source, open_source
 from kseg.lazy import lazy
 from kseg.report.dump import cell, csv_cell, pages
 from kseg.report.formats import DUMP_FORMATS, SIDE_FORMATS, View, check_format, writer
@@ -69,36 +67,6 @@ def write_csv(dumped: Items, out: TextIO, view: View) -> None:
             out.write(",".join(names) + "\n")
         for row in _rows([item]):
             out.write(",".join(csv_cell(row[name], view) for name in names) + "\n")
-
-
-def write_hex(dumped: Items, out: TextIO, view: View) -> None:
-    """Write the bytes of each entry below its fields, and the bytes before the first entry below the file name."""
-    for file, items in groupby(dumped, key=lambda item: item.file):
-        out.write(f"file {escape_controls(file)}\n")
-        with open_source(file, listed=True) as source:
-            for item in items:
-                if isinstance(item, SideFileItem):
-                    _write_stored(source, item.position, out)
-                    fields = zip(item.side.columns, item.entry, strict=True)
-                    reported = (f" {column.name} {_line(value)}" for column, value in fields)
-                    out.write(f"entry at {item.position},{','.join(reported)}\n")
-            _write_stored(source, None, out)
-
-
-def _line(value: object) -> str:
-    return "-" if value is None else escape_controls(str(value))
-
-
-def _write_stored(source: Source, end: int | None, out: TextIO) -> None:
-    """Write the bytes up to position ``end``; a run of zeros, as in preallocated files, is one line."""
-    buffer = memoryview(bytearray(4096))
-    while end is None or source.position < end:
-        position = source.position
-        block = buffer[: source.readinto(buffer if end is None else buffer[: end - position])]
-        if not block:
-            return
-        lines = hex_lines(block, position) if any(block) else (f"{position:10d}  {len(block)} bytes of zeros",)
-        out.writelines(f"{line}\n" for line in lines)
 
 
 def write_parquet(dumped: Items, out: TextIO, view: View) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, TextIO
 
@@ -12,7 +12,7 @@ from kseg.commands.stats.levels import Level
 from kseg.commands.stats.totals import OffsetRange, RetentionPin, Stats
 from kseg.report.rich_parts import Table, Text, box, console
 from kseg.schema import Row
-from kseg.text import escape_controls, to_json
+from kseg.text import escape_controls, iso_time, to_json
 
 _TABLE_PAGE = 500
 _EPOCHS_SHOWN = 20
@@ -257,11 +257,4 @@ def _number(value: int | None) -> str:
 
 
 def _time(timestamp: int | None) -> str:
-    """Return a time in ISO 8601, or the number if that is out of range."""
-    if timestamp is None:
-        return "-"
-    try:
-        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp)
-    except OverflowError:
-        return str(timestamp)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return "-" if timestamp is None else iso_time(timestamp)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from typing import TextIO
 
 from kseg.commands.transactions.history import STATES, PartitionState, Transaction
-from kseg.text import escape_controls, to_json
+from kseg.text import escape_controls, iso_time, to_json
 
 Items = Iterable[Transaction | PartitionState]
 
@@ -89,12 +88,7 @@ def _partition_text(item: PartitionState) -> str:
 
 
 def _moment(timestamp: int | None) -> str:
-    if timestamp is None:
-        return ""
-    try:
-        return datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):
-        return str(timestamp)
+    return "" if timestamp is None else iso_time(timestamp)
 
 
 def _duration(milliseconds: int | None) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from kseg.errors import UsageError
-from kseg.findings import Report, ignore_finding
+from kseg.findings import Finding, Report, ignore_finding
 from kseg.format.checks.record_set_checks import RecordSetChecks
 from kseg.format.checks.run_checks import SegmentChecks, check_settings
 from kseg.format.internal_topics.recognise import decoded_record, internal_topic
@@ -25,6 +25,9 @@ from kseg.format.sidefiles.registry import Recognised, SideFile
 from kseg.format.storage.source import open_range, open_source
 from kseg.results import Settings
 from kseg.schema import Row
+
+#: The latest findings that are kept to explain damaged bytes.
+MAX_FINDINGS_KEPT = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,17 @@ class RecordsItem:
 
 
 @dataclass(frozen=True, slots=True)
+class DamagedBytes:
+    """Positions ``position`` to ``end`` of a segment, which contain no batch; ``findings`` say why."""
+
+    file: str
+    position: int
+    end: int
+    findings: tuple[Finding, ...]
+    side: ClassVar[None] = None
+
+
+@dataclass(frozen=True, slots=True)
 class FileStart:
     """The item before a file's rows. ``first_offset`` is the offset in a segment's name, None for other names."""
 
@@ -189,22 +203,32 @@ def dump_segment(
     listed: bool = False,
     topic: str | None = None,
     check: bool = False,
-) -> Iterator[FileStart | BatchItem | RecordsItem]:
+    damaged: bool = False,
+) -> Iterator[SegmentItem]:
     """Yield the rows of one file, or of its bytes ``start`` to ``end``, a FileStart first.
 
     Raises UnreadableError and NotASegmentError.
 
     A batch with a wrong CRC is a row of a shallow dump; its records are rows only without ``verify_crc``. With
     ``headings`` a deep dump has each batch before its records, too. ``listed`` is that of open_source, ``topic`` that of
-    RecordsItem. With ``check`` all checks of ``kseg validate`` run, not only those of reading.
+    RecordsItem. With ``check`` all checks of ``kseg validate`` run, not only those of reading. With ``damaged`` and without
+    ``keep`` the bytes that are not in a batch are items, too.
     """
     wanted = keep or RowFilter()
     if wanted.key is not None and not deep:
         raise UsageError("--key looks into records: it needs --deep")
     source = open_source(path, listed=listed) if end is None else open_range(path, start, end)
-    with SegmentReader(source, report=report, verify_crc=verify_crc) as reader:
+    findings: list[Finding] = []
+
+    def collect(finding: Finding) -> None:
+        findings.append(finding)
+        del findings[:-MAX_FINDINGS_KEPT]
+        report(finding)
+
+    with SegmentReader(source, report=collect if damaged else report, verify_crc=verify_crc) as reader:
         yield FileStart(path, reader.name_offset)
-        yield from dump_reader(path, reader, report, wanted, deep=deep, headings=headings, topic=topic, check=check)
+        items = dump_reader(path, reader, report, wanted, deep=deep, headings=headings, topic=topic, check=check)
+        yield from with_damaged_bytes(items, path, reader, findings) if damaged and wanted == RowFilter() else items
 
 
 def dump_reader(
@@ -281,10 +305,49 @@ def _deep(
             yield RecordsItem(path, chunk, row, kept, topic)
 
 
+def with_damaged_bytes(
+    items: Iterator[BatchItem | RecordsItem], file: str, reader: SegmentReader, findings: Sequence[Finding]
+) -> Iterator[BatchItem | RecordsItem | DamagedBytes]:
+    """Yield the items of ``dump_reader`` with all batches, and between them the bytes that are not in a batch.
+
+    ``findings`` is the growing list of the reader's findings.
+    """
+    end = reader.position
+
+    def gap(stop: int) -> Iterator[DamagedBytes]:
+        if stop > end:
+            inside = tuple(found for found in findings if found.position is not None and end <= found.position < stop)
+            yield DamagedBytes(file, end, stop, inside)
+
+    for item in items:
+        if isinstance(item, BatchItem):
+            yield from gap(item.batch.position)
+            end = item.batch.position + item.batch.size
+        yield item
+    yield from gap(reader.position)
+
+
 #: The items of a segment.
-SegmentItem = FileStart | BatchItem | RecordsItem
+SegmentItem = FileStart | BatchItem | RecordsItem | DamagedBytes
 #: The items of any file.
-Item = FileStart | BatchItem | RecordsItem | SideFileItem | EmptyFile | WireRow
+Item = FileStart | BatchItem | RecordsItem | DamagedBytes | SideFileItem | EmptyFile | WireRow
+
+
+def at_position(rows: Iterable[Item], position: int | None) -> Iterator[Item]:
+    """Yield the items of the batch that contains byte ``position`` of the file, or of the damaged bytes that do."""
+    inside = True
+    for row in rows:
+        if isinstance(row, BatchItem):
+            inside = position is None or row.batch.position <= position < row.batch.position + row.batch.size
+        elif isinstance(row, DamagedBytes):
+            inside = position is None or row.position <= position < row.end
+        elif isinstance(row, RecordsItem) and position is not None:
+            batch = row.batch
+            inside = batch.position <= position < batch.position + batch.size
+        elif isinstance(row, SideFileItem):
+            inside = position is None or row.position <= position
+        if inside or isinstance(row, FileStart):
+            yield row
 
 
 def first_rows(rows: Iterable[Item], limit: int | None) -> Iterator[Item]:

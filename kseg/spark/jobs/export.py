@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kseg.commands.convert.parallel import BoundedFindings
-from kseg.commands.dump.rows import BatchItem, FileStart, Item, RecordsItem, RowFilter, dump_segment
+from kseg.commands.dump.rows import BatchItem, Item, RecordsItem, RowFilter, SegmentItem, dump_segment
 from kseg.errors import UsageError
 from kseg.format.internal_topics.recognise import internal_topic
 from kseg.format.storage.atomic_write import SUFFIX, whole_file, writing
@@ -88,10 +88,11 @@ def export_segment(source: str, export: Export) -> manifest.FinishedSegment:
     if export.format == "parquet":
         write = partial(write, without=IN_NAMES)
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    dumped: Iterator[FileStart | BatchItem | RecordsItem] = dump_segment(
+    dumped: Iterator[SegmentItem] = dump_segment(
         source,
         deep=export.deep,
-        headings=export.format == "text",
+        headings=export.format in ("text", "hex"),
+        damaged=export.format == "hex",
         keep=export.keep,
         verify_crc=export.verify_crc,
         report=partial(findings, source),

@@ -1,0 +1,272 @@
+"""Output of ``kseg dump --format hex``: each field next to its bytes.
+
+A line has the position, the bytes, and the field. In a batch that is compressed, positions of its records count from the
+first decompressed byte.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import cycle, groupby
+from textwrap import wrap
+from typing import TextIO
+
+from kseg.commands.dump.rows import (
+    BatchItem,
+    DamagedBytes,
+    EmptyFile,
+    FileStart,
+    RecordsItem,
+    SegmentItem,
+    SideFileItem,
+)
+from kseg.errors import KsegError
+from kseg.findings import Severity, Verdict
+from kseg.format.compress import codecs
+from kseg.format.record import layout
+from kseg.format.record.fields import Field, FieldReader, batch_fields, describe_time, message_set_fields, record_fields
+from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT
+from kseg.format.sidefiles.stored_fields import STORED_FIELDS, StoredFields
+from kseg.format.storage.source import Source, open_range, open_source
+from kseg.report.formats import View
+from kseg.text import count_of, escape_controls, iso_time
+
+#: The bytes of a field on one line; of data, next to its text.
+FIELD_WIDTH, DATA_WIDTH = 8, 16
+#: The width of a field's description: a line has at most 80 columns.
+LABEL_WIDTH = 43
+#: The most bytes of damage, and of a compressed payload, that are shown.
+MAX_SHOWN = 4096
+#: The colours of neighbouring fields: cyan, green, yellow, magenta, blue. Bytes and name of a field have the same.
+_COLOURS = (36, 32, 33, 35, 34)
+
+
+def write_hex(dumped: Iterable[SegmentItem], out: TextIO, view: View) -> None:
+    """Write batches, with ``view.deep`` their records, and damaged bytes."""
+    colours = _colours(view)
+    records: _Records | None = None
+    for item in dumped:
+        if isinstance(item, RecordsItem):
+            if records is not None:
+                for title, fields in records.upto(item):
+                    out.write(f"  {title}\n")
+                    out.writelines(field_lines(fields, records.data, records.shift, colours))
+            continue
+        if isinstance(item, FileStart):
+            out.write(f"file {escape_controls(item.file)}\n")
+        elif isinstance(item, DamagedBytes):
+            out.writelines(_damaged_lines(item, colours))
+        elif isinstance(item, BatchItem):
+            records = _Records(item) if view.deep else None
+            out.writelines(_batch_lines(item, records, colours))
+
+
+def _colours(view: View) -> Iterator[int]:
+    """Return the colours of successive fields; none unless the output is a terminal that may have colours."""
+    plain = not view.terminal or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+    return iter(()) if plain else cycle(_COLOURS)
+
+
+def _batch_lines(item: BatchItem, records: _Records | None, colours: Iterator[int]) -> Iterator[str]:
+    batch, stored = item.batch, item.stored
+    what = "batch" if batch.magic >= 2 or batch.compression == "none" else "compressed message set"
+    records_count = "" if batch.record_count is None else f", {count_of(batch.record_count, 'record')}"
+    first = "" if batch.base_offset in (None, batch.last_offset) else f"{batch.base_offset} to "
+    yield f"{what} at {batch.position}, {batch.size} bytes: offset {first}{batch.last_offset}{records_count}\n"
+    fields = batch_fields(stored)
+    yield from field_lines(fields, stored, batch.position, colours)
+    end = max((field.at + field.size for field in fields), default=0)
+    if end < len(stored):
+        compressed = "" if batch.compression == "none" else f", compressed with {batch.compression}"
+        meaning = f"{count_of(len(stored) - end, 'byte')}{compressed}"
+        if records is None or compressed or batch.crc_valid is False:
+            shown = min(len(stored) - end, MAX_SHOWN)
+            yield from field_lines([Field(end, shown, "records", meaning, True)], stored, batch.position, colours)
+            if shown < len(stored) - end:
+                yield f"{'':12}... {count_of(len(stored) - end - shown, 'more byte')}\n"
+        if records is not None and batch.crc_valid is False:
+            yield "  The records are not decoded, because the CRC is wrong. --no-crc decodes them.\n"
+
+
+class _Records:
+    """The fields of a batch's records. ``data`` are the bytes, ``shift`` the position of their first byte."""
+
+    def __init__(self, item: BatchItem) -> None:
+        self._batch, self._stored = item.batch, item.stored
+        self._walk: Iterator[list[Field]] | None = None
+        self._next = 0
+        self.data: bytes | memoryview = b""
+        self.shift = 0
+
+    def upto(self, item: RecordsItem) -> Iterator[tuple[str, list[Field]]]:
+        """Yield the title and the fields of each kept record, and of undecodable bytes after the last record."""
+        if self._walk is None:
+            self._walk = self._begin()
+        batches, row = item.chunk.batches, item.row
+        first = item.chunk.index - batches.first_record[row]
+        for i in item.kept:
+            for fields in self._walk:
+                self._next += 1
+                if self._next > first + i:
+                    yield self._title(item, i), fields
+                    break
+        if self._next == batches.record_sum[row] and len(item.kept):
+            for fields in self._walk:
+                yield "after the last record", fields
+
+    def _begin(self) -> Iterator[list[Field]]:
+        batch, stored = self._batch, self._stored
+        plain = batch.compression == "none"
+        if batch.magic < 2:
+            if plain:
+                return iter(([],))  # the batch is the message, whose fields are shown
+            value = batch_fields(stored)[-1]
+            self.data = self._decompress(stored[value.at : value.at + value.size])
+            return message_set_fields(self.data)
+        self.data, self.shift = stored, batch.position
+        if not plain:
+            self.data, self.shift = self._decompress(stored[layout.RECORD_BATCH_OVERHEAD :]), 0
+        base_timestamp = int.from_bytes(stored[layout.BASE_TIMESTAMP_AT :][:8], "big", signed=True)
+        at = layout.RECORD_BATCH_OVERHEAD if plain else 0
+        return record_fields(self.data, at, batch.base_offset or 0, base_timestamp, control=bool(batch.control))
+
+    def _decompress(self, payload: memoryview) -> bytes:
+        codec = int.from_bytes(self._stored[layout.ATTRIBUTES_AT :][:2], "big") if self._batch.magic >= 2 else 0
+        codec = codec or self._stored[layout.LEGACY_ATTRIBUTES_AT]
+        magic = min(self._batch.magic, 2)
+        return bytes(codecs.decompress(codec & layout.CODEC_MASK, payload, limit=DECOMPRESSION_LIMIT, magic=magic))
+
+    def _title(self, item: RecordsItem, i: int) -> str:
+        lists = item.chunk.lists
+        timestamp = lists.timestamp[i]
+        time = "" if timestamp == layout.NO_TIMESTAMP else f", {iso_time(timestamp)}"
+        place = "" if self.shift or self._batch.compression == "none" else ", decompressed"
+        return f"record {lists.offset[i]}{time}{place}"
+
+
+def _damaged_lines(item: DamagedBytes, colours: Iterator[int]) -> Iterator[str]:
+    size = item.end - item.position
+    yield f"{count_of(size, 'byte')} at {item.position} that are not in a batch\n"
+    for finding in item.findings:
+        yield f"  {escape_controls(Verdict(item.file, Severity.ERROR, finding).message)}\n"
+    shown = min(size, MAX_SHOWN)
+    try:
+        with open_range(item.file, item.position, item.position + shown) as source:
+            buffer = memoryview(bytearray(shown))
+            stored = bytes(buffer[: source.readinto(buffer)])
+    except (KsegError, OSError):
+        yield "  The bytes are shown of local files only.\n"
+        return
+    if any(finding.rule == "truncated-tail" for finding in item.findings) and len(stored) > layout.MAGIC_AT:
+        for fields in _incomplete_batch(stored):
+            yield from field_lines(fields, stored, item.position, colours)
+    else:
+        yield from (f"{line}\n" for line in hex_lines(stored, item.position))
+    if shown < size:
+        yield f"{'':12}... {count_of(size - shown, 'more byte')}\n"
+
+
+def _incomplete_batch(stored: bytes) -> Iterator[list[Field]]:
+    """Yield the fields of the first bytes of a batch."""
+    fields = batch_fields(stored)
+    yield fields
+    at = layout.RECORD_BATCH_OVERHEAD
+    if stored[layout.MAGIC_AT] < 2 or len(stored) <= at or fields[-1].content:
+        return
+    attributes = int.from_bytes(stored[layout.ATTRIBUTES_AT :][:2], "big")
+    if attributes & layout.CODEC_MASK:
+        yield [Field(at, len(stored) - at, "records", "compressed and incomplete", True)]
+        return
+    base_offset = int.from_bytes(stored[:8], "big", signed=True)
+    base_timestamp = int.from_bytes(stored[layout.BASE_TIMESTAMP_AT :][:8], "big", signed=True)
+    yield from record_fields(stored, at, base_offset, base_timestamp, control=bool(attributes & layout.CONTROL))
+
+
+def field_lines(fields: Sequence[Field], data: bytes | memoryview, shift: int, colours: Iterator[int]) -> Iterator[str]:
+    """Yield the lines of fields. ``shift`` is the position of ``data[0]``; ``colours`` are taken from, if there are any."""
+    for field in fields:
+        stored = bytes(data[field.at : field.at + field.size])
+        label = escape_controls(f"{field.name} {field.meaning}".strip())
+        colour = next(colours, 0)
+        begin, end = (f"\x1b[{colour}m", "\x1b[0m") if colour else ("", "")
+        position = f"{shift + field.at:10d}  "
+        if not field.content and field.size <= FIELD_WIDTH:
+            lines = wrap(label, LABEL_WIDTH, subsequent_indent="  ")
+            yield f"{position}{begin}{stored.hex(' '):<{3 * FIELD_WIDTH}} {lines[0]}{end}\n"
+            yield from (f"{'':12}{'':{3 * FIELD_WIDTH}} {begin}{line}{end}\n" for line in lines[1:])
+        elif field.size <= FIELD_WIDTH:
+            label = f"{label}: " if label else ""
+            yield f"{position}{begin}{stored.hex(' '):<{3 * FIELD_WIDTH}} {label}{ascii_text(stored)}{end}\n"
+        else:
+            yield from (f"{'':12}{'':{3 * FIELD_WIDTH}} {begin}{line}{end}\n" for line in wrap(label, LABEL_WIDTH))
+            yield from (f"{begin}{line}{end}\n" for line in hex_lines(stored, shift + field.at))
+
+
+def write_side_files(dumped: Iterable[FileStart | SideFileItem | EmptyFile], out: TextIO, view: View) -> None:
+    """Write the entries of side files: the fields of binary entries next to their bytes, text below its fields."""
+    colours = _colours(view)
+    for file, items in groupby(dumped, key=lambda item: item.file):
+        out.write(f"file {escape_controls(file)}\n")
+        with open_source(file, listed=True) as source:
+            for item in items:
+                if isinstance(item, SideFileItem):
+                    known = STORED_FIELDS.get(item.side.kind, StoredFields((), ()))
+                    _write_fields(source, known.header, item.position, out, colours)
+                    values = zip(item.side.columns, item.entry, strict=True)
+                    shown = [f" {column.name} {'-' if value is None else value}" for column, value in values]
+                    shown = shown[:2] if known.entry else shown  # the fields follow
+                    out.write(f"entry at {item.position}:{escape_controls(','.join(shown))}\n")
+                    size = sum(size for size, _ in known.entry)
+                    _write_fields(source, known.entry, item.position + size, out, colours)
+            _write_rest(source, out)
+
+
+def _write_fields(
+    source: Source, known: Sequence[tuple[int, str]], end: int, out: TextIO, colours: Iterator[int]
+) -> None:
+    """Write the bytes of a side file up to position ``end``: those of the known fields, and all others as data."""
+    begin = source.position
+    buffer = memoryview(bytearray(max(end - begin, 0)))
+    reader = FieldReader(bytes(buffer[: source.readinto(buffer)]), 0, len(buffer))
+    for size, name in known if len(reader.data) >= sum(size for size, _ in known) else ():
+        reader.integer(size, name, describe_time if name == "timestamp" else str, signed=name != "crc")
+    reader.end = len(reader.data)
+    reader.rest("")
+    out.writelines(field_lines(reader.fields, reader.data, begin, colours))
+
+
+def _write_rest(source: Source, out: TextIO) -> None:
+    """Write the bytes after the last entry; blocks of zeros, as in preallocated files, are one line."""
+    buffer = memoryview(bytearray(MAX_SHOWN))
+    zeros = 0
+    while count := source.readinto(buffer):
+        block, position = bytes(buffer[:count]), source.position - count
+        if not any(block):
+            zeros += count
+            continue
+        if zeros:
+            out.write(f"{position - zeros:10d}  {zeros} bytes of zeros\n")
+            zeros = 0
+        out.writelines(f"{line}\n" for line in hex_lines(block, position))
+    if zeros:
+        out.write(f"{source.position - zeros:10d}  {zeros} bytes of zeros\n")
+
+
+def hex_lines(data: bytes | memoryview, position: int) -> Iterator[str]:
+    """Yield lines of sixteen bytes: position, hexadecimal, printable ASCII. Runs of zeros are one line."""
+    zeros = 0
+    for at in range(0, len(data), DATA_WIDTH):
+        piece = bytes(data[at : at + DATA_WIDTH])
+        if not any(piece) and at + DATA_WIDTH < len(data):
+            zeros += len(piece)
+            continue
+        if zeros:
+            yield f"{position + at - zeros:10d}  {zeros} bytes of zeros"
+            zeros = 0
+        yield f"{position + at:10d}  {piece.hex(' '):<{3 * DATA_WIDTH}} {ascii_text(piece)}"
+
+
+def ascii_text(data: bytes) -> str:
+    """Return printable ASCII, and a dot for each other byte."""
+    return "".join(chr(byte) if 32 <= byte < 127 else "." for byte in data)

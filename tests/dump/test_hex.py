@@ -1,0 +1,108 @@
+"""``kseg dump --format hex``: every byte is shown once, with the field that it belongs to."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kseg.commands.dump.rows import BatchItem, DamagedBytes, RecordsItem, dump_segment
+from kseg.format.compress.codecs import decompress
+from kseg.format.record.fields import Field, batch_fields, message_set_fields, record_fields
+from kseg.format.record.layout import CODEC_MASK, CONTROL, RECORD_BATCH_OVERHEAD
+from tests.support.cli import DAMAGED, kseg
+from tests.support.fixtures import SEGMENTS
+
+LOGS = sorted(SEGMENTS.glob("*/*.log"))
+FINDINGS = DAMAGED.parent
+
+
+def assert_contiguous(fields: list[Field], at: int, end: int) -> None:
+    for field in fields:
+        assert field.at == at, field
+        at += field.size
+    assert at == end
+
+
+def fields_of(item: BatchItem) -> tuple[bytes, list[list[Field]]]:
+    """Return the payload of a batch, decompressed, and the fields of its records."""
+    stored = bytes(item.stored)
+    header = batch_fields(stored)
+    if item.batch.magic < 2:
+        assert_contiguous(header, 0, len(stored))
+        if item.batch.compression == "none":
+            return stored, [header]
+        value = stored[header[-1].at :]
+        payload = bytes(decompress(stored[17] & CODEC_MASK, value, limit=1 << 24, magic=item.batch.magic))
+        return payload, list(message_set_fields(payload))
+    assert_contiguous(header, 0, RECORD_BATCH_OVERHEAD)
+    attributes = int.from_bytes(stored[21:23], "big")
+    payload = bytes(decompress(attributes & CODEC_MASK, stored[RECORD_BATCH_OVERHEAD:], limit=1 << 24))
+    first, base = item.batch.base_offset or 0, int.from_bytes(stored[27:35], "big", signed=True)
+    return payload, list(record_fields(payload, 0, first, base, control=bool(attributes & CONTROL)))
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: f"{path.parent.name}/{path.stem.lstrip('0') or 0}")
+def test_fields_cover_every_byte_and_equal_the_reader(path: Path) -> None:
+    """The fields are decoded apart from the fast loops. Both must find the same keys, values and headers."""
+    payload = b""
+    walked: Iterator[list[Field]] = iter(())
+    for item in dump_segment(str(path), deep=True, headings=True):
+        if isinstance(item, BatchItem):
+            payload, found = fields_of(item)
+            if item.batch.magic >= 2 or item.batch.compression != "none":
+                assert_contiguous([field for fields in found for field in fields], 0, len(payload))
+            walked = iter(found)
+        elif isinstance(item, RecordsItem):
+            for record in item.records():
+                fields = next(walked)
+                data = {field.name: payload[field.at : field.at + field.size] for field in fields}
+                if record.control is None:
+                    assert data.get("key", b"") == (record.key or b"")
+                    assert data.get("value", b"") == (record.value or b"")
+                keys = [payload[field.at : field.at + field.size] for field in fields if field.name == "headerKey"]
+                assert keys == [h.key.encode("utf-8", "surrogateescape") for h in record.headers if h.key]
+                assert not any("not decoded" in field.meaning for field in fields)
+    assert next(walked, None) is None
+
+
+@pytest.mark.parametrize("path", sorted(FINDINGS.glob("*/*.log")), ids=lambda path: path.parent.name)
+def test_batches_and_damage_are_the_whole_file(path: Path) -> None:
+    """No byte of a damaged segment is left out: each is in a batch or in damaged bytes."""
+    if path.stat().st_size == 0:
+        return
+    end = 0
+    for item in dump_segment(str(path), headings=True, damaged=True):
+        if isinstance(item, (BatchItem, DamagedBytes)):
+            position = item.batch.position if isinstance(item, BatchItem) else item.position
+            assert position == end
+            end = item.batch.position + item.batch.size if isinstance(item, BatchItem) else item.end
+    assert end == path.stat().st_size
+
+
+def test_a_wrong_crc_and_a_cut_batch_say_what_was_expected() -> None:
+    """Damage is shown next to its bytes, with the numbers."""
+    wrong = kseg("dump", "--format", "hex", DAMAGED / "00000000000000000000.log").stdout
+    assert "crc 0x3908ce52, WRONG: computed 0x65c5962c" in wrong
+    cut = kseg("dump", "--format", "hex", FINDINGS / "truncated-tail" / "00000000000000000000.log").stdout
+    assert "4,000 bytes at 2940 that are not in a batch" in cut
+    assert "10640: bytes after this field" in cut
+    assert "not decoded: " in cut
+
+
+def test_position_chooses_the_batch_or_the_damage() -> None:
+    """An error message names a byte; this shows what is there."""
+    path = FINDINGS / "lost-bytes" / "00000000000000000000.log"
+    shown = kseg("dump", "--format", "hex", "--position", "1240", path).stdout
+    assert "37 bytes at 1230 that are not in a batch" in shown
+    assert "batch at" not in shown
+    shown = kseg("dump", "--format", "hex", "--position", "1267", path).stdout
+    assert "batch at 1267" in shown
+    assert shown.count("batch at") == 1
+
+
+def test_lines_have_at_most_80_columns() -> None:
+    """Hex is read on a terminal of 80 columns; file names are as long as they are."""
+    paths = [*SEGMENTS.glob("*/*.log"), *SEGMENTS.glob("*/*.snapshot"), *SEGMENTS.glob("*/*.index")]
+    lines = kseg("dump", "--format", "hex", *paths).stdout.splitlines()
+    assert len(lines) > 10_000
+    assert [line for line in lines if len(line) > 80 and not line.startswith("file ")] == []
