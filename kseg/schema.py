@@ -24,24 +24,24 @@ class Column:
 BATCH_COLUMNS = (
     Column("kind", "text", "batch"),
     Column("file", "text", "the path as it was given"),
-    Column("position", "int", "the entry's first byte in the file"),
-    Column("size", "int", "bytes of the whole entry"),
+    Column("position", "int", "first byte of the batch in the file"),
+    Column("size", "int", "size of the batch in bytes"),
     Column("magic", "int", "0, 1 or 2"),
-    Column("base_offset", "int", "first offset; null for a compressed v0 or v1 entry"),
+    Column("base_offset", "int", "first offset; null for a compressed v0 or v1 message"),
     Column("last_offset", "int", "last offset"),
-    Column("record_count", "int", "records as the v2 header counts them"),
+    Column("record_count", "int", "number of records in the v2 header"),
     Column("compression", "text", "none, gzip, snappy, lz4, zstd"),
     Column("timestamp_type", "text", "CreateTime or LogAppendTime"),
-    Column("base_timestamp", "ms", "epoch ms; with a delete horizon that is what stands here"),
+    Column("base_timestamp", "ms", "epoch ms; with a delete horizon, the stored value is the horizon"),
     Column("max_timestamp", "ms", "epoch ms"),
-    Column("crc", "int", "as stored, unsigned"),
-    Column("crc_valid", "bool", "whether it holds; null when not checked"),
+    Column("crc", "int", "the stored CRC, unsigned"),
+    Column("crc_valid", "bool", "whether the CRC is correct; null if it was not checked"),
     Column("producer_id", "int", "-1 is none"),
     Column("producer_epoch", "int", "-1 is none"),
     Column("base_sequence", "int", "-1 is none"),
     Column("partition_leader_epoch", "int", "-1 is none"),
     Column("transactional", "bool", "part of a transaction"),
-    Column("control", "bool", "holds control records"),
+    Column("control", "bool", "contains control records"),
     Column("delete_horizon", "ms", "epoch ms (KIP-534)"),
 )
 
@@ -49,41 +49,41 @@ BATCH_COLUMNS = (
 RECORD_COLUMNS = (
     Column("kind", "text", "record"),
     Column("file", "text", "the path as it was given"),
-    Column("position", "int", "first byte of the entry that holds it"),
+    Column("position", "int", "first byte of the batch that contains the record"),
     Column("offset", "int", "the record's offset"),
     Column("timestamp", "ms", "epoch ms"),
     Column("timestamp_type", "text", "CreateTime or LogAppendTime"),
     Column("sequence", "int", "-1 is none"),
-    Column("key", "bytes", "as --bytes says"),
-    Column("value", "bytes", "as --bytes says"),
+    Column("key", "bytes", "encoded as `--bytes` sets it"),
+    Column("value", "bytes", "encoded as `--bytes` sets it"),
     Column("headers", "headers", "list of key and value"),
     Column("control", "object", "the decoded marker of a control record"),
 )
 
 
 #: The last column of decoded records of internal topics.
-DECODED = Column("decoded", "object", "of internal topics only: what key and value say")
+DECODED = Column("decoded", "object", "the decoded key and value; internal topics only")
 
 
 FINDING_COLUMNS = (
     Column("kind", "text", "finding"),
-    Column("rule", "text", "its name"),
-    Column("code", "text", "its code"),
+    Column("rule", "text", "name of the rule"),
+    Column("code", "text", "code of the rule"),
     Column("severity", "text", "error, warning or info"),
     Column("file", "text", "the path as it was given"),
     Column("position", "int", "first byte concerned"),
-    Column("end", "int", "the byte behind it"),
+    Column("end", "int", "first byte after the finding"),
     Column("offset", "int", "first offset concerned"),
     Column("last_offset", "int", "last offset concerned"),
-    Column("message", "text", "what is wrong"),
-    Column("facts", "object", "what the message is made of"),
+    Column("message", "text", "the message for people"),
+    Column("facts", "object", "the numbers and texts of the message"),
 )
 
 
 # The additional columns of Parquet and Spark, where a column costs hardly anything.
 _PLACE = (
-    Column("topic", "text", "by the name of the folder; null in others"),
-    Column("partition", "int32", "by the name of the folder"),
+    Column("topic", "text", "from the name of the folder; null if that is not a partition's"),
+    Column("partition", "int32", "from the name of the folder"),
 )
 
 
@@ -107,19 +107,19 @@ SEGMENT_TABLE = (
     *_PLACE,
     Column("file", "text", "the path as it was given"),
     Column("size", "int", "bytes of the file"),
-    Column("active", "bool", "the newest of its folder, where a broker may be writing"),
+    Column("active", "bool", "whether it is the newest of its folder: a broker may be writing to it"),
     Column("magics", "ints", "the record versions in it"),
     Column("compressions", "texts", "the codecs in it"),
-    Column("batches", "int", "entries"),
-    Column("records", "int", "records in those that can be opened"),
-    Column("first_offset", "int", "of the first entry; null where that is a compressed v0 or v1 entry"),
-    Column("last_offset", "int", "the largest"),
-    Column("min_timestamp", "ms", "the smallest that a header shows"),
-    Column("max_timestamp", "ms", "the largest that a header shows"),
+    Column("batches", "int", "number of batches"),
+    Column("records", "int", "number of records in the batches that can be opened"),
+    Column("first_offset", "int", "first offset; null if the first batch is a compressed v0 or v1 message"),
+    Column("last_offset", "int", "largest offset"),
+    Column("min_timestamp", "ms", "smallest timestamp in a header"),
+    Column("max_timestamp", "ms", "largest timestamp in a header"),
     Column("errors", "int", "findings of that severity"),
     Column("warnings", "int", "findings of that severity"),
     Column("infos", "int", "findings of that severity"),
-    Column("lost_bytes", "int", "bytes that are no entry"),
+    Column("lost_bytes", "int", "bytes that no reader can use"),
     Column("verdict", "text", "sound, damaged or undetermined"),
-    Column("unread", "text", "why it could not be read; null where it was"),
+    Column("unread", "text", "why the file could not be read, or null"),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +23,28 @@ FIXTURES = ROOT / "fixtures"
 
 
 def row_tables() -> str:
-    """The columns of batch and record rows, of frames, and of side files."""
-    lines = []
-    for title, columns in (
-        ("batch", schema.BATCH_COLUMNS),
-        ("record", (*schema.RECORD_COLUMNS, schema.DECODED)),
-        ("request, response; their records also have the columns of a record", FRAME_COLUMNS),
-    ):
-        lines += [f"| {title} | type | |", "|---|---|---|"]
-        lines += [f"| `{column.name}` | {column.type} | {column.meaning} |" for column in columns]
-        lines.append("")
-    lines += ["| row of a side file | file | columns after `kind`, `file` and `position` |", "|---|---|---|"]
-    for side in SIDE_FILES:
-        meanings = "; ".join(f"`{column.name}` {column.meaning}" for column in side.columns)
-        lines.append(f"| `{side.kind}` | {side.title} | {meanings} |")
-    return "\n".join(lines)
+    """Return a table of the columns of each kind of row."""
+    kinds: list[tuple[str, str, Iterable[schema.Column]]] = [
+        ("Batches", "`kseg dump`", schema.BATCH_COLUMNS),
+        ("Records", "`kseg dump --deep`", (*schema.RECORD_COLUMNS, schema.DECODED)),
+        ("Findings", "`kseg validate`", schema.FINDING_COLUMNS),
+        (
+            "Requests and responses",
+            "`--as requests`, `--as responses`. Records in them also have these columns",
+            FRAME_COLUMNS,
+        ),
+        *((_capital(side.title), f"`kind` is `{side.kind}`", side.columns) for side in SIDE_FILES),
+    ]
+    return "\n\n".join(_columns(*kind) for kind in kinds)
+
+
+def _columns(title: str, text: str, columns: Iterable[schema.Column]) -> str:
+    lines = [f"## {title}", "", f"{text}.", "", "| column | type | meaning |", "|---|---|---|"]
+    return "\n".join([*lines, *(f"| `{column.name}` | {column.type} | {column.meaning} |" for column in columns)])
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def rooms() -> str:

@@ -65,7 +65,7 @@ def _words(text: str, copies: Path) -> str:
             continue
         named = line.replace(f"{copies}/", "")
         named = re.sub(r"^(?:[a-z]\w*\.)+(?=[A-Z])", "", named)  # an exception's package
-        named = re.sub(r"(?<=NoSuchFileException: ).*", "there is no log beside it", named)
+        named = re.sub(r"(?<=NoSuchFileException: ).*", "its log is missing", named)
         named = re.sub(r"(?: in| in file| of| at the end of| are not found in)? ?:?(?:[a-z-]+/)?\d{20}\S*", "", named)
         named = re.sub(r"(?<= file )[a-z-]+/", "", named)
         reported.append(" ".join(named.split()))

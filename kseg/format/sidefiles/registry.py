@@ -122,27 +122,27 @@ SIDE_FILES = (
     SideFile(
         "offset index", "offset_index_entry", _OF_INDEX + r"\.index", index_reader.walk_offset_index,
         (
-            Column("offset", "int", "the last of the batch at log_position"),
-            Column("log_position", "int", "that batch's first byte in the log"),
+            Column("offset", "int", "last offset of the batch at log_position"),
+            Column("log_position", "int", "first byte of that batch in the log"),
         ),
         _offset_line, reports_empty_file=True, suffix=".index", handling=_REBUILT,
     ),
     SideFile(
         "time index", "time_index_entry", _OF_INDEX + r"\.timeindex", index_reader.walk_time_index,
         (
-            Column("timestamp", "int", "the largest so far, epoch ms"),
-            Column("offset", "int", "where it is"),
+            Column("timestamp", "int", "largest timestamp so far, epoch ms"),
+            Column("offset", "int", "offset of that timestamp"),
         ),
         _time_line, suffix=".timeindex", handling=_REBUILT,
     ),
     SideFile(
         "transaction index", "aborted_transaction", _OF_INDEX + r"\.txnindex", index_reader.walk_txn_index,
         (
-            Column("producer_id", "int", "whose transaction was aborted"),
-            Column("first_offset", "int", "of its first batch"),
-            Column("last_offset", "int", "of its marker"),
-            Column("last_stable_offset", "int", "start of the earliest transaction then open, or offset after the marker"),
-            Column("version", "int", "of the entry"),
+            Column("producer_id", "int", "producer of the transaction"),
+            Column("first_offset", "int", "offset of its first batch"),
+            Column("last_offset", "int", "offset of its marker"),
+            Column("last_stable_offset", "int", "start of the earliest transaction then open, or the offset after the marker"),
+            Column("version", "int", "version of the entry"),
         ),
         _aborted_line, suffix=".txnindex", handling=Handling(upgrade=COPY, repair=REBUILD),
     ),
@@ -150,14 +150,14 @@ SIDE_FILES = (
         "producer snapshot", "producer_state", OFFSET + r"\.snapshot",
         _nameless(producer_snapshot.walk_snapshot),
         (
-            Column("producer_id", "int", "the producer"),
-            Column("producer_epoch", "int", "its epoch"),
-            Column("last_sequence", "int", "of its last batch; -1 is none"),
-            Column("last_offset", "int", "of its last batch; -1 is none"),
-            Column("offset_delta", "int", "from that batch's first offset to its last"),
-            Column("timestamp", "int", "of its last batch or marker, epoch ms"),
-            Column("coordinator_epoch", "int", "of its last marker; -1 is none"),
-            Column("current_txn_first_offset", "int", "of its open transaction; null is none"),
+            Column("producer_id", "int", "id of the producer"),
+            Column("producer_epoch", "int", "epoch of the producer"),
+            Column("last_sequence", "int", "last sequence of its last batch; -1 is none"),
+            Column("last_offset", "int", "last offset of its last batch; -1 is none"),
+            Column("offset_delta", "int", "last offset of that batch minus its first"),
+            Column("timestamp", "int", "timestamp of its last batch or marker, epoch ms"),
+            Column("coordinator_epoch", "int", "coordinator epoch of its last marker; -1 is none"),
+            Column("current_txn_first_offset", "int", "first offset of its open transaction; null is none"),
         ),
         # Repair copies only the snapshots before the first loss: a later one describes lost batches, too.
         _snapshot_line, suffix=".snapshot", handling=Handling(upgrade=COPY, repair=COPY),
@@ -167,7 +167,7 @@ SIDE_FILES = (
         _nameless(checkpoints.walk_leader_epochs),
         (
             Column("epoch", "int", "the leader epoch"),
-            Column("start_offset", "int", "its first offset"),
+            Column("start_offset", "int", "first offset of the epoch"),
         ),
         in_partition=True, handling=Handling(upgrade=REBUILD, repair=REBUILD),
     ),
@@ -175,17 +175,17 @@ SIDE_FILES = (
         "offset checkpoint", "checkpoint_offset", "(?:recovery-point|replication|log-start|cleaner)-offset-checkpoint",
         _nameless(checkpoints.walk_offset_checkpoint),
         (
-            Column("topic", "text", "the partition's topic"),
-            Column("partition", "int", "its number"),
-            Column("offset", "int", "recovery point, high watermark, log start, or where the cleaner is: the name says"),
+            Column("topic", "text", "topic of the partition"),
+            Column("partition", "int", "number of the partition"),
+            Column("offset", "int", "recovery point, high watermark, log start or cleaner position, by file name"),
         ),
     ),
     SideFile(
         "partition metadata", "partition_metadata", r"partition\.metadata",
         _nameless(metadata_files.walk_partition_metadata),
         (
-            Column("version", "int", "of the file"),
-            Column("topic_id", "text", "the topic's id"),
+            Column("version", "int", "version of the file"),
+            Column("topic_id", "text", "id of the topic"),
         ),
         in_partition=True, handling=Handling(COPY, COPY, COPY),
     ),
@@ -193,21 +193,21 @@ SIDE_FILES = (
         "log dir properties", "meta_properties", r"meta\.properties", _nameless(metadata_files.walk_meta_properties),
         (
             Column("version", "int", "0 with ZooKeeper, 1 with KRaft"),
-            Column("cluster_id", "text", "the cluster"),
-            Column("node_id", "int", "the node, or version 0's broker.id"),
-            Column("directory_id", "text", "the log dir"),
+            Column("cluster_id", "text", "id of the cluster"),
+            Column("node_id", "int", "id of the node; broker.id in version 0"),
+            Column("directory_id", "text", "id of the log directory"),
         ),
     ),
     SideFile(
         "quorum state", "quorum_state", "quorum-state", _nameless(metadata_files.walk_quorum_state),
         (
             Column("data_version", "int", "0 or 1"),
-            Column("leader_id", "int", "-1 is none"),
-            Column("leader_epoch", "int", "the epoch it is in"),
-            Column("voted_id", "int", "-1 is none"),
-            Column("voted_directory_id", "text", "version 1"),
-            Column("applied_offset", "int", "version 0"),
-            Column("current_voters", "object", "version 0: their ids"),
+            Column("leader_id", "int", "id of the leader; -1 is none"),
+            Column("leader_epoch", "int", "current leader epoch"),
+            Column("voted_id", "int", "id that this node voted for; -1 is none"),
+            Column("voted_directory_id", "text", "directory id that this node voted for; version 1 only"),
+            Column("applied_offset", "int", "applied offset; version 0 only"),
+            Column("current_voters", "object", "ids of the voters; version 0 only"),
         ),
         in_partition=True, handling=Handling(repair=COPY),
     ),
@@ -215,17 +215,17 @@ SIDE_FILES = (
         "clean shutdown mark", "clean_shutdown", r"\.kafka_cleanshutdown",
         _nameless(metadata_files.walk_clean_shutdown),
         (
-            Column("version", "int", "null before 3.8"),
-            Column("broker_epoch", "int", "null before 3.8"),
+            Column("version", "int", "version of the file; null before Kafka 3.8"),
+            Column("broker_epoch", "int", "epoch of the broker; null before Kafka 3.8"),
         ),
     ),
 )  # fmt: skip
 
 #: The columns before those of an entry.
 COMMON = (
-    Column("kind", "text", "what it is"),
+    Column("kind", "text", "the kind of the row"),
     Column("file", "text", "the path as it was given"),
-    Column("position", "int", "the entry's first byte in the file"),
+    Column("position", "int", "first byte of the entry in the file"),
 )
 
 SUFFIXES: Mapping[str, str] = {
