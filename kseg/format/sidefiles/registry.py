@@ -141,7 +141,7 @@ SIDE_FILES = (
             Column("producer_id", "int", "producer of the transaction"),
             Column("first_offset", "int", "offset of its first batch"),
             Column("last_offset", "int", "offset of its marker"),
-            Column("last_stable_offset", "int", "start of the earliest transaction then open, or the offset after the marker"),
+            Column("last_stable_offset", "int", "start of the earliest transaction then open, or offset after the marker"),
             Column("version", "int", "version of the entry"),
         ),
         _aborted_line, suffix=".txnindex", handling=Handling(upgrade=COPY, repair=REBUILD),
