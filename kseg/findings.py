@@ -17,7 +17,7 @@ from kseg.rule_table import RULES as RULES
 from kseg.rule_table import SEVERITIES as SEVERITIES
 from kseg.rule_table import Rule as Rule
 from kseg.rule_table import Severity as Severity
-from kseg.text import count_of, iso_time, range_of
+from kseg.text import count_of, inclusive_range, iso_time, unknown_name
 
 
 class _MessageFormatter(string.Formatter):
@@ -25,7 +25,7 @@ class _MessageFormatter(string.Formatter):
 
     def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if key in RANGES:
-            return range_of(str(key)[:-1], kwargs["first"], kwargs["last"])
+            return inclusive_range(str(key)[:-1], kwargs["first"], kwargs["last"])
         return super().get_value(key, args, kwargs)
 
     def format_field(self, value: Any, format_spec: str) -> str:
@@ -147,25 +147,22 @@ class Policy:
         for setting in settings:
             name, equals, level = setting.partition("=")
             if not equals:
-                raise UsageError(f"{setting!r}: give NAME=SEVERITY")
-            overrides[known_rule(name).name] = parse_severity(level)
+                raise UsageError(f"expected RULE=SEVERITY, such as crc-mismatch=warning, got {setting!r}")
+            rule = known_rule(name)
+            overrides[rule.name] = parse_severity(level)
         return cls(overrides)
 
 
 def parse_severity(text: str) -> Severity:
     """Parse ``error``, ``warning``, ``info`` or ``ignore``. Raises UsageError."""
     if text not in SEVERITIES:
-        raise UsageError(f"{text!r} is no severity: error, warning, info or ignore")
+        raise UsageError(unknown_name("severity", text, reversed(SEVERITIES)))
     return SEVERITIES[text]
 
 
 def known_rule(name: str) -> Rule:
     """Return the rule with that name or code. Raises UsageError with the nearest names."""
-    import difflib  # takes 3 ms, for the hint about a wrong name only
-
     for rule in RULES.values():
         if name.lower() in (rule.name, rule.code.lower()):
             return rule
-    near = difflib.get_close_matches(name, RULES, n=2, cutoff=0.5)
-    hint = f"; did you mean {' or '.join(near)}?" if near else "; `kseg rules` lists them"
-    raise UsageError(f"there is no rule {name!r}{hint}")
+    raise UsageError(unknown_name("rule", name, RULES, "`kseg rules` lists the rules"))

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable, Sequence
 from json.encoder import JSONEncoder
+from typing import TYPE_CHECKING
+
+from kseg.lazy import lazy
+
+if TYPE_CHECKING:
+    import difflib
+else:
+    difflib = lazy("difflib")
 
 # C0, DEL, C1, and the marks that change the direction of text.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -37,7 +46,23 @@ def _plural(noun: str) -> str:
     return noun + ("es" if noun.endswith(("ch", "s", "x")) else "s")
 
 
-def range_of(noun: str, first: int, last: int) -> str:
+def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> str:
+    """Return an error such as ``unknown rule 'crc-mismach': did you mean crc-mismatch?``.
+
+    If no known name is similar, the way out is ``where``, or the list of the known names.
+    """
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=2, cutoff=0.6)
+    way_out = f"did you mean {' or '.join(near)}?" if near else where or f"expected {one_of(names)}"
+    return f"unknown {kind} {name!r}: {way_out}"
+
+
+def one_of(names: Sequence[str]) -> str:
+    """Return ``a``, ``a or b``, ``a, b or c``."""
+    return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def inclusive_range(noun: str, first: int, last: int) -> str:
     """Return an inclusive range: ``offset 5``, or ``offsets 5 to 7``."""
     return f"{noun} {first}" if first == last else f"{_plural(noun)} {first} to {last}"
 

@@ -36,7 +36,7 @@ _AUDITS = {
 
 
 @click.command()
-@click.argument("name", metavar="NAME", type=click.Choice(list(_AUDITS)))
+@click.argument("name", metavar="NAME", type=common.Choice(list(_AUDITS)))
 @common.paths
 @click.option("--spark", metavar="MASTER", default="local[*]", show_default=True,
               help="local[*], spark://…, yarn. Executors must be able to read the PATHs.")  # fmt: skip

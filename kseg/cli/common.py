@@ -11,6 +11,7 @@ import click
 from kseg.format.storage.file_access import file_access, parse_rate
 from kseg.format.wire.framings import FRAMINGS
 from kseg.lazy import lazy
+from kseg.text import unknown_name
 
 if TYPE_CHECKING:
     from kseg.format.sidefiles import segment_files
@@ -19,6 +20,16 @@ else:
 
 
 _MAX_JOBS = 1024
+
+
+class Choice(click.Choice[str]):
+    """A choice of names that suggests the nearest one for a wrong name."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(unknown_name("value", str(value), self.choices), param, ctx)
 
 
 def check_output(output: str | None, inputs: Iterable[str]) -> None:
@@ -78,7 +89,7 @@ max_rate = click.option(
 framings = click.option(
     "--as",
     "framings",
-    type=click.Choice(list(FRAMINGS)),
+    type=Choice(list(FRAMINGS)),
     multiple=True,
     help="Read the PATHs as this kind of file instead of segments. Give it once, or once per PATH.",
 )
@@ -87,4 +98,4 @@ framings = click.option(
 def output_format(names: Iterable[str]) -> Callable[[Any], Any]:
     """Return the option ``--format`` with the names of a table of writers; the first is the default."""
     known = list(names)
-    return click.option("--format", "format_name", type=click.Choice(known), default=known[0], show_default=True)
+    return click.option("--format", "format_name", type=Choice(known), default=known[0], show_default=True)

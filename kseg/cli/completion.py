@@ -8,8 +8,10 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
+from kseg.cli import common
 from kseg.cli.messages import note
 from kseg.errors import KsegError
+from kseg.text import unknown_name
 
 VARIABLE = "_KSEG_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
@@ -29,7 +31,7 @@ def complete_paths(command: click.Command) -> None:
 
 
 @click.command()
-@click.argument("shell", type=click.Choice(SHELLS), required=False)
+@click.argument("shell", type=common.Choice(SHELLS), required=False)
 @click.option("--install", is_flag=True, help="Install it for this user instead of printing it.")
 @click.pass_context
 def completion(context: click.Context, shell: str | None, install: bool) -> None:
@@ -40,7 +42,7 @@ def completion(context: click.Context, shell: str | None, install: bool) -> None
     """
     shell = shell or os.path.basename(os.environ.get("SHELL", ""))
     if shell not in SHELLS:
-        raise KsegError(f"no completion for the shell {shell!r}: name one of {', '.join(SHELLS)}")
+        raise KsegError(unknown_name("shell", shell, SHELLS))
     script = source(context.find_root().command, shell)
     if not install:
         click.echo(script, nl=False)

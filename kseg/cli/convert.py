@@ -39,7 +39,7 @@ _CODEC_NAMES = [codec.name for codec in CODECS.values()]
 @click.argument("direction", metavar="A-to-B")
 @click.argument("source", metavar="SRC")
 @click.argument("target", metavar="DST")
-@click.option("--compression", type=click.Choice(["keep", *_CODEC_NAMES]), default="keep",
+@click.option("--compression", type=common.Choice(["keep", *_CODEC_NAMES]), default="keep",
               show_default=True, help="The codec of all batches; keep: each its own.")  # fmt: skip
 @click.option("--rebatch", type=click.IntRange(min=1), metavar="BYTES",
               help="Pack old batches into new ones of BYTES before compression (default: one for one).")  # fmt: skip
@@ -48,7 +48,7 @@ _CODEC_NAMES = [codec.name for codec in CODECS.values()]
 @click.option("--force", is_flag=True, help="Replace DST and its indexes.")
 @common.jobs
 @common.spark
-@click.option("--format", "format_name", type=click.Choice(["text", "jsonl"]), default="text", show_default=True,
+@click.option("--format", "format_name", type=common.Choice(["text", "jsonl"]), default="text", show_default=True,
               help="The format of the summary.")  # fmt: skip
 def convert(
     direction: str, source: str, target: str, jobs: int, spark: str | None, format_name: str, **options: Any

@@ -29,7 +29,7 @@ _ALLOWED = ("starts-later", "ends-earlier", "missing")
               help="Compare the records of different batches (the default), or only headers and CRCs.")  # fmt: skip
 @common.output_format(DIFF_FORMATS)
 @common.output
-@click.option("--allow", multiple=True, type=click.Choice(_ALLOWED),
+@click.option("--allow", multiple=True, type=common.Choice(_ALLOWED),
               help="Accept this difference: it is expected after retention, follower lag or compaction.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=0), default=16, show_default=True, metavar="N",
               help="Show at most N differences of each kind; all are counted.")  # fmt: skip

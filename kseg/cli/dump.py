@@ -97,7 +97,7 @@ def _internal_topic(context: click.Context, parameter: click.Parameter, name: st
 @click.option("--key", metavar="TEXT", help="Show records with exactly this key (needs --deep).")
 @click.option("--producer-id", type=int, metavar="N", help="Show batches of this producer.")
 @click.option("--control/--no-control", default=None, help="Show only control records, or none of them.")
-@click.option("--bytes", "encoding", type=click.Choice(["auto", "utf8", "hex", "base64"]), default="auto",
+@click.option("--bytes", "encoding", type=common.Choice(["auto", "utf8", "hex", "base64"]), default="auto",
               show_default=True, help="The encoding of keys and values.")  # fmt: skip
 @click.option("--decode", metavar="TOPIC", callback=_internal_topic,
               help="Decode records (--deep) as those of an internal topic, such as __consumer_offsets, in any "

@@ -20,6 +20,7 @@ from kseg.engine import how_to_compile
 from kseg.errors import KsegError
 from kseg.format.storage.file_access import file_access
 from kseg.lazy import imported
+from kseg.text import unknown_name
 
 
 def _warn_once() -> Callable[[str], object]:
@@ -56,6 +57,13 @@ class Commands(click.Group):
         if "_KSEG_COMPLETE" in os.environ:
             imported("kseg.cli.completion:complete_paths")(command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            ctx.fail(unknown_name("command", args[0], COMMANDS))
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

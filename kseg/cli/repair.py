@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 import click
 
+from kseg.cli import common
 from kseg.cli.common import check_output
 from kseg.cli.messages import FAILED, FOUND, fail, guard_stdout, note
 from kseg.cli.progress import progress_bar
@@ -34,7 +35,7 @@ from kseg.text import escape_controls, to_json
 @click.option("--rule", multiple=True, metavar="NAME=SEVERITY",
               help="Set a rule to error, warning, info or ignore; errors drop the batch.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace DST and its indexes.")
-@click.option("--format", "format_name", type=click.Choice(["text", "jsonl"]), default="text", show_default=True,
+@click.option("--format", "format_name", type=common.Choice(["text", "jsonl"]), default="text", show_default=True,
               help="The format of the report.")  # fmt: skip
 @click.option("-o", "--output", metavar="FILE",
               help="Write the report to FILE instead of stdout (atomically).")  # fmt: skip

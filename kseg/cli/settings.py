@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kseg.errors import UsageError
 from kseg.lazy import lazy
+from kseg.text import unknown_name
 
 if TYPE_CHECKING:
     import tomllib
@@ -36,12 +37,17 @@ def read_settings(folder: Path, known: set[str]) -> dict[str, Any]:
     return {}
 
 
+def _as_written(known: set[str]) -> list[str]:
+    """Return the names with dashes, as the options of the command line."""
+    return [name.replace("_", "-") for name in sorted(known)]
+
+
 def _options(table: dict[str, Any], name: str, known: set[str]) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for key, value in table.items():
         option = key.replace("-", "_")
         if option not in known:
-            raise UsageError(f"{name}: {key!r} is no setting; there are {', '.join(sorted(known))}")
+            raise UsageError(f"{name}: {unknown_name('setting', key, _as_written(known))}")
         if option == "rule" and isinstance(value, dict):
             value = [f"{rule}={severity}" for rule, severity in value.items()]
         options[option] = [value] if option == "rule" and isinstance(value, str) else value

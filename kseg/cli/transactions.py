@@ -19,7 +19,7 @@ from kseg.format.storage.source import SegmentFile, find_segments
 from kseg.report.formats import TRANSACTION_FORMATS, destination, writer
 from kseg.report.transactions import Total
 
-_STATES = click.Choice(["hanging", "open", "aborted", "committed"])
+_STATES = common.Choice(["hanging", "open", "aborted", "committed"])
 
 
 @click.command()

@@ -43,7 +43,7 @@ _SKIPPED_SHOWN = 8
 
 # Options that a settings file cannot set.
 _OF_ONE_RUN = {"paths", "output", "inventory", "state", "framings"}
-_FAIL_ON = click.Choice(["error", "warning", "info", "never"])
+_FAIL_ON = common.Choice(["error", "warning", "info", "never"])
 
 
 @click.command()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TextIO
 
-from kseg.report.wording import broker_line, message_and_place, omitted_findings, printable, summary_text
+from kseg.report.wording import advice, message_and_place, omitted_findings, printable, summary_text
 from kseg.results import FileResult, Summary
 
 _COMMANDS = {"info": "notice", "warning": "warning", "error": "error"}
@@ -26,7 +26,7 @@ def write_github(results: Iterable[FileResult], total: Summary, out: TextIO) -> 
         for verdict in result.verdicts:
             rule = verdict.rule
             command = _COMMANDS[verdict.severity.label]
-            message = message_and_place(verdict) + broker_line(verdict)
+            message = "\n".join((message_and_place(verdict), *advice(verdict)))
             out.write(_command(command, result.file, f"{rule.code} {rule.name}", message))
         for rule, count in omitted_findings(result):
             out.write(_command("notice", result.file, f"{rule.code} {rule.name}", f"{count:,} more, not listed"))

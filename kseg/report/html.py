@@ -15,7 +15,7 @@ from string import Template
 from typing import Any, TextIO
 
 from kseg.findings import RULES, Severity, Verdict
-from kseg.report.wording import omitted_findings, place, places, printable
+from kseg.report.wording import advice, omitted_findings, place, places, printable
 from kseg.results import FileResult, Summary
 from kseg.text import count_of
 
@@ -27,9 +27,9 @@ _MAP_WIDTH, _MAP_HEIGHT, _MARK_WIDTH = 1000.0, 24, 3.0
 # The height shows the severity, too, for people who do not see the colours.
 _MARK_HEIGHTS = {"info": 8, "warning": 16, "error": 24}
 _VERDICTS = {
-    "sound": "Nothing of severity error was found.",
+    "sound": "No errors were found.",
     "damaged": "Errors were found.",
-    "undetermined": "No errors in what could be read, but not everything could.",
+    "undetermined": "No errors were found, but some data could not be read.",
 }
 
 _STYLE = """
@@ -58,7 +58,7 @@ thead th { border-top: 0; color: var(--faint); font-weight: 600; } td.number, th
   font-variant-numeric: tabular-nums; } td { overflow-wrap: anywhere; } td.fixed { white-space: nowrap; }
 .place { font-size: .85rem; }
 .findings th:nth-child(1) { width: 6rem; } .findings th:nth-child(2) { width: 13rem; }
-.findings th:nth-child(3) { width: 15rem; } .broker { color: var(--faint); font-size: .875rem; }
+.findings th:nth-child(3) { width: 15rem; } .advice { color: var(--faint); font-size: .875rem; }
 section.file { border: 1px solid var(--line); border-radius: .5rem; padding: 1rem; margin: 1rem 0; }
 .map { display: block; width: 100%; height: 1.75rem; margin-top: .75rem; background: var(--panel);
   border: 1px solid var(--line); } .ends { display: flex; justify-content: space-between; font-size: .8rem; }
@@ -97,7 +97,7 @@ $unread$map$findings$unlisted</section>
 
 _FINDING = Template("""<tr><td class="fixed $severity"><strong>$severity</strong></td>
 <td class="fixed">$code<br>$rule</td><td class="place">$place</td>
-<td>$message$broker</td></tr>
+<td>$message$advice</td></tr>
 """)
 
 _MAP = Template("""<svg class="map" role="img" aria-label="$label" viewBox="0 0 $width $height"
@@ -173,8 +173,8 @@ def _head(total: Summary, framed: bool) -> str:
 def _counts(total: Summary) -> str:
     shown: dict[str, Any] = {
         "Files": total.files,
-        "Beside them": total.side_files,
-        "Could not be read": total.unread,
+        "Side files": total.side_files,
+        "Unreadable": total.unread,
         "Batches": total.batches,
         "Records": total.records,
         "Bytes": total.bytes,
@@ -192,14 +192,16 @@ def _rules(total: Summary, framed: bool) -> str:
         return ""
     rows = "".join(
         f'<tr><td class="fixed">{rule.code}</td><td class="fixed">{rule.name}</td><td class="number">'
-        f"{total.rules[rule.name]:,}</td><td>{_text(rule.broker_for(framed=framed) or '')}</td></tr>\n"
+        f"{total.rules[rule.name]:,}</td><td>{_text(rule.broker_for(framed=framed) or '')}</td>"
+        f"<td>{_text(rule.remedy)}</td></tr>\n"
         for rule in RULES.values()
         if total.rules[rule.name]
     )
     return (
         '<h2>Findings by rule</h2>\n<div class="scroll"><table><thead><tr><th scope="col">Code</th>'
         '<th scope="col">Rule</th><th scope="col" class="number">Findings</th>'
-        f'<th scope="col">What a broker does</th></tr></thead><tbody>\n{rows}</tbody></table></div>'
+        '<th scope="col">What a broker does</th><th scope="col">What to do</th></tr></thead>'
+        f"<tbody>\n{rows}</tbody></table></div>"
     )
 
 
@@ -218,7 +220,7 @@ def _file(number: int, result: FileResult) -> str:
             count_of(summary.errors, "error"),
             count_of(summary.warnings, "warning"),
             count_of(summary.infos, "info"),
-            f"{summary.batches:,} batch{'' if summary.batches == 1 else 'es'}",
+            count_of(summary.batches, "batch"),
             count_of(summary.records, "record"),
             count_of(summary.bytes, "byte"),
             f"{summary.lost_bytes:,} lost",
@@ -250,7 +252,7 @@ def _findings(verdicts: tuple[Verdict, ...]) -> str:
             rule=verdict.rule.name,
             place="<br>".join(map(_text, places(verdict.finding))),
             message=_text(verdict.message),
-            broker=f'<p class="broker">Broker: {_text(verdict.broker)}</p>' if verdict.broker else "",
+            advice="".join(f'<p class="advice">{_text(line)}</p>' for line in advice(verdict)),
         )
         for verdict in verdicts
     )
@@ -270,8 +272,8 @@ def byte_map(result: FileResult) -> str:
     located.sort(key=lambda verdict: verdict.severity)
     worst = sum(verdict.severity >= Severity.ERROR for verdict in located)
     label = (
-        f"Where in the file's {count_of(size, 'byte')} the findings lie: {count_of(len(located), 'finding')}, "
-        f"of them {count_of(worst, 'error')}; the table below says the same in words."
+        f"Positions of {count_of(len(located), 'finding')} ({count_of(worst, 'error')}) in a file of "
+        f"{count_of(size, 'byte')}; the table below lists them."
     )
     return _MAP.substitute(
         label=label,

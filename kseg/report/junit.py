@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 from kseg.findings import Severity, Verdict
 from kseg.report.wording import (
-    broker_line,
+    advice,
     facts_of,
     message_and_place,
     omitted_findings,
@@ -51,7 +51,7 @@ def _suite(result: FileResult) -> ElementTree.Element:
         cases.append(_case("damaged", "kseg", "failure", "damaged", unseen))
     failures = len(cases)
     if result.unread is not None:
-        cases.append(_case("readable", "kseg", "error", "unread", printable(result.unread)))
+        cases.append(_case("readable", "kseg", "error", "unreadable", printable(result.unread)))
     suite.set("tests", str(max(1, len(cases))))
     suite.set("failures", str(failures))
     suite.set("errors", str(len(cases) - failures))
@@ -70,7 +70,7 @@ def _failing_case(verdict: Verdict) -> ElementTree.Element:
     facts = "\n".join(
         f"{key}: {printable(str(value))}" for key, value in range_of(verdict.finding).items() if value is not None
     )
-    return _case(name, rule.name, "failure", rule.code, message, f"{message}\n{facts}{broker_line(verdict)}")
+    return _case(name, rule.name, "failure", rule.code, message, "\n".join((message, facts, *advice(verdict))))
 
 
 def _case(name: str, classname: str, outcome: str, kind: str, message: str, text: str = "") -> ElementTree.Element:

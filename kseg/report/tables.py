@@ -6,6 +6,7 @@ out the same table, in a hundredth of rich's 3 ms, and without its import of 0.1
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Collection, Sequence
 from typing import TextIO
 
@@ -40,9 +41,10 @@ def _print_rich(out: TextIO, title: str, names: Sequence[str], rows: Sequence[Ro
     console(out).print(table)
 
 
-def print_note(out: TextIO, text: str) -> None:
-    """Print a dimmed line below a table."""
+def print_note(out: TextIO, text: str, indent: int) -> None:
+    """Print a line below a table with an indent; a terminal shows it dimmed and wrapped."""
     if not out.isatty():
-        out.write(text + "\n")
+        out.write(" " * indent + text + "\n")
         return
-    console(out).print(Text(text, "dim"))
+    lines = textwrap.wrap(text, max(console(out).width - indent, 20), break_on_hyphens=False)
+    console(out).print(Text(textwrap.indent("\n".join(lines), " " * indent), "dim"))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from kseg.findings import Severity, Verdict
 from kseg.lazy import lazy
+from kseg.report.wording import advice, summary_text
 from kseg.results import COUNTS, FileResult, Summary
 from kseg.text import count_of, escape_controls, to_json
 
@@ -41,7 +42,7 @@ _STYLES = {Severity.INFO: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "r
 
 
 # What an empty file lacks; the default is for streams.
-_NOTHING = {None: "no batch yet", "message-set": "no entry", "message": "no message", "wide-crc": "no message"}
+_NOTHING = {None: "no batch yet", "message-set": "no batch", "message": "no message", "wide-crc": "no message"}
 
 
 def write_table(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
@@ -51,7 +52,7 @@ def write_table(results: Iterable[FileResult], total: Summary, out: TextIO) -> N
             _write_findings(result, out)
         elif result.summary.files and not result.unread:
             out.write(f"{escape_controls(result.file)}: {result.summary.verdict}{_limits_of_verdict(result)}\n")
-    out.write(summary_line(total) + "\n")
+    out.write(summary_text(total) + "\n")
 
 
 def _limits_of_verdict(result: FileResult) -> str:
@@ -72,9 +73,13 @@ def _write_findings(result: FileResult, out: TextIO) -> None:
     reported = {verdict.rule.name: verdict for verdict in result.verdicts if verdict.severity >= Severity.WARNING}
     for name, verdict in reported.items():
         more = result.summary.rules[name] - sum(verdict.rule.name == name for verdict in result.verdicts)
-        broker = f", what a broker does: {verdict.broker}" if verdict.broker else ""
-        if more or broker:
-            tables.print_note(out, f"  {name}{f' ({more} more)' if more else ''}{broker}")
+        lines = advice(verdict)
+        if more or lines:
+            tables.print_note(out, f"{name}{f' ({more:,} more, not listed)' if more else ''}", indent=2)
+        for line in lines:
+            tables.print_note(out, line, indent=4)
+    if reported:
+        out.write("\n")
 
 
 def _cells(verdict: Verdict) -> tuple[str, ...]:
@@ -86,19 +91,6 @@ def _cells(verdict: Verdict) -> tuple[str, ...]:
         # A header with a wrong CRC may be what is damaged.
         _span(finding.offset, finding.last_offset) + ("?" if finding.rule == "crc-mismatch" else ""),
         escape_controls(verdict.message),
-    )
-
-
-def summary_line(total: Summary) -> str:
-    """Return the summary as one line of text."""
-    beside = f" {total.side_files} beside them," if total.side_files else ""
-    unread = f" {total.unread} unread," if total.unread else ""
-    records = "records not counted" if total.shallow else f"{total.records} records"
-    crcs = "; CRCs, or bodies of frames, were not checked" if total.unchecked else ""
-    return (
-        f"{total.verdict}: {total.files} files,{beside}{unread} {total.batches} batches, {records}, "
-        f"{total.bytes} bytes; {total.errors} errors, {total.warnings} warnings, {total.infos} info; "
-        f"{total.lost_bytes} bytes lost{crcs}"
     )
 
 

@@ -70,28 +70,32 @@ def omitted_findings(result: FileResult) -> Iterator[tuple[Rule, int]]:
 
 def summary_text(summary: Summary) -> str:
     """Return a summary as one line that begins with the verdict."""
-    counts = [
-        count_of(summary.files, "file"),
-        *([f"{summary.side_files:,} beside them"] if summary.side_files else []),
-        f"{summary.batches:,} batch{'' if summary.batches == 1 else 'es'}",
-        count_of(summary.records, "record"),
+    files = [count_of(summary.files, "file")]
+    if summary.side_files:
+        files.append(count_of(summary.side_files, "side file"))
+    if summary.unread:
+        files.append(f"{count_of(summary.unread, 'file')} unreadable")
+    records = "records not counted" if summary.shallow else count_of(summary.records, "record")
+    content = (count_of(summary.batches, "batch"), records, count_of(summary.bytes, "byte"))
+    found = (
         count_of(summary.errors, "error"),
         count_of(summary.warnings, "warning"),
         count_of(summary.infos, "info"),
-        f"{summary.lost_bytes:,} lost bytes",
-    ]
-    if summary.unread:
-        counts.append(f"{summary.unread:,} could not be read")
-    return f"{summary.verdict}: {', '.join(counts)}"
+    )
+    unchecked = "; CRCs or bodies of frames were not checked" if summary.unchecked else ""
+    return (
+        f"{summary.verdict}: {', '.join((*files, *content))}; {', '.join(found)}; "
+        f"{count_of(summary.lost_bytes, 'byte')} lost{unchecked}"
+    )
 
 
 def message_and_place(verdict: Verdict) -> str:
     return "; ".join((printable(verdict.message), *places(verdict.finding)))
 
 
-def broker_line(verdict: Verdict) -> str:
-    """Return a line about what a broker does, with a line break before it; empty if the rule has none."""
-    return f"\nBroker: {verdict.broker}" if verdict.broker else ""
+def advice(verdict: Verdict) -> list[str]:
+    """Return a line about the reaction of a broker, and a line about what to do; none if the rule has no reaction."""
+    return [f"Broker: {verdict.broker}", f"What to do: {verdict.remedy}"] if verdict.broker else []
 
 
 def facts_of(summary: Summary) -> dict[str, Any]:

@@ -317,7 +317,7 @@ def test_github_gets_a_command_for_each_finding() -> None:
     for (command, properties, message), rule in zip(commands, RULES.values(), strict=True):
         assert command == {"info": "notice"}.get(rule.severity.label, rule.severity.label)
         assert properties == {"file": "t-0/00000000000000000000.log", "title": f"{rule.code} {rule.name}"}
-        assert message.endswith(rule.broker.replace("%", "%25"))
+        assert message.endswith(f"Broker: {rule.broker}%0AWhat to do: {rule.remedy}")
 
 
 def test_github_can_be_given_no_command_by_a_file() -> None:
@@ -333,8 +333,8 @@ def test_github_counts_what_it_leaves_out_and_sums_up() -> None:
     result = result_of("f", [finding_for(RULES["crc-mismatch"])] * (MAX_PER_RULE + 5))
     assert ("notice", {"file": "f", "title": "K201 crc-mismatch"}, "5 more, not listed") in github_parts(result)
     assert written(github.write_github, result, UNREAD).splitlines()[-1] == (
-        "kseg: damaged: 2 files, 6 batches, 0 records, 21 errors, 0 warnings, 0 infos, 0 lost bytes, "
-        "1 could not be read"
+        "kseg: damaged: 2 files, 1 file unreadable, 6 batches, 0 records, 4,096 bytes; "
+        "21 errors, 0 warnings, 0 infos; 0 bytes lost"
     )
 
 
@@ -375,7 +375,7 @@ def test_html_shows_each_finding_with_what_a_broker_does() -> None:
     text = " ".join(" ".join(page.text).split())
     for verdict in result.verdicts:
         assert verdict.message in text
-        assert f"Broker: {verdict.rule.broker}" in text
+        assert f"Broker: {verdict.rule.broker} What to do: {verdict.rule.remedy}" in text
         assert all(part in text for part in wording.places(verdict.finding))
     assert SOUND.file in text
     assert "Could not be read: no permission" in text
@@ -474,7 +474,7 @@ def test_a_pipe_gets_the_table_that_a_terminal_gets(monkeypatch: pytest.MonkeyPa
     seen = [Terminal(), io.StringIO()]
     for out in seen:
         print_table(out, "some/file", names, rows, ("message",))
-        print_note(out, "  and so on")
+        print_note(out, "and so on", indent=2)
     terminal, pipe = (out.getvalue() for out in seen)
     assert "\x1b[31m" in terminal
     assert "\x1b" not in pipe

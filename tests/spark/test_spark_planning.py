@@ -226,16 +226,16 @@ def test_splits_are_as_large_as_there_is_to_read() -> None:
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        ({"view": "recods"}, "option view is 'recods': it takes records, batches, findings, segments"),
-        ({"colums": "key"}, "option 'colums' is not known: did you mean columns?"),
-        ({"columns": "kei"}, "view records has no column 'kei': did you mean key?"),
+        ({"view": "recods"}, "option view: unknown value 'recods': did you mean records?"),
+        ({"colums": "key"}, "unknown option 'colums': did you mean columns?"),
+        ({"columns": "kei"}, "view records: unknown column 'kei': did you mean key?"),
         (
             {"since": "yesterday"},
             "option since: expected ISO 8601, such as 2024-05-01T12:00:00Z, or epoch milliseconds, got 'yesterday'",
         ),
         ({"partitions": "one"}, "option partitions: 'one' is no number"),
         ({"splitBytes": "0"}, "option splitbytes is 0: it takes at least 1"),
-        ({"as": "frames"}, "option as is 'frames': it takes message-set, message, wide-crc, requests, responses"),
+        ({"as": "frames"}, "option as: unknown value 'frames': expected message-set, message, wide-crc, requests or responses"),
         ({"as": "requests"}, f"{SEGMENTS} is a folder: --as takes files"),
         ({"as": "wide-crc", "offsets": "1:"}, "option as is for files that are no log: offsets is not for these"),
         ({"as": "requests", "requests": "x"}, "option requests is the file of what one file of responses answers"),
@@ -253,7 +253,7 @@ def test_a_schema_of_the_users_is_checked() -> None:
     """A missing column, or one of another type, is an error before Spark reads wrong numbers."""
     with pytest.raises(UsageError, match="column value is of type binary, not string"):
         parse({"path": "x"}, [("offset", "bigint"), ("value", "string")])
-    with pytest.raises(UsageError, match="has no column 'valu': did you mean value"):
+    with pytest.raises(UsageError, match="unknown column 'valu': did you mean value"):
         parse({"path": "x"}, [("valu", "binary")])
     with pytest.raises(UsageError, match="no path"):
         KsegDataSource({}).schema()

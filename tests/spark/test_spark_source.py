@@ -118,7 +118,7 @@ def test_damage_is_a_row_an_error_or_nothing(spark: SparkSession) -> None:
 def test_problems_come_at_load_in_one_line(spark: SparkSession) -> None:
     """Before a task runs, and with the remedy; test_spark_planning has all of them."""
     path = SEGMENTS / "4.3.0-v2-none"
-    with pytest.raises(Exception, match="option 'colums' is not known: did you mean columns"):
+    with pytest.raises(Exception, match="unknown option 'colums': did you mean columns"):
         load(spark, path, colums="key")
     with pytest.raises(Exception, match="missing: No such file or directory"):
         load(spark, path, path / "missing")

@@ -54,7 +54,7 @@ def test_a_segment_without_one_readable_batch_is_damaged(tmp_path: Path) -> None
     path = tmp_path / FIRST
     path.write_bytes(data)
     done = run_kseg("validate", path)
-    assert (done.exit_code, f"{len(data)} bytes lost" in done.stdout) == (1, True)
+    assert (done.exit_code, f"{len(data):,} bytes lost" in done.stdout) == (1, True)
     other = tmp_path / "data.bin"
     other.write_bytes(data)
     assert run_kseg("validate", other).exit_code == 2

@@ -8,6 +8,7 @@ from kseg.errors import UsageError
 from kseg.format.compress.codecs import CODECS
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
 from kseg.format.writer.records_builder import codec_id
+from kseg.text import unknown_name
 
 #: The conversions: versions accepted and version written. A conversion of a version to itself can change the codec.
 DIRECTIONS = {
@@ -43,7 +44,7 @@ class ConversionPlan:
     ) -> ConversionPlan:
         """Return the plan for the command line's values. Raises UsageError for values that contradict each other."""
         if direction not in DIRECTIONS:
-            raise UsageError(f"there is no conversion {direction!r}: {', '.join(DIRECTIONS)}")
+            raise UsageError(unknown_name("conversion", direction, DIRECTIONS))
         sources, target = DIRECTIONS[direction]
         if sources == {target} and compression == "keep":
             raise UsageError(f"{direction} only compresses anew: choose a --compression")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from kseg.format.log_loader.log_segment import Limits, Segment
 from kseg.format.log_loader.partition_files import AddStep, Files, offset_of, offset_or_none
 from kseg.format.record.layout import INT64_MAX
-from kseg.text import range_of
+from kseg.text import inclusive_range
 
 
 def delete_unfinished(files: Files, add_step: AddStep) -> None:
@@ -39,7 +39,7 @@ def complete_swaps(files: Files, limits: Limits, add_step: AddStep) -> None:
     for name in sorted(files):
         offset = None if name.endswith(".swap") else offset_or_none(name)
         if offset is not None and first <= offset < end:
-            delete(files, name, f"a .swap file has {range_of('offset', first, end - 1)}", add_step)
+            delete(files, name, f"a .swap file has {inclusive_range('offset', first, end - 1)}", add_step)
     for name in sorted(name for name in files if name.endswith(".swap")):
         add_step("rename-swap", name, f"it becomes {name.removesuffix('.swap')}")
         files.rename(name, name.removesuffix(".swap"))

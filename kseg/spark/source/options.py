@@ -5,7 +5,6 @@ Spark passes options as text with case-insensitive names. Names are those of ``k
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -30,6 +29,7 @@ from kseg.format.wire.framings import FRAMINGS
 from kseg.ranges import milliseconds, parse_offsets, parse_time
 from kseg.schema import Column
 from kseg.spark.source.views import VIEWS, columns_of
+from kseg.text import unknown_name
 
 NO_DECODING = "none"
 MODES = ("permissive", "dropmalformed", "failfast")
@@ -117,8 +117,7 @@ def parse(given: Mapping[str, str], schema: Iterable[tuple[str, str]] | None = N
     options = {name.lower(): value for name, value in given.items()}
     for name in options:
         if name not in _KNOWN:
-            near = difflib.get_close_matches(name, _KNOWN, 1)
-            raise UsageError(f"option {name!r} is not known{f': did you mean {near[0]}?' if near else ''}")
+            raise UsageError(unknown_name("option", name, _KNOWN))
     paths = _paths(options)
     if not paths:
         raise UsageError("no path: load(PATH) takes segments, partition folders, log dirs and URLs")
@@ -190,7 +189,7 @@ _KNOWN = (
 def _choice(name: str, options: Mapping[str, str], choices: tuple[str, ...], default: str) -> str:
     value = options.get(name, default).lower()
     if value not in choices:
-        raise UsageError(f"option {name} is {value!r}: it takes {', '.join(choices)}")
+        raise UsageError(f"option {name}: {unknown_name('value', value, choices)}")
     return value
 
 

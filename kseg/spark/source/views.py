@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from kseg.errors import UsageError
 from kseg.format.wire.framings import framing
 from kseg.report.arrow_rows import widened
 from kseg.schema import Column
+from kseg.text import unknown_name
 
 #: Null for records; in permissive mode damage is a separate row.
 _DAMAGE = Column("damage", "text", "what is wrong at this position; null for a record")
@@ -74,8 +74,7 @@ def columns_of(
     wanted = [(name, None) for name in names] if user_schema is None else list(user_schema)
     for name, kind in wanted:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            raise UsageError(f"view {view} has no column {name!r}{f': did you mean {near[0]}?' if near else ''}")
+            raise UsageError(f"view {view}: {unknown_name('column', name, known)}")
         if kind is not None and kind != _TYPES[known[name].type]:
             raise UsageError(f"column {name} is of type {_TYPES[known[name].type]}, not {kind}")
     return tuple(known[name] for name, _ in wanted) or there
