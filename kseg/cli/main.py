@@ -28,19 +28,19 @@ def _warn_once() -> Callable[[str], object]:
     return cache(lambda line: note(f"warning: {line}"))
 
 
-#: Command -> "module:function", in the order of the help.
-COMMANDS: Mapping[str, str] = {
-    "dump": "kseg.cli.dump:dump",
-    "validate": "kseg.cli.validate:validate",
-    "rules": "kseg.cli.rules:rules",
-    "convert": "kseg.cli.convert:convert",
-    "repair": "kseg.cli.repair:repair",
-    "stats": "kseg.cli.stats:stats",
-    "diff": "kseg.cli.diff:diff",
-    "recovery": "kseg.cli.recovery:recovery",
-    "transactions": "kseg.cli.transactions:transactions",
-    "audit": "kseg.cli.audit:audit",
-    "completion": "kseg.cli.completion:completion",
+#: Command -> "module:function" and its line in the list of commands, in the order of that list.
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "dump": ("kseg.cli.dump:dump", "Show batches, records, or the content of side files."),
+    "validate": ("kseg.cli.validate:validate", "Check segments and their side files."),
+    "rules": ("kseg.cli.rules:rules", "List the rules, or explain one rule."),
+    "convert": ("kseg.cli.convert:convert", "Convert segments to another record version."),
+    "repair": ("kseg.cli.repair:repair", "Copy the valid batches of segments, and list the losses."),
+    "stats": ("kseg.cli.stats:stats", "Count the content per segment, partition and log dir."),
+    "diff": ("kseg.cli.diff:diff", "Compare two replicas of a partition offline."),
+    "recovery": ("kseg.cli.recovery:recovery", "Predict the start of a broker on a log dir."),
+    "transactions": ("kseg.cli.transactions:transactions", "List the transactions of partitions."),
+    "audit": ("kseg.cli.audit:audit", "Run an audit over many segments with Spark."),
+    "completion": ("kseg.cli.completion:completion", "Print the completion script of a shell, or install it."),
 }
 
 
@@ -53,7 +53,9 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = imported(COMMANDS[cmd_name])
+        place, summary = COMMANDS[cmd_name]
+        command: click.Command = imported(place)
+        command.short_help = summary
         if "_KSEG_COMPLETE" in os.environ:
             imported("kseg.cli.completion:complete_paths")(command)
         return command
@@ -64,6 +66,11 @@ class Commands(click.Group):
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             ctx.fail(unknown_name("command", args[0], COMMANDS))
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands. Click would import all of them, which takes four times as long."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

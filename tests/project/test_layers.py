@@ -190,6 +190,15 @@ def test_a_lone_segment_is_checked_with_little_loaded() -> None:
     }
 
 
+def test_the_list_of_commands_imports_none_of_them() -> None:
+    """``kseg --help`` and ``--version`` answer at once."""
+    for option in ("--help", "--version"):
+        run = f"import kseg.cli.main\ntry: kseg.cli.main.main([{option!r}])\nexcept SystemExit as end: assert not end.code"
+        assert {
+            name for name in modules_loaded_by(run) if name.startswith(("kseg.commands", "kseg.format.record"))
+        } == set()
+
+
 TESTS = sorted(Path(__file__).parents[1].rglob("*.py"), key=str)
 
 

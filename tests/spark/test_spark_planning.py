@@ -235,7 +235,10 @@ def test_splits_are_as_large_as_there_is_to_read() -> None:
         ),
         ({"partitions": "one"}, "option partitions: 'one' is no number"),
         ({"splitBytes": "0"}, "option splitbytes is 0: it takes at least 1"),
-        ({"as": "frames"}, "option as: unknown value 'frames': expected message-set, message, wide-crc, requests or responses"),
+        (
+            {"as": "frames"},
+            "option as: unknown value 'frames': expected message-set, message, wide-crc, requests or responses",
+        ),
         ({"as": "requests"}, f"{SEGMENTS} is a folder: --as takes files"),
         ({"as": "wide-crc", "offsets": "1:"}, "option as is for files that are no log: offsets is not for these"),
         ({"as": "requests", "requests": "x"}, "option requests is the file of what one file of responses answers"),
