@@ -63,8 +63,8 @@ class Finding:
 Report = Callable[[Finding], None]
 
 
-def ignore_finding(finding: Finding) -> None:
-    """Ignore a finding, for callers that only need the readable data."""
+def do_nothing(*_: object) -> None:
+    """Ignore all arguments: the default of ``Report`` and of other callbacks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from kseg.commands.dump import framed
 from kseg.errors import UnreadableError, UsageError
-from kseg.findings import Report, ignore_finding
+from kseg.findings import Report, do_nothing
 from kseg.format.sidefiles.registry import recognise
 from kseg.format.storage.source import SegmentFile, open_source
 from kseg.format.wire.framings import FRAMINGS
@@ -19,7 +19,7 @@ def framed_rows(
     framing: str,
     *,
     requests: str | os.PathLike[str] | None = None,
-    report: Report = ignore_finding,
+    report: Report = do_nothing,
     verify_crc: bool = True,
 ) -> Iterator[dict[str, Any]]:
     """Iterate over the rows of ``kseg dump --as FRAMING --deep``; keys, values and headers are ``bytes``.
@@ -34,7 +34,7 @@ def framed_rows(
     return framed.framed_rows(file, report, deep=True, verify_crc=verify_crc)
 
 
-def side_entries(path: str | os.PathLike[str], report: Report = ignore_finding) -> Iterator[Any]:
+def side_entries(path: str | os.PathLike[str], report: Report = do_nothing) -> Iterator[Any]:
     """Iterate over the entries of a side file: ``OffsetEntry``, ``ProducerState``, ``LeaderEpoch``, and others.
 
     The file's name decides how it is read. Raises UnreadableError if the name is not that of a side file, or if the file

@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from kseg.commands.dump.rows import BatchItem, RecordsItem, RowFilter, SegmentItem, dump_reader
 from kseg.errors import UnreadableError, UsageError, VanishedError
-from kseg.findings import Report, ignore_finding
+from kseg.findings import Report, do_nothing
 from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT, DeepIterator
 from kseg.format.segment.objects import Record, RecordBatch
 from kseg.format.segment.reader import SegmentReader, Window
@@ -244,7 +244,7 @@ class LogDir(Log):
 def open_segment(
     path: str | os.PathLike[str] | BinaryIO,
     *,
-    report: Report = ignore_finding,
+    report: Report = do_nothing,
     verify_crc: bool = True,
     decompression_limit: int = DECOMPRESSION_LIMIT,
 ) -> Segment:
@@ -261,7 +261,7 @@ def open_segment(
 def open_partition(
     path: str | os.PathLike[str],
     *,
-    report: Report = ignore_finding,
+    report: Report = do_nothing,
     verify_crc: bool = True,
     decompression_limit: int = DECOMPRESSION_LIMIT,
 ) -> PartitionLog:
@@ -279,7 +279,7 @@ def open_partition(
 def open_log_dir(
     path: str | os.PathLike[str],
     *,
-    report: Report = ignore_finding,
+    report: Report = do_nothing,
     verify_crc: bool = True,
     decompression_limit: int = DECOMPRESSION_LIMIT,
 ) -> LogDir:

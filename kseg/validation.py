@@ -11,7 +11,7 @@ from kseg import schema
 from kseg.commands.validate.folder_checks import check_folders
 from kseg.commands.validate.parallel import validate_files
 from kseg.errors import UnreadableError
-from kseg.findings import Verdict
+from kseg.findings import Verdict, do_nothing
 from kseg.format.sidefiles.registry import find_files
 from kseg.format.storage.source import find_segments, is_folder
 from kseg.lazy import lazy
@@ -67,7 +67,7 @@ def validate(path: str | os.PathLike[str], *, settings: Settings | None = None, 
     name = os.fspath(path)
     settings = settings or Settings()
     folder = is_folder(name)
-    files = list(find_files(name, lambda unknown: None) if folder else find_segments(name))
+    files = list(find_files(name, do_nothing) if folder else find_segments(name))
     found = validate_files(files, settings, jobs)
     if any(file.indexes is not None for file in files):
         found = check_folders(files, settings, found)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from kseg.format.storage.file_access import no_progress
+from kseg.findings import do_nothing
 from kseg.lazy import lazy
 from kseg.report.terminal import screen
 
@@ -27,7 +27,7 @@ INTERVAL = 0.2
 def progress_bar(total: int | None) -> Iterator[Any]:
     """Yield a function that adds processed bytes; ``total`` is the number of bytes in all, None if unknown."""
     if not sys.stderr.isatty():
-        yield no_progress
+        yield do_nothing
         return
     bar = _Bar(total)
     thread = threading.Thread(target=bar.run, daemon=True)

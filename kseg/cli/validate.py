@@ -16,8 +16,8 @@ from kseg.cli.progress import progress_bar
 from kseg.cli.settings import read_settings
 from kseg.commands.validate.parallel import validate_files
 from kseg.errors import KsegError, UsageError
-from kseg.findings import Policy, parse_severity
-from kseg.format.storage.file_access import Progress, no_progress
+from kseg.findings import Policy, do_nothing, parse_severity
+from kseg.format.storage.file_access import Progress
 from kseg.format.storage.source import SegmentFile, find_segments, is_folder, total_size
 from kseg.format.wire.framings import framed_files
 from kseg.lazy import lazy
@@ -108,7 +108,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
         if pool is not None and tables is not None:
             found = inventory.validate_on_spark(pool, files, settings, Path(tables))
         else:
-            on_progress = no_progress if pool else progress
+            on_progress = do_nothing if pool else progress
             found = validate_files(files, settings, options["jobs"], on_progress, pool, state)
             if any(file.indexes is not None for file in files):
                 found = folder_checks.check_folders(files, settings, found)

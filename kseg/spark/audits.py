@@ -20,6 +20,7 @@ from pyspark.sql.window import Window
 from kseg.commands.diff.diff import compare, truncations
 from kseg.commands.diff.replica import Replica
 from kseg.errors import KsegError
+from kseg.findings import do_nothing
 from kseg.format.storage import naming
 from kseg.format.storage.process_pool import map_ordered
 from kseg.format.storage.source import find_segments, topic_partition
@@ -63,8 +64,8 @@ def replicas(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 def _compare(a: str, b: str) -> tuple[Any, ...]:
     try:
-        left, right = Replica(a, lambda path, finding: None), Replica(b, lambda path, finding: None)
-        result = compare(left, right, lambda difference: None)
+        left, right = Replica(a, do_nothing), Replica(b, do_nothing)
+        result = compare(left, right, do_nothing)
         truncates = truncations(left, right)
     except KsegError as error:
         return a, b, "unread", None, None, None, None, None, None, None, str(error)

@@ -24,13 +24,13 @@ from kseg.commands.convert.result import Conversion
 from kseg.commands.validate import parallel
 from kseg.commands.validate.folder_checks import check_folders
 from kseg.errors import KsegError
-from kseg.findings import Finding, Policy
+from kseg.findings import Finding, Policy, do_nothing
 from kseg.format.checks.run_checks import policy_for
 from kseg.format.segment import split_points
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.sidefiles.registry import find_files
-from kseg.format.storage.file_access import Progress, no_progress
+from kseg.format.storage.file_access import Progress
 from kseg.format.storage.source import SegmentFile, Source, open_source
 from kseg.results import MAX_PER_RULE, FileResult, Settings
 from tests.support.damaged_cases import Case, chunks, damaged, rules_setting, seeds, written
@@ -58,7 +58,7 @@ class ImmediatePool:
 
 
 @contextmanager
-def _pool_of(jobs: int, progress: Progress = no_progress) -> Iterator[ImmediatePool]:
+def _pool_of(jobs: int, progress: Progress = do_nothing) -> Iterator[ImmediatePool]:
     yield ImmediatePool(jobs)
 
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from kseg.cli.main import main
 from kseg.commands.dump.rows import BatchItem, dump_segment
-from kseg.findings import ignore_finding
+from kseg.findings import do_nothing
 from kseg.format.internal_topics.effective import effective
 from kseg.format.internal_topics.state import RecordPlace, State
 from kseg.report.effective import Partition, write_table
@@ -41,7 +41,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 def state(path: Path) -> dict[tuple[str, str], Any]:
     """Return the cluster metadata by key, without entries that a snapshot does not keep."""
     found = {}
-    for item in effective("__cluster_metadata", [str(path)], lambda path: ignore_finding).items():
+    for item in effective("__cluster_metadata", [str(path)], lambda path: do_nothing).items():
         # A snapshot does not have the owner of the ids; the order of features does not matter.
         data = {name: value for name, value in item.data.items() if not name.startswith("broker")}
         data["features"] = sorted(data.get("features", ()), key=lambda feature: str(feature["name"]))
@@ -179,7 +179,7 @@ def test_lines_on_a_terminal_stay_whole(
 ) -> None:
     """A table fits the terminal, its headings are not broken, and it has every item."""
     folder = placed(topic, tmp_path)
-    found = effective(topic, [str(folder / FIRST)], lambda path: ignore_finding)
+    found = effective(topic, [str(folder / FIRST)], lambda path: do_nothing)
     out = Terminal()
     monkeypatch.setenv("COLUMNS", str(width))
     write_table([Partition(str(folder), topic, 0, found)], out)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg.findings import Finding, ignore_finding
+from kseg.findings import Finding, do_nothing
 from kseg.format.sidefiles.reading import fixed_runs
 from kseg.format.storage.source import Source
 
@@ -29,7 +29,7 @@ def read_entries(path: Path, size: int) -> tuple[bytes, int]:
     """Return the bytes of all entries of ``size`` bytes, and the number of bytes read with ``readinto``."""
     with CountingFile(path) as file:
         source = Source(str(path), file, path.stat().st_size)
-        entries = b"".join(bytes(block) for _, block in fixed_runs(source, size, ignore_finding, preallocated=True))
+        entries = b"".join(bytes(block) for _, block in fixed_runs(source, size, do_nothing, preallocated=True))
         return entries, file.count
 
 

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kseg.cli.main import main
-from kseg.findings import RULES, ignore_finding
+from kseg.findings import RULES, do_nothing
 from kseg.format.storage.source import open_source
 from kseg.format.wire.framings import framing
 from kseg.format.wire.record_sets import ReadSettings, RecordSet
@@ -243,7 +243,7 @@ def captured_sets() -> list[bytes]:
     found = []
     for path in sorted((SEGMENTS.parent / "streams").rglob("*.requests")):
         with open_source(str(path)) as source:
-            for part in framing("requests").walk(source, ignore_finding, ReadSettings()):
+            for part in framing("requests").walk(source, do_nothing, ReadSettings()):
                 if isinstance(part, RecordSet):
                     data = bytearray((part.source.size or 0) - part.source.start)
                     part.source.readinto(memoryview(data))

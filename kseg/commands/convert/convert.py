@@ -20,10 +20,10 @@ from kseg.commands.convert.result import Conversion
 from kseg.commands.convert.segment import Report
 from kseg.commands.convert.transcode import WrongVersionError
 from kseg.errors import NotASegmentError, UnreadableError, UsageError
-from kseg.findings import Finding, Severity, Verdict
+from kseg.findings import Finding, Severity, Verdict, do_nothing
 from kseg.format.sidefiles.registry import COPY, REBUILD, check_not_side_file, handling_of
 from kseg.format.storage.atomic_write import check_absent, whole_folder
-from kseg.format.storage.file_access import Progress, no_progress
+from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import STDIN
 from kseg.format.storage.special_files import check_regular
@@ -62,16 +62,12 @@ class ConvertResult:
     failed: list[str] = field(default_factory=list)
 
 
-def _ignore_finding(path: str, finding: Finding) -> None:
-    """Ignore a finding."""
-
-
 def convert(
     source: str,
     target: str,
     plan: ConversionPlan,
-    report: Report = _ignore_finding,
-    progress: Progress = no_progress,
+    report: Report = do_nothing,
+    progress: Progress = do_nothing,
     jobs: int = 1,
 ) -> ConvertResult:
     """Convert a segment (a path or a URL), a partition folder or a log directory, and build its indexes again.

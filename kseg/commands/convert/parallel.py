@@ -21,7 +21,7 @@ from kseg.commands.convert.segment import Files, ReadBackCheck, Report, check_si
 from kseg.errors import KsegError
 from kseg.findings import RULES, Finding, Severity
 from kseg.format.checks.check_state import CheckState
-from kseg.format.checks.table import states_join
+from kseg.format.checks.table import join_states
 from kseg.format.segment import split_points
 from kseg.format.storage.atomic_write import scratch_folder, writing
 from kseg.format.storage.file_access import Progress
@@ -193,8 +193,6 @@ def _convert_range(source: str, target: Path, plan: ConversionPlan, start: int, 
 
 def _joined(source: str, before: CheckState | None, after: CheckState) -> CheckState:
     """Join the states of the checks of two ranges. Raises KsegError if the later does not continue the earlier one."""
-    if before is not None:
-        if not states_join(before, after):
-            raise KsegError(f"{source}: a later range does not continue an earlier one")
-        after.producers.young = {**before.producers.young, **after.producers.young}
+    if before is not None and not join_states(before, after):
+        raise KsegError(f"{source}: a later range does not continue an earlier one")
     return after

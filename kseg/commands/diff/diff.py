@@ -14,18 +14,19 @@ from dataclasses import replace
 from kseg.commands.diff.differences import SAME_CONTENT, Comparison, Difference, DifferencePlace
 from kseg.commands.diff.leader_epochs import truncation_offset
 from kseg.commands.diff.replica import Replica
+from kseg.findings import do_nothing
 from kseg.format.compress.codecs import codec_name
 from kseg.format.record import equality, memory
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CODEC_MASK
-from kseg.format.storage.file_access import Progress, no_progress
+from kseg.format.storage.file_access import Progress
 
 #: Called with each difference, in offset order.
 OnDifference = Callable[[Difference], None]
 
 
 def compare(
-    a: Replica, b: Replica, on_difference: OnDifference, *, shallow: bool = False, progress: Progress = no_progress
+    a: Replica, b: Replica, on_difference: OnDifference, *, shallow: bool = False, progress: Progress = do_nothing
 ) -> Comparison:
     """Compare two whole replicas; with ``shallow`` by headers and CRCs only. Raises KsegError if one cannot be read.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from kseg.commands.diff.leader_epochs import read_checkpoint
 from kseg.errors import UnreadableError
-from kseg.findings import RULES, Finding, Report, Severity
+from kseg.findings import RULES, Finding, Report, Severity, do_nothing
 from kseg.format.checks.check_state import CheckSettings, CheckState
 from kseg.format.checks.offset_checks import check_offsets
 from kseg.format.log_loader.leader_epochs import LeaderEpochCache
@@ -19,7 +19,7 @@ from kseg.format.record.layout import CODEC_MASK, LOG_OVERHEAD
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.storage.file_access import Progress, no_progress
+from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of, is_snapshot
 from kseg.format.storage.source import SegmentFile, is_folder, open_source, segments_in
 from kseg.format.storage.special_files import skip_special
@@ -75,7 +75,7 @@ class Replica:
         # Of the current window, the positions of batches that are out of order.
         self._disordered: set[int] = set()
         self._report = report
-        self.progress: Progress = no_progress
+        self.progress: Progress = do_nothing
         self._windows = self._all_windows()
         self._opener = _Opener(lambda finding: report(self.file, finding))
         self._from_batches = LeaderEpochCache()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from kseg.errors import UsageError
-from kseg.findings import Finding, Report, ignore_finding
+from kseg.findings import Finding, Report, do_nothing
 from kseg.format.checks.record_set_checks import RecordSetChecks
 from kseg.format.checks.run_checks import SegmentChecks, check_settings
 from kseg.format.internal_topics.recognise import decoded_record, internal_topic
@@ -197,7 +197,7 @@ def dump_segment(
     headings: bool = False,
     keep: RowFilter | None = None,
     verify_crc: bool = True,
-    report: Report = ignore_finding,
+    report: Report = do_nothing,
     start: int = 0,
     end: int | None = None,
     listed: bool = False,
@@ -266,7 +266,7 @@ def dump_reader(
 
 
 def dump_side_file(
-    path: str, known: Recognised, report: Report = ignore_finding
+    path: str, known: Recognised, report: Report = do_nothing
 ) -> Iterator[FileStart | SideFileItem | EmptyFile]:
     """Yield the entries of a side file, a FileStart first. Raises UnreadableError."""
     side = known.side

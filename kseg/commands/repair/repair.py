@@ -18,13 +18,13 @@ from kseg.commands.repair.report import CorrectedBatch, LostRange, MissingOffset
 from kseg.commands.repair.segment import RepairPlan, repair_segment
 from kseg.commands.repair.segment_places import SegmentPlace, find_places
 from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError, VanishedError
-from kseg.findings import Finding
+from kseg.findings import Finding, do_nothing
 from kseg.format.record.columns import CRC_GOOD
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.sidefiles.registry import COPY, REBUILD, check_not_side_file, handling_of
 from kseg.format.sidefiles.txn_index import AbortedTransactions
 from kseg.format.storage.atomic_write import check_absent, whole_folder
-from kseg.format.storage.file_access import Progress, no_progress
+from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of, producer_snapshot_offset, snapshot_id
 from kseg.format.storage.source import STDIN, open_source
 from kseg.format.storage.special_files import check_regular, read_file
@@ -69,10 +69,6 @@ class RepairResult:
     @property
     def lost(self) -> bool:
         return any(segment.lost_ranges or segment.salvaged for segment in self.segments)
-
-
-def _ignore_repair_line(what: LostRange) -> None:
-    """Ignore a line of the report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +200,8 @@ def repair(
     source: str,
     target: str | None,
     plan: RepairPlan,
-    tell: ReportLine = _ignore_repair_line,
-    progress: Progress = no_progress,
+    tell: ReportLine = do_nothing,
+    progress: Progress = do_nothing,
 ) -> RepairResult:
     """Copy the valid batches of a segment (a path or a URL), a partition folder or a log directory, and build the indexes.
 

@@ -27,7 +27,7 @@ from kseg.commands.repair.report import (
 )
 from kseg.commands.repair.salvage_records import RepackedBatch, has_readable_records, repack_readable_records
 from kseg.commands.repair.segment_places import SegmentPlace
-from kseg.findings import RULES, Finding, Policy, Severity
+from kseg.findings import RULES, Finding, Policy, Severity, do_nothing
 from kseg.format.checks.check_state import CheckSettings, CheckState
 from kseg.format.checks.table import BATCH_CHECKS, RECORD_CHECKS
 from kseg.format.record import framing
@@ -45,7 +45,7 @@ from kseg.format.record.layout import (
 )
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.storage.file_access import Progress, no_progress
+from kseg.format.storage.file_access import Progress
 from kseg.format.storage.source import Source
 from kseg.format.writer.batch_runs import mark_out_of_range, validated_chunks
 from kseg.format.writer.offset_order import OffsetOrder
@@ -95,7 +95,7 @@ class SegmentSalvage:
         )
         self._fresh: dict[int, RepackedBatch] = {}  # by position: the batch that replaces another
 
-    def run(self, source: Source, order: OffsetOrder, progress: Progress = no_progress) -> None:
+    def run(self, source: Source, order: OffsetOrder, progress: Progress = do_nothing) -> None:
         """Read the segment and write its batches; ``order`` is the result of ``find_order`` for it.
 
         Raises KsegError from reading and OSError from writing.

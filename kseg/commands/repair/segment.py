@@ -15,7 +15,7 @@ from kseg.commands.repair.report import ReportLine, SegmentRepair, is_about_a_ba
 from kseg.commands.repair.salvage import SegmentSalvage
 from kseg.commands.repair.segment_places import SegmentPlace
 from kseg.errors import KsegError
-from kseg.findings import Policy, Severity
+from kseg.findings import Policy, Severity, do_nothing
 from kseg.format.checks.run_checks import IN_LOGS, check_settings, new_collector, run_checks
 from kseg.format.record.layout import INT32_MAX
 from kseg.format.segment.records_chunk import Chunk
@@ -23,7 +23,7 @@ from kseg.format.segment.transaction_events import chunk_events
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES, IndexBuilder
 from kseg.format.sidefiles.txn_index import AbortedTransactions
 from kseg.format.storage.atomic_write import Staged, check_absent, stage, sync_folder, writing
-from kseg.format.storage.file_access import Progress, no_progress
+from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import SegmentFile, open_source
 from kseg.format.writer.epoch_checkpoint import append_runs
@@ -50,7 +50,7 @@ def repair_segment(
     target: Path,
     plan: RepairPlan,
     tell: ReportLine,
-    progress: Progress = no_progress,
+    progress: Progress = do_nothing,
     *,
     txns: AbortedTransactions | None = None,
     place: SegmentPlace | None = None,

@@ -16,6 +16,7 @@ from kseg.commands.stats import counting
 from kseg.commands.stats.counting import FAR, Counts
 from kseg.commands.stats.totals import GROUP_SUMS, SCALAR_SUMS, OffsetRange, RetentionPin, Stats, bound_epochs
 from kseg.errors import KsegError, VanishedError
+from kseg.findings import do_nothing
 from kseg.format.checks.run_checks import new_collector
 from kseg.format.compress.codecs import codec_name
 from kseg.format.record.columns import RecordColumns
@@ -23,7 +24,7 @@ from kseg.format.record.layout import CODEC_MASK
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.storage.file_access import Progress, no_progress
+from kseg.format.storage.file_access import Progress
 from kseg.format.storage.process_pool import map_ordered, process_pool
 from kseg.format.storage.source import STDIN, SegmentFile, open_source
 from kseg.results import FileResult, FindingCollector, Settings, Summary
@@ -39,7 +40,7 @@ class SegmentStats:
     result: FileResult
 
 
-def segment_stats(file: SegmentFile, settings: Settings, progress: Progress = no_progress) -> SegmentStats:
+def segment_stats(file: SegmentFile, settings: Settings, progress: Progress = do_nothing) -> SegmentStats:
     """Count one segment. An unreadable file is a result, never an exception."""
     tally = new_collector(file, settings)
     stats = Stats(settings.deep, partitions=1)
@@ -117,7 +118,7 @@ def _range(smallest: int, largest: int) -> OffsetRange:
 
 
 def stats_of(
-    files: Iterable[SegmentFile], settings: Settings, jobs: int = 1, progress: Progress = no_progress
+    files: Iterable[SegmentFile], settings: Settings, jobs: int = 1, progress: Progress = do_nothing
 ) -> Iterator[SegmentStats]:
     """Count files with at most ``jobs`` processes, in their order. Files that have vanished are skipped."""
     counted = _stats_of(list(files), settings, jobs, progress)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from kseg.commands.validate.partition_checks import AFTER_THE_END, Extent, PartitionChecks
 from kseg.errors import KsegError
-from kseg.findings import RULES, Finding, Report
+from kseg.findings import RULES, Finding, Report, do_nothing
 from kseg.format.checks.run_checks import new_collector, policy_for
 from kseg.format.log_loader.log_segment import DEFAULT_LIMITS
 from kseg.format.log_loader.partition_files import Files
@@ -229,7 +229,7 @@ class _FolderChecks:
             time.sleep(_SWAPPING)  # a running broker has finished the swap by then
             steps: list[tuple[str, str, str]] = []
             files = Files(folder)
-            delete_unfinished(files, lambda *_: None)
+            delete_unfinished(files, do_nothing)
             complete_swaps(files, DEFAULT_LIMITS, lambda *step: steps.append(step))
         except (KsegError, RefusedError, OSError):
             return

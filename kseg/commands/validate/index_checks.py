@@ -17,7 +17,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from kseg.commands.validate.segment_facts import FactsCollector, SegmentFacts
 from kseg.errors import UnreadableError
-from kseg.findings import Finding, Report, ignore_finding
+from kseg.findings import Finding, Report, do_nothing
 from kseg.format.record.bounded_map import LIMIT, BoundedMap
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.deep_reader import DeepIterator
@@ -223,7 +223,7 @@ class TxnIndexCheck:
         self._at = 0
         self._entry: AbortedTxn | None = None
         self._advance()
-        self._opener = DeepIterator(ignore_finding)
+        self._opener = DeepIterator(do_nothing)
         self._open: dict[int, int] = {}
         self._ended = BoundedMap()
         # Whether more transactions are open than are followed.
@@ -338,7 +338,7 @@ class IndexChecks:
             time_runs, *_arguments(opened, ".timeindex", base, report), stale.get(".timeindex")
         )
         # Without any index the folder is a copy of the logs alone, and the .txnindex is not missing.
-        self._aborts = TxnIndexCheck(*_arguments(opened, ".txnindex", base, report if opened else ignore_finding))
+        self._aborts = TxnIndexCheck(*_arguments(opened, ".txnindex", base, report if opened else do_nothing))
         self._collector = FactsCollector(self._offsets, self._times)
 
     def _stale_entries(self, base_offset: int) -> dict[str, StaleEntries]:

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from kseg.commands.validate.validate import SegmentWithIndexes, validate_segment, with_record_facts
 from kseg.errors import KsegError
-from kseg.findings import Finding, ignore_finding
+from kseg.findings import Finding, do_nothing
 from kseg.format.checks.check_state import CheckState
 from kseg.format.checks.offset_checks import check_offsets
 from kseg.format.checks.run_checks import check_settings, internal_topic_of, new_collector, run_checks
-from kseg.format.checks.table import states_join
+from kseg.format.checks.table import join_states
 from kseg.format.record import columns, framing
 from kseg.format.record.layout import (
     ATTRIBUTES_AT,
@@ -32,7 +32,7 @@ from kseg.format.record.layout import (
 )
 from kseg.format.segment import split_points
 from kseg.format.segment.reader import SegmentReader
-from kseg.format.storage.file_access import Progress, no_progress
+from kseg.format.storage.file_access import Progress
 from kseg.format.storage.source import SegmentFile, open_range, open_source, open_split, size_of
 from kseg.lazy import lazy
 from kseg.results import FileResult, FindingCollector, Settings
@@ -57,7 +57,7 @@ def validate_files(
     files: Iterable[SegmentFile],
     settings: Settings,
     jobs: int = 1,
-    progress: Progress = no_progress,
+    progress: Progress = do_nothing,
     pool: Pool | None = None,
     state: ResultStore | None = None,
 ) -> Iterator[FileResult]:
@@ -208,7 +208,7 @@ def _validate_indexes(file: SegmentFile, settings: Settings) -> FileResult:
     try:
         with SegmentReader(open_source(file.path, listed=True), verify_crc=False) as reader:
             for window in reader.windows():
-                check_offsets(window.batches, limits, history, ignore_finding)
+                check_offsets(window.batches, limits, history, do_nothing)
                 with_indexes.check_window(window, history)
             collector.summary.bytes = reader.position
     except KsegError:
@@ -241,9 +241,6 @@ def _joined_ranges(
         if before is not None and not _ranges_join(file.path, start, before, part.history, collector, settings):
             return None
         collector.merge(part.result)
-        if before is not None:
-            # Sequences are compared with the producer's last batch, which can be in an earlier range.
-            part.history.producers.young = {**before.producers.young, **part.history.producers.young}
         before = part.history
     result = collector.result()
     if not index_result:
@@ -269,7 +266,7 @@ def _ranges_join(
     framing.read_header(header, 0, framing.read_int32(header, SIZE_AT), header[16], first, 0)
     first.position[0] = start
     first.count = 1
-    if not states_join(before, after):
+    if not join_states(before, after):
         return False
     found: list[Finding] = []
     check_offsets(first, check_settings(path, settings), before, found.append)

@@ -7,17 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kseg.errors import KsegError, VanishedError
+from kseg.findings import do_nothing
 from kseg.format.checks.check_state import CheckState
-from kseg.format.checks.run_checks import (
-    AfterChunk,
-    _side_file,
-    ignore_chunk,
-    internal_topic_of,
-    new_collector,
-    run_checks,
-)
+from kseg.format.checks.run_checks import AfterChunk, _side_file, internal_topic_of, new_collector, run_checks
 from kseg.format.segment.reader import Window
-from kseg.format.storage.file_access import Progress, no_progress
+from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import SegmentFile, Source, is_newest, open_source
 from kseg.lazy import lazy
@@ -39,8 +33,8 @@ MAX_RETRIES = 6
 def validate_segment(
     file: SegmentFile | str,
     settings: Settings | None = None,
-    progress: Progress = no_progress,
-    watch: AfterChunk = ignore_chunk,
+    progress: Progress = do_nothing,
+    watch: AfterChunk = do_nothing,
 ) -> FileResult:
     """Validate one segment or one side file.
 

@@ -32,7 +32,7 @@ class CheckSettings:
 class CheckState:
     """The state of the checks of one segment, passed from window to window.
 
-    To compare parts of a file that were checked separately, see ``table.states_join``.
+    To compare parts of a file that were checked separately, see ``table.join_states``.
     """
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kseg.findings import Policy, Report, Severity
+from kseg.findings import Policy, Report, Severity, do_nothing
 from kseg.format.checks.check_state import CheckSettings, CheckState
 from kseg.format.checks.record_checks import check_wrapper_order, update_compaction_evidence
 from kseg.format.checks.table import BATCH_CHECKS, RECORD_CHECKS
@@ -16,7 +16,7 @@ from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.storage.file_access import Progress, no_progress
+from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of, is_snapshot
 from kseg.format.storage.source import SegmentFile, Source
 from kseg.lazy import lazy
@@ -39,10 +39,6 @@ AfterChunk = Callable[[Chunk], None]
 
 #: Called with each window of batches after its checks, and with the state of the checks.
 AfterWindow = Callable[[Window, CheckState], None]
-
-
-def ignore_chunk(chunk: Chunk) -> None:
-    """Do nothing."""
 
 
 def _side_file(path: str) -> registry.Recognised | None:
@@ -121,8 +117,8 @@ def run_checks(
     source: Source,
     settings: Settings,
     tally: FindingCollector,
-    progress: Progress = no_progress,
-    watch: AfterChunk = ignore_chunk,
+    progress: Progress = do_nothing,
+    watch: AfterChunk = do_nothing,
     after_window: AfterWindow | None = None,
     report: Report | None = None,
     topic: str | None = None,

@@ -70,9 +70,13 @@ RECORD_CHECKS = (
 )
 
 
-def states_join(before: CheckState, after: CheckState) -> bool:
+def join_states(before: CheckState, after: CheckState) -> bool:
     """Return whether two neighbouring parts of a file, each checked from the start, have the findings of one run.
 
-    This excludes offsets: the caller runs ``check_offsets`` over the first batch of the later part.
+    If so, the producers of ``before`` are added to ``after``: the next part can continue them. This excludes offsets: the
+    caller runs ``check_offsets`` over the first batch of the later part.
     """
-    return all(check.join(before, after) for check in BATCH_CHECKS)
+    if not all(check.join(before, after) for check in BATCH_CHECKS):
+        return False
+    after.producers.young = {**before.producers.young, **after.producers.young}
+    return True

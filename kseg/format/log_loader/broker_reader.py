@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kseg.errors import UnreadableError
-from kseg.findings import ignore_finding
+from kseg.findings import do_nothing
 from kseg.format.log_loader.legacy_wrappers import MAX_WRAPPER, base_offset
 from kseg.format.log_loader.partition_files import File
 from kseg.format.log_loader.plan import RefusedError
@@ -53,7 +53,7 @@ class BrokerReader:
         if log.path is None or self.stop >= self._end:
             return
         with open_range(log.path, log.begin + self.stop, log.begin + self._end) as source:
-            buffer = InputBuffer(source, WINDOW_SIZE, ignore_finding)
+            buffer = InputBuffer(source, WINDOW_SIZE, do_nothing)
             buffer.fill(1)
             batches = self._batches
             while not self.corrupt:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kseg.findings import Finding, Report, ignore_finding
+from kseg.findings import Finding, Report, do_nothing
 from kseg.format.compress import codecs
 from kseg.format.compress.codecs import CodecError, DecompressionLimit
 from kseg.format.record import columns, default_records, framing, layout, legacy_records
@@ -60,7 +60,7 @@ class DeepIterator:
     ``report`` receives the findings. ``limit`` is the number of bytes that one batch may decompress to.
     """
 
-    def __init__(self, report: Report = ignore_finding, *, limit: int = DECOMPRESSION_LIMIT) -> None:
+    def __init__(self, report: Report = do_nothing, *, limit: int = DECOMPRESSION_LIMIT) -> None:
         self._report = report
         self._limit = limit
         self._records = RecordColumns(256)

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kseg.errors import NotASegmentError
-from kseg.findings import Report, ignore_finding
+from kseg.findings import Report, do_nothing
 from kseg.format.record import columns, framing, layout
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT64_MAX
@@ -72,7 +72,7 @@ class SegmentReader:
         self,
         source: Source,
         *,
-        report: Report = ignore_finding,
+        report: Report = do_nothing,
         verify_crc: bool = True,
         max_entry_size: int = MAX_ENTRY_SIZE,
         by_name: bool = True,

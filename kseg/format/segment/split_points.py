@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kseg.errors import KsegError
+from kseg.findings import do_nothing
 from kseg.format.record import framing
 from kseg.format.record.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, SIZE_AT
 from kseg.format.segment.input_buffer import InputBuffer
@@ -49,7 +50,7 @@ def _batch_near(path: str, position: int, size: int) -> int | None:
     """Return the first position from ``position`` on where a chain of batches begins, None if there is none nearby."""
     for reach in (SEARCH_REACH // 32, SEARCH_REACH):  # a short read suffices for small batches
         with open_range(path, position, min(size, position + reach)) as source:
-            buffer = InputBuffer(source, reach, lambda finding: None)
+            buffer = InputBuffer(source, reach, do_nothing)
             buffer.fill(reach)
             at = 0
             while at < buffer.available:

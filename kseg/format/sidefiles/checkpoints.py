@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
-from kseg.findings import Finding, Report, ignore_finding
+from kseg.findings import Finding, Report, do_nothing
 from kseg.format.record.layout import INT32_MAX, INT64_MAX
 from kseg.format.sidefiles.reading import lines
 from kseg.format.storage.source import Source
@@ -49,7 +49,7 @@ _LEADER_EPOCH = re.compile(rb"%s\s+%s\s*" % (_NUMBER, _NUMBER))
 _CHECKPOINT_OFFSET = re.compile(rb"(\S+)\s+%s\s+%s\s*" % (_NUMBER, _NUMBER))
 
 
-def walk_leader_epochs(source: Source, report: Report = ignore_finding) -> Iterator[tuple[int, LeaderEpoch]]:
+def walk_leader_epochs(source: Source, report: Report = do_nothing) -> Iterator[tuple[int, LeaderEpoch]]:
     """Yield (byte, entry) of each line of a ``leader-epoch-checkpoint``."""
     before: LeaderEpoch | None = None
     for at, entry in _walk(source, _leader_epoch, "EPOCH OFFSET", report):
@@ -60,7 +60,7 @@ def walk_leader_epochs(source: Source, report: Report = ignore_finding) -> Itera
         before = entry
 
 
-def walk_offset_checkpoint(source: Source, report: Report = ignore_finding) -> Iterator[tuple[int, CheckpointOffset]]:
+def walk_offset_checkpoint(source: Source, report: Report = do_nothing) -> Iterator[tuple[int, CheckpointOffset]]:
     """Yield (byte, entry) of each line of an offset checkpoint of a log dir."""
     seen: set[tuple[str, int]] = set()
     for at, entry in _walk(source, _checkpoint_offset, "TOPIC PARTITION OFFSET", report):

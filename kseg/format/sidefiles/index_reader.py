@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Generic, TypeVar
 
-from kseg.findings import Finding, Report, ignore_finding
+from kseg.findings import Finding, Report, do_nothing
 from kseg.format.sidefiles.index_columns import Columns, Order, offset_columns, time_columns
 from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, TimeEntry
 from kseg.format.sidefiles.reading import fixed_entries, fixed_runs
@@ -48,7 +48,7 @@ class IndexRun(Generic[_Entry]):
 
 
 def offset_runs(
-    source: Source, base_offset: int, report: Report = ignore_finding, stale: StaleEntries | None = None
+    source: Source, base_offset: int, report: Report = do_nothing, stale: StaleEntries | None = None
 ) -> Iterator[IndexRun[OffsetEntry]]:
     """Yield the entries of an ``.index``, without the zeros at the end of a preallocated one.
 
@@ -69,7 +69,7 @@ def offset_runs(
 
 
 def time_runs(
-    source: Source, base_offset: int, report: Report = ignore_finding, stale: StaleEntries | None = None
+    source: Source, base_offset: int, report: Report = do_nothing, stale: StaleEntries | None = None
 ) -> Iterator[IndexRun[TimeEntry]]:
     """Yield the entries of a ``.timeindex``, with the rules of offset_runs."""
     size = TIME_ENTRY.size
@@ -109,7 +109,7 @@ def _checked_runs(
 
 
 def walk_offset_index(
-    source: Source, base_offset: int, report: Report = ignore_finding
+    source: Source, base_offset: int, report: Report = do_nothing
 ) -> Iterator[tuple[int, OffsetEntry]]:
     """Yield the entries of an ``.index`` without stale ones at its end (reported as ``stale-index-entries``)."""
     stale = of_single_index(source.name, OFFSET_ENTRY, base_offset)
@@ -119,9 +119,7 @@ def walk_offset_index(
         stale.report(report)
 
 
-def walk_time_index(
-    source: Source, base_offset: int, report: Report = ignore_finding
-) -> Iterator[tuple[int, TimeEntry]]:
+def walk_time_index(source: Source, base_offset: int, report: Report = do_nothing) -> Iterator[tuple[int, TimeEntry]]:
     """Yield the entries of a ``.timeindex`` without stale ones at its end (reported as ``stale-index-entries``)."""
     stale = of_single_index(source.name, TIME_ENTRY, base_offset)
     for run in time_runs(source, base_offset, report, stale):
@@ -130,9 +128,7 @@ def walk_time_index(
         stale.report(report)
 
 
-def walk_txn_index(
-    source: Source, base_offset: int, report: Report = ignore_finding
-) -> Iterator[tuple[int, AbortedTxn]]:
+def walk_txn_index(source: Source, base_offset: int, report: Report = do_nothing) -> Iterator[tuple[int, AbortedTxn]]:
     """Yield the entries of a ``.txnindex``. Entries of an unknown version are read with the known layout."""
     before: AbortedTxn | None = None
     for at, (version, *fields) in fixed_entries(source, ABORTED_TXN, report):

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from kseg.findings import Finding, Report, ignore_finding
+from kseg.findings import Finding, Report, do_nothing
 from kseg.format.sidefiles.reading import read_small_file
 from kseg.format.storage.source import Source
 
@@ -66,7 +66,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 _ZERO_UUID = "A" * 22
 
 
-def walk_partition_metadata(source: Source, report: Report = ignore_finding) -> Iterator[tuple[int, PartitionMetadata]]:
+def walk_partition_metadata(source: Source, report: Report = do_nothing) -> Iterator[tuple[int, PartitionMetadata]]:
     def parse(text: str) -> PartitionMetadata:
         lines = [*_LINE_END.split(text), ""][:2]
         fields = []
@@ -86,7 +86,7 @@ def walk_partition_metadata(source: Source, report: Report = ignore_finding) -> 
     yield from _walk(source, parse, report)
 
 
-def walk_meta_properties(source: Source, report: Report = ignore_finding) -> Iterator[tuple[int, MetaProperties]]:
+def walk_meta_properties(source: Source, report: Report = do_nothing) -> Iterator[tuple[int, MetaProperties]]:
     def parse(text: str) -> MetaProperties:
         values = properties(text)
         if not values:
@@ -106,7 +106,7 @@ def walk_meta_properties(source: Source, report: Report = ignore_finding) -> Ite
     yield from _walk(source, parse, report, encoding="latin-1")
 
 
-def walk_quorum_state(source: Source, report: Report = ignore_finding) -> Iterator[tuple[int, QuorumState]]:
+def walk_quorum_state(source: Source, report: Report = do_nothing) -> Iterator[tuple[int, QuorumState]]:
     def parse(text: str) -> QuorumState:
         values = _json_object(text)
         version = _field(values, "data_version", int)
@@ -131,7 +131,7 @@ def walk_quorum_state(source: Source, report: Report = ignore_finding) -> Iterat
     yield from _walk(source, parse, report)
 
 
-def walk_clean_shutdown(source: Source, report: Report = ignore_finding) -> Iterator[tuple[int, CleanShutdown]]:
+def walk_clean_shutdown(source: Source, report: Report = do_nothing) -> Iterator[tuple[int, CleanShutdown]]:
     def parse(text: str) -> CleanShutdown:
         if not text:
             return CleanShutdown(None, None)

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kseg.findings import Finding, Report, ignore_finding
+from kseg.findings import Finding, Report, do_nothing
 from kseg.format.record.crc import crc32c
 from kseg.format.segment.objects import timestamp_or_none
 from kseg.format.sidefiles.reading import blocks, new_buffer
@@ -58,7 +58,7 @@ class ProducerState(NamedTuple):
     current_txn_first_offset: int | None
 
 
-def walk_snapshot(source: Source, report: Report = ignore_finding) -> Iterator[tuple[int, ProducerState]]:
+def walk_snapshot(source: Source, report: Report = do_nothing) -> Iterator[tuple[int, ProducerState]]:
     """Yield (byte, producer) of each entry. The CRC is checked after the last one."""
     buffer = new_buffer(source, report)
     if not buffer.fill(HEADER.size):

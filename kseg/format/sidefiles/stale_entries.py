@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from kseg.errors import KsegError
-from kseg.findings import Finding, Report, ignore_finding
+from kseg.findings import Finding, Report, do_nothing
 from kseg.format.segment.single_batch import batch_at
 from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY
 from kseg.format.sidefiles.reading import fixed_runs
@@ -98,7 +98,7 @@ class StaleEntries:
         first: list[tuple[int, ...]] = []
         last: deque[tuple[int, ...]] = deque(maxlen=_SAMPLE)
         with open_range(self._index, at, self._size) as source:
-            for _, block in fixed_runs(source, size, ignore_finding, preallocated=True):
+            for _, block in fixed_runs(source, size, do_nothing, preallocated=True):
                 count += len(block) // size
                 if len(first) < _SAMPLE:
                     first += self._layout.iter_unpack(block[: _SAMPLE * size])
@@ -146,7 +146,7 @@ class StaleEntries:
         path = os.path.splitext(self._index)[0] + ".index"
         before = (-1, -1)
         with open_range(path, 0, local_size(path) or 0) as source:
-            for _, block in fixed_runs(source, OFFSET_ENTRY.size, ignore_finding, preallocated=True):
+            for _, block in fixed_runs(source, OFFSET_ENTRY.size, do_nothing, preallocated=True):
                 for entry in OFFSET_ENTRY.iter_unpack(block):
                     if entry[0] <= before[0] or entry[1] <= before[1]:
                         return

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
 
+from kseg.findings import do_nothing
+
 #: Called with the bytes read since the last call.
 Progress = Callable[[int], None]
 
@@ -21,10 +23,6 @@ _PAUSES = 10
 _LEAST_READ = 4096
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?(?:/s)?", re.IGNORECASE)
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
-
-
-def no_progress(count: int) -> None:
-    """Ignore progress."""
 
 
 def parse_rate(text: str) -> float:
@@ -72,7 +70,7 @@ class FileAccess(NamedTuple):
     warn: Callable[[str], object]
 
 
-_UNLIMITED = FileAccess(RateLimit(None), lambda line: None)
+_UNLIMITED = FileAccess(RateLimit(None), do_nothing)
 _access: ContextVar[FileAccess] = ContextVar("file_access", default=_UNLIMITED)
 #: Return how files are read now.
 current = _access.get

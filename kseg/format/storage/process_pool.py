@@ -14,8 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kseg.errors import KsegError
+from kseg.findings import do_nothing
 from kseg.format.storage import file_access
-from kseg.format.storage.file_access import Progress, no_progress
+from kseg.format.storage.file_access import Progress
 from kseg.lazy import lazy
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class _Processes:
 
 
 @contextmanager
-def process_pool(jobs: int, progress: Progress = no_progress) -> Iterator[Pool]:
+def process_pool(jobs: int, progress: Progress = do_nothing) -> Iterator[Pool]:
     """Yield a pool of ``jobs`` processes that share the rate limit of this process.
 
     ``progress`` is called with the bytes that calls add with ``add_progress``. If the block ends with an exception, such
@@ -121,7 +122,7 @@ def process_pool(jobs: int, progress: Progress = no_progress) -> Iterator[Pool]:
     a worker was killed by something else.
     """
     limit = file_access.current().limit
-    counter = None if progress is no_progress else context().Value("q", 0)
+    counter = None if progress is do_nothing else context().Value("q", 0)
     with limit.shared(jobs + 1):
         executor = start_executor(jobs, os.getpid(), limit.rate, counter)
         pool = _Processes(executor, jobs, progress, counter)

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 
-from kseg.findings import Finding, Report, ignore_finding
+from kseg.findings import Finding, Report, do_nothing
 from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.storage.source import Source, open_source
 from kseg.format.wire.apis import (
@@ -265,7 +265,7 @@ def _heads(path: str | None) -> Generator[tuple[int, Api], None, None]:
     if path is None:
         return
     with open_source(path) as source:
-        for _, data in _frames(source, ignore_finding, REQUEST_HEAD):
+        for _, data in _frames(source, do_nothing, REQUEST_HEAD):
             key, version, correlation_id = REQUEST_HEAD.unpack_from(data)
             yield correlation_id, Api(key, version)
 

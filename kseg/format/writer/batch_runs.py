@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kseg.findings import Finding, Report
+from kseg.findings import Finding, Report, do_nothing
 from kseg.format.checks.offset_checks import (
     MUST_INCREASE,
     indexed_base_offset,
@@ -26,15 +26,11 @@ from kseg.format.writer.offset_order import IN_ORDER, OffsetOrder
 InspectWindow = Callable[[BatchColumns], None]
 
 
-def _ignore_window(what: BatchColumns | Chunk) -> None:
-    """Do nothing."""
-
-
 def validated_chunks(
     reader: SegmentReader,
     report: Report,
-    look: InspectWindow = _ignore_window,
-    opened: Callable[[Chunk], None] = _ignore_window,
+    look: InspectWindow = do_nothing,
+    opened: Callable[[Chunk], None] = do_nothing,
     *,
     opener: DeepIterator | None = None,
     order: OffsetOrder = IN_ORDER,

@@ -18,8 +18,8 @@ from kseg.commands.convert.parallel import BoundedFindings, Pair
 from kseg.commands.convert.plan import ConversionPlan
 from kseg.commands.convert.result import Conversion
 from kseg.commands.convert.segment import Report, convert_segment
+from kseg.findings import do_nothing
 from kseg.format.storage.atomic_write import check_absent, sync_folder
-from kseg.format.storage.file_access import no_progress
 from kseg.format.storage.naming import is_log
 from kseg.format.storage.process_pool import Pool
 from kseg.format.storage.source import find_segments, is_folder
@@ -104,6 +104,6 @@ def _convert(source: str, staging: str, within: str, plan: ConversionPlan) -> ma
     stamp, findings = manifest.stamp_of(source), BoundedFindings()
     target = folder / "segments" / within
     target.parent.mkdir(parents=True, exist_ok=True)
-    conversion = convert_segment(source, target, replace(plan, force=True), findings, no_progress)
+    conversion = convert_segment(source, target, replace(plan, force=True), findings, do_nothing)
     outputs = [str(path.relative_to(folder)) for path in (target, *index_paths(target))]
     return manifest.record_finished(kept, source, stamp, folder, outputs, conversion.as_row(), findings.kept)

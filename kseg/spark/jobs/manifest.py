@@ -7,12 +7,12 @@ and the findings. An entry is valid as long as source and outputs are unchanged.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from kseg.commands.validate import file_stamps
 from kseg.errors import UsageError
 from kseg.findings import Finding
 from kseg.format.storage.atomic_write import whole_file, writing
@@ -44,12 +44,12 @@ def begin(folder: Path, requested: Mapping[str, Any]) -> bool:
 
 
 def stamp_of(source: str) -> list[int] | None:
-    """Return size and modification time of a source, to detect changes; None if it is not a local file."""
-    try:
-        status = os.stat(source)
-    except OSError:
-        return None
-    return [status.st_size, status.st_mtime_ns]
+    """Return size and modification time of a source, to detect changes; None if it is not a local file.
+
+    The same file can have another inode on another machine.
+    """
+    stamp = file_stamps.stamp_of(source)
+    return None if stamp is None else list(stamp[:2])
 
 
 def finished_before(path: Path, source: str, folder: Path) -> FinishedSegment | None:

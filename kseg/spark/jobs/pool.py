@@ -19,8 +19,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from kseg.errors import KsegError
+from kseg.findings import do_nothing
 from kseg.format.storage import file_access
-from kseg.format.storage.file_access import Progress, no_progress
+from kseg.format.storage.file_access import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameReader, SparkSession
@@ -51,7 +52,7 @@ class SparkPool:
     rate limit of this process is divided among the concurrent tasks.
     """
 
-    def __init__(self, spark: SparkSession, progress: Progress = no_progress, size: int = 0, calls: int = 0) -> None:
+    def __init__(self, spark: SparkSession, progress: Progress = do_nothing, size: int = 0, calls: int = 0) -> None:
         self.jobs = _slots(spark)
         self.ahead = AHEAD
         self._spark = spark
@@ -175,7 +176,7 @@ def _slots(spark: SparkSession) -> int:
 @contextmanager
 def _with_progress(spark: SparkSession, tasks: int, size: int, progress: Progress) -> Iterator[None]:
     """Report progress in bytes as tasks end, and all bytes at the end."""
-    if progress is no_progress:
+    if progress is do_nothing:
         yield
         return
     one_line_errors = 0

@@ -12,6 +12,7 @@ from itertools import chain, groupby, pairwise, zip_longest
 
 from kseg.commands.transactions.aborted import CommittedOffsets, committed
 from kseg.errors import UsageError
+from kseg.findings import do_nothing
 from kseg.format.sidefiles import index_lookup
 from kseg.format.sidefiles.registry import find_files
 from kseg.format.storage.naming import base_offset_of, is_snapshot
@@ -95,7 +96,7 @@ def check_paths(options: Options) -> None:
 
 def _validated_files(path: str) -> Iterator[SegmentFile]:
     """Yield the files that ``validate`` checks. Files that are not Kafka's are left out."""
-    return find_files(path, lambda name: None) if is_folder(path) else find_segments(path)
+    return find_files(path, do_nothing) if is_folder(path) else find_segments(path)
 
 
 def plan(options: Options, limits: RowLimits) -> list[Split]:
