@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,8 +19,12 @@ from kseg.cli.messages import FAILED, fail, ignore_stderr_errors, note, redirect
 from kseg.engine import how_to_compile
 from kseg.errors import KsegError
 from kseg.format.storage.file_access import file_access
-from kseg.lazy import imported
-from kseg.text import unknown_name
+from kseg.lazy import imported, lazy
+
+if TYPE_CHECKING:
+    from kseg import text
+else:
+    text = lazy("kseg.text")  # loads json: few runs have a message
 
 
 def _warn_once() -> Callable[[str], object]:
@@ -64,7 +68,7 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            ctx.fail(unknown_name("command", args[0], COMMANDS))
+            ctx.fail(text.unknown_name("command", args[0], COMMANDS))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
