@@ -71,13 +71,14 @@ def do_nothing(*_: object) -> None:
 class Verdict:
     """A finding with its file and its severity under the policy.
 
-    ``framed`` is set for a file other than a log.
+    ``framed`` is set for a file other than a log, ``known`` for a finding of the baseline.
     """
 
     file: str
     severity: Severity
     finding: Finding
     framed: bool = False
+    known: bool = False
 
     @property
     def rule(self) -> Rule:
@@ -123,6 +124,7 @@ class Verdict:
             "last_offset": finding.last_offset,
             "message": self.message,
             "facts": dict(finding.facts),
+            **({"known": True} if self.known else {}),
         }
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,26 +24,33 @@ from kseg.format.wire.framings import framed_files
 from kseg.lazy import lazy
 from kseg.report.formats import REPORT_FORMATS, destination, writer
 from kseg.results import FileResult, Settings, Summary
+from kseg.text import count_of
 
 if TYPE_CHECKING:
     from kseg.cli import spark
-    from kseg.commands.validate import folder_checks, state_file
+    from kseg.commands.validate import baseline, folder_checks, state_file
     from kseg.format.sidefiles import registry
     from kseg.format.writer import output_guards
+    from kseg.report import spool, wording
     from kseg.spark.jobs import inventory
 else:
     spark = lazy("kseg.cli.spark")
     folder_checks = lazy("kseg.commands.validate.folder_checks")
+    baseline = lazy("kseg.commands.validate.baseline")
     state_file = lazy("kseg.commands.validate.state_file")
     registry = lazy("kseg.format.sidefiles.registry")
     output_guards = lazy("kseg.format.writer.output_guards")
+    spool = lazy("kseg.report.spool")
+    wording = lazy("kseg.report.wording")
     inventory = lazy("kseg.spark.jobs.inventory")
 
 # The number of skipped files that are listed by name.
 _SKIPPED_SHOWN = 8
+# The number of known findings that no longer occur that are listed.
+_GONE_SHOWN = 20
 
 # Options that a settings file cannot set.
-_OF_ONE_RUN = {"paths", "output", "inventory", "state", "framings"}
+_OF_ONE_RUN = {"paths", "output", "inventory", "state", "framings", "reports", "write_baseline"}
 _FAIL_ON = common.Choice(["error", "warning", "info", "never"])
 
 
@@ -68,6 +76,10 @@ _FAIL_ON = common.Choice(["error", "warning", "info", "never"])
 @common.max_rate
 @click.option("--state", metavar="FILE",
               help="Keep results in FILE; the next run reads only files that have changed.")  # fmt: skip
+@click.option("--report", "reports", multiple=True, metavar="FORMAT=FILE",
+              help="Also write a report to FILE. Repeat it for several.")  # fmt: skip
+@click.option("--baseline", metavar="FILE", help="Ignore the known findings in FILE for the exit code.")
+@click.option("--write-baseline", metavar="FILE", help="Write the findings of this run to FILE as known.")
 @common.spark
 @click.option("--inventory", metavar="DIR",
               help="With --spark: also write findings.parquet and segments.parquet to DIR.")  # fmt: skip
@@ -103,6 +115,9 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     files, failed = (framed_files(paths, options["framings"]), False) if options["framings"] else _files(paths)
     check_output(output, [*paths, *(file.path for file in files)])
 
+    reports = _Reports(options, [*paths, *(file.path for file in files)])
+    settings = reports.settings(settings)
+
     def results(progress: Progress) -> Iterator[FileResult]:
         nonlocal failed, vanished
         if pool is not None and tables is not None:
@@ -125,14 +140,86 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
         nullcontext() if master is None else spark.spark_pool(master, files, progress) as pool,
         nullcontext() if state_path is None else state_file.open_state_file(state_path, settings, files) as state,
     ):
-        writer(REPORT_FORMATS, options["format_name"])(results(progress), total, out)
+        writer(REPORT_FORMATS, options["format_name"])(reports.results(results(progress)), total, out)
+    reports.write(total)
+    if output not in (None, "-"):
+        note(f"{output}: {wording.summary_text(total)}")
     if state:
         note(f"{state.reused} of {len(files)} files are unchanged since the last run: results taken from {state_path}")
     if vanished:
         note(f"files that a broker deleted before they could be read: {vanished}")
     if failed:
         return FAILED
-    return FOUND if fail_on is not None and total.at_least(fail_on) else 0
+    return FOUND if fail_on is not None and reports.new(total).at_least(fail_on) else 0
+
+
+class _Reports:
+    """What becomes of the results besides the output: further reports, and the baseline."""
+
+    def __init__(self, options: Mapping[str, Any], inputs: Sequence[str]) -> None:
+        """Raises UsageError for a wrong option or a baseline that can't be read."""
+        self._max_per_rule = options["max_per_rule"]
+        self._targets = [_report(text) for text in options["reports"]]
+        summary = os.environ.get("GITHUB_STEP_SUMMARY")
+        self._step_summary = summary if summary and options["format_name"] == "github" else None
+        self._path, written = options["baseline"], options["write_baseline"]
+        for target in (*(path for _, path in self._targets), written):
+            check_output(target, inputs)
+        if (self._path or written) and options["state"]:
+            raise UsageError("--baseline and --write-baseline cannot be combined with --state")
+        self._baseline = baseline.Baseline(self._path) if self._path else None
+        self._written, self._writer = written, baseline.BaselineWriter() if written else None
+        self._spool = spool.Spool() if self._targets or self._step_summary else None
+
+    def settings(self, settings: Settings) -> Settings:
+        """Return the settings of the run: a baseline needs all findings."""
+        return baseline.comparing(settings) if self._baseline or self._writer else settings
+
+    def results(self, results: Iterator[FileResult]) -> Iterator[FileResult]:
+        """Return the results for the output."""
+        if self._writer:
+            # The limit per rule is the baseline's, if there is one.
+            limit = baseline.MAX_COMPARED if self._baseline else self._max_per_rule
+            results = self._writer.collected(results, limit)
+        if self._baseline:
+            results = self._baseline.marked(results, self._max_per_rule)
+        return self._spool.recorded(results) if self._spool else results
+
+    def write(self, total: Summary) -> None:
+        """Write the reports and the baseline after the run, and report what became of the known findings."""
+        for name, path in self._targets:
+            with destination(path) as out:
+                writer(REPORT_FORMATS, name)(self._again(), total, out)
+        if self._step_summary:
+            with open(self._step_summary, "a", encoding="utf-8") as out:
+                writer(REPORT_FORMATS, "markdown")(self._again(), total, out)
+        if self._spool:
+            self._spool.close()
+        if self._writer:
+            self._writer.write(self._written)
+            note(f"{self._written}: {count_of(len(self._writer.entries), 'known finding')}")
+        if self._baseline:
+            gone = self._baseline.gone()
+            note(f"{count_of(self._baseline.known, 'known finding')} of {self._path}; {len(gone)} no longer occur")
+            for entry in gone[:_GONE_SHOWN]:
+                note(f"no longer found: {entry.get('file')}: {entry.get('rule')}")
+
+    def new(self, total: Summary) -> Summary:
+        """Return the counts that decide the exit code: those of all findings that are not known."""
+        return self._baseline.new if self._baseline else total
+
+    def _again(self) -> Iterator[FileResult]:
+        assert self._spool
+        return self._spool.again()
+
+
+def _report(text: str) -> tuple[str, str]:
+    """Parse FORMAT=FILE. Raises UsageError."""
+    name, equals, path = text.partition("=")
+    if not equals or not path or name not in REPORT_FORMATS:
+        formats = ", ".join(REPORT_FORMATS)
+        raise UsageError(f"--report: expected FORMAT=FILE, such as junit=report.xml, got {text!r}; formats: {formats}")
+    return name, path
 
 
 def _files(paths: tuple[str, ...]) -> tuple[list[SegmentFile], bool]:

@@ -58,6 +58,8 @@ REPORT_FORMATS: Mapping[str, str] = {
     "sarif": "kseg.report.sarif:write_sarif",
     "github": "kseg.report.github:write_github",
     "html": "kseg.report.html:write_html",
+    "markdown": "kseg.report.markdown:write_markdown",
+    "prometheus": "kseg.report.prometheus:write_prometheus",
 }
 # Effective state of internal topics: (partitions, out).
 EFFECTIVE_FORMATS: Mapping[str, str] = {

@@ -25,10 +25,11 @@ from kseg.text import count_of
 
 
 def write_junit(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
-    """Write JUnit XML as Jenkins reads it (junit-10.xsd of its xunit plugin): one suite per file.
+    """Write JUnit XML as Jenkins reads it (junit-10.xsd of its xunit plugin): one suite with one test per file.
 
-    An error is a failed test; an unreadable file is a test with an error; warnings and infos are the suite's output. The
-    text is ASCII with character references, so it is correct in every encoding of ``out``.
+    A test has the name of its file, so a CI server can follow it from run to run. Errors make it fail; an unreadable file is
+    a test with an error; warnings, infos and known findings are the suite's output. The text is ASCII with character
+    references, so it is correct in every encoding of ``out``.
     """
     out.write('<?xml version="1.0" encoding="UTF-8"?>\n<testsuites name="kseg validate">\n')
     for result in results:
@@ -40,49 +41,50 @@ def write_junit(results: Iterable[FileResult], total: Summary, out: TextIO) -> N
 
 
 def _suite(result: FileResult) -> ElementTree.Element:
-    suite = ElementTree.Element("testsuite", name=printable(result.file))
+    name = printable(result.file)
+    errors = [verdict for verdict in result.verdicts if verdict.severity >= Severity.ERROR]
+    failing = [verdict for verdict in errors if not verdict.known]
+    # A damaged file must fail even if none of its findings is listed.
+    unlisted = bool(result.summary.errors and not errors)
+    unread = result.unread is not None
+    failed = not unread and bool(failing or unlisted)
+    counts = {"tests": "1", "failures": str(int(failed)), "errors": str(int(unread)), "skipped": "0"}
+    suite = ElementTree.Element("testsuite", {"name": name, **counts})
     properties = ElementTree.SubElement(suite, "properties")
-    for name, value in facts_of(result.summary).items():
-        ElementTree.SubElement(properties, "property", name=name, value=str(value))
-    cases = [_failing_case(verdict) for verdict in result.verdicts if verdict.severity >= Severity.ERROR]
-    if result.summary.errors and not cases:
-        # A damaged file must fail even if none of its findings is listed.
-        unseen = f"{count_of(result.summary.errors, 'error')}, none of them listed"
-        cases.append(_case("damaged", "kseg", "failure", "damaged", unseen))
-    failures = len(cases)
-    if result.unread is not None:
-        cases.append(_case("readable", "kseg", "error", "unreadable", printable(result.unread)))
-    suite.set("tests", str(max(1, len(cases))))
-    suite.set("failures", str(failures))
-    suite.set("errors", str(len(cases) - failures))
-    suite.set("skipped", "0")
-    suite.extend(cases or [ElementTree.Element("testcase", classname="kseg", name=result.summary.verdict)])
+    for key, value in facts_of(result.summary).items():
+        ElementTree.SubElement(properties, "property", name=key, value=str(value))
+    case = ElementTree.SubElement(suite, "testcase", classname="kseg.validate", name=name)
+    text = "\n\n".join(map(_failure_text, failing))
+    if unread:
+        why = printable(result.unread or "")
+        ElementTree.SubElement(case, "error", type="unreadable", message=why).text = "\n\n".join(
+            filter(None, (why, text))
+        )
+    elif failed:
+        summary = count_of(result.summary.errors, "error")
+        rules = ", ".join(dict.fromkeys(f"{verdict.rule.code} {verdict.rule.name}" for verdict in failing))
+        message = f"{summary}: {rules}" if rules else f"{summary}, none of them listed"
+        ElementTree.SubElement(case, "failure", type="damaged", message=message).text = text or message
     notes = list(_notes(result))
     if notes:
         ElementTree.SubElement(suite, "system-out").text = "\n".join(notes)
     return suite
 
 
-def _failing_case(verdict: Verdict) -> ElementTree.Element:
-    rule, where = verdict.rule, place(verdict.finding)
-    name = f"{rule.code} {where}".strip()
-    message = printable(verdict.message)
+def _failure_text(verdict: Verdict) -> str:
+    rule = verdict.rule
     facts = "\n".join(
         f"{key}: {printable(str(value))}" for key, value in range_of(verdict.finding).items() if value is not None
     )
-    return _case(name, rule.name, "failure", rule.code, message, "\n".join((message, facts, *advice(verdict))))
-
-
-def _case(name: str, classname: str, outcome: str, kind: str, message: str, text: str = "") -> ElementTree.Element:
-    case = ElementTree.Element("testcase", classname=classname, name=name)
-    ElementTree.SubElement(case, outcome, type=kind, message=message).text = text or message
-    return case
+    heading = " ".join(filter(None, (rule.code, rule.name, place(verdict.finding))))
+    return "\n".join((heading, printable(verdict.message), facts, *advice(verdict)))
 
 
 def _notes(result: FileResult) -> Iterator[str]:
     for verdict in result.verdicts:
-        if verdict.severity < Severity.ERROR:
+        if verdict.severity < Severity.ERROR or verdict.known:
             rule = verdict.rule
-            yield f"{verdict.severity.label}: {rule.code} {rule.name}: {message_and_place(verdict)}"
+            known = "known " if verdict.known else ""
+            yield f"{known}{verdict.severity.label}: {rule.code} {rule.name}: {message_and_place(verdict)}"
     for rule, count in omitted_findings(result):
         yield f"{count:,} more of {rule.code} {rule.name}, not listed"

@@ -6,7 +6,6 @@ segments takes no more memory than the findings of one file. ``total`` is comple
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -14,6 +13,8 @@ from pathlib import PurePath
 from typing import Any, TextIO
 from urllib.parse import quote
 
+from kseg import __version__
+from kseg.commands.validate.baseline import fingerprint
 from kseg.findings import RULES, Rule, Verdict
 from kseg.report.rules import message_of
 from kseg.report.wording import facts_of, printable
@@ -23,6 +24,8 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _HTTP = re.compile(r"https?://", re.IGNORECASE)
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LEVELS = {"info": "note", "warning": "warning", "error": "error"}
+#: The most results of a run that GitHub's code scanning accepts; all findings are counted in the run's properties.
+MAX_RESULTS = 25_000
 _RULE_INDEX = {name: index for index, name in enumerate(RULES)}
 
 
@@ -33,17 +36,19 @@ def write_sarif(results: Iterable[FileResult], total: Summary, out: TextIO) -> N
     of all findings; the results are the first few of each rule. The file is written in pieces, so the results come before
     the invocation, which depends on them.
     """
-    tool = {"driver": {"name": "kseg", "rules": [_rule(rule) for rule in RULES.values()]}}
+    driver = {"name": "kseg", "version": __version__, "semanticVersion": __version__}
+    tool = {"driver": {**driver, "rules": [_rule(rule) for rule in RULES.values()]}}
     out.write(f'{{"$schema": {json.dumps(_SCHEMA)}, "version": "2.1.0", "runs": [{{"tool": {json.dumps(tool)},\n')
     out.write('"results": [')
     unread: list[dict[str, Any]] = []
-    separator = "\n"
+    separator, left = "\n", MAX_RESULTS
     for result in results:
         if result.unread is not None:
             unread.append(_notification(result.file, result.unread))
-        for verdict in result.verdicts:
+        for verdict in result.verdicts[:left]:
             out.write(separator + json.dumps(_result(verdict)))
             separator = ",\n"
+        left -= min(left, len(result.verdicts))
     invocation = {"executionSuccessful": not unread, "toolExecutionNotifications": unread}
     properties = {**facts_of(total), "rules": dict(sorted(total.rules.items()))}
     out.write(f'],\n"invocations": [{json.dumps(invocation)}],\n"properties": {json.dumps(properties)}}}]}}\n')
@@ -65,7 +70,8 @@ def _result(verdict: Verdict) -> dict[str, Any]:
     finding, rule = verdict.finding, verdict.rule
     location = _location(verdict.file)
     if finding.position is not None:
-        region = {"byteOffset": finding.position}
+        # GitHub wants a line for each result. A segment has none, so it is the first.
+        region = {"startLine": 1, "byteOffset": finding.position}
         if finding.end is not None and finding.end >= finding.position:
             region["byteLength"] = finding.end - finding.position
         location["physicalLocation"]["region"] = region
@@ -76,7 +82,8 @@ def _result(verdict: Verdict) -> dict[str, Any]:
         "message": {"text": _text(verdict.message)},
         "locations": [location],
         # GitHub matches old and new alerts by this value; it cannot compute it for a file without lines.
-        "partialFingerprints": {"primaryLocationLineHash": _fingerprint(verdict)},
+        "partialFingerprints": {"primaryLocationLineHash": fingerprint(verdict)},
+        **({"baselineState": "unchanged"} if verdict.known else {}),
         "properties": {
             "offset": finding.offset,
             "last_offset": finding.last_offset,
@@ -112,12 +119,6 @@ def _file_bytes(text: str) -> bytes:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         return text.encode("utf-8", "surrogatepass")
-
-
-def _fingerprint(verdict: Verdict) -> str:
-    finding = verdict.finding
-    what = (verdict.rule.code, verdict.file, finding.position, finding.offset, finding.last_offset, finding.facts)
-    return hashlib.sha256(repr(what).encode("utf-8", "backslashreplace")).hexdigest()[:32]
 
 
 def _text(text: str) -> str:

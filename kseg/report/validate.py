@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from kseg.findings import Severity, Verdict
@@ -48,8 +49,11 @@ _NOTHING = {None: "no batch yet", "message-set": "no batch", "message": "no mess
 def write_table(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
     """Write a table for each file with findings, a line for each other segment, and a line for the whole run."""
     for result in results:
-        if result.verdicts:
-            _write_findings(result, out)
+        if any(not verdict.known for verdict in result.verdicts):
+            _write_findings(replace(result, verdicts=tuple(v for v in result.verdicts if not v.known)), out)
+        elif result.verdicts:
+            known = count_of(len(result.verdicts), "known finding")
+            out.write(f"{escape_controls(result.file)}: {result.summary.verdict} ({known})\n")
         elif result.summary.files and not result.unread:
             out.write(f"{escape_controls(result.file)}: {result.summary.verdict}{_limits_of_verdict(result)}\n")
     out.write(summary_text(total) + "\n")

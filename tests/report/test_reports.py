@@ -8,6 +8,7 @@ import re
 import string
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from html.parser import HTMLParser
 from typing import Any, TextIO
@@ -19,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kseg.findings import RULES, Finding, Policy, Rule, Severity, Verdict
-from kseg.report import github, html, junit, sarif, wording
+from kseg.report import github, html, junit, markdown, prometheus, sarif, wording
 from kseg.report.tables import print_note, print_table
 from kseg.results import MAX_PER_RULE, FileResult, FindingCollector, Summary
 from kseg.rule_table import RANGES
@@ -31,6 +32,8 @@ WRITERS: dict[str, Writer] = {
     "sarif": sarif.write_sarif,
     "github": github.write_github,
     "html": html.write_html,
+    "markdown": markdown.write_markdown,
+    "prometheus": prometheus.write_prometheus,
 }
 TEXT_FACTS = {"why", "note", "where", "unit", "ahead", "codec", "wrapper"}
 HOSTILE = (
@@ -104,7 +107,7 @@ def test_no_report_holds_a_control_character(writer: Writer, hostile: str) -> No
     text = written(writer, every_rule(hostile, hostile), unread)
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]", text)
     assert text.encode("utf-8")
-    if writer is not github.write_github:
+    if writer not in (github.write_github, markdown.write_markdown):
         assert text.isascii(), "or the declared encoding would be wrong on an odd terminal"
 
 
@@ -143,16 +146,20 @@ def test_junit_has_a_suite_for_each_file_and_a_passing_test_for_a_sound_one() ->
     assert error.get("message") == "no permission"
 
 
-def test_junit_fails_a_test_for_each_error_and_lists_other_findings() -> None:
-    """Only errors fail a build."""
+def test_junit_fails_the_test_of_a_damaged_file_and_lists_other_findings() -> None:
+    """Only errors fail a build, and a file is one test with the same name in every run."""
     result = every_rule()
     (suite,) = suites(result)
-    failing = {case.get("classname") for case in suite.findall("testcase") if case.find("failure") is not None}
-    assert failing == {rule.name for rule in RULES.values() if rule.severity >= Severity.ERROR}
-    assert suite.get("tests") == suite.get("failures") == str(len(failing)) == str(len(suite.findall("testcase")))
+    (case,) = suite.findall("testcase")
+    assert case.get("name") == suite.get("name") == result.file
+    failure = case.find("failure")
+    assert failure is not None
     output = suite.findtext("system-out") or ""
     for rule in RULES.values():
-        assert (f"{rule.severity.label}: {rule.code} " in output) == (rule.severity < Severity.ERROR)
+        error = rule.severity >= Severity.ERROR
+        assert (f"{rule.code} {rule.name}" in (failure.text or "")) == error
+        assert (f"{rule.severity.label}: {rule.code} " in output) == (not error)
+    assert [one.find("testcase").get("name") for one in suites(SOUND)] == [SOUND.file]  # type: ignore[union-attr]
 
 
 def test_junit_never_passes_a_damaged_file() -> None:
@@ -214,7 +221,7 @@ def test_sarif_locates_each_finding_by_its_bytes() -> None:
         assert found["message"]["text"] == verdict.message
         place = found["locations"][0]["physicalLocation"]
         assert place["artifactLocation"]["uri"] == result.file
-        assert place["region"] == {"byteOffset": verdict.finding.position, "byteLength": 61}
+        assert place["region"] == {"startLine": 1, "byteOffset": verdict.finding.position, "byteLength": 61}
         assert found["properties"]["offset"] == verdict.finding.offset
         assert found["properties"]["facts"] == verdict.finding.facts
     assert run["invocations"] == [{"executionSuccessful": True, "toolExecutionNotifications": []}]
@@ -304,20 +311,27 @@ def github_parts(*results: FileResult) -> list[tuple[str, dict[str, str], str]]:
     commands = []
     for line in lines:
         match = re.fullmatch(r"::(error|warning|notice) ((?:(?!::).)*)::(.*)", line)
+        if re.match("(error|warning|notice): ", line):
+            continue  # a line of the log
         assert match, line
         pairs = (pair.split("=", 1) for pair in match[2].split(","))
         commands.append((match[1], {name: unescape_property(value) for name, value in pairs}, match[3]))
     return commands
 
 
-def test_github_gets_a_command_for_each_finding() -> None:
-    """Each finding becomes an annotation."""
+def test_github_gets_the_worst_findings_as_annotations() -> None:
+    """GitHub shows ten annotations of a kind; the other findings are lines of the log, so nothing is lost."""
     commands = github_parts(every_rule(), SOUND)
-    assert len(commands) == len(RULES)
-    for (command, properties, message), rule in zip(commands, RULES.values(), strict=True):
-        assert command == {"info": "notice"}.get(rule.severity.label, rule.severity.label)
-        assert properties == {"file": "t-0/00000000000000000000.log", "title": f"{rule.code} {rule.name}"}
+    kinds = Counter(command for command, _, _ in commands)
+    labels = [{"info": "notice"}.get(rule.severity.label, rule.severity.label) for rule in RULES.values()]
+    assert kinds == {kind: min(github.MAX_ANNOTATIONS, count) for kind, count in Counter(labels).items()}
+    assert [command for command, _, _ in commands] == sorted(kinds.elements(), key=["error", "warning", "notice"].index)
+    for _, properties, message in commands:
+        rule = RULES[properties["title"].split()[1]]
+        assert properties["file"] == "t-0/00000000000000000000.log"
         assert message.endswith(f"Broker: {rule.broker}%0AWhat to do: {rule.remedy}")
+    text = written(github.write_github, every_rule())
+    assert all(f"{rule.code} {rule.name}" in text for rule in RULES.values())
 
 
 def test_github_can_be_given_no_command_by_a_file() -> None:
@@ -331,7 +345,7 @@ def test_github_can_be_given_no_command_by_a_file() -> None:
 def test_github_counts_what_it_leaves_out_and_sums_up() -> None:
     """Findings beyond the limit are counted."""
     result = result_of("f", [finding_for(RULES["crc-mismatch"])] * (MAX_PER_RULE + 5))
-    assert ("notice", {"file": "f", "title": "K201 crc-mismatch"}, "5 more, not listed") in github_parts(result)
+    assert "notice: f: K201 crc-mismatch: 5 more, not listed" in written(github.write_github, result)
     assert written(github.write_github, result, UNREAD).splitlines()[-1] == (
         "kseg: damaged: 2 files, 1 file unreadable, 6 batches, 0 records, 4,096 bytes; "
         "21 errors, 0 warnings, 0 infos; 0 bytes lost"

@@ -1,0 +1,36 @@
+"""Write several reports from one run: the results are kept in a temporary file and read again for each report."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from kseg.results import FileResult
+
+
+class Spool:
+    """The results of a run, on disk."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the object
+
+    def recorded(self, results: Iterable[FileResult]) -> Iterator[FileResult]:
+        """Yield the results and keep them."""
+        for result in results:
+            pickle.dump(replace(result, facts=None), self._file)
+            yield result
+
+    def again(self) -> Iterator[FileResult]:
+        """Yield the kept results."""
+        self._file.seek(0)
+        while True:
+            try:
+                yield pickle.load(self._file)
+            except EOFError:
+                return
+
+    def close(self) -> None:
+        """Delete the file."""
+        self._file.close()
