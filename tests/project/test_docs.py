@@ -58,7 +58,7 @@ def test_every_command_is_run_or_marked(page: Path) -> None:
         if language != "console":
             assert not re.search(r"^(\$ )?kseg ", block, re.MULTILINE), block
     for options in re.findall(r"^<!-- run: (.*) -->$", text, re.MULTILINE):
-        assert examples.options_of(options).keys() <= {"lines", "width", "now", "needs", "no", "by", "fails"}
+        assert examples.options_of(options).keys() <= {"lines", "width", "now", "needs", "no", "by", "fails", "tier"}
 
 
 def test_rules_in_output_are_links() -> None:

@@ -37,6 +37,18 @@ def wanted() -> Mapping[Path, str]:
         return found
 
 
+def with_spark() -> Mapping[Path, str]:
+    """Return the text of the documents that have examples with Spark, as these examples print now."""
+    with tempfile.TemporaryDirectory() as temporary, Terminal() as terminal:
+        found = {}
+        for number, path in enumerate(hand_written()):
+            text = path.read_text(encoding="utf-8")
+            if "tier=spark" in text:
+                home = sandbox.make(Path(temporary) / str(number))
+                found[path] = examples.render(text, terminal, home, "spark")
+        return found
+
+
 def hand_written() -> list[Path]:
     """Return the documents that are written by hand, with generated parts and output in them."""
     pages = (path for path in sorted(DOCS.rglob("*.md")) if not any(folder in path.parents for folder in GENERATED))
@@ -51,8 +63,13 @@ def differences() -> list[str]:
     return [*names, *(f"packaging/man/{name}" for name in man_pages.differences())]
 
 
-def write() -> None:
-    """Write all documents, pictures and man pages, and remove generated files that nothing makes."""
+def write(*, spark: bool = False) -> None:
+    """Write all documents, pictures and man pages, and remove generated files that nothing makes.
+
+    ``spark`` runs the examples with Spark, too.
+    """
+    for path, text in (with_spark() if spark else {}).items():
+        path.write_text(text, encoding="utf-8")
     made = wanted()
     for path, text in made.items():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,8 @@ A block ``console`` holds lines ``$ command``, each followed by its output. A bl
     <!-- run: lines=8 now=2023-11-15T01:13:00Z -->
 
 ``lines`` keeps only the first lines of each output, ``width`` is the width of the terminal, ``now`` is the time,
-``needs`` names a module without which the block stays as it is, ``fails`` allows exit codes other than 0 and 1, and ``no``
+``needs`` names a module without which the block stays as it is, ``tier=spark`` leaves it to the tests with Spark,
+``fails`` allows exit codes other than 0 and 1, and ``no``
 marks a block that is not run here: it may not hold output, unless another test compares it (``by``).
 """
 
@@ -32,8 +33,11 @@ class DocumentError(Exception):
     """A document holds something that the generator does not allow."""
 
 
-def render(text: str, terminal: Terminal, folder: Path) -> str:
-    """Return the document with the present output of its commands, which run in ``folder`` one after another."""
+def render(text: str, terminal: Terminal, folder: Path, tier: str = "") -> str:
+    """Return the document with the present output of its commands, which run in ``folder`` one after another.
+
+    Only the blocks of ``tier`` run; by default those without a tier.
+    """
 
     def replace(match: re.Match[str]) -> str:
         options = options_of(match["options"] or "")
@@ -41,7 +45,9 @@ def render(text: str, terminal: Terminal, folder: Path) -> str:
             if "by" not in options and match["console"] and _outputs(match["console"]):
                 raise DocumentError(f"a block that is not run has output:\n{match[0]}")
             return match[0]
-        if not all(find_spec(module) for module in options.get("needs", "").split(",") if module):
+        if options.get("tier", "") != tier or not all(
+            find_spec(module) for module in options.get("needs", "").split(",") if module
+        ):
             return match[0]
         if match["python"] is not None:
             printed = _run(terminal, match["python"], folder, options, python=True)
@@ -85,7 +91,9 @@ def _session(console: str, terminal: Terminal, folder: Path, options: dict[str, 
 
 def _run(terminal: Terminal, command: str, folder: Path, options: dict[str, str], *, python: bool = False) -> Printed:
     now = datetime.fromisoformat(options["now"]) if "now" in options else NOW
-    return terminal.run(command, folder, now=now, python=python, width=int(options.get("width", 0)))
+    return terminal.run(
+        command, folder, now=now, python=python, width=int(options.get("width", 0)), quiet="tier" in options
+    )
 
 
 def _shown(printed: Printed, options: dict[str, str]) -> str:

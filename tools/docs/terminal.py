@@ -74,15 +74,24 @@ class Terminal:
         assert self._server.stdout
         self._server.stdout.close()
 
-    def run(self, command: str, folder: Path, *, now: datetime = NOW, python: bool = False, width: int = 0) -> Printed:
+    def run(
+        self,
+        command: str,
+        folder: Path,
+        *,
+        now: datetime = NOW,
+        python: bool = False,
+        width: int = 0,
+        quiet: bool = False,
+    ) -> Printed:
         """Run one command line, or with ``python`` a program, in ``folder`` at the time ``now``.
 
-        ``width`` is the number of columns of the terminal, by default WIDTH.
+        ``width`` is the number of columns of the terminal, by default WIDTH. ``quiet`` drops stderr.
         """
         assert self._server.stdin
         assert self._server.stdout
         request: dict[str, Any] = {"command": command, "folder": str(folder), "now": now.timestamp(), "python": python}
-        request["width"] = width or WIDTH
+        request |= {"width": width or WIDTH, "quiet": quiet}
         self._server.stdin.write(json.dumps(request) + "\n")
         self._server.stdin.flush()
         answer = json.loads(self._server.stdout.readline())
@@ -137,6 +146,8 @@ def _run(request: dict[str, Any]) -> None:
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
+    if request["quiet"]:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     code: Any = 0
     try:
         if not request["python"] and (_SHELL.search(command) or not command.startswith("kseg ")):
