@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from kseg.findings import RULES, Finding, Policy, Severity, Verdict
 
 if TYPE_CHECKING:
     from kseg.commands.validate.segment_facts import SegmentFacts
+    from kseg.schema import Row
 
 
 #: The number of findings per rule and file that are kept; all are counted.
@@ -190,3 +191,15 @@ class FindingCollector:
         verdicts = sorted(self.verdicts, key=lambda verdict: (verdict.finding.position or 0, verdict.rule.code))
         found = frozenset(self.found)
         return FileResult(self._file, tuple(verdicts), self.summary, unread, found=found, framing=self._framing)
+
+
+def result_rows(results: Iterable[FileResult], total: Summary) -> Iterator[Row]:
+    """Yield a row per finding, and one with the summary, which is complete after the last result."""
+    for result in results:
+        yield from (verdict.as_row() for verdict in result.verdicts)
+    row: Row = {"kind": "summary", **{name: getattr(total, name) for name in COUNTS}, "verdict": total.verdict}
+    if total.shallow:
+        row["records"] = None
+    # All findings of each rule, including those beyond --max-per-rule.
+    row["rules"] = dict(sorted(total.rules.items()))
+    yield row

@@ -81,7 +81,7 @@ FINDING_COLUMNS = (
 
 
 # The additional columns of Parquet and Spark, where a column costs hardly anything.
-_PLACE = (
+PLACE_COLUMNS = (
     Column("topic", "text", "from the name of the folder; null if that is not a partition's"),
     Column("partition", "int32", "from the name of the folder"),
 )
@@ -94,17 +94,17 @@ PRODUCER_COLUMNS = (
 )
 
 
-RECORD_TABLE = (*_PLACE, *RECORD_COLUMNS[1:], *PRODUCER_COLUMNS)
+RECORD_TABLE = (*PLACE_COLUMNS, *RECORD_COLUMNS[1:], *PRODUCER_COLUMNS)
 
 
-BATCH_TABLE = (*_PLACE, *BATCH_COLUMNS[1:])
+BATCH_TABLE = (*PLACE_COLUMNS, *BATCH_COLUMNS[1:])
 
 
-FINDING_TABLE = (*_PLACE, *FINDING_COLUMNS[1:])
+FINDING_TABLE = (*PLACE_COLUMNS, *FINDING_COLUMNS[1:])
 
 
 SEGMENT_TABLE = (
-    *_PLACE,
+    *PLACE_COLUMNS,
     Column("file", "text", "the path as it was given"),
     Column("size", "int", "bytes of the file"),
     Column("active", "bool", "whether it is the newest of its folder: a broker may be writing to it"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Sequence
-from json.encoder import JSONEncoder
+from collections.abc import Iterable, Mapping, Sequence
+from json.encoder import JSONEncoder, encode_basestring
 from typing import TYPE_CHECKING
 
 from kseg.lazy import lazy
@@ -27,12 +27,31 @@ def escape_controls(text: str) -> str:
 
 def escape_json(text: str) -> str:
     """Return JSON that is safe on a terminal: JSON itself escapes C0, this function the rest."""
+    if text.isascii() and "\x7f" not in text:
+        return text
     return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def to_json(value: object) -> str:
     """Return a value as one line of JSON."""
     return escape_json(_encode(value))
+
+
+def row_to_json(row: Mapping[str, object]) -> str:
+    """Return a row as one line of JSON, faster than ``to_json`` does. The names of its fields need no escapes."""
+    fields = [f'"{name}":{value if type(value) is int else _field(value)}' for name, value in row.items()]
+    return "{" + ",".join(fields) + "}"
+
+
+def _field(value: object) -> str:
+    if value is None:
+        return "null"
+    return escape_json(encode_basestring(value)) if type(value) is str else to_json(value)
+
+
+def encoded(text: str) -> bytes:
+    """Return text as the bytes of every output: the bytes of a file name that is not UTF-8 are shown escaped."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 def count_of(count: int, noun: str) -> str:
@@ -77,8 +96,3 @@ def iso_time(timestamp: int) -> str:
     if not 1 <= year <= 9999:
         return str(timestamp)
     return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z"
-
-
-def encoded(text: str) -> bytes:
-    """Return text as the bytes of every output: the bytes of a file name that is not UTF-8 are shown escaped."""
-    return text.encode("utf-8", "backslashreplace")

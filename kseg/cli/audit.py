@@ -11,7 +11,7 @@ from kseg.cli.common import check_output
 from kseg.cli.messages import FOUND, note
 from kseg.format.storage.source import find_segments
 from kseg.lazy import lazy
-from kseg.report.formats import AUDIT_FORMATS, destination, writer
+from kseg.report.formats import AUDIT, destination, write
 
 if TYPE_CHECKING:
     from kseg.cli import spark as spark_runs
@@ -40,7 +40,7 @@ _AUDITS = {
 @common.paths
 @click.option("--spark", metavar="MASTER", default="local[*]", show_default=True,
               help="local[*], spark://…, yarn. Executors must be able to read the PATHs.")  # fmt: skip
-@common.output_format(AUDIT_FORMATS)
+@common.output_format(AUDIT)
 @common.output
 def audit(name: str, paths: tuple[str, ...], spark: str, format_name: str, output: str | None) -> int:
     """Run an audit over many segments with Spark.
@@ -58,7 +58,7 @@ def audit(name: str, paths: tuple[str, ...], spark: str, format_name: str, outpu
         columns, found = table.columns[:-1], [row.asDict(recursive=True) for row in table.collect()]
     problems = sum(bool(row.pop("is_problem")) for row in found)
     with destination(output) as out:
-        writer(AUDIT_FORMATS, format_name)(columns, found, out)
+        write(AUDIT, format_name, out, columns, found)
     if not found:
         note(f"{name}: nothing found")
     return FOUND if problems else 0

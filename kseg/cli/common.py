@@ -11,6 +11,7 @@ import click
 from kseg.format.storage.file_access import file_access, parse_rate
 from kseg.format.wire.framings import FRAMINGS
 from kseg.lazy import lazy
+from kseg.report.formats import ResultKind
 from kseg.text import unknown_name
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ framings = click.option(
 )
 
 
-def output_format(names: Iterable[str]) -> Callable[[Any], Any]:
-    """Return the option ``--format`` with the names of a table of writers; the first is the default."""
-    known = list(names)
-    return click.option("--format", "format_name", type=Choice(known), default=known[0], show_default=True)
+def output_format(kind: ResultKind, text: str | None = None) -> Callable[[Any], Any]:
+    """Return the option ``--format`` with the formats of a kind of results; the first is the default."""
+    known = list(kind.writers)
+    return click.option("--format", "format_name", type=Choice(known), default=known[0], show_default=True, help=text)

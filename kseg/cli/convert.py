@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +11,14 @@ from kseg.cli import common
 from kseg.cli.finding_notes import FindingNotes
 from kseg.cli.messages import FAILED, FOUND, fail, guard_stdout, note
 from kseg.cli.progress import progress_bar
-from kseg.commands.convert.convert import ConvertResult
 from kseg.commands.convert.convert import convert as run
 from kseg.commands.convert.plan import ConversionPlan
-from kseg.commands.convert.result import LOSSES, Conversion
+from kseg.commands.convert.result import Conversion
 from kseg.format.compress.codecs import CODECS
 from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
 from kseg.format.storage.source import find_segments, total_size
 from kseg.lazy import lazy
-from kseg.text import escape_controls, to_json
+from kseg.report.formats import CONVERSION, destination, write
 
 if TYPE_CHECKING:
     from kseg.cli import spark as spark_runs
@@ -48,8 +46,7 @@ _CODEC_NAMES = [codec.name for codec in CODECS.values()]
 @click.option("--force", is_flag=True, help="Replace DST and its indexes.")
 @common.jobs
 @common.spark
-@click.option("--format", "format_name", type=common.Choice(["text", "jsonl"]), default="text", show_default=True,
-              help="The format of the summary.")  # fmt: skip
+@common.output_format(CONVERSION, "The format of the summary.")
 def convert(
     direction: str, source: str, target: str, jobs: int, spark: str | None, format_name: str, **options: Any
 ) -> int:
@@ -69,8 +66,8 @@ def convert(
             result = run(source, target, plan, notes, progress, jobs)
         else:
             result = conversions.convert_through(pool, source, target, plan, notes)
-    with guard_stdout():
-        _SUMMARIES[format_name](result)
+    with guard_stdout(), destination(None) as out:
+        write(CONVERSION, format_name, out, result)
     if result.left_out:
         more = len(result.left_out) - LISTED
         note(f"not copied: {', '.join(result.left_out[:LISTED])}{f' and {more} more' if more > 0 else ''}")
@@ -87,41 +84,3 @@ def _note_size(conversion: Conversion) -> None:
             f"{conversion.target}: the largest batch now has {conversion.largest_after} bytes: "
             "check that max.message.bytes of the topic allows it"
         )
-
-
-def _write_text(result: ConvertResult) -> None:
-    for one in result.segments:
-        _write_lines(one)
-    if len(result.segments) > 1:
-        total = Conversion("", f"total of {len(result.segments)} segments")
-        for one in result.segments:
-            total.merge(one)
-        _write_lines(total)
-
-
-def _write_lines(one: Conversion) -> None:
-    lines = [
-        one.target,
-        f"  batches  {one.entries_before} -> {one.entries_after}, {one.copied} of them copied unchanged",
-        f"  records  {one.records}, read back and compared",
-        f"  bytes    {one.bytes_before} -> {one.bytes_after}",
-        f"  codecs   {_counts(one.codecs_before)} -> {_counts(one.codecs_after)}",
-    ]
-    if one.skipped or one.lost_bytes:
-        lines.append(f"  skipped  {one.skipped} damaged batches; {one.lost_bytes} bytes lost in total")
-    for kind, loss in one.lost.items():
-        offsets = f"offsets {loss.first_offset} to {loss.last_offset}"
-        lines.append(f"  lost     {kind}: {loss.count} {LOSSES[kind]}, {offsets}")
-    click.echo("\n".join(map(escape_controls, lines)))
-
-
-def _counts(codecs: Counter[str]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in sorted(codecs.items())) or "none"
-
-
-def _write_jsonl(result: ConvertResult) -> None:
-    for conversion in result.segments:
-        click.echo(to_json({"kind": "conversion", **conversion.as_row()}))
-
-
-_SUMMARIES = {"text": _write_text, "jsonl": _write_jsonl}

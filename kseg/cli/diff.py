@@ -17,7 +17,7 @@ from kseg.commands.diff.differences import SAME_CONTENT, Difference
 from kseg.commands.diff.replica import Replica
 from kseg.errors import UsageError
 from kseg.format.storage.source import STDIN, local_size
-from kseg.report.formats import DIFF_FORMATS, destination, writer
+from kseg.report.formats import DIFF, destination, writer
 
 _ALLOWED = ("starts-later", "ends-earlier", "missing")
 
@@ -27,7 +27,7 @@ _ALLOWED = ("starts-later", "ends-earlier", "missing")
 @click.argument("b", metavar="B")
 @click.option("--deep/--shallow", default=True,
               help="Compare the records of different batches (the default), or only headers and CRCs.")  # fmt: skip
-@common.output_format(DIFF_FORMATS)
+@common.output_format(DIFF)
 @common.output
 @click.option("--allow", multiple=True, type=common.Choice(_ALLOWED),
               help="Accept this difference: it is expected after retention, follower lag or compaction.")  # fmt: skip
@@ -56,7 +56,7 @@ def diff(a: str, b: str, deep: bool, format_name: str, output: str | None, limit
     sizes = [local_size(path) for path in files]
     known = None if None in sizes else sum(size or 0 for size in sizes)
     with destination(output) as out, progress_bar(known) as progress:
-        report = writer(DIFF_FORMATS, format_name)(out)
+        report = writer(DIFF, format_name)(out)
         result = compare(left, right, write_difference, shallow=not deep, progress=progress)
         report.finish(result, left, right)
     expected = SAME_CONTENT | set(options["allow"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,7 +34,7 @@ from kseg.format.sidefiles.registry import recognise
 from kseg.format.storage.source import SegmentFile, find_segments, local_size, open_source
 from kseg.lazy import lazy
 from kseg.ranges import parse_offsets, parse_time
-from kseg.report.formats import DUMP_FORMATS, EFFECTIVE_FORMATS, View, destination, writer
+from kseg.report.formats import DUMP, EFFECTIVE, View, destination, write
 from kseg.report.sidefiles import refuse_for_side_files, write_mixed
 from kseg.results import Settings
 
@@ -76,7 +75,7 @@ def _internal_topic(context: click.Context, parameter: click.Parameter, name: st
 @common.paths
 @click.option("--shallow/--deep", default=None, help="One row per batch (the default), or one row per record.")
 @common.framings
-@common.output_format(DUMP_FORMATS)
+@common.output_format(DUMP)
 @common.output
 @click.option(
     "--offsets",
@@ -105,7 +104,7 @@ def _internal_topic(context: click.Context, parameter: click.Parameter, name: st
 @click.option("--no-decode", is_flag=True, help="Do not decode records of internal topics.")
 @click.option("--effective", is_flag=True,
               help="Show the effective state of internal topics: the latest value per key, and the space used. "
-                   f"Formats: {', '.join(EFFECTIVE_FORMATS)}.")  # fmt: skip
+                   f"Formats: {', '.join(EFFECTIVE.writers)}.")  # fmt: skip
 @click.option("--follow", is_flag=True, help="Continue with appended batches and new segments until Ctrl-C.")
 @common.no_crc
 @common.max_rate
@@ -174,15 +173,18 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
         if options["follow"]:
 
             def write_on(rows: Iterable[Any], first: bool) -> None:
-                writer(DUMP_FORMATS, format_name)(rows, out, replace(view, continued=not first))
+                write(DUMP, format_name, out, rows, view=replace(view, continued=not first))
                 out.flush()
 
             found = follow.Follower(paths, show, note).rows()
             follow.write_until_interrupted(first_rows(found, options["limit"]), write_on)
             return outcome.exit_code()
-        write = partial(write_mixed, format_name) if beside else writer(DUMP_FORMATS, format_name)
         shown = at_position(chain.from_iterable(show(file.path) for file in files), options["position"])
-        write(first_rows(shown, options["limit"]), out, view)
+        shown = first_rows(shown, options["limit"])
+        if beside:
+            write_mixed(format_name, shown, out, view)
+        else:
+            write(DUMP, format_name, out, shown, view=view)
         if outcome.failed and not outcome.rows:
             raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
     return outcome.exit_code()

@@ -18,7 +18,7 @@ from kseg.format.internal_topics.recognise import BY_FOLDER, internal_topic
 from kseg.format.storage.source import STDIN, SegmentFile, find_segments, open_source, topic_partition
 from kseg.format.storage.special_files import special_kind_at
 from kseg.report.effective import Partition
-from kseg.report.formats import EFFECTIVE_FORMATS, check_format, destination, writer
+from kseg.report.formats import EFFECTIVE, check_format, destination, write
 
 if TYPE_CHECKING:
     from kseg.cli.spark import SparkOutcome
@@ -40,7 +40,7 @@ def show_effective(
     """
     output, name = result
     _check_options(context)
-    check_format(EFFECTIVE_FORMATS, name, "the effective state")
+    check_format(EFFECTIVE, name)
     files = list(chain.from_iterable(outcome.attempt(_readable(path)) for path in paths))
     check_output(output, [*paths, *(file.path for file in files)])
     if not files:
@@ -61,7 +61,7 @@ def show_effective(
                 yield from outcome.attempt(_partition(folder, topic, folders[folder], outcome))
 
     with destination(output) as out:
-        writer(EFFECTIVE_FORMATS, name)(partitions(), out)
+        write(EFFECTIVE, name, out, partitions())
     return outcome.exit_code()
 
 

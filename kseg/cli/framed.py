@@ -15,7 +15,7 @@ from kseg.commands.dump.rows import BatchItem, RecordsItem, RowFilter, WireRow, 
 from kseg.errors import UsageError
 from kseg.format.storage.source import SegmentFile
 from kseg.format.wire.framings import framed_files, framing
-from kseg.report.formats import DUMP_FORMATS, FRAMED_FORMATS, View, check_format, destination, writer
+from kseg.report.formats import DUMP, FRAMED, View, check_format, destination, write
 
 if TYPE_CHECKING:
     from kseg.cli.spark import SparkOutcome
@@ -43,8 +43,8 @@ def show_framed(
     own, *others = {kind.columns for kind in kinds}
     if others:
         raise UsageError("these kinds of --as have different rows: dump them separately")
-    formats = FRAMED_FORMATS if own else DUMP_FORMATS
-    check_format(formats, name, "requests, responses and single messages")
+    kind = FRAMED if own else DUMP
+    check_format(kind, name)
     if own and keep != RowFilter():
         raise UsageError("--offsets and other filters support segments and message sets only")
     # Requests and responses are deep by default; a message set is shallow by default, like a segment.
@@ -64,7 +64,7 @@ def show_framed(
         view = View(deep=deep, encoding=options["encoding"], terminal=out.isatty())
         shown = first_rows(chain.from_iterable(map(show, files)), options["limit"])
         columns = [kinds[0].columns if deep else kinds[0].shallow_columns] if own else []
-        writer(formats, name)(shown, out, view, *columns)
+        write(kind, name, out, shown, *columns, view=view)
         if outcome.failed and not outcome.rows:
             raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
     return outcome.exit_code()

@@ -21,7 +21,7 @@ from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
 from kseg.format.segment import split_points
 from kseg.format.storage.process_pool import map_ordered, process_pool
 from kseg.format.storage.source import find_segments, is_url, size_of
-from kseg.report.formats import PLAN_FORMATS, destination, writer
+from kseg.report.formats import RECOVERY, destination, write
 from kseg.report.recovery import Total
 
 
@@ -36,7 +36,7 @@ from kseg.report.recovery import Total
               help="The index.interval.bytes of the topics.")  # fmt: skip
 @click.option("--index-bytes", type=click.IntRange(min=12), default=INDEX_BYTES, show_default=True, metavar="BYTES",
               help="The segment.index.bytes of the topics.")  # fmt: skip
-@common.output_format(PLAN_FORMATS)
+@common.output_format(RECOVERY)
 @common.output
 @common.jobs
 @common.max_rate
@@ -79,7 +79,7 @@ def recovery(
         progress_bar(sum(sizes.values())) as progress,
         _partitions_by(jobs, sizes) as each,
     ):
-        writer(PLAN_FORMATS, format_name)(total.counted(plans()), total, out)
+        write(RECOVERY, format_name, out, total.counted(plans()), total)
     if total.unread:
         return FAILED
     return FOUND if total.lost_bytes or total.failing else 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
-from dataclasses import asdict
 from typing import Any, TextIO
 
 import click
@@ -13,14 +12,11 @@ from kseg.cli import common
 from kseg.cli.common import check_output
 from kseg.cli.messages import FAILED, FOUND, fail, guard_stdout, note
 from kseg.cli.progress import progress_bar
-from kseg.commands.repair.repair import RepairResult
 from kseg.commands.repair.repair import repair as run
-from kseg.commands.repair.report import LostRange, PartialBatch, SegmentRepair
 from kseg.commands.repair.segment import RepairPlan
 from kseg.findings import Policy
 from kseg.format.storage.source import find_segments, total_size
-from kseg.report.formats import destination
-from kseg.text import escape_controls, to_json
+from kseg.report.formats import REPAIR, destination, writer
 
 
 @click.command()
@@ -35,8 +31,7 @@ from kseg.text import escape_controls, to_json
 @click.option("--rule", multiple=True, metavar="NAME=SEVERITY",
               help="Set a rule to error, warning, info or ignore; errors drop the batch.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace DST and its indexes.")
-@click.option("--format", "format_name", type=common.Choice(["text", "jsonl"]), default="text", show_default=True,
-              help="The format of the report.")  # fmt: skip
+@common.output_format(REPAIR, "The format of the report.")
 @click.option("-o", "--output", metavar="FILE",
               help="Write the report to FILE instead of stdout (atomically).")  # fmt: skip
 def repair(source: str, target: str | None, format_name: str, output: str | None, **options: Any) -> int:
@@ -51,7 +46,7 @@ def repair(source: str, target: str | None, format_name: str, output: str | None
     check_output(output, [source] if target is None else [source, target])
     with destination(output) as out, progress_bar(total_size(find_segments(source))) as progress:
         sink = _ReportSink(out)
-        report = _REPORTS[format_name](sink)
+        report = writer(REPAIR, format_name)(sink)
         result = run(source, target, plan, report.add, progress)
         report.finish(result, plan)
         with guard_stdout() if out is sys.stdout else nullcontext():
@@ -84,84 +79,3 @@ class _ReportSink:
         if self._error is not None:
             raise self._error
         self._out.flush()
-
-
-class _TextReport:
-    """The report as text: one line per lost or corrected range, then one per file and a summary."""
-
-    def __init__(self, out: _ReportSink) -> None:
-        self._out = out
-
-    def add(self, what: LostRange) -> None:
-        place = f"{what.kind:8} {what.file}: bytes {what.position}..{what.end}, offsets {_offsets(what)}"
-        self._line(f"{place}: {what.rule}: {what.why}")
-
-    def finish(self, result: RepairResult, plan: RepairPlan) -> None:
-        for one in result.segments:
-            self._line(f"{one.source if plan.dry_run or not one.target else one.target}: {_counts(one, plan)}")
-        if len(result.segments) > 1:
-            self._line(f"in all: {_counts(_total(result), plan)}")
-        unread = f"; partitions that could not be read: {len(result.failed)}" if result.failed else ""
-        self._line(
-            (_verdict(_total(result), len(result.missing)) if result.segments else "nothing was looked at") + unread
-        )
-
-    def _line(self, text: str) -> None:
-        self._out.write(escape_controls(text) + "\n")
-
-
-def _offsets(what: LostRange) -> str:
-    text = "-" if what.last_offset is None else f"{'?' if what.offset is None else what.offset}..{what.last_offset}"
-    return f"{text}, kept {what.kept_offset}..{what.last_kept_offset}" if isinstance(what, PartialBatch) else text
-
-
-def _counts(one: SegmentRepair, plan: RepairPlan) -> str:
-    if plan.indexes_only:
-        return f"entries indexed {one.kept}; records {one.records}; bytes {one.bytes_before}"
-    zeros = f", {one.zeros} bytes of zeros at its end cut off" if one.zeros else ""
-    return (
-        f"entries kept {one.kept}, dropped {one.dropped}; records {one.records}; "
-        f"bytes {one.bytes_before} -> {one.bytes_after}, {one.lost_bytes} of them lost{zeros}"
-    )
-
-
-def _verdict(one: SegmentRepair, missing: int) -> str:
-    some = one.lost_ranges or one.salvaged
-    nothing = "nothing is lost of the segments that are there" if missing else "nothing is lost"
-    lost = f"stretches lost: {one.lost_ranges} ({one.lost_bytes} bytes)" if some else nothing
-    lost += f"; offsets are missing between segments: {missing}" if missing else ""
-    salvaged = f"; salvaged in part: {one.salvaged}" if one.salvaged else ""
-    return f"{lost}; entries mended: {one.mended}{salvaged}"
-
-
-def _total(result: RepairResult) -> SegmentRepair:
-    """Return the sums of all segments."""
-    counts = {name: sum(getattr(one, name) for one in result.segments) for name in _TOTALS}
-    return SegmentRepair("", "", **counts)
-
-
-class _JsonLinesReport:
-    """The report as JSON Lines: one row per loss or correction, a "segment" per file, a "summary"."""
-
-    def __init__(self, out: _ReportSink) -> None:
-        self._out = out
-
-    def add(self, what: LostRange) -> None:
-        self._object({"kind": what.kind, **asdict(what)})
-
-    def finish(self, result: RepairResult, plan: RepairPlan) -> None:
-        for one in result.segments:
-            row = {"kind": "segment", **asdict(one)}
-            self._object({**row, "target": None} if plan.dry_run else row)
-        counts = _total(result)
-        totals = {name: getattr(counts, name) for name in _TOTALS}
-        self._object({"kind": "summary", "files": len(result.segments), **totals, "missing": len(result.missing)})
-
-    def _object(self, row: dict[str, Any]) -> None:
-        self._out.write(to_json(row) + "\n")
-
-
-_TOTALS = (
-    "kept", "dropped", "records", "mended", "salvaged", "bytes_before", "bytes_after", "lost_bytes", "lost_ranges", "zeros",
-)  # fmt: skip
-_REPORTS: dict[str, type[_TextReport] | type[_JsonLinesReport]] = {"text": _TextReport, "jsonl": _JsonLinesReport}

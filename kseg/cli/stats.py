@@ -16,7 +16,7 @@ from kseg.commands.stats.levels import SegmentStats, levels, sorted_by_folder, s
 from kseg.errors import KsegError
 from kseg.findings import Policy
 from kseg.format.storage.source import SegmentFile, find_segments, total_size
-from kseg.report.formats import STATS_FORMATS, destination, writer
+from kseg.report.formats import STATS, destination, write
 from kseg.results import Settings
 
 
@@ -24,7 +24,7 @@ from kseg.results import Settings
 @common.paths
 @click.option("--shallow/--deep", default=True,
               help="Read headers only (the default), or open all batches: keys, tombstones, ratios.")  # fmt: skip
-@common.output_format(STATS_FORMATS)
+@common.output_format(STATS)
 @common.output
 @click.option("--top", type=click.IntRange(min=0), default=10, show_default=True, metavar="N",
               help="List the N largest producers of each segment, partition and log dir.")  # fmt: skip
@@ -48,7 +48,7 @@ def stats(paths: tuple[str, ...], shallow: bool, format_name: str, output: str |
     check_output(output, [*paths, *(file.path for file in files)])
     with destination(output) as out, progress_bar(total_size(files)) as progress:
         counted = stats_of(sorted_by_folder(files), settings, options["jobs"], progress)
-        writer(STATS_FORMATS, format_name)(levels(outcome.noted(counted), settings.deep), out, options["top"])
+        write(STATS, format_name, out, levels(outcome.noted(counted), settings.deep), options["top"])
         if outcome.failed and not outcome.read:
             raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
     return outcome.exit_code()

@@ -16,7 +16,7 @@ from kseg.cli.messages import FAILED, FOUND, fail
 from kseg.commands.transactions.history import PartitionState, Transaction, transactions_of
 from kseg.errors import KsegError
 from kseg.format.storage.source import SegmentFile, find_segments
-from kseg.report.formats import TRANSACTION_FORMATS, destination, writer
+from kseg.report.formats import TRANSACTIONS, destination, write
 from kseg.report.transactions import Total
 
 _STATES = common.Choice(["hanging", "open", "aborted", "committed"])
@@ -28,7 +28,7 @@ _STATES = common.Choice(["hanging", "open", "aborted", "committed"])
               help="List transactions in this state; all are counted.")  # fmt: skip
 @click.option("--max-age", type=click.IntRange(min=0), default=900, show_default=True, metavar="SECONDS",
               help="Call a transaction hanging after this time: transaction.max.timeout.ms of the cluster.")  # fmt: skip
-@common.output_format(TRANSACTION_FORMATS)
+@common.output_format(TRANSACTIONS)
 @common.output
 def transactions(
     paths: tuple[str, ...], states: tuple[str, ...], max_age: int, format_name: str, output: str | None
@@ -60,7 +60,7 @@ def transactions(
             yield from transactions_of(folder or ".", of_partition, now, max_age * 1000, notes, unread)
 
     with destination(output) as out:
-        writer(TRANSACTION_FORMATS, format_name)(total.counted(items()), total, out, states, now)
+        write(TRANSACTIONS, format_name, out, total.counted(items()), total, states, now)
     if failed:
         return FAILED
     return FOUND if total.states["hanging"] or notes.errors else 0

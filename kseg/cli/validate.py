@@ -22,7 +22,7 @@ from kseg.format.storage.file_access import Progress
 from kseg.format.storage.source import SegmentFile, find_segments, is_folder, total_size
 from kseg.format.wire.framings import framed_files
 from kseg.lazy import lazy
-from kseg.report.formats import REPORT_FORMATS, destination, writer
+from kseg.report.formats import VALIDATION, destination, write
 from kseg.results import FileResult, Settings, Summary
 from kseg.text import count_of
 
@@ -58,7 +58,7 @@ _FAIL_ON = common.Choice(["error", "warning", "info", "never"])
 @common.paths
 @click.option("--deep/--shallow", default=True, help="Open all batches (the default), or check headers and CRCs only.")
 @common.framings
-@common.output_format(REPORT_FORMATS)
+@common.output_format(VALIDATION)
 @common.output
 @common.no_crc
 @click.option("--max-message-bytes", type=click.IntRange(min=1), metavar="N",
@@ -140,7 +140,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
         nullcontext() if master is None else spark.spark_pool(master, files, progress) as pool,
         nullcontext() if state_path is None else state_file.open_state_file(state_path, settings, files) as state,
     ):
-        writer(REPORT_FORMATS, options["format_name"])(reports.results(results(progress)), total, out)
+        write(VALIDATION, options["format_name"], out, reports.results(results(progress)), total)
     reports.write(total)
     if output not in (None, "-"):
         note(f"{output}: {wording.summary_text(total)}")
@@ -189,10 +189,10 @@ class _Reports:
         """Write the reports and the baseline after the run, and report what became of the known findings."""
         for name, path in self._targets:
             with destination(path) as out:
-                writer(REPORT_FORMATS, name)(self._again(), total, out)
+                write(VALIDATION, name, out, self._again(), total)
         if self._step_summary:
             with open(self._step_summary, "a", encoding="utf-8") as out:
-                writer(REPORT_FORMATS, "markdown")(self._again(), total, out)
+                write(VALIDATION, "markdown", out, self._again(), total)
         if self._spool:
             self._spool.close()
         if self._writer:
@@ -216,8 +216,8 @@ class _Reports:
 def _report(text: str) -> tuple[str, str]:
     """Parse FORMAT=FILE. Raises UsageError."""
     name, equals, path = text.partition("=")
-    if not equals or not path or name not in REPORT_FORMATS:
-        formats = ", ".join(REPORT_FORMATS)
+    if not equals or not path or name not in VALIDATION.writers:
+        formats = ", ".join(VALIDATION.writers)
         raise UsageError(f"--report: expected FORMAT=FILE, such as junit=report.xml, got {text!r}; formats: {formats}")
     return name, path
 

@@ -266,13 +266,15 @@ def payload_runs(chunk: Chunk) -> Iterator[tuple[Any, int, int]]:
 
 
 def from_rows(columns: Sequence[Column], found: Sequence[schema.Row]) -> pa.RecordBatch:
-    """Return rows as one Arrow batch, with topic and partition from ``file``; for row kinds that are few."""
+    """Return rows as one Arrow batch, for row kinds that are few. Columns of PLACE_COLUMNS come from the row's ``file``."""
     types = _types()
-    places = [Place.of(row["file"]) for row in found]
-    full = [
-        {"topic": place.topic, "partition": place.partition, **row} for place, row in zip(places, found, strict=True)
-    ]
-    arrays = [pa.array([_value(column, row) for row in full], types[column.type]) for column in columns]
+    if any(column in schema.PLACE_COLUMNS for column in columns):
+        places = [Place.of(row["file"]) for row in found]
+        found = [
+            {"topic": place.topic, "partition": place.partition, **row}
+            for place, row in zip(places, found, strict=True)
+        ]
+    arrays = [pa.array([_value(column, row) for row in found], types[column.type]) for column in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
 
 

@@ -10,9 +10,10 @@ from typing import TextIO
 from kseg.commands.diff.diff import truncations
 from kseg.commands.diff.differences import COUNTED, KINDS, Comparison, Difference, DifferencePlace
 from kseg.commands.diff.replica import Replica
-from kseg.report.rich_parts import Table, Text, box, console
+from kseg.report.rows import write_jsonl
+from kseg.report.tables import print_cells
 from kseg.schema import Row
-from kseg.text import escape_controls, to_json
+from kseg.text import escape_controls
 
 
 def difference_row(difference: Difference) -> Row:
@@ -58,10 +59,10 @@ class JsonLinesWriter:
         self._out = out
 
     def write_difference(self, difference: Difference) -> None:
-        self._out.write(to_json(difference_row(difference)) + "\n")
+        write_jsonl([difference_row(difference)], self._out)
 
     def finish(self, result: Comparison, a: Replica, b: Replica) -> None:
-        self._out.write(to_json(outcome_row(result, a, b)) + "\n")
+        write_jsonl([outcome_row(result, a, b)], self._out)
 
 
 class TableWriter:
@@ -69,28 +70,28 @@ class TableWriter:
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
-        self._told: list[Difference] = []
+        self._listed: list[Difference] = []
 
     def write_difference(self, difference: Difference) -> None:
-        self._told.append(difference)
+        self._listed.append(difference)
 
     def finish(self, result: Comparison, a: Replica, b: Replica) -> None:
-        if self._told:
-            _print_table(self._told, self._out)
+        if self._listed:
+            _print_table(self._listed, self._out)
         for line in _outcome_lines(outcome_row(result, a, b), result):
             self._out.write(escape_controls(line) + "\n")
 
 
 def _print_table(reported: list[Difference], out: TextIO) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("difference", "offsets", "count", "a", "b", "detail"):
-        table.add_column(name, justify="right" if name == "count" else "left", overflow="fold")
+    rows = []
     for one in reported:
         kind = one.kind if one.lacking is None else f"{one.lacking} {one.kind}"
         offsets = f"{one.first_offset}..{one.last_offset}"
         cells = (kind, offsets, str(one.count), _place(one.a), _place(one.b), one.detail)
-        table.add_row(*(Text(escape_controls(cell)) for cell in cells))
-    console(out).print(table)
+        rows.append(([*map(escape_controls, cells)], ""))
+    names = ("difference", "offsets", "count", "a", "b", "detail")
+    columns = {name: {"justify": "right" if name == "count" else "left", "overflow": "fold"} for name in names}
+    print_cells(out, columns, rows)
 
 
 def _place(place: DifferencePlace | None) -> str:

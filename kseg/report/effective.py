@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, TextIO
@@ -10,9 +10,11 @@ from typing import Any, TextIO
 from kseg.format.internal_topics.effective import Effective, topic_names
 from kseg.format.internal_topics.enum_names import names, status
 from kseg.format.internal_topics.state import Data, Item
-from kseg.report.dump import cell
-from kseg.report.rich_parts import Table, Text, box, cell_len, console
-from kseg.text import escape_controls, to_json
+from kseg.report.rich_parts import cell_len, console
+from kseg.report.rows import cell
+from kseg.report.tables import print_cells
+from kseg.schema import Row
+from kseg.text import escape_controls
 
 #: The number of owners that a table lists per entity.
 _LARGEST = 10
@@ -28,19 +30,19 @@ class Partition:
     effective: Effective
 
 
-def write_jsonl(partitions: Iterable[Partition], out: TextIO) -> None:
-    """Write per partition one ``kind="state"`` row per item, then one ``kind="space"`` row per entity and owner."""
+def rows(partitions: Iterable[Partition]) -> Iterator[Row]:
+    """Yield per partition one ``kind="state"`` row per item, then one ``kind="space"`` row per entity and owner."""
     for found in partitions:
         place = {"folder": found.folder, "topic": found.topic, "partition": found.partition}
         items = list(found.effective.items())
         topics = topic_names(items)
         for item in items:
-            out.write(to_json({"kind": "state", **place, **_row(item, topics)}) + "\n")
+            yield {"kind": "state", **place, **_row(item, topics)}
         for space in found.effective.spaces():
-            out.write(to_json({"kind": "space", **place, **asdict(space)}) + "\n")
+            yield {"kind": "space", **place, **asdict(space)}
 
 
-def _row(item: Item, topics: Mapping[str, str]) -> dict[str, Any]:
+def _row(item: Item, topics: Mapping[str, str]) -> Row:
     return {
         "entity": item.entity,
         "key": item.key,
@@ -92,29 +94,25 @@ def _flat(key: Data) -> Data:
 
 def _write(title: str, found: list[dict[str, Any]], out: TextIO) -> None:
     """Write a table with its longest texts cut to fit or, if too little of them would remain, one line per field."""
-
     out.write(title + "\n")
-    shown_on = console(out)
     *_, last = found[0]
     columns = [*dict.fromkeys(name for row in found for name in row if name != last), last]
     cells = {name: [cell(row.get(name)) for row in found] for name in columns}
     numbers = {name for name in columns if all(isinstance(row.get(name), (int, type(None))) for row in found)}
-    widths = _widths(cells, numbers, shown_on.width + 1 - _BETWEEN * len(columns))
+    widths = _widths(cells, numbers, console(out).width + 1 - _BETWEEN * len(columns))
     if widths is None:
         out.writelines("".join(_fields(row)) + "\n" for row in found)
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in columns:
-        table.add_column(
-            Text(escape_controls(name)),
-            justify="right" if name in numbers else "left",
-            overflow="ellipsis",
-            no_wrap=True,
-            width=widths[name],
-        )
-    for line in zip(*cells.values(), strict=True):
-        table.add_row(*map(Text, line))
-    shown_on.print(table)
+    options = {
+        name: {
+            "justify": "right" if name in numbers else "left",
+            "overflow": "ellipsis",
+            "no_wrap": True,
+            "width": widths[name],
+        }
+        for name in columns
+    }
+    print_cells(out, options, [(line, "") for line in zip(*cells.values(), strict=True)])
 
 
 def _widths(cells: Mapping[str, list[str]], whole: set[str], room: int) -> dict[str, int] | None:

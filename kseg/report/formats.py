@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,86 +24,147 @@ if TYPE_CHECKING:
 else:
     atomic_write = lazy("kseg.format.storage.atomic_write")
 
-# Format -> "module:function" of its writer, imported when the format is requested.
-# dump: (rows, out, view). validate: (results, total, out); `total` is complete after the last result.
-DUMP_FORMATS: Mapping[str, str] = {
-    "table": "kseg.report.dump:write_table",
-    "jsonl": "kseg.report.dump:write_jsonl",
-    "csv": "kseg.report.dump:write_csv",
-    "text": "kseg.report.dump:write_text",
-    "hex": "kseg.report.hex:write_hex",
-    "parquet": "kseg.report.parquet:write_parquet",
-}
-# Side files: (items, out, view).
-SIDE_FORMATS: Mapping[str, str] = {
-    "table": "kseg.report.sidefiles:write_table",
-    "jsonl": "kseg.report.sidefiles:write_jsonl",
-    "csv": "kseg.report.sidefiles:write_csv",
-    "text": "kseg.report.sidefiles:write_text",
-    "hex": "kseg.report.hex:write_side_files",
-    "parquet": "kseg.report.sidefiles:write_parquet",
-}
-# Files read with --as: (items, out, view, columns).
-FRAMED_FORMATS: Mapping[str, str] = {
-    "table": "kseg.report.framed:write_table",
-    "jsonl": "kseg.report.framed:write_jsonl",
-    "csv": "kseg.report.framed:write_csv",
-    "text": "kseg.report.framed:write_text",
-    "parquet": "kseg.report.framed:write_parquet",
-}
-REPORT_FORMATS: Mapping[str, str] = {
-    "table": "kseg.report.validate:write_table",
-    "jsonl": "kseg.report.validate:write_jsonl",
-    "junit": "kseg.report.junit:write_junit",
-    "sarif": "kseg.report.sarif:write_sarif",
-    "github": "kseg.report.github:write_github",
-    "html": "kseg.report.html:write_html",
-    "markdown": "kseg.report.markdown:write_markdown",
-    "prometheus": "kseg.report.prometheus:write_prometheus",
-}
-# Effective state of internal topics: (partitions, out).
-EFFECTIVE_FORMATS: Mapping[str, str] = {
-    "table": "kseg.report.effective:write_table",
-    "jsonl": "kseg.report.effective:write_jsonl",
-}
-# stats: (levels, out, top).
-STATS_FORMATS: Mapping[str, str] = {
-    "table": "kseg.report.stats:write_table",
-    "jsonl": "kseg.report.stats:write_jsonl",
-}
-# diff: a class of (out) with a method for each difference and one for the outcome.
-DIFF_FORMATS: Mapping[str, str] = {
-    "table": "kseg.report.diff:TableWriter",
-    "jsonl": "kseg.report.diff:JsonLinesWriter",
-}
-# recovery: (plans, total, out).
-PLAN_FORMATS: Mapping[str, str] = {
-    "table": "kseg.report.recovery:write_table",
-    "jsonl": "kseg.report.recovery:write_jsonl",
-}
-# transactions: (items, total, out, states, now).
-TRANSACTION_FORMATS: Mapping[str, str] = {
-    "table": "kseg.report.transactions:write_table",
-    "jsonl": "kseg.report.transactions:write_jsonl",
-}
-# audit: (columns, rows, out).
-AUDIT_FORMATS: Mapping[str, str] = {
-    "table": "kseg.report.audit:write_table",
-    "jsonl": "kseg.report.audit:write_jsonl",
-    "csv": "kseg.report.audit:write_csv",
-}
+# The writers of rows of any kind: (row set, out, view).
+JSON_LINES = "kseg.report.rows:write_jsonl"
+CSV = "kseg.report.rows:write_csv"
+PARQUET = "kseg.report.parquet:write_rows"
+_ROW_WRITERS = {JSON_LINES, CSV, PARQUET}
 
 
-def check_format(formats: Mapping[str, str], name: str, rows: str) -> None:
-    """Raise UsageError with the possible formats if these rows cannot be written in the format."""
-    if name not in formats:
-        raise UsageError(f"--format {name} cannot write {rows}; possible formats: {', '.join(formats)}")
+@dataclass(frozen=True, slots=True)
+class ResultKind:
+    """A kind of results. ``writers`` has "module:function" by format, imported when the format is requested.
+
+    ``rows`` names the function that returns the results as rows (for JSON Lines only) or as a RowSet, for the writers of
+    any rows. Its parameters are the results; the other writers have ``out`` after them. Results with a View have it as
+    their last parameter.
+    """
+
+    title: str
+    rows: str
+    writers: dict[str, str]
 
 
-def writer(formats: Mapping[str, str], name: str) -> Callable[..., Any]:
-    """Import and return the writer of a format. Raises UsageError if the table does not have the format."""
-    check_format(formats, name, "these rows")
-    found: Callable[..., Any] = imported(formats[name])
+# (items, view)
+DUMP = ResultKind(
+    "batches and records",
+    "kseg.report.dump:rows",
+    {
+        "table": "kseg.report.dump:write_table",
+        "jsonl": "kseg.report.dump:write_jsonl",
+        "csv": CSV,
+        "text": "kseg.report.dump:write_text",
+        "hex": "kseg.report.hex:write_hex",
+        "parquet": "kseg.report.parquet:write_parquet",
+    },
+)
+# (items, view)
+SIDE_FILES = ResultKind(
+    "side files",
+    "kseg.report.sidefiles:rows",
+    {
+        "table": "kseg.report.sidefiles:write_table",
+        "jsonl": JSON_LINES,
+        "csv": CSV,
+        "text": "kseg.report.sidefiles:write_text",
+        "hex": "kseg.report.hex:write_side_files",
+        "parquet": PARQUET,
+    },
+)
+# Files read with --as: (items, columns, view)
+FRAMED = ResultKind(
+    "requests, responses and single messages",
+    "kseg.report.framed:rows",
+    {
+        "table": "kseg.report.framed:write_table",
+        "jsonl": JSON_LINES,
+        "csv": CSV,
+        "text": "kseg.report.framed:write_text",
+        "parquet": PARQUET,
+    },
+)
+# (results, total): ``total`` is complete after the last result
+VALIDATION = ResultKind(
+    "findings",
+    "kseg.results:result_rows",
+    {
+        "table": "kseg.report.validate:write_table",
+        "jsonl": JSON_LINES,
+        "junit": "kseg.report.junit:write_junit",
+        "sarif": "kseg.report.sarif:write_sarif",
+        "github": "kseg.report.github:write_github",
+        "html": "kseg.report.html:write_html",
+        "markdown": "kseg.report.markdown:write_markdown",
+        "prometheus": "kseg.report.prometheus:write_prometheus",
+    },
+)
+# (partitions)
+EFFECTIVE = ResultKind(
+    "the effective state",
+    "kseg.report.effective:rows",
+    {"table": "kseg.report.effective:write_table", "jsonl": JSON_LINES},
+)
+# (levels, top)
+STATS = ResultKind(
+    "statistics",
+    "kseg.report.stats:rows",
+    {"table": "kseg.report.stats:write_table", "jsonl": JSON_LINES},
+)
+# (plans, total)
+RECOVERY = ResultKind(
+    "recovery plans",
+    "kseg.report.recovery:rows",
+    {"table": "kseg.report.recovery:write_table", "jsonl": JSON_LINES},
+)
+# (items, total, states, now)
+TRANSACTIONS = ResultKind(
+    "transactions",
+    "kseg.report.transactions:rows",
+    {"table": "kseg.report.transactions:write_table", "jsonl": JSON_LINES},
+)
+# (columns, found)
+AUDIT = ResultKind(
+    "audits",
+    "kseg.report.audit:rows",
+    {"table": "kseg.report.audit:write_table", "jsonl": JSON_LINES, "csv": CSV},
+)
+# (result)
+CONVERSION = ResultKind(
+    "conversions",
+    "kseg.report.convert:rows",
+    {"text": "kseg.report.convert:write_text", "jsonl": JSON_LINES},
+)
+# (name of a rule, or None for all)
+RULES = ResultKind("rules", "kseg.report.rules:rows", {"text": "kseg.report.rules:write_text", "jsonl": JSON_LINES})
+# Written while they are found, with a class of (out).
+DIFF = ResultKind(
+    "differences", "", {"table": "kseg.report.diff:TableWriter", "jsonl": "kseg.report.diff:JsonLinesWriter"}
+)
+REPAIR = ResultKind(
+    "repairs", "", {"text": "kseg.report.repair:TextWriter", "jsonl": "kseg.report.repair:JsonLinesWriter"}
+)
+
+
+def check_format(kind: ResultKind, name: str) -> None:
+    """Raise UsageError with the possible formats if this kind of results cannot be written in the format."""
+    if name not in kind.writers:
+        raise UsageError(f"--format {name} cannot write {kind.title}; possible formats: {', '.join(kind.writers)}")
+
+
+def write(kind: ResultKind, name: str, out: TextIO, *results: Any, view: View | None = None) -> None:
+    """Write results in a format. Raises UsageError if the kind does not have the format."""
+    write_in = writer(kind, name)
+    views = () if view is None else (view,)
+    if kind.writers[name] in _ROW_WRITERS:
+        write_in(imported(kind.rows)(*results, *views), out, view or View(terminal=out.isatty()))
+    else:
+        write_in(*results, out, *views)
+
+
+def writer(kind: ResultKind, name: str) -> Callable[..., Any]:
+    """Import and return the writer of a format. Raises UsageError if the kind does not have the format."""
+    check_format(kind, name)
+    found: Callable[..., Any] = imported(kind.writers[name])
     return found
 
 
@@ -112,14 +173,15 @@ class View:
     """How rows are written. ``encoding`` is a name of ``rows.ENCODERS``; ``terminal``: the output is a terminal.
 
     ``continued``: the rows follow others of the same kind. ``decoded``: records of internal topics have a column for
-    their decoded content.
+    their decoded content. ``without`` are columns of Parquet that are not written.
     """
 
-    deep: bool
-    encoding: str
-    terminal: bool
+    deep: bool = False
+    encoding: str = "auto"
+    terminal: bool = False
     continued: bool = False
     decoded: bool = False
+    without: Collection[str] = ()
 
 
 def binary(out: TextIO) -> BinaryIO:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TextIO
 
@@ -14,6 +14,7 @@ from kseg.format.writer.batch_runs import payload_of
 from kseg.report import arrow_rows
 from kseg.report.arrow_parts import ParquetWriter, pa
 from kseg.report.formats import View
+from kseg.report.rows import RowSet
 
 #: A row group: its maximum rows, and its maximum bytes of keys, values and headers. malloc returns large buffers to the
 #: system and requests them again: groups of 64 MiB took 1.4 times as long to gather and 80 MB more memory.
@@ -26,11 +27,11 @@ FEW_VALUES = ("topic", "partition", "file", "timestamp_type", "compression", "pr
 WITHOUT_STATISTICS = ("key", "value", "headers")
 
 
-def write_parquet(dumped: Iterable[SegmentItem], out: TextIO, view: View, without: Collection[str] = ()) -> None:
-    """Write all columns except those in ``without``. Raises UsageError as write_batches does."""
+def write_parquet(dumped: Iterable[SegmentItem], out: TextIO, view: View) -> None:
+    """Write batches or records. Raises UsageError as write_batches does."""
     table = schema.RECORD_TABLE if view.deep else schema.BATCH_TABLE
     columns = arrow_rows.widened((*table, schema.DECODED) if view.deep and view.decoded else table)
-    columns = tuple(column for column in columns if column.name not in without)
+    columns = tuple(column for column in columns if column.name not in view.without)
     write_batches(_segment_batches(dumped, columns, deep=view.deep), columns, out, view)
 
 
@@ -47,10 +48,10 @@ def _segment_batches(
     return _record_batches(dumped, columns) if deep else _entry_batches(dumped, columns)
 
 
-def write_rows(found: Iterable[schema.Row], columns: Sequence[schema.Column], out: TextIO, view: View) -> None:
-    """Write rows of any kind. Raises UsageError as write_batches does."""
-    columns = arrow_rows.widened(columns)
-    write_batches(_row_batches(iter(found), columns), columns, out, view)
+def write_rows(found: RowSet, out: TextIO, view: View) -> None:
+    """Write rows of any kind; bytes stay bytes. Raises UsageError as write_batches does."""
+    columns = arrow_rows.widened(found.columns)
+    write_batches(_row_batches(iter(found.rows), columns), columns, out, view)
 
 
 def write_batches(batches: Iterable[pa.RecordBatch], columns: Sequence[schema.Column], out: TextIO, view: View) -> None:

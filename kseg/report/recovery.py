@@ -1,15 +1,16 @@
-"""Output of ``kseg recovery``: a table or JSON Lines."""
+"""Output of ``kseg recovery``: rows or a table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import groupby
-from typing import Any, TextIO
+from typing import TextIO
 
 from kseg.format.log_loader.plan import FAILURES, NOTHING_LOST, LogDirPlan, Lost, PartitionPlan, Step
 from kseg.report.tables import print_table
-from kseg.text import escape_controls, to_json
+from kseg.schema import Row
+from kseg.text import escape_controls
 
 Plans = Iterable[LogDirPlan | PartitionPlan]
 
@@ -38,22 +39,22 @@ class Total:
             yield plan
 
 
-def write_jsonl(plans: Plans, total: Total, out: TextIO) -> None:
-    """Write ``kind="step"`` rows, then one ``kind="partition"`` or ``"log_dir"`` row; at the end ``kind="summary"``."""
+def rows(plans: Plans, total: Total) -> Iterator[Row]:
+    """Yield a ``kind="step"`` row per step, a "partition" or "log_dir" row per plan, and a "summary"."""
     for plan in plans:
         for step in plan.steps:
-            out.write(to_json({"kind": "step", **_partition_name(plan), **_step(step)}) + "\n")
-        row: dict[str, Any] = {"kind": "log_dir", "folder": plan.folder}
+            yield {"kind": "step", **_partition_name(plan), **_step(step)}
+        row: Row = {"kind": "log_dir", "folder": plan.folder}
         if isinstance(plan, PartitionPlan):
             row = {"kind": "partition", **_partition_name(plan), "log_start": plan.log_start, "log_end": plan.log_end}
             row |= _lost(plan.lost)
         else:
             row |= {"clean": plan.clean, "partitions": plan.partitions}
-        out.write(to_json({**row, "fails": plan.fails}) + "\n")
-    out.write(to_json({"kind": "summary", **asdict(total)}) + "\n")
+        yield {**row, "fails": plan.fails}
+    yield {"kind": "summary", **asdict(total)}
 
 
-def _partition_name(plan: LogDirPlan | PartitionPlan) -> dict[str, Any]:
+def _partition_name(plan: LogDirPlan | PartitionPlan) -> Row:
     partition = plan if isinstance(plan, PartitionPlan) else None
     return {
         "folder": plan.folder,
@@ -62,12 +63,12 @@ def _partition_name(plan: LogDirPlan | PartitionPlan) -> dict[str, Any]:
     }
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(step: Step) -> Row:
     own = {name: getattr(step, name) for name in ("action", "file", "why", "position", "offset")}
     return own | _lost(step.lost)
 
 
-def _lost(lost: Lost) -> dict[str, Any]:
+def _lost(lost: Lost) -> Row:
     return {
         "lost_bytes": lost.bytes,
         "lost_records": lost.records,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import string
 import textwrap
 from collections.abc import Iterator
-from typing import Any
+from typing import TextIO
 
+from kseg.findings import known_rule
 from kseg.rule_help import RuleHelp, rule_help
 from kseg.rule_table import RULES, Rule, Severity
-from kseg.text import count_of, to_json
+from kseg.schema import Row
+from kseg.text import count_of
 
 #: Facts that extend a message if they are not empty.
 _OPTIONAL = {"note", "where"}
@@ -53,22 +56,31 @@ def _indented(text: str, width: int) -> str:
     return textwrap.fill(text, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
-def rows(names: list[str]) -> Iterator[str]:
-    """Yield the explanations of rules as JSON Lines."""
-    for one in map(rule_help, names):
-        rule, example = one.rule, one.example
-        row: dict[str, Any] = {
-            "kind": "rule",
-            "code": rule.code,
-            "rule": rule.name,
-            "severity": rule.severity.label,
-            "message": message_of(rule),
-            "cause": one.cause,
-            "broker": rule.broker,
-            "remedy": rule.remedy,
-            "example": example and {"command": example.command, "damage": example.damage, "output": example.output},
-        }
-        yield to_json(row)
+def write_text(name: str | None, out: TextIO) -> None:
+    """Write the explanation of one rule, or all rules."""
+    width = min(shutil.get_terminal_size((100, 24)).columns, 100)
+    out.write((explain(rule_help(name), width) if name else table()) + "\n")
+
+
+def rows(name: str | None) -> Iterator[Row]:
+    """Yield the explanation of one rule, or of all rules."""
+    return map(_row, [known_rule(name).name] if name else RULES)
+
+
+def _row(name: str) -> Row:
+    one = rule_help(name)
+    rule, example = one.rule, one.example
+    return {
+        "kind": "rule",
+        "code": rule.code,
+        "rule": rule.name,
+        "severity": rule.severity.label,
+        "message": message_of(rule),
+        "cause": one.cause,
+        "broker": rule.broker,
+        "remedy": rule.remedy,
+        "example": example and {"command": example.command, "damage": example.damage, "output": example.output},
+    }
 
 
 def markdown() -> str:

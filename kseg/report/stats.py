@@ -10,17 +10,17 @@ from typing import Any, TextIO
 
 from kseg.commands.stats.levels import Level
 from kseg.commands.stats.totals import OffsetRange, RetentionPin, Stats
-from kseg.report.rich_parts import Table, Text, box, console
+from kseg.report.tables import print_cells
 from kseg.schema import Row
-from kseg.text import escape_controls, iso_time, to_json
+from kseg.text import escape_controls, iso_time
 
 _TABLE_PAGE = 500
 _EPOCHS_SHOWN = 20
 
 
-def write_jsonl(levels: Iterable[Level], out: TextIO, top: int) -> None:
-    for level in levels:
-        out.write(to_json(stats_row(level, top)) + "\n")
+def rows(levels: Iterable[Level], top: int) -> Iterator[Row]:
+    """Yield a row per level, with its ``top`` producers."""
+    return (stats_row(level, top) for level in levels)
 
 
 def stats_row(level: Level, top: int) -> Row:
@@ -123,7 +123,7 @@ def _epoch_row(epoch: int, batches: int, first: int, last: int) -> Row:
     return {"partition_leader_epoch": epoch, "first_offset": first, "last_offset": last, "batches": batches}
 
 
-def write_table(levels: Iterable[Level], out: TextIO, top: int) -> None:
+def write_table(levels: Iterable[Level], top: int, out: TextIO) -> None:
     last: Level | None = None
     shown: list[Level] = []
     for level in levels:
@@ -141,14 +141,13 @@ def write_table(levels: Iterable[Level], out: TextIO, top: int) -> None:
 
 
 def _print_levels(levels: list[Level], out: TextIO) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, align in _COLUMNS:
-        table.add_column(name, justify=align, overflow="fold", no_wrap=align == "right")
+    columns = {name: {"justify": align, "overflow": "fold", "no_wrap": align == "right"} for name, align in _COLUMNS}
+    cells = []
     for level in levels:
         row = stats_row(level, 0)
         style = "yellow" if row["legacy_segments"] else "" if level.level == "segment" else "bold"
-        table.add_row(*(Text(cell) for cell in _cells(row)), style=style)
-    console(out).print(table)
+        cells.append(([*_cells(row)], style))
+    print_cells(out, columns, cells, row_styles=True)
 
 
 _COLUMNS: tuple[tuple[str, Any], ...] = (

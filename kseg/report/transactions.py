@@ -1,4 +1,4 @@
-"""Output of ``kseg transactions``: a table or JSON Lines, written row by row."""
+"""Output of ``kseg transactions``: rows or a table, row by row."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import TextIO
 
 from kseg.commands.transactions.history import STATES, PartitionState, Transaction
-from kseg.text import escape_controls, iso_time, to_json
+from kseg.schema import Row
+from kseg.text import escape_controls, iso_time
 
 Items = Iterable[Transaction | PartitionState]
 
@@ -28,20 +29,18 @@ class Total:
             yield item
 
 
-def write_jsonl(items: Items, total: Total, out: TextIO, states: Collection[str], now: int) -> None:
-    """Write ``kind="transaction"`` rows, one ``kind="partition"`` row per partition, and ``kind="summary"``."""
+def rows(items: Items, total: Total, states: Collection[str], now: int) -> Iterator[Row]:
+    """Yield a ``kind="transaction"`` row per transaction in ``states``, a "partition" row each, and a "summary"."""
     for item in items:
         if isinstance(item, PartitionState):
             counts = {state: item.states[state] for state in STATES}
-            out.write(to_json({"kind": "partition", **asdict(item), "states": counts}) + "\n")
+            yield {"kind": "partition", **asdict(item), "states": counts}
         elif item.state in states:
-            row = {"kind": "transaction", **asdict(item), "age_ms": _age(item, now), "abort": item.abort}
-            out.write(to_json(row) + "\n")
-    counts = {state: total.states[state] for state in STATES}
-    out.write(to_json({"kind": "summary", "partitions": total.partitions, **counts}) + "\n")
+            yield {"kind": "transaction", **asdict(item), "age_ms": _age(item, now), "abort": item.abort}
+    yield {"kind": "summary", "partitions": total.partitions, **{state: total.states[state] for state in STATES}}
 
 
-def write_table(items: Items, total: Total, out: TextIO, states: Collection[str], now: int) -> None:
+def write_table(items: Items, total: Total, states: Collection[str], now: int, out: TextIO) -> None:
     """Write one line per transaction in ``states``, and after them one line per partition."""
     headed = False
     for item in items:

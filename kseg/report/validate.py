@@ -1,42 +1,21 @@
-"""Output of ``kseg validate`` as a table or JSON Lines. Formats of other tools have their own modules."""
+"""Output of ``kseg validate`` as a table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from kseg.findings import Severity, Verdict
 from kseg.lazy import lazy
 from kseg.report.wording import advice, summary_text
-from kseg.results import COUNTS, FileResult, Summary
-from kseg.text import count_of, escape_controls, to_json
+from kseg.results import FileResult, Summary
+from kseg.text import count_of, escape_controls
 
 if TYPE_CHECKING:
     from kseg.report import tables
 else:
     tables = lazy("kseg.report.tables")
-
-
-def summary_row(total: Summary) -> dict[str, Any]:
-    """Return the last row of a validation in JSON Lines."""
-    row: dict[str, Any] = {
-        "kind": "summary",
-        **{name: getattr(total, name) for name in COUNTS},
-        "verdict": total.verdict,
-    }
-    if total.shallow:
-        row["records"] = None
-    # All findings of each rule, including those beyond --max-per-rule.
-    row["rules"] = dict(sorted(total.rules.items()))
-    return row
-
-
-def write_jsonl(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
-    for result in results:
-        for verdict in result.verdicts:
-            out.write(to_json(verdict.as_row()) + "\n")
-    out.write(to_json(summary_row(total)) + "\n")
 
 
 _STYLES = {Severity.INFO: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "red", Severity.FATAL: "bold red"}

@@ -24,9 +24,8 @@ from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.segment import rows
 from kseg.format.segment.objects import Header, timestamp_type
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
-from kseg.report import dump as output_dump
-from kseg.report.dump import write_csv, write_table
-from kseg.report.formats import View
+from kseg.report import rows as report_rows
+from kseg.report.formats import DUMP, View, write
 from kseg.text import encoded, escape_controls, to_json
 from tests.support.fuzzing import cases
 
@@ -186,13 +185,13 @@ def test_cells_in_pieces_are_the_cells(
 
     def outputs() -> list[str]:
         texts = []
-        for write in (write_csv, write_table):
+        for name in ("csv", "table"):
             out = io.StringIO()
-            write(dump_segment(str(segment), deep=True), out, view)
+            write(DUMP, name, out, dump_segment(str(segment), deep=True), view=view)
             texts.append(out.getvalue())
         return texts
 
-    with patch.object(output_dump, "_CELL_LENGTH", 20):
+    with patch.object(report_rows, "_CELL_LENGTH", 20):
         wanted = outputs()
         with patch.object(text_pieces, "PIECE_BYTES", size), patch.object(record_lines, "_LARGE_RECORD", -1):
             assert outputs() == wanted

@@ -36,8 +36,8 @@ ROW_KINDS = {
     "plans": ("recovery", SEGMENT.parent),
     "transactions": ("transactions", SEGMENT.parent),
 }
-TABLES = {name: table for name, table in vars(formats).items() if name.endswith("_FORMATS")}
-ALL_FORMATS = sorted({name for table in TABLES.values() for name in table})
+KINDS = [kind for kind in vars(formats).values() if isinstance(kind, formats.ResultKind)]
+ALL_FORMATS = sorted({name for kind in KINDS for name in kind.writers})
 
 
 @pytest.mark.parametrize("format_name", ALL_FORMATS)
@@ -84,7 +84,7 @@ def write(dumped, out, view):
 
 sys.modules["offsets_writer"] = ModuleType("offsets_writer")
 sys.modules["offsets_writer"].write = write
-formats.DUMP_FORMATS["offsets"] = "offsets_writer:write"
+formats.DUMP.writers["offsets"] = "offsets_writer:write"
 from kseg.cli.main import main
 main(sys.argv[1:])
 """

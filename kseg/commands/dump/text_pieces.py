@@ -23,8 +23,7 @@ def _json_auto(data: memoryview, name: str) -> str:
         text = str(data, "utf-8")
     except UnicodeDecodeError:
         return f'"{base64.b64encode(data).decode()}"{_noted(name)}'
-    quoted = encode_basestring(text)
-    return quoted if text.isascii() and "\x7f" not in text else escape_json(quoted)
+    return escape_json(encode_basestring(text))
 
 
 JSON_WRITERS: Mapping[str, JsonWriter] = {

@@ -42,7 +42,8 @@ def encoded(row: Row, encode: Encoder) -> Row:
         if isinstance(value, bytes):
             _put(found, name, value, encode)
         else:
-            found[name] = [encoded(header, encode) for header in value] if name == "headers" and value else value
+            headers = name == "headers" and isinstance(value, list)
+            found[name] = [encoded(header, encode) for header in value] if headers else value
     return found
 
 

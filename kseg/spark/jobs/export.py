@@ -21,7 +21,7 @@ from kseg.errors import UsageError
 from kseg.format.internal_topics.recognise import internal_topic
 from kseg.format.storage.atomic_write import SUFFIX, whole_file, writing
 from kseg.format.storage.source import topic_partition
-from kseg.report.formats import DUMP_FORMATS, View, destination, writer
+from kseg.report.formats import DUMP, View, destination, write
 from kseg.spark.jobs import manifest
 from kseg.text import to_json
 
@@ -84,9 +84,7 @@ def export_segment(source: str, export: Export) -> manifest.FinishedSegment:
             yield item
 
     topic = internal_topic(source, export.decode_as)
-    write = writer(DUMP_FORMATS, export.format)
-    if export.format == "parquet":
-        write = partial(write, without=IN_NAMES)
+    view = View(export.deep, export.encoding, decoded=topic is not None, without=IN_NAMES)
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     dumped: Iterator[SegmentItem] = dump_segment(
         source,
@@ -100,7 +98,7 @@ def export_segment(source: str, export: Export) -> manifest.FinishedSegment:
         check=True,
     )
     with destination(str(folder / name)) as out:
-        write(counted(dumped), out, View(export.deep, export.encoding, False, decoded=topic is not None))
+        write(DUMP, export.format, out, counted(dumped), view=view)
     return manifest.record_finished(kept, source, stamp, folder, [name], {"rows": rows}, findings.kept)
 
 

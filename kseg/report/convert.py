@@ -1,0 +1,47 @@
+"""Output of ``kseg convert``: the summary of each segment, as text or rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TextIO
+
+from kseg.commands.convert.convert import ConvertResult
+from kseg.commands.convert.result import LOSSES, Conversion
+from kseg.schema import Row
+from kseg.text import escape_controls
+
+
+def rows(result: ConvertResult) -> Iterator[Row]:
+    """Yield a row per segment."""
+    return ({"kind": "conversion", **conversion.as_row()} for conversion in result.segments)
+
+
+def write_text(result: ConvertResult, out: TextIO) -> None:
+    for one in result.segments:
+        _write_lines(one, out)
+    if len(result.segments) > 1:
+        total = Conversion("", f"total of {len(result.segments)} segments")
+        for one in result.segments:
+            total.merge(one)
+        _write_lines(total, out)
+
+
+def _write_lines(one: Conversion, out: TextIO) -> None:
+    lines = [
+        one.target,
+        f"  batches  {one.entries_before} -> {one.entries_after}, {one.copied} of them copied unchanged",
+        f"  records  {one.records}, read back and compared",
+        f"  bytes    {one.bytes_before} -> {one.bytes_after}",
+        f"  codecs   {_counts(one.codecs_before)} -> {_counts(one.codecs_after)}",
+    ]
+    if one.skipped or one.lost_bytes:
+        lines.append(f"  skipped  {one.skipped} damaged batches; {one.lost_bytes} bytes lost in total")
+    for kind, loss in one.lost.items():
+        offsets = f"offsets {loss.first_offset} to {loss.last_offset}"
+        lines.append(f"  lost     {kind}: {loss.count} {LOSSES[kind]}, {offsets}")
+    out.writelines(f"{escape_controls(line)}\n" for line in lines)
+
+
+def _counts(codecs: Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(codecs.items())) or "none"

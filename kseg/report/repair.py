@@ -1,0 +1,91 @@
+"""Output of ``kseg repair``: what is lost and corrected, then each file and a summary, as text or JSON Lines."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from kseg.commands.repair.repair import RepairResult
+from kseg.commands.repair.report import LostRange, PartialBatch, SegmentRepair
+from kseg.commands.repair.segment import RepairPlan
+from kseg.report.rows import TextOutput, write_jsonl
+from kseg.schema import Row
+from kseg.text import escape_controls
+
+_TOTALS = (
+    "kept", "dropped", "records", "mended", "salvaged", "bytes_before", "bytes_after", "lost_bytes", "lost_ranges", "zeros",
+)  # fmt: skip
+
+
+class TextWriter:
+    """The report as text: one line per lost or corrected range, then one per file and a summary."""
+
+    def __init__(self, out: TextOutput) -> None:
+        self._out = out
+
+    def add(self, what: LostRange) -> None:
+        place = f"{what.kind:8} {what.file}: bytes {what.position}..{what.end}, offsets {_offsets(what)}"
+        self._line(f"{place}: {what.rule}: {what.why}")
+
+    def finish(self, result: RepairResult, plan: RepairPlan) -> None:
+        for one in result.segments:
+            self._line(f"{one.source if plan.dry_run or not one.target else one.target}: {_counts(one, plan)}")
+        if len(result.segments) > 1:
+            self._line(f"in all: {_counts(_total(result), plan)}")
+        unread = f"; partitions that could not be read: {len(result.failed)}" if result.failed else ""
+        self._line(
+            (_verdict(_total(result), len(result.missing)) if result.segments else "nothing was looked at") + unread
+        )
+
+    def _line(self, text: str) -> None:
+        self._out.write(escape_controls(text) + "\n")
+
+
+def _offsets(what: LostRange) -> str:
+    text = "-" if what.last_offset is None else f"{'?' if what.offset is None else what.offset}..{what.last_offset}"
+    return f"{text}, kept {what.kept_offset}..{what.last_kept_offset}" if isinstance(what, PartialBatch) else text
+
+
+def _counts(one: SegmentRepair, plan: RepairPlan) -> str:
+    if plan.indexes_only:
+        return f"entries indexed {one.kept}; records {one.records}; bytes {one.bytes_before}"
+    zeros = f", {one.zeros} bytes of zeros at its end cut off" if one.zeros else ""
+    return (
+        f"entries kept {one.kept}, dropped {one.dropped}; records {one.records}; "
+        f"bytes {one.bytes_before} -> {one.bytes_after}, {one.lost_bytes} of them lost{zeros}"
+    )
+
+
+def _verdict(one: SegmentRepair, missing: int) -> str:
+    some = one.lost_ranges or one.salvaged
+    nothing = "nothing is lost of the segments that are there" if missing else "nothing is lost"
+    lost = f"stretches lost: {one.lost_ranges} ({one.lost_bytes} bytes)" if some else nothing
+    lost += f"; offsets are missing between segments: {missing}" if missing else ""
+    salvaged = f"; salvaged in part: {one.salvaged}" if one.salvaged else ""
+    return f"{lost}; entries mended: {one.mended}{salvaged}"
+
+
+def _total(result: RepairResult) -> SegmentRepair:
+    """Return the sums of all segments."""
+    counts = {name: sum(getattr(one, name) for one in result.segments) for name in _TOTALS}
+    return SegmentRepair("", "", **counts)
+
+
+class JsonLinesWriter:
+    """The report as JSON Lines: one row per loss or correction, a "segment" per file, a "summary"."""
+
+    def __init__(self, out: TextOutput) -> None:
+        self._out = out
+
+    def add(self, what: LostRange) -> None:
+        self._write({"kind": what.kind, **asdict(what)})
+
+    def finish(self, result: RepairResult, plan: RepairPlan) -> None:
+        for one in result.segments:
+            row = {"kind": "segment", **asdict(one)}
+            self._write({**row, "target": None} if plan.dry_run else row)
+        counts = _total(result)
+        totals = {name: getattr(counts, name) for name in _TOTALS}
+        self._write({"kind": "summary", "files": len(result.segments), **totals, "missing": len(result.missing)})
+
+    def _write(self, row: Row) -> None:
+        write_jsonl([row], self._out)
