@@ -167,7 +167,7 @@ def test_decompression_is_limited() -> None:
     with kseg.open_segment(path, report=found.append, decompression_limit=64) as segment:
         list(segment.records())
     assert {finding.rule for finding in found} == {"decompression-limit"}
-    assert "grows past 64 bytes" in found[0].message
+    assert "decompresses to more than 64 bytes" in found[0].message
 
 
 @pytest.mark.parametrize("deep", [True, False])

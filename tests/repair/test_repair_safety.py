@@ -178,4 +178,4 @@ def test_progress_is_shown_on_a_terminal(tmp_path: Path) -> None:
     os.close(primary)
     assert process.returncode == 1
     assert b"stretches lost: 200" in out
-    assert b"MiB" in shown
+    assert b" MB" in shown
