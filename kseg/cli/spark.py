@@ -10,6 +10,8 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
@@ -17,6 +19,7 @@ from kseg.cli.messages import note
 from kseg.cli.progress import progress_bar
 from kseg.errors import KsegError, UsageError
 from kseg.format.storage.file_access import Progress
+from kseg.format.storage.process_pool import submit_ordered
 from kseg.format.storage.source import STDIN, SegmentFile, is_url, total_size
 from kseg.format.writer.output_guards import check_no_overlap
 from kseg.lazy import lazy
@@ -110,9 +113,10 @@ def export_segments(
     with progress_bar(total_size(files)) as progress, spark_pool(master, files, progress) as executors:
         job = export.Export(os.path.abspath(folder), format_name, *others)
         export.begin(job)
-        waiting = [(file, executors.submit(export.export_segment, file.path, job)) for file in files]
+        submit = partial(executors.submit, export.export_segment)
+        futures = submit_ordered(executors, submit, (file.path for file in files), repeat(job))
         done = []
-        for file, future in waiting:
+        for file, future in zip(files, futures, strict=True):
             outcome.begin(file)
             for entry in outcome.attempt(_result(future)):
                 manifest.check_same_target(Path(job.folder), entry)

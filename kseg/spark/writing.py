@@ -286,7 +286,7 @@ class _Partition:
         self._seal()
         if self._first is not None:
             entries = [LeaderEpoch(FIRST_LEADER_EPOCH, self._first)]
-            epoch_checkpoint.write(self.folder / epoch_checkpoint.NAME, entries)
+            epoch_checkpoint.write(self.folder, entries)
         sync_folder(self.folder)
 
     def close(self) -> None:

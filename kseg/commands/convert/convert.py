@@ -21,6 +21,7 @@ from kseg.commands.convert.segment import Report
 from kseg.commands.convert.transcode import WrongVersionError
 from kseg.errors import NotASegmentError, UnreadableError, UsageError
 from kseg.findings import Finding, Severity, Verdict, do_nothing
+from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS
 from kseg.format.sidefiles.registry import COPY, REBUILD, check_not_side_file, handling_of
 from kseg.format.storage.atomic_write import check_absent, whole_folder
 from kseg.format.storage.file_access import Progress
@@ -195,12 +196,11 @@ def _write_epochs(partition: PartitionFolder, folder: Path, segments: Sequence[C
             if segment.leader_epochs and segment.leader_epochs[0][0] < epoch:
                 segment.leader_epochs[0][0] = epoch
         epoch = max([epoch, *(run[0] for run in segment.leader_epochs)])
-    name = epoch_checkpoint.NAME
     if all(segment.copied == segment.entries_after for segment in segments):
-        if name in partition.names:
-            copy_file(partition.path / name, folder / name)
+        if LEADER_EPOCHS in partition.names:
+            copy_file(partition.path / LEADER_EPOCHS, folder / LEADER_EPOCHS)
         return
     runs = epoch_checkpoint.merged_runs(segment.leader_epochs for segment in segments)
-    known = epoch_checkpoint.stored(partition.path / name) or []
+    known = epoch_checkpoint.stored(partition.path) or []
     if entries := epoch_checkpoint.merged(known, runs, None):
-        epoch_checkpoint.write(folder / name, entries)
+        epoch_checkpoint.write(folder, entries)

@@ -9,10 +9,8 @@ import os
 
 from kseg.findings import Report
 from kseg.format.log_loader.leader_epochs import LeaderEpochCache
-from kseg.format.sidefiles.checkpoints import LeaderEpoch, walk_leader_epochs
+from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, LeaderEpoch, walk_leader_epochs
 from kseg.format.storage.source import open_source
-
-CHECKPOINT = "leader-epoch-checkpoint"
 
 
 def truncation_offset(follower: LeaderEpochCache, leader: LeaderEpochCache) -> int | None:
@@ -43,7 +41,7 @@ def truncation_offset(follower: LeaderEpochCache, leader: LeaderEpochCache) -> i
 
 def read_checkpoint(folder: str, report: Report) -> list[LeaderEpoch]:
     """Return the entries of a partition folder's ``leader-epoch-checkpoint``; none if the file does not exist."""
-    path = os.path.join(folder, CHECKPOINT)
+    path = os.path.join(folder, LEADER_EPOCHS)
     if not os.path.isfile(path):
         return []
     with open_source(path, listed=True) as source:

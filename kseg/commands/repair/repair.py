@@ -21,6 +21,7 @@ from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError
 from kseg.findings import Finding, do_nothing
 from kseg.format.record.columns import CRC_GOOD
 from kseg.format.segment.reader import SegmentReader
+from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS
 from kseg.format.sidefiles.registry import COPY, REBUILD, check_not_side_file, handling_of
 from kseg.format.sidefiles.txn_index import AbortedTransactions
 from kseg.format.storage.atomic_write import check_absent, whole_folder
@@ -107,14 +108,14 @@ class _RepairRun:
                     self.result.left_out.append(f"{path.relative_to(self.root)}{why}")
             if not plan.indexes_only:
                 _write_epochs(partition, folder, segments)
-            elif epoch_checkpoint.NAME in partition.names:
-                self.result.left_out.append(str((partition.path / epoch_checkpoint.NAME).relative_to(self.root)))
+            elif LEADER_EPOCHS in partition.names:
+                self.result.left_out.append(str((partition.path / LEADER_EPOCHS).relative_to(self.root)))
 
     def _repair_logs(self, partition: PartitionFolder, folder: Path, target: Path) -> list[SegmentRepair]:
         txns = AbortedTransactions()
         _seed(txns, partition.path / (partition.logs[0].removesuffix(".log") + ".snapshot"))
         segments: list[SegmentRepair] = []
-        stored = epoch_checkpoint.stored(partition.path / epoch_checkpoint.NAME) or ()
+        stored = epoch_checkpoint.stored(partition.path) or ()
         last_epoch = -1
         places = _places(partition, self.plan)
         for n, place in enumerate(places):
@@ -314,13 +315,12 @@ def _first_epochs(folder: Path, name: str | None) -> list[int]:
 
 def _write_epochs(partition: PartitionFolder, folder: Path, segments: list[SegmentRepair]) -> None:
     """Copy the ``leader-epoch-checkpoint``, or write one that agrees with the kept batches."""
-    name = epoch_checkpoint.NAME
-    known = epoch_checkpoint.stored(partition.path / name) if name in partition.names else None
+    known = epoch_checkpoint.stored(partition.path)
     corrected = any(segment.epochs_mended for segment in segments)
     runs = epoch_checkpoint.merged_runs(segment.leader_epochs for segment in segments)
     last = max((segment.last_offset for segment in segments if segment.last_offset is not None), default=None)
     entries = epoch_checkpoint.merged(known or [], runs, None if last is None else last + 1)
     if known is not None and known == entries:
-        copy_file(partition.path / name, folder / name)
-    elif entries and (corrected or name in partition.names):
-        epoch_checkpoint.write(folder / name, entries)
+        copy_file(partition.path / LEADER_EPOCHS, folder / LEADER_EPOCHS)
+    elif entries and (corrected or LEADER_EPOCHS in partition.names):
+        epoch_checkpoint.write(folder, entries)

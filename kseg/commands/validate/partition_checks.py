@@ -20,7 +20,7 @@ from kseg.findings import Finding, Report
 from kseg.format.log_loader.producers import stray_snapshots
 from kseg.format.record.bounded_map import LIMIT, BoundedMap
 from kseg.format.record.framing import increment_sequence
-from kseg.format.sidefiles.checkpoints import LeaderEpoch, walk_leader_epochs
+from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, LeaderEpoch, walk_leader_epochs
 from kseg.format.sidefiles.log_dir_names import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from kseg.format.sidefiles.producer_snapshot import ENTRY, HEADER, ProducerState, walk_snapshot
 from kseg.format.sidefiles.reading import positioned_entries_of
@@ -407,7 +407,7 @@ class PartitionChecks:
 
     def check_side_file(self, name: str) -> None:
         """Check a side file that is not the index of an existing segment."""
-        if name == "leader-epoch-checkpoint":
+        if name == LEADER_EPOCHS:
             self._check_epochs(name)
         elif (offset := producer_snapshot_offset(name)) is not None:
             self._check_position(offset, name)

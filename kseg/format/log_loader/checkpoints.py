@@ -12,9 +12,8 @@ from typing import TypeVar
 
 from kseg.format.log_loader.plan import OfflineError, RefusedError
 from kseg.format.record.layout import INT32_MAX, INT64_MAX
-from kseg.format.sidefiles.checkpoints import CheckpointOffset, LeaderEpoch
+from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, CheckpointOffset, LeaderEpoch
 
-EPOCHS = "leader-epoch-checkpoint"
 #: The largest text that is read; the checkpoint of a log dir with 200,000 partitions has 10 MB.
 MAX_TEXT = 64 << 20
 #: A list of more entries needs more memory than Kafka's start script gives the JVM.
@@ -31,9 +30,9 @@ def read_epochs(data: bytes) -> list[LeaderEpoch]:
     """Return the entries of a ``leader-epoch-checkpoint``. Raises OfflineError, RefusedError."""
 
     def entry(fields: list[str]) -> LeaderEpoch:
-        return LeaderEpoch(_parsed(fields[0], INT32_MAX, EPOCHS), _parsed(fields[1], INT64_MAX, EPOCHS))
+        return LeaderEpoch(_parsed(fields[0], INT32_MAX, LEADER_EPOCHS), _parsed(fields[1], INT64_MAX, LEADER_EPOCHS))
 
-    return list(_entries(data, EPOCHS, 2, entry))
+    return list(_entries(data, LEADER_EPOCHS, 2, entry))
 
 
 def read_offsets(data: bytes, name: str) -> list[CheckpointOffset]:

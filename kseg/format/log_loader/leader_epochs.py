@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kseg.format.log_loader.checkpoints import EPOCHS
 from kseg.format.log_loader.plan import RefusedError
-from kseg.format.sidefiles.checkpoints import LeaderEpoch
+from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, LeaderEpoch
 
 
 class LeaderEpochCache:
@@ -52,7 +51,7 @@ class LeaderEpochCache:
     def _assign(self, entry: LeaderEpoch) -> None:
         entries = self.entries
         if entry.epoch < 0 or entry.start_offset < 0:
-            raise RefusedError(f"leader epoch {entry.epoch} begins at offset {entry.start_offset}", EPOCHS)
+            raise RefusedError(f"leader epoch {entry.epoch} begins at offset {entry.start_offset}", LEADER_EPOCHS)
         if entries and entry.epoch == entries[-1].epoch and entry.start_offset >= entries[-1].start_offset:
             return
         while entries and (entries[-1].epoch >= entry.epoch or entries[-1].start_offset >= entry.start_offset):

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from kseg.format.log_loader.checkpoints import EPOCHS, MAX_TEXT, read_epochs
+from kseg.format.log_loader.checkpoints import MAX_TEXT, read_epochs
 from kseg.format.log_loader.leader_epochs import LeaderEpochCache
 from kseg.format.log_loader.log_segment import INDEX_BYTES, Limits, OffsetOverflow, Segment
 from kseg.format.log_loader.losses import loss_of_range
@@ -23,6 +23,7 @@ from kseg.format.log_loader.topic_id import TOPIC_ID, check_topic_id
 from kseg.format.log_loader.txn_index import check_txn_index
 from kseg.format.log_loader.unfinished_files import complete_swaps, delete, delete_unfinished
 from kseg.format.record.layout import INT64_MAX
+from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
 from kseg.format.storage.naming import INDEX_SUFFIXES, partition_of
 
@@ -128,7 +129,7 @@ class _Loading:
         self._log_start = max(self._start.log_start, next(iter(self._segments)))
         self._epochs.truncate_from_end(self._start.log_start, next_offset)
         if self._epochs.changed or emptied:
-            self.add_step("write-epochs", EPOCHS, f"{stored} entries become {len(self._epochs.entries)}")
+            self.add_step("write-epochs", LEADER_EPOCHS, f"{stored} entries become {len(self._epochs.entries)}")
         self._producers.remove_strays(self._segments)
         self._rebuild(self._producers, self._log_start, next_offset, clean=self._start.clean)
         self._find_first_unstable()
@@ -139,9 +140,9 @@ class _Loading:
 
     def _read_epochs(self) -> int:
         """Read the checkpoint. Returns the number of its entries."""
-        file = self._files.get(EPOCHS)
+        file = self._files.get(LEADER_EPOCHS)
         stored = read_epochs(file.read(0, MAX_TEXT + 1)) if file else []
-        self._files.open(EPOCHS)
+        self._files.open(LEADER_EPOCHS)
         self._epochs = LeaderEpochCache(stored)
         return len(stored)
 

@@ -18,6 +18,7 @@ from kseg.format.record.layout import INT32_MAX, INT64_MAX
 from kseg.format.sidefiles.reading import lines
 from kseg.format.storage.source import Source
 
+LEADER_EPOCHS = "leader-epoch-checkpoint"
 VERSION = 0
 
 #: The most partitions that are remembered to find duplicates. No log dir has as many.

@@ -9,10 +9,9 @@ from pathlib import Path
 from kseg.errors import KsegError
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import LOG_OVERHEAD, PARTITION_LEADER_EPOCH_AT, SIZE_AT
-from kseg.format.sidefiles.checkpoints import HARMLESS, VERSION, LeaderEpoch, walk_leader_epochs
+from kseg.format.sidefiles.checkpoints import HARMLESS, LEADER_EPOCHS, VERSION, LeaderEpoch, walk_leader_epochs
 from kseg.format.sidefiles.reading import entries_of
 
-NAME = "leader-epoch-checkpoint"
 #: The largest number of runs per segment. A real log has a few; in a damaged one each batch could be a run.
 MAX_RUNS = 10_000
 
@@ -49,10 +48,10 @@ def merged_runs(segments: Iterable[Sequence[EpochRun]]) -> list[EpochRun]:
     return runs
 
 
-def stored(path: Path) -> list[LeaderEpoch] | None:
-    """Return the entries of a checkpoint; None without a checkpoint that a broker can read."""
+def stored(folder: Path) -> list[LeaderEpoch] | None:
+    """Return the entries of a partition's checkpoint; None without a checkpoint that a broker can read."""
     try:
-        return entries_of(str(path), walk_leader_epochs, HARMLESS)
+        return entries_of(str(folder / LEADER_EPOCHS), walk_leader_epochs, HARMLESS)
     except (KsegError, ValueError):
         return None
 
@@ -84,10 +83,10 @@ def merged(entries: Sequence[LeaderEpoch], runs: Sequence[EpochRun], end: int | 
     return found
 
 
-def write(path: Path, entries: Sequence[LeaderEpoch]) -> None:
-    """Write a new checkpoint and fsync it."""
+def write(folder: Path, entries: Sequence[LeaderEpoch]) -> None:
+    """Write the checkpoint of a new partition folder and fsync it."""
     lines = [str(VERSION), str(len(entries)), *(f"{epoch} {start}" for epoch, start in entries)]
-    with path.open("x", encoding="ascii", newline="\n") as out:
+    with (folder / LEADER_EPOCHS).open("x", encoding="ascii", newline="\n") as out:
         out.write("".join(f"{line}\n" for line in lines))
         out.flush()
         os.fsync(out.fileno())
