@@ -112,7 +112,7 @@ def _listing(terminal: Terminal, folder: Path, file: str, position: int) -> list
     begin = next((at for start, size, at in starts if start <= position < start + size), None)
     if begin is None:
         return []
-    if lines[begin - 1].startswith("entry "):
+    if re.match(r"(batch|entry|message|record) at ", lines[begin - 1]):
         begin -= 1
     shown = [line for line in lines[begin : begin + _HEX_LINES] if not line.startswith("kseg:")]
     return [*shown, "…"] if len(lines) > begin + _HEX_LINES else shown
