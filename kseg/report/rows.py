@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kseg.lazy import lazy
 from kseg.report.formats import View
-from kseg.schema import Column, Row
 from kseg.text import escape_controls, row_to_json, to_json
 
 if TYPE_CHECKING:
     from kseg.format.segment import rows as segment_rows
+    from kseg.schema import Column, Row
 else:
     segment_rows = lazy("kseg.format.segment.rows")
 

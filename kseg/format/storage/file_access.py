@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
 
-from kseg.findings import do_nothing
-
 #: Called with the bytes read since the last call.
 Progress = Callable[[int], None]
 
@@ -70,7 +68,7 @@ class FileAccess(NamedTuple):
     warn: Callable[[str], object]
 
 
-_UNLIMITED = FileAccess(RateLimit(None), do_nothing)
+_UNLIMITED = FileAccess(RateLimit(None), lambda line: None)  # findings.do_nothing would load the rules for --version
 _access: ContextVar[FileAccess] = ContextVar("file_access", default=_UNLIMITED)
 #: Return how files are read now.
 current = _access.get
