@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from rich.table import Table as Table
     from rich.text import Text as Text
 else:
-    box = lazy("rich.box")
-    progress = lazy("rich.progress")
-    cell_len = lazy("rich.cells", "cell_len")
-    Console = lazy("rich.console", "Console")
-    Table = lazy("rich.table", "Table")
-    Text = lazy("rich.text", "Text")
+    _NEEDED = "tables and the progress bar need rich: pip install rich"
+    box = lazy("rich.box", needed=_NEEDED)
+    progress = lazy("rich.progress", needed=_NEEDED)
+    cell_len = lazy("rich.cells", "cell_len", needed=_NEEDED)
+    Console = lazy("rich.console", "Console", needed=_NEEDED)
+    Table = lazy("rich.table", "Table", needed=_NEEDED)
+    Text = lazy("rich.text", "Text", needed=_NEEDED)
 
 
 def console(out: TextIO) -> Any:

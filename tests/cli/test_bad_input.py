@@ -97,16 +97,26 @@ def test_a_file_without_permission(tmp_path: Path, command: str) -> None:
     assert "Permission denied" in complaint(done)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_url_without_fsspec(command: str) -> None:
+@pytest.mark.parametrize(
+    ("library", "arguments"),
+    [
+        ("fsspec", ("validate", "s3://bucket/topic-0/00000000000000000000.log")),
+        ("fsspec", ("dump", "s3://bucket/topic-0/00000000000000000000.log")),
+        ("pyarrow", ("dump", "--format", "parquet", "-o", "{out}", str(SEGMENT))),
+        ("pyspark", ("validate", "--spark", "local[1]", str(SEGMENT))),
+        ("pyspark", ("audit", "gaps", str(SEGMENT))),
+        ("rich", ("dump", str(SEGMENT))),
+    ],
+)
+def test_a_missing_library(library: str, arguments: tuple[str, ...], tmp_path: Path) -> None:
     """The line names the package to install."""
-    program = "import sys; sys.modules['fsspec'] = None; from kseg.cli.main import main; main()"
+    program = f"import sys; sys.modules['{library}'] = None; from kseg.cli.main import main; main()"
+    words = [word.format(out=tmp_path / "out") for word in arguments]
     done = subprocess.run(
-        [sys.executable, "-c", program, command, "s3://bucket/topic-0/00000000000000000000.log"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, timeout=60, check=False
+    )
     line = complaint(done)
-    assert "fsspec" in line
+    assert library in line
     assert "pip install" in line
 
 
