@@ -157,6 +157,35 @@ def _no_worker() -> bool:
     return not multiprocessing.active_children()
 
 
+@posix
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_all_processes_is_reported_by_the_parent_alone(ending: signal.Signals) -> None:
+    """Workers, idle or busy, have nothing to say about Ctrl-C, nor about the SIGTERM that a service manager sends to all."""
+    program = (
+        "import os, signal, time\n"
+        "from kseg.format.storage.process_pool import map_ordered, process_pool\n"
+        "parent = os.getpid()\n"
+        "def interrupt(*_):\n"
+        "    time.sleep(os.getpid() == parent)\n"  # so that a worker has the time to print a traceback
+        "    raise KeyboardInterrupt\n"
+        "signal.signal(signal.SIGINT, interrupt)\n"
+        "signal.signal(signal.SIGTERM, interrupt)\n"
+        "try:\n"
+        "    with process_pool(3) as pool:\n"
+        "        for _ in map_ordered(pool, time.sleep, [0, 600]):\n"
+        "            print('ready', flush=True)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted')\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    assert parent.stdout
+    assert parent.stdout.readline() == b"ready\n"
+    os.killpg(parent.pid, ending)
+    assert parent.communicate(timeout=60) == (b"interrupted\n", b"")
+
+
 def _runs(pid: int) -> bool:
     """Return whether a process exists and is not a zombie."""
     try:

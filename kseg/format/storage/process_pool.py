@@ -155,10 +155,11 @@ _counter: Any = None
 
 
 def _begin(parent: int, rate: float | None, counter: Any) -> None:
-    """Prepare a worker. Ctrl-C reaches all processes; the worker ignores it, and the parent ends its workers."""
+    """Prepare a worker. Ctrl-C and a service manager's SIGTERM reach all processes: the parent ends its workers."""
     global _counter
     _counter = counter
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     file_access.current().limit.rate = rate
     _end_with_parent(parent)
 
