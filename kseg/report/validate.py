@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from kseg.findings import Severity, Verdict
-from kseg.lazy import lazy
+from kseg.report.tables import print_note, print_table
 from kseg.report.wording import advice, summary_text
 from kseg.results import FileResult, Summary
 from kseg.text import count_of, escape_controls
-
-if TYPE_CHECKING:
-    from kseg.report import tables
-else:
-    tables = lazy("kseg.report.tables")
-
 
 _STYLES = {Severity.INFO: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "red", Severity.FATAL: "bold red"}
 
@@ -52,15 +46,15 @@ def _limits_of_verdict(result: FileResult) -> str:
 def _write_findings(result: FileResult, out: TextIO) -> None:
     names = ("severity", "rule", "bytes", "offsets", "message")
     rows = [(_cells(verdict), _STYLES[verdict.severity]) for verdict in result.verdicts]
-    tables.print_table(out, escape_controls(result.file), names, rows, ("offsets", "message"))
+    print_table(out, escape_controls(result.file), names, rows, ("offsets", "message"))
     reported = {verdict.rule.name: verdict for verdict in result.verdicts if verdict.severity >= Severity.WARNING}
     for name, verdict in reported.items():
         more = result.summary.rules[name] - sum(verdict.rule.name == name for verdict in result.verdicts)
         lines = advice(verdict)
         if more or lines:
-            tables.print_note(out, f"{name}{f' ({more:,} more, not listed)' if more else ''}", indent=2)
+            print_note(out, f"{name}{f' ({more:,} more, not listed)' if more else ''}", indent=2)
         for line in lines:
-            tables.print_note(out, line, indent=4)
+            print_note(out, line, indent=4)
     if reported:
         out.write("\n")
 

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
 
+from kseg.format.storage.log_dir_lock import is_in_use
 from kseg.format.storage.naming import INDEX_SUFFIXES, base_offset_of
 from kseg.format.storage.source import LATELY, SegmentFile
-from kseg.lazy import lazy
-
-if TYPE_CHECKING:
-    from kseg.format.storage import log_dir_lock
-else:
-    log_dir_lock = lazy("kseg.format.storage.log_dir_lock")
 
 #: Size in bytes, modification time in ns, inode; None if the file does not exist.
 Stamp = tuple[int, int, int] | None
@@ -50,7 +44,7 @@ def unchanged(file: SegmentFile, before: tuple[Stamp, ...]) -> bool:
     newest = max((stamp[1] for stamp in now if stamp), default=0)
     if now == before and time.time_ns() - newest < LATELY * 1e9:
         log_dir = os.path.dirname(os.path.dirname(os.path.abspath(file.path)))
-        time.sleep(_PATIENCE_WITH_BROKER if log_dir_lock.is_in_use(log_dir) else _PATIENCE)
+        time.sleep(_PATIENCE_WITH_BROKER if is_in_use(log_dir) else _PATIENCE)
         now = stamps_of(file)
     return now == before
 
