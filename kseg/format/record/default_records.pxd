@@ -4,7 +4,7 @@ cimport cython
 
 from kseg.format.record.columns cimport BatchColumns, PartialBatch, RecordColumns
 from kseg.format.record.framing cimport clamped, wrapped_sum
-from kseg.format.record.legacy_records cimport split_message
+from kseg.format.record.legacy_records cimport split_messages
 
 cdef Py_ssize_t RECORD_BATCH_OVERHEAD
 cdef long long MOST_HEADERS, LARGE, SUM_LIMIT, MIN_INT64, CODEC_MASK, LOG_APPEND_TIME, MIN_RECORD_SIZE

@@ -11,7 +11,7 @@ from typing import Any
 from kseg.format.record import layout
 from kseg.format.record.columns import BatchColumns, PartialBatch, RecordColumns
 from kseg.format.record.framing import clamped, delta_fault, length_fault, wrapped_sum
-from kseg.format.record.legacy_records import split_message
+from kseg.format.record.legacy_records import split_messages
 
 COMPILED = not __file__.endswith(".py")
 
@@ -62,17 +62,12 @@ def split_uncompressed(
     while row < batches.count and records.count < room:
         if batches.attributes[row] & CODEC_MASK or not batches.selected[row]:
             return row
-        at = batches.at[row]
         if batches.magic[row] < 2:
-            batches.begin_records(row, records.count)
-            if split_message(data, at, at + batches.size[row], batches.magic[row], -1, batches, row, records, faults):
-                batches.record_sum[row] = 1
-                batches.first_record_offset[row] = batches.last_record_offset[row] = records.offset[records.count - 1]
-            row += 1
+            row = split_messages(data, batches, row, room, records, faults)
         elif batches.record_count[row] > LARGE:
             return row
         else:
-            at += RECORD_BATCH_OVERHEAD
+            at = batches.at[row] + RECORD_BATCH_OVERHEAD
             row = split_records(data, at, batches.at[row] + batches.size[row], batches, row, room, records, faults)
     return row
 

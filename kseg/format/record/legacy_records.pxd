@@ -20,6 +20,12 @@ cpdef bint split_message(
     BatchColumns batches, Py_ssize_t row, RecordColumns records, list faults
 ) except -1
 
+@cython.locals(at=cython.Py_ssize_t, magic=cython.longlong)
+cpdef Py_ssize_t split_messages(
+    const unsigned char[::1] data, BatchColumns batches, Py_ssize_t row, Py_ssize_t room, RecordColumns records,
+    list faults
+) except -1
+
 @cython.locals(
     at=cython.Py_ssize_t, end=cython.Py_ssize_t, index=cython.longlong, first=cython.Py_ssize_t, size=cython.longlong,
     magic=cython.longlong, stop=cython.Py_ssize_t, stop_index=cython.longlong, begin=cython.longlong, disorder=cython.longlong,

@@ -102,6 +102,26 @@ def split_message(
     return True
 
 
+def split_messages(
+    data: Any, batches: BatchColumns, row: int, room: int, records: RecordColumns, faults: list[Any]
+) -> int:
+    """Decode the uncompressed v0 and v1 messages from ``row`` until a batch is something else or not selected.
+
+    Stops also when ``records`` has ``room`` rows. Returns the row where it stopped.
+    """
+    while row < batches.count and records.count < room and batches.selected[row]:
+        magic = batches.magic[row]
+        if magic > 1 or batches.attributes[row] & CODEC_MASK:
+            break
+        batches.begin_records(row, records.count)
+        at = batches.at[row]
+        if split_message(data, at, at + batches.size[row], magic, -1, batches, row, records, faults):
+            batches.record_sum[row] = 1
+            batches.first_record_offset[row] = batches.last_record_offset[row] = records.offset[records.count - 1]
+        row += 1
+    return row
+
+
 def split_wrapper(
     data: Any,
     view: memoryview,
