@@ -11,7 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from kseg.commands.validate.partition_checks import AFTER_THE_END, Extent, PartitionChecks
+from kseg.commands.validate.partition_checks import AFTER_THE_END, PartitionChecks
+from kseg.commands.validate.partition_state import Extent
 from kseg.errors import KsegError
 from kseg.findings import RULES, Finding, Report, do_nothing
 from kseg.format.checks.run_checks import new_collector, policy_for
@@ -97,7 +98,7 @@ class _FolderChecks:
                 self._checks.add_segment(name, result.facts, grown=grown, zeros="zero-tail" in result.found)
                 self._check_indexes(file, result)
             elif self._checks:
-                self._checks.check_side_file(name)
+                self._checks.side_files.check(name)
             yield from self._emit(file, replace(result, facts=None))
         yield from self._flush()
         self._begin_folder(None)
@@ -107,14 +108,14 @@ class _FolderChecks:
 
     def _emit(self, file: SegmentFile, result: FileResult) -> Iterator[FileResult]:
         """Yield the result with its findings, or keep it until the folder's last segment is read."""
-        if self._waiting or (self._checks and self._checks.has_gaps):
+        if self._waiting or (self._checks and self._checks.missing.has_gaps):
             self._waiting.append((file, result))
         else:
             yield self._with_findings(file, result)
 
     def _flush(self) -> Iterator[FileResult]:
         """Yield the results that waited for the folder's last segment."""
-        lost = self._checks.check_gaps() if self._checks else {}
+        lost = self._checks.missing.report() if self._checks else {}
         for file, result in self._waiting:
             if self._checks and file.indexes is not None:
                 result = self._explain_gaps(file, result, self._checks, lost.get(os.path.basename(file.path), set()))
@@ -134,7 +135,7 @@ class _FolderChecks:
             if finding.rule == "offset-gap" and finding.offset is not None and finding.last_offset is not None:
                 if finding.offset in lost:
                     continue
-                reported = {**finding.facts, "why": checks.why_missing(finding.offset, finding.last_offset, name)}
+                reported = {**finding.facts, "why": checks.missing.why(finding.offset, finding.last_offset, name)}
                 verdict = replace(verdict, finding=replace(finding, facts=reported))
             verdicts_left.append(verdict)
         severity = policy_for(file, self._settings).severity(RULES["offset-gap"])

@@ -1,0 +1,177 @@
+"""Check the side files of a partition against its segments: producer snapshots, leader epochs, indexes without a segment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cached_property
+
+from kseg.commands.validate.partition_state import PartitionState
+from kseg.commands.validate.segment_facts import EpochRun
+from kseg.errors import KsegError
+from kseg.findings import Finding, Report
+from kseg.format.log_loader.producers import stray_snapshots
+from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, LeaderEpoch, walk_leader_epochs
+from kseg.format.sidefiles.producer_snapshot import ENTRY, HEADER, ProducerState, walk_snapshot
+from kseg.format.sidefiles.reading import positioned_entries_of
+from kseg.format.storage.naming import is_index, producer_snapshot_offset
+
+
+class PartitionSideFiles:
+    """The checks of the side files. Its parameters are those of ``PartitionChecks``; ``state`` is the partition's."""
+
+    def __init__(
+        self, folder: str, names: set[str], report_for: Callable[[str], Report], state: PartitionState, began: float
+    ) -> None:
+        self._folder = folder
+        self._report_for = report_for
+        self._state = state
+        # When the first segment was read, as in os.stat: files written later may describe another state of the log.
+        self._began = began
+        self._snapshots = {offset for name in names if (offset := producer_snapshot_offset(name)) is not None}
+        self._checked_snapshots: set[int] = set()
+
+    def check_snapshot_at_end(self, base: int) -> None:
+        """Check the producer snapshot of the segment that comes next, if the segments so far end at its base offset."""
+        if base in self._snapshots and self._state.end == base:
+            self.check_snapshot(base, exact=True)
+            self._checked_snapshots.add(base)
+
+    def check(self, name: str) -> None:
+        """Check a side file that is not the index of an existing segment."""
+        if name == LEADER_EPOCHS:
+            self._check_epochs(name)
+        elif (offset := producer_snapshot_offset(name)) is not None:
+            self._check_position(offset, name)
+        elif is_index(name):
+            self._check_orphan(name)
+
+    def _check_orphan(self, name: str) -> None:
+        log = f"{name[:20]}.log"
+        # A running broker may just have deleted or created the segment.
+        if os.path.exists(self._path(name)) and not os.path.exists(self._path(log)) and self._state.bases:
+            self._report_for(name)(Finding("orphaned-index", 0, offset=int(name[:20]), facts={"log": log}))
+
+    def _check_position(self, offset: int, name: str) -> None:
+        end = self._state.end
+        if not self._state.bases or not os.path.exists(self._path(name)):
+            return
+        facts = {"offset": offset, "end": end}
+        if end is not None and offset > end:
+            self._report_for(name)(Finding("snapshot-behind-log", 0, offset=offset, facts=facts))
+        elif offset not in self._kept_snapshots:
+            self._report_for(name)(Finding("stray-snapshot", 0, offset=offset, facts=facts))
+        elif offset not in self._checked_snapshots and end is not None:
+            self.check_snapshot(offset, exact=offset == end)
+
+    @cached_property
+    def _kept_snapshots(self) -> set[int]:
+        """The offsets of the producer snapshots that a broker keeps after loading all segments."""
+        return set(self._snapshots) - set(stray_snapshots(self._snapshots, self._state.bases))
+
+    def check_snapshot(self, offset: int, *, exact: bool) -> None:
+        """Compare a producer snapshot with the segments so far. ``exact``: they end at the snapshot's offset."""
+        name = f"{offset:020}.snapshot"
+        try:
+            read = positioned_entries_of(self._path(name), walk_snapshot)
+        except (KsegError, ValueError):
+            return  # reported for the snapshot itself
+        report = self._report_for(name)
+        reported = set()
+        for position, state in read:
+            reported.add(state.producer_id)
+            if why := self._snapshot_contradiction(state, offset, exact=exact):
+                self._report_producer(report, position, state.producer_id, offset, why)
+        for producer_id, first in self._state.open.items() if exact and not self._state.crowded else ():
+            # A producer expires, but not with an open transaction.
+            if producer_id not in reported:
+                self._report_producer(
+                    report,
+                    HEADER.size,
+                    producer_id,
+                    offset,
+                    f"missing, although its transaction is open since offset {first}",
+                )
+
+    def _report_producer(self, report: Report, position: int, producer_id: int, offset: int, why: str) -> None:
+        reported = {"producer_id": producer_id, "why": why}
+        report(Finding("snapshot-mismatch", position, position + ENTRY.size, offset, None, reported))
+
+    def _snapshot_contradiction(self, producer: ProducerState, offset: int, *, exact: bool) -> str | None:
+        log = self._state
+        first_offset = log.bases[0] if log.bases else 0
+        first = producer.current_txn_first_offset
+        if producer.last_offset >= offset or (first is not None and first >= offset):
+            return f"the snapshot has offset {max(producer.last_offset, first or 0)}, but covers only offsets below {offset}"
+        if exact and first is not None and first >= first_offset and producer.producer_id not in log.open:
+            return (
+                None
+                if log.holes or log.crowded
+                else f"the snapshot has an open transaction from offset {first}, the log does not"
+            )
+        known = log.producers.get(producer.producer_id)
+        if known is None or known[2] >= offset or producer.last_offset < 0:
+            return None
+        epoch, sequence, last = known
+        if last > producer.last_offset:
+            return f"last offset: {producer.last_offset} in the snapshot, {last} in the log"
+        if last < producer.last_offset:
+            return (
+                None
+                if log.holes or log.thinned
+                else f"last offset: {producer.last_offset} in the snapshot, {last} in the log"
+            )
+        if producer.last_sequence != sequence:
+            return f"last sequence: {producer.last_sequence} in the snapshot, {sequence} in the log"
+        return (
+            f"epoch: {producer.producer_epoch} in the snapshot, {epoch} in the log"
+            if producer.producer_epoch < epoch
+            else None
+        )
+
+    def _check_epochs(self, name: str) -> None:
+        try:
+            entries = positioned_entries_of(self._path(name), walk_leader_epochs)
+            if os.stat(self._path(name)).st_mtime > self._began:
+                return  # a broker truncated the log, or deleted its oldest segments, while they were read
+        except (KsegError, ValueError, OSError):
+            return  # reported for the checkpoint itself
+        report = self._report_for(name)
+        end = self._state.end
+        for at, entry in entries:
+            if end is not None and entry.start_offset > end:
+                why = f"it starts at offset {entry.start_offset}, but the log ends at {end}"
+                _report_epoch(report, at, entry.epoch, entry.start_offset, why)
+                return
+        for run in self._state.epochs:
+            contradiction = _epoch_contradiction([entry for _, entry in entries], run)
+            if contradiction:
+                at = next((at for at, entry in entries if entry.epoch == run[0]), 0)
+                _report_epoch(report, at, run[0], run[1], contradiction)
+                return
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name)
+
+
+def _report_epoch(report: Report, at: int, epoch: int, offset: int, why: str) -> None:
+    report(Finding("epoch-mismatch", at, offset=offset, facts={"epoch": epoch, "why": why}))
+
+
+def _epoch_contradiction(entries: list[LeaderEpoch], run: EpochRun) -> str | None:
+    """Return how the checkpoint contradicts the batches of one epoch, or None.
+
+    Batches before the first entry are not checked: a broker removes entries below the log start, and clears the
+    checkpoint when it appends v0 or v1 batches.
+    """
+    epoch, first, last = run
+    if epoch < 0 or (entries and last < entries[0].start_offset):
+        return None
+    at = next((at for at, entry in enumerate(entries) if entry.epoch == epoch), None)
+    if at is None:
+        return f"it has batches from offset {first}, but no entry"
+    if at and first < entries[at].start_offset:
+        return f"it starts at offset {entries[at].start_offset}, but has batches from offset {first}"
+    if at + 1 < len(entries) and last >= entries[at + 1].start_offset:
+        return f"it ends before offset {entries[at + 1].start_offset}, but has batches up to offset {last}"
+    return None
