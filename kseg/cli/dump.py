@@ -27,24 +27,25 @@ from kseg.commands.dump.rows import (
 )
 from kseg.errors import KsegError, UsageError, VanishedError
 from kseg.findings import Finding
-from kseg.format.checks.run_checks import policy_for
-from kseg.format.internal_topics.decode import TOPICS
+from kseg.format.checks.run_checks import policy_for, side_file_of
 from kseg.format.internal_topics.recognise import BY_FOLDER, internal_topic
-from kseg.format.sidefiles.registry import recognise
 from kseg.format.storage.source import SegmentFile, find_segments, local_size, open_source
 from kseg.lazy import lazy
 from kseg.ranges import parse_offsets, parse_time
 from kseg.report.formats import DUMP, EFFECTIVE, View, destination, write
-from kseg.report.sidefiles import refuse_for_side_files, write_mixed
 from kseg.results import Settings
 
 if TYPE_CHECKING:
     from kseg.cli import effective, framed, spark
     from kseg.commands.dump import follow
+    from kseg.format.internal_topics import decode
+    from kseg.report import sidefiles
 else:
     effective = lazy("kseg.cli.effective")
     framed = lazy("kseg.cli.framed")
     follow = lazy("kseg.commands.dump.follow")
+    decode = lazy("kseg.format.internal_topics.decode")
+    sidefiles = lazy("kseg.report.sidefiles")
     spark = lazy("kseg.cli.spark")
 
 
@@ -66,8 +67,8 @@ def _parsed(parse: Callable[[str], _Value]) -> Callable[[click.Context, click.Pa
 def _internal_topic(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
     if name is None:
         return None
-    if name not in TOPICS:
-        raise click.BadParameter(f"internal topics are {', '.join(TOPICS)}")
+    if name not in decode.TOPICS:
+        raise click.BadParameter(f"internal topics are {', '.join(decode.TOPICS)}")
     return name
 
 
@@ -129,9 +130,9 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
     files = list(chain.from_iterable(outcome.attempt(find_segments(path)) for path in paths))
     check_output(output, [*paths, *(file.path for file in files)])
     listed = {file.path: file for file in files}
-    beside = {file.path: known for file in files if (known := recognise(file.path))}
+    beside = {file.path: known for file in files if (known := side_file_of(file.path))}
     if beside:
-        refuse_for_side_files([file.path for file in files], format_name, filtered=keep != RowFilter())
+        sidefiles.refuse_for_side_files([file.path for file in files], format_name, filtered=keep != RowFilter())
     if options["spark"] is not None:
         if beside or options["limit"] is not None or options["follow"]:
             raise UsageError("--spark accepts segments only, without --limit and --follow")
@@ -182,7 +183,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
         shown = at_position(chain.from_iterable(show(file.path) for file in files), options["position"])
         shown = first_rows(shown, options["limit"])
         if beside:
-            write_mixed(format_name, shown, out, view)
+            sidefiles.write_mixed(format_name, shown, out, view)
         else:
             write(DUMP, format_name, out, shown, view=view)
         if outcome.failed and not outcome.rows:

@@ -90,7 +90,7 @@ def test_a_file_without_permission(tmp_path: Path, command: str) -> None:
     program = "import os, sys; from kseg.cli.main import main\n"
     if os.geteuid() == 0:
         # The user nobody may not be able to read this Python: one run before loads everything that the next one needs.
-        program += f"try: main(['{command}', '--format', 'jsonl', '-o', '{tmp_path / 'out'}', '{SEGMENT}'])\n"
+        program += f"try: main(['{command}', '--format', 'jsonl', '{SEGMENT}'])\n"
         program += "except SystemExit: os.setgid(65534); os.setuid(65534)\n"
     program += f"main(['{command}', '--format', 'jsonl', '{path}'])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)

@@ -14,14 +14,21 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 from kseg.commands.dump.text_pieces import utf8_slices
-from kseg.format.internal_topics.decode import decode
-from kseg.format.internal_topics.kafka_text import decoded_parts, jackson
 from kseg.format.record import layout
 from kseg.format.record.control_records import ControlRecord
 from kseg.format.segment.objects import Record, RecordBatch
 from kseg.format.storage.naming import snapshot_id
+from kseg.lazy import lazy
+
+if TYPE_CHECKING:
+    from kseg.format.internal_topics import decode as internal_decode
+    from kseg.format.internal_topics import kafka_text as internal_text
+else:
+    internal_decode = lazy("kseg.format.internal_topics.decode")
+    internal_text = lazy("kseg.format.internal_topics.kafka_text")
 
 _BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 _SLASHES = re.compile(r"/{2,}")
@@ -114,7 +121,9 @@ def record_line(
     if record.control:
         return line + control_text(record.control)
     if topic is not None:
-        parts = decoded_parts(topic, decode(topic, record.key, record.value), record.offset)
+        parts = internal_text.decoded_parts(
+            topic, internal_decode.decode(topic, record.key, record.value), record.offset
+        )
         line += "".join(label % part for label, part in zip((_KEY, _PAYLOAD), parts, strict=True) if part is not None)
     return line
 
@@ -221,7 +230,7 @@ def control_text(control: ControlRecord) -> str:
     label = _KRAFT_LABELS.get(control.type)
     if label is None:
         return f" controlType: UNKNOWN({control.type_id})"
-    return f" {label} {jackson(_camel_cased(control.fields))}"
+    return f" {label} {internal_text.jackson(_camel_cased(control.fields))}"
 
 
 def _camel_cased(node: object) -> object:

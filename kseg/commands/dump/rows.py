@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kseg.errors import UsageError
 from kseg.findings import Finding, Report, do_nothing
-from kseg.format.checks.record_set_checks import RecordSetChecks
 from kseg.format.checks.run_checks import SegmentChecks, check_settings
 from kseg.format.internal_topics.recognise import decoded_record, internal_topic
 from kseg.format.record import columns
@@ -21,10 +20,13 @@ from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT, DeepIterator
 from kseg.format.segment.objects import Record, RecordBatch, record_batch
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.sidefiles.registry import Recognised, SideFile
 from kseg.format.storage.source import open_range, open_source
 from kseg.results import Settings
 from kseg.schema import Row
+
+if TYPE_CHECKING:
+    from kseg.format.checks.record_set_checks import RecordSetChecks
+    from kseg.format.sidefiles.registry import Recognised, SideFile
 
 #: The latest findings that are kept to explain damaged bytes.
 MAX_FINDINGS_KEPT = 1000

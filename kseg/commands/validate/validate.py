@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kseg.errors import KsegError, VanishedError
 from kseg.findings import do_nothing
 from kseg.format.checks.check_state import CheckState
-from kseg.format.checks.run_checks import AfterChunk, _side_file, internal_topic_of, new_collector, run_checks
+from kseg.format.checks.run_checks import AfterChunk, internal_topic_of, new_collector, run_checks, side_file_of
 from kseg.format.segment.reader import Window
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of
@@ -71,7 +71,7 @@ def _validate_once(file: SegmentFile, settings: Settings, progress: Progress, wa
         with open_source(file.path, listed=file.listed) as source:
             if file.framing:
                 framed_file.check_framed_file(source, file, settings, collector, progress)
-            elif known := _side_file(file.path):
+            elif known := side_file_of(file.path):
                 _walk_side_file(source, known, collector, progress)
             else:
                 if file.indexes is not None and base_offset_of(file.path) is not None:

@@ -41,7 +41,8 @@ AfterChunk = Callable[[Chunk], None]
 AfterWindow = Callable[[Window, CheckState], None]
 
 
-def _side_file(path: str) -> registry.Recognised | None:
+def side_file_of(path: str) -> registry.Recognised | None:
+    """Return how a side file is read, by its name; None for other files."""
     if base_offset_of(path) is not None:
         return None  # a segment, which does not need the decoders of side files
     return registry.recognise(path)
@@ -49,7 +50,7 @@ def _side_file(path: str) -> registry.Recognised | None:
 
 def new_collector(file: SegmentFile, settings: Settings) -> FindingCollector:
     """Return an empty collector with the policy for the file."""
-    side = file.framing is None and _side_file(file.path) is not None
+    side = file.framing is None and side_file_of(file.path) is not None
     return FindingCollector(
         file.path, policy_for(file, settings), settings.max_per_rule, side=side, framing=file.framing
     )

@@ -11,7 +11,6 @@ Python libraries for Kafka's protocol cover requests and responses only: kio 0.6
 from __future__ import annotations
 
 import json
-import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -93,6 +92,8 @@ def named(file: str, kind: str, topic: str | None = None) -> Mapping[int, str]:
 
 @cache
 def _table(file: str) -> Mapping[str, Sequence[_Row]]:
+    import pkgutil  # takes 1 ms, and few runs read a table
+
     # A row becomes a definition when it is requested: all APIs at once would take 40 ms.
     found: dict[str, list[_Row]] = {}
     # As package data, not as a file: on Spark's workers the package may be in a zip file.
