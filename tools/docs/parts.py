@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -11,6 +12,7 @@ from typing import Any
 
 import click
 
+import kseg
 from kseg import schema
 from kseg.cli.main import COMMANDS, main
 from kseg.format.sidefiles.registry import SIDE_FILES
@@ -107,8 +109,33 @@ def spark_views() -> str:
     return "\n".join(lines)
 
 
+def library() -> str:
+    """Return the public names of the library with their signatures and the first lines of their documentation."""
+    functions, classes, lines = [], [], []
+    for name in kseg.__all__:
+        value = getattr(kseg, name)
+        summary = (inspect.getdoc(value) or "").partition("\n\n")[0].replace("\n", " ")
+        if inspect.isclass(value):
+            classes.append(f"| `{name}` | {_plain_code(summary)} |")
+        elif callable(value):
+            functions.append((name, _signature(value), inspect.getdoc(value) or ""))
+    for name, signature, documentation in functions:
+        summary = documentation.partition("\n\n")[0].replace("\n", " ")
+        lines += [f"### {name}", "", f"```python\n{name}{signature}\n```", "", _plain_code(summary), ""]
+    return "\n".join(["## Functions", "", *lines, "## Classes", "", "| name | meaning |", "|---|---|", *classes])
+
+
+def _signature(function: Callable[..., Any]) -> str:
+    return re.sub(r"<function (\w+) at 0x\w+>", r"\1", str(inspect.signature(function)).replace("'", ""))
+
+
+def _plain_code(text: str) -> str:
+    return text.replace("``", "`").replace("|", "\\|")
+
+
 #: The generated parts, by the name in their marks. A document can have any of them.
 PARTS: Mapping[str, Callable[[], str]] = {
+    "library": library,
     "rooms": rooms,
     "rows": row_tables,
     "peers": peers,

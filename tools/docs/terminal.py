@@ -25,6 +25,7 @@ from tools.docs.frozen import NOW, WRITTEN, freeze
 WIDTH = 100
 ROOT = Path(__file__).parents[2]
 _STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 #: A command with one of these runs in a shell.
 _SHELL = re.compile(r"[|&;<>*$`\\\n]")
 _WARM_UP = (["validate"], ["dump"], ["dump", "--deep", "--format", "jsonl"], ["dump", "--format", "hex"], ["recovery"])
@@ -40,8 +41,9 @@ class Printed:
 
     @property
     def text(self) -> str:
-        """Return the output without styles and without spaces at the ends of lines."""
-        return "\n".join(line.rstrip() for line in _STYLES.sub("", self.styled).splitlines()).strip("\n")
+        """Return the output without styles, control characters, and spaces at the ends of lines."""
+        plain = _CONTROLS.sub("", _STYLES.sub("", self.styled))
+        return "\n".join(line.rstrip() for line in plain.split("\n")).strip("\n")
 
 
 class Terminal:
