@@ -77,23 +77,9 @@ def _record_batches(dumped: Iterable[SegmentItem], columns: Sequence[schema.Colu
         if place.file != item.file:
             place = arrow_rows.Place.of(item.file, item.topic)
         data = payload_of(item.chunk, item.row)
-        for first, stop in _runs(item.kept):
+        for first, stop in item.ranges():
             yield from gathered.add(place, item.chunk, data, first, stop)
     yield from gathered.finish()
-
-
-def _runs(kept: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield runs of consecutive numbers as (first, end); ``end`` is exclusive."""
-    first = stop = kept[0]
-    if kept[-1] - first + 1 == len(kept):
-        yield first, kept[-1] + 1
-        return
-    for i in kept:
-        if i != stop:
-            yield first, stop
-            first = i
-        stop = i + 1
-    yield first, stop
 
 
 def _entry_batches(dumped: Iterable[SegmentItem], columns: Sequence[schema.Column]) -> Iterator[pa.RecordBatch]:

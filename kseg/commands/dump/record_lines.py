@@ -62,7 +62,7 @@ def _write(run: RecordsItem, layout: Layout, lines: LineBuffer, other: Callable[
     def others(i: int) -> Iterator[bytes]:
         return _joined(other(i))
 
-    for first, stop in _row_ranges(run.kept):
+    for first, stop in run.ranges():
         write_lines(lines, layout, chunk.batches, row, chunk.records, data, first, stop, others)
 
 
@@ -79,20 +79,6 @@ def _joined(texts: Iterable[str]) -> Iterator[bytes]:
             size = 0
     if waiting:
         yield encoded("".join(waiting))
-
-
-def _row_ranges(kept: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of consecutive rows, each as its first row and the row after its last."""
-    if isinstance(kept, range):
-        yield kept.start, kept.stop
-        return
-    first = stop = kept[0]
-    for i in kept:
-        if i != stop:
-            yield first, stop
-            first = i
-        stop = i + 1
-    yield first, stop
 
 
 @lru_cache(maxsize=64)

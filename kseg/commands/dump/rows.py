@@ -139,6 +139,19 @@ class RecordsItem:
         """Return the records as objects."""
         return map(self.chunk.record, self.kept)
 
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        """Yield the ranges of consecutive rows, each as its first row and the row after its last."""
+        first = stop = self.kept[0]
+        if self.kept[-1] - first + 1 == len(self.kept):
+            yield first, self.kept[-1] + 1
+            return
+        for i in self.kept:
+            if i != stop:
+                yield first, stop
+                first = i
+            stop = i + 1
+        yield first, stop
+
     def decoded(self, i: int) -> dict[str, Any] | None:
         """Return the column ``decoded`` of record ``i``, None for a control record."""
         found = decoded_record(self.topic, self.chunk, i) if self.topic else None
