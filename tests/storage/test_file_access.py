@@ -20,11 +20,11 @@ SEGMENT = Path(__file__).parents[2] / "fixtures" / "segments" / "4.3.0-v2-none" 
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
-    """The seconds that each thread was told to sleep; the clock does not move."""
+    """The last pause of each thread in seconds. The clock is stopped."""
     seconds: Counter[int] = Counter()
 
     def sleep(pause: float) -> None:
-        seconds[threading.get_ident()] = pause  # type: ignore[assignment]  # pauses grow, as the clock stands still
+        seconds[threading.get_ident()] = pause  # type: ignore[assignment]  # pauses grow, because the clock is stopped
 
     monkeypatch.setattr(file_access, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=sleep))
     return seconds

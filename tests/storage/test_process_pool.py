@@ -160,7 +160,7 @@ def _no_worker() -> bool:
 @posix
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_all_processes_is_reported_by_the_parent_alone(ending: signal.Signals) -> None:
-    """Workers, idle or busy, have nothing to say about Ctrl-C, nor about the SIGTERM that a service manager sends to all."""
+    """Ctrl-C, and the SIGTERM of a service manager, reach idle and busy workers, too. They print nothing."""
     program = (
         "import os, signal, time\n"
         "from kseg.format.storage.process_pool import map_ordered, process_pool\n"

@@ -1,6 +1,6 @@
 """How files are read: the rate limit, for runs next to a broker that needs the disks, and the function that gets warnings.
 
-Each thread and each asyncio task has its own. Without ``file_access`` there is no limit, and warnings are dropped.
+Each thread and each asyncio task has its own. Without ``file_access`` files are read without limit, and warnings are dropped.
 The callback for progress is passed as an argument.
 """
 
@@ -79,7 +79,7 @@ def file_access(*, max_rate: float | None = None, warn: Callable[[str], object] 
     """Set how files are read in this block, by this thread or asyncio task and by the processes that it starts.
 
     ``max_rate`` is the maximum number of bytes per second, over all files that are opened in the block. ``warn`` is called
-    with a line about files that are skipped because they are FIFOs, sockets or devices. None keeps what is set.
+    with a line about files that are skipped because they are FIFOs, sockets or devices. None keeps the current value.
     """
     before = current()
     here = FileAccess(before.limit if max_rate is None else RateLimit(max_rate), warn or before.warn)

@@ -144,7 +144,7 @@ def start_executor(jobs: int, *arguments: Any) -> ProcessPoolExecutor:
 def context() -> BaseContext:
     """Return how processes start: fork on Linux and BSD, since a fresh interpreter costs 0.1 s per process.
 
-    Windows has no fork, and on macOS a forked process can crash in a library of the system.
+    Windows lacks fork, and on macOS a forked process can crash in a library of the system.
     """
     forks = "fork" in multiprocessing.get_all_start_methods() and sys.platform != "darwin"
     return multiprocessing.get_context("fork" if forks else "spawn")
