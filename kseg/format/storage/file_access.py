@@ -1,6 +1,6 @@
 """How files are read: the rate limit, for runs next to a broker that needs the disks, and the function that gets warnings.
 
-Each thread and each asyncio task has its own. Without ``file_access`` files are read without limit, and warnings are dropped.
+Each thread and each asyncio task has its own. Without ``file_access`` there are no limits, and warnings are dropped.
 The callback for progress is passed as an argument.
 """
 
