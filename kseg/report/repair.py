@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from kseg.commands.repair.repair import RepairResult
-from kseg.commands.repair.report import LostRange, PartialBatch, SegmentRepair
+from kseg.commands.repair.report import LostRange, PartialBatch, RepairResult, SegmentRepair
 from kseg.commands.repair.segment import RepairPlan
 from kseg.report.rows import TextOutput, write_jsonl
 from kseg.schema import Row

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kseg.commands.repair.repair import RepairResult, repair
-from kseg.commands.repair.report import CorrectedBatch, LostRange, MissingOffsets
+from kseg.commands.repair.repair import repair
+from kseg.commands.repair.report import CorrectedBatch, LostRange, MissingOffsets, RepairResult
 from kseg.commands.repair.segment import RepairPlan
 from kseg.commands.validate.parallel import validate_files
 from kseg.errors import UnreadableError

@@ -53,7 +53,7 @@ NO_EVIDENCE = EpochEvidence()
 
 
 @dataclass(slots=True)
-class _OddBatch:
+class _WrongEpoch:
     """Consecutive batches with an impossible epoch; ``written`` are their positions in the result."""
 
     epoch: int
@@ -77,21 +77,21 @@ class EpochCorrector:
         self,
         out: IO[bytes] | None,
         tally: SegmentRepair,
-        tell: ReportLine,
+        report: ReportLine,
         *,
         around: EpochEvidence,
         negative: bool = True,
     ) -> None:
         self._out = out
         self._tally = tally
-        self._tell = tell
+        self._report = report
         self._negative = negative
         # The last two epochs: they distinguish one wrong epoch from later epochs that are lower.
         self._before = self._last = _NONE
         self._around = around
         self._earlier = around.before
-        self._place: _OddBatch | None = None  # the batch that has the last epoch
-        self._odd: list[_OddBatch] = []
+        self._place: _WrongEpoch | None = None  # the batch that has the last epoch
+        self._wrong: list[_WrongEpoch] = []
 
     @property
     def last(self) -> int:
@@ -105,11 +105,11 @@ class EpochCorrector:
             epoch = batches.partition_leader_epoch[each]
             if batches.magic[each] < 2 or (epoch < 0 and not self._negative):
                 continue
-            if epoch == self._last >= 0 and not self._odd and self._before == self._last:
+            if epoch == self._last >= 0 and not self._wrong and self._before == self._last:
                 continue
             begin = batches.position[each]
             rule = "negative-leader-epoch" if epoch < 0 else "leader-epoch-regression"
-            place = _OddBatch(
+            place = _WrongEpoch(
                 epoch, rule, begin, begin + batches.size[each], batches.base_offset[each], batches.last_offset[each],
                 array("q", [begin + shift]),
             )  # fmt: skip
@@ -124,26 +124,26 @@ class EpochCorrector:
             and self._before < self._last
             and self._around.disproves(self._last, earlier, last.last_offset)
         ):
-            self._odd.insert(0, last)
+            self._wrong.insert(0, last)
             self._last = earlier if earlier >= 0 else min(self._around.following())
         self._correct(max(self.last, 0))
 
-    def _next(self, epoch: int, place: _OddBatch) -> None:
+    def _next(self, epoch: int, place: _WrongEpoch) -> None:
         if epoch < 0 or epoch < min(self._last, self._before):
             self._wait(place)
             return
         if epoch < self._last:
             # The last epoch is wrong: all earlier ones and this one are lower.
             if self._place is not None:
-                self._odd.insert(0, self._place)
+                self._wrong.insert(0, self._place)
             self._correct(self._before if self._before >= 0 else self._lower_to(epoch))
         else:
             self._correct(self._last if self._last >= 0 else self._lower_to(epoch))
             self._before = self._last
         self._last, self._place = epoch, place
 
-    def _wait(self, place: _OddBatch) -> None:
-        last = self._odd[-1] if self._odd else None
+    def _wait(self, place: _WrongEpoch) -> None:
+        last = self._wrong[-1] if self._wrong else None
         if (
             last is not None
             and (last.epoch, last.end) == (place.epoch, place.begin)
@@ -152,30 +152,30 @@ class EpochCorrector:
             last.end, last.last_offset = place.end, place.last_offset
             last.written.extend(place.written)
             return
-        if len(self._odd) >= MAX_WAITING >> 8 or (last is not None and len(last.written) >= MAX_WAITING):
+        if len(self._wrong) >= MAX_WAITING >> 8 or (last is not None and len(last.written) >= MAX_WAITING):
             self._correct(max(self.last, 0))
-        self._odd.append(place)
+        self._wrong.append(place)
 
     def _lower_to(self, epoch: int) -> int:
         """Return the epoch for the first batches, before a batch of ``epoch``: that of earlier segments, if not higher."""
         return self._earlier if 0 <= self._earlier <= epoch else epoch
 
     def _correct(self, epoch: int) -> None:
-        for odd in self._odd:
-            count = len(odd.written)
-            for written in odd.written if self._out is not None else ():
+        for wrong in self._wrong:
+            count = len(wrong.written)
+            for written in wrong.written if self._out is not None else ():
                 assert self._out is not None
                 self._out.seek(written + PARTITION_LEADER_EPOCH_AT)
                 self._out.write(min(epoch, INT32_MAX).to_bytes(4, "big"))
             self._tally.mended += count
             self._tally.epochs_mended += count
-            what = f"leader epoch {odd.epoch} is now {epoch}"
+            what = f"leader epoch {wrong.epoch} is now {epoch}"
             what += f" in {count} batches" if count > 1 else ""
-            self._tell(
+            self._report(
                 CorrectedBatch(
-                    self._tally.source, odd.begin, odd.end, odd.first_offset, odd.last_offset, odd.rule, what
+                    self._tally.source, wrong.begin, wrong.end, wrong.first_offset, wrong.last_offset, wrong.rule, what
                 )
             )
-        if self._out is not None and self._odd:
+        if self._out is not None and self._wrong:
             self._out.seek(self._tally.bytes_after)
-        self._odd.clear()
+        self._wrong.clear()

@@ -9,7 +9,7 @@ from typing import ClassVar
 from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding, Policy, Severity, Verdict
 
-#: Errors after which a batch is kept: the right value is known, or does not matter.
+#: Errors after which a batch is kept: the right value is known, or does not is_error.
 PROVED = frozenset({"invalid-size", "unknown-magic"})
 _CORRECTABLE = PROVED | {"max-timestamp-mismatch"}
 # Bytes that begin with a readable header, and can hold more batches after the first.
@@ -103,6 +103,26 @@ class SegmentRepair:
     leader_epochs: list[list[int]] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class RepairResult:
+    """The result of a repair.
+
+    ``left_out`` are the files of a folder that were not copied. ``open_transactions`` are (partition folder, producer id,
+    first offset) of transactions without an end. ``failed`` has one line per partition of a log directory that could not be
+    repaired; these are not written. ``missing`` are offsets between segments that the source does not have.
+    """
+
+    segments: list[SegmentRepair] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    open_transactions: list[tuple[str, int, int]] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    missing: list[MissingOffsets] = field(default_factory=list)
+
+    @property
+    def lost(self) -> bool:
+        return any(segment.lost_ranges or segment.salvaged for segment in self.segments)
+
+
 def _is_proved(finding: Finding) -> bool:
     """Return whether the reader corrected the batch when it made the finding."""
     return finding.rule in PROVED or (finding.rule == "non-monotonic-offset" and "expected" in finding.facts)
@@ -118,7 +138,7 @@ class BatchFindings:
     def __init__(self, file: str, policy: Policy) -> None:
         self.at: dict[int, list[Finding]] = {}
         # Findings below an error in the policy: a batch that can't be read is still dropped.
-        self._spared: dict[int, Finding] = {}
+        self._lowered: dict[int, Finding] = {}
         self._file = file
         self.policy = policy
 
@@ -130,13 +150,13 @@ class BatchFindings:
         if severity >= Severity.ERROR or _is_proved(finding) or finding.rule == "zero-tail":
             self.at.setdefault(finding.position or 0, []).append(finding)
         elif RULES[finding.rule].severity >= Severity.ERROR:
-            self._spared.setdefault(finding.position or 0, finding)
+            self._lowered.setdefault(finding.position or 0, finding)
 
-    def cost(self, position: int) -> bool:
+    def drops_batch(self, position: int) -> bool:
         """Return whether the batch at that position has an error that can't be corrected."""
         return not all(_is_correctable(finding) or finding.rule in SALVAGEABLE for finding in self.at.get(position, ()))
 
-    def spares_some(self, position: int) -> bool:
+    def leaves_readable_records(self, position: int) -> bool:
         """Return whether the only error of the batch at that position leaves the records before it readable.
 
         Correctable errors do not count: the largest timestamp becomes that of the kept records.
@@ -146,17 +166,17 @@ class BatchFindings:
 
     def pop(self, begin: int, end: int) -> list[Finding]:
         """Remove and return the first finding of each position from ``begin`` to ``end``."""
-        taken = {position: self.at.pop(position) for position in list(self.at) if begin <= position < end}
-        for position, finding in self._spared.items():
+        removed = {position: self.at.pop(position) for position in list(self.at) if begin <= position < end}
+        for position, finding in self._lowered.items():
             if begin <= position < end:
-                taken.setdefault(position, [finding])
+                removed.setdefault(position, [finding])
         self.forget(end)
-        return [next((f for f in taken[at] if not _is_correctable(f)), taken[at][0]) for at in sorted(taken)]
+        return [next((f for f in removed[at] if not _is_correctable(f)), removed[at][0]) for at in sorted(removed)]
 
     def forget(self, end: int) -> None:
         """Drop the findings before ``end``, which reading has passed."""
-        while self._spared and (first := next(iter(self._spared))) < end:
-            del self._spared[first]
+        while self._lowered and (first := next(iter(self._lowered))) < end:
+            del self._lowered[first]
 
 
 def is_about_a_batch(finding: Finding) -> bool:
@@ -183,26 +203,26 @@ def lost_offsets(findings: Sequence[Finding], low: int, high: int | None) -> lis
     count if they are in this interval. Ranges without such a header share the remaining offsets: each has all of them. Both
     offsets are None if none remain, or if their number is unknown.
     """
-    believed: list[tuple[int, int] | None] = []
+    plausible: list[tuple[int, int] | None] = []
     begin = low
     for finding in findings:
         first, last = finding.offset, finding.last_offset
         fits = last is not None and begin <= last and (high is None or last <= high)
         if last is not None and fits and (first is None or begin <= first <= last):
-            believed.append((begin if first is None else first, last))
+            plausible.append((begin if first is None else first, last))
             begin = last + 1
         else:
-            believed.append(None)
-    if findings and high is not None and findings[-1].rule in _SEVERAL and (known := believed[-1]) is not None:
-        believed[-1] = known[0], high
+            plausible.append(None)
+    if findings and high is not None and findings[-1].rule in _SEVERAL and (known := plausible[-1]) is not None:
+        plausible[-1] = known[0], high
     lost: list[tuple[int | None, int | None]] = []
     begin = low
-    for n, known in enumerate(believed):
+    for n, known in enumerate(plausible):
         if known is not None:
             begin = known[1] + 1
             lost.append(known)
             continue
-        end = next((one[0] - 1 for one in believed[n:] if one is not None), high)
+        end = next((one[0] - 1 for one in plausible[n:] if one is not None), high)
         lost.append((begin, end) if end is not None and begin <= end else (None, None))
     return lost
 

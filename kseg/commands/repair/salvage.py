@@ -9,39 +9,26 @@ leader epochs that are negative or decrease. No CRC covers leader epochs; each b
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import IO, Any
+from typing import IO
 
+from kseg.commands.repair.kept_batches import KeptBatches
 from kseg.commands.repair.leader_epochs import NO_EVIDENCE, EpochCorrector, EpochEvidence
 from kseg.commands.repair.report import (
-    SALVAGEABLE,
     BatchFindings,
-    CorrectedBatch,
     Errors,
-    LostRange,
-    PartialBatch,
     ReportLine,
     SegmentRepair,
-    lost_offsets,
-    message,
 )
-from kseg.commands.repair.salvage_records import RepackedBatch, has_readable_records, repack_readable_records
+from kseg.commands.repair.salvage_records import has_readable_records, repack_readable_records
 from kseg.commands.repair.segment_places import SegmentPlace
-from kseg.findings import RULES, Finding, Policy, Severity, do_nothing
+from kseg.findings import RULES, Policy, Severity, do_nothing
 from kseg.format.checks.check_state import CheckSettings, CheckState
 from kseg.format.checks.table import BATCH_CHECKS, RECORD_CHECKS
 from kseg.format.record import framing
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import (
-    CODEC_MASK,
-    CRC_AT,
     INT32_MAX,
-    LEGACY_CRC_AT,
     LOG_OVERHEAD,
-    MAGIC_AT,
-    MAX_TIMESTAMP_AT,
-    SIZE_AT,
-    V1_TIMESTAMP_AT,
 )
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
@@ -50,8 +37,6 @@ from kseg.format.storage.source import Source
 from kseg.format.writer.batch_runs import mark_out_of_range, validated_chunks
 from kseg.format.writer.offset_order import OffsetOrder
 
-# The number of losses that wait for the next valid batch, which shows the lost offsets. More are reported without it.
-REPORTED_AT_ONCE = 1000
 EPOCH_RULES = ("leader-epoch-regression", "negative-leader-epoch")
 
 
@@ -70,30 +55,24 @@ class SegmentSalvage:
         limits: CheckSettings,
         policy: Policy,
         ceiling: int | None,
-        tell: ReportLine,
+        report: ReportLine,
         *,
         salvage_records: bool = False,
         place: SegmentPlace | None = None,
         epochs: EpochEvidence = NO_EVIDENCE,
     ) -> None:
         self.findings = BatchFindings(tally.source, policy)
-        self._out = out
         self._tally = tally
         self._limits = limits
         self._salvage_records = salvage_records
         self._ceiling = ceiling
-        self._following = place.following if place else None
-        self._floor = place.floor if place else -1
-        self._tell = tell
         self._history = CheckState()
-        self._covered = 0  # the position after the last kept batch in the source
-        matter = {rule: policy.severity(RULES[rule]) >= Severity.ERROR for rule in EPOCH_RULES}
-        self._epochs = (
-            EpochCorrector(out, tally, tell, around=epochs, negative=matter["negative-leader-epoch"])
-            if any(matter.values())
-            else None
-        )
-        self._fresh: dict[int, RepackedBatch] = {}  # by position: the batch that replaces another
+        is_error = {rule: policy.severity(RULES[rule]) >= Severity.ERROR for rule in EPOCH_RULES}
+        corrector = EpochCorrector(out, tally, report, around=epochs, negative=is_error["negative-leader-epoch"])
+        self._kept = KeptBatches(
+            out, tally, self.findings, report, corrector if any(is_error.values()) else None,
+            name_offset=limits.name_offset, following=place.following if place else None,
+        )  # fmt: skip
 
     def run(self, source: Source, order: OffsetOrder, progress: Progress = do_nothing) -> None:
         """Read the segment and write its batches; ``order`` is the result of ``find_order`` for it.
@@ -103,14 +82,11 @@ class SegmentSalvage:
         done = source.start
         reader = SegmentReader(source, report=self.findings, by_name=False)
         for window in self._checked_chunks(reader, order):
-            self._write(window)
+            self._kept.write(window)
             progress(reader.position - done)
             done = reader.position
         progress(reader.position - done)
-        self._drop_batch(reader.position, self._following)
-        if self._epochs is not None:
-            self._epochs.finish()
-            self._tally.last_epoch = self._epochs.last
+        self._kept.finish(reader.position)
         self._tally.bytes_before = reader.position
 
     def _checked_chunks(self, reader: SegmentReader, order: OffsetOrder) -> Iterator[Window]:
@@ -129,7 +105,7 @@ class SegmentSalvage:
         for row in range(chunk.first, chunk.stop if self._salvage_records and not large else chunk.first):
             if not batches.selected[row] or batches.intact[row]:
                 continue
-            if has_readable_records(batches, row) and self.findings.spares_some(batches.position[row]):
+            if has_readable_records(batches, row) and self.findings.leaves_readable_records(batches.position[row]):
                 batches.intact[row] = 1
 
     def _check_records(self, chunk: Chunk) -> None:
@@ -139,15 +115,15 @@ class SegmentSalvage:
         for row in range(chunk.first, chunk.stop):
             if not batches.selected[row]:
                 continue
-            if not batches.intact[row] or (self.findings.at and self.findings.cost(batches.position[row])):
+            if not batches.intact[row] or (self.findings.at and self.findings.drops_batch(batches.position[row])):
                 batches.selected[row] = 0
                 self._tally.records -= batches.record_sum[row] if chunk.resumed else 0
                 continue
             if chunk.resumed:
                 continue
             self._tally.records += batches.record_sum[row]
-            if self.findings.at and self.findings.spares_some(batches.position[row]):
-                self._fresh[batches.position[row]] = repack_readable_records(chunk, row)
+            if self.findings.at and self.findings.leaves_readable_records(batches.position[row]):
+                self._kept.repacked[batches.position[row]] = repack_readable_records(chunk, row)
             if self._tally.first_offset is None:
                 legacy = batches.magic[row] < 2  # wrappers do not have their first offset
                 self._tally.first_offset = batches.first_record_offset[row] if legacy else batches.base_offset[row]
@@ -209,141 +185,6 @@ class SegmentSalvage:
                 self.findings(finding)
             if not about:
                 return
-
-    # --- writing ---
-
-    def _write(self, window: Window) -> None:
-        batches = window.batches
-        row = 0
-        while row < batches.count:
-            if not batches.selected[row]:
-                self._tally.dropped += 1
-                self._fresh.pop(batches.position[row], None)
-                row += 1
-                continue
-            stop = self._end_of_run(batches, row)
-            self._write_run(window, row, stop)
-            row = stop
-        if len(self.findings.at) > REPORTED_AT_ONCE:
-            # All but the last batch, for which the reader can still report findings.
-            self._drop_batch(batches.position[batches.count - 1], None)
-
-    def _end_of_run(self, batches: BatchColumns, row: int) -> int:
-        """Return the end of the batches from ``row`` that can be copied in one piece; a corrected batch is alone."""
-        found = self.findings.at
-        alone = batches.position[row] in found
-        row += 1
-        while (
-            not alone
-            and row < batches.count
-            and batches.selected[row]
-            and not (found and batches.position[row] in found)
-            and batches.position[row] == batches.position[row - 1] + batches.size[row - 1]
-        ):
-            row += 1
-        return row
-
-    def _write_run(self, window: Window, row: int, stop: int) -> None:
-        batches, tally = window.batches, self._tally
-        begin, end = batches.position[row], batches.position[stop - 1] + batches.size[stop - 1]
-        if begin > self._covered:
-            wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
-            self._drop_batch(begin, None if wrapper else batches.base_offset[row])
-        data: Any = window.view[batches.at[row] : batches.at[row] + end - begin]
-        if begin in self._fresh:
-            data = self._salvaged(self._fresh.pop(begin), batches, row)
-        elif begin in self.findings.at:
-            data = self._corrected_header(bytearray(data), batches, row)
-        written = tally.bytes_after
-        if self._out is not None:
-            self._out.write(data)
-        tally.bytes_after += len(data)
-        tally.kept += stop - row
-        tally.last_offset = batches.last_offset[stop - 1]
-        self._covered = end
-        self.findings.forget(end)
-        if self._epochs is not None:
-            self._epochs.correct_window(batches, row, stop, written)
-
-    def _corrected_header(self, entry: bytearray, batches: BatchColumns, row: int) -> bytearray:
-        magic, position = batches.magic[row], batches.position[row]
-        entry[SIZE_AT : SIZE_AT + 4] = (len(entry) - LOG_OVERHEAD).to_bytes(4, "big")
-        entry[MAGIC_AT] = magic
-        for finding in self.findings.at.pop(position):
-            if finding.rule == "max-timestamp-mismatch":
-                at, crc_at = (MAX_TIMESTAMP_AT, CRC_AT) if magic >= 2 else (V1_TIMESTAMP_AT, LEGACY_CRC_AT)
-                entry[at : at + 8] = finding.facts["actual"].to_bytes(8, "big", signed=True)
-                crc = framing.batch_crc(memoryview(entry), 0, len(entry), magic)
-                entry[crc_at : crc_at + 4] = crc.to_bytes(4, "big")
-            self._report_corrected(finding, batches, row)
-        return entry
-
-    def _salvaged(self, fresh: RepackedBatch, batches: BatchColumns, row: int) -> bytes:
-        position, tally = batches.position[row], self._tally
-        found = self.findings.at.pop(position)
-        finding = next(one for one in found if one.rule in SALVAGEABLE)
-        for mended in found:
-            if mended.rule not in SALVAGEABLE and mended.rule != "max-timestamp-mismatch":
-                self._report_corrected(mended, batches, row)
-        behind = fresh.last_offset + 1
-        first, last = (behind, batches.last_offset[row]) if behind <= batches.last_offset[row] else (None, None)
-        tally.salvaged += 1
-        if tally.first_lost_offset is None:
-            tally.first_lost_offset = behind
-        self._tell(
-            PartialBatch(tally.source, position, position + batches.size[row], first, last, finding.rule, message(finding),
-                    fresh.records, fresh.offset, fresh.last_offset)
-        )  # fmt: skip
-        return fresh.data
-
-    def _report_corrected(self, finding: Finding, batches: BatchColumns, row: int) -> None:
-        wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
-        first = None if wrapper else batches.base_offset[row]
-        begin, end = batches.position[row], batches.position[row] + batches.size[row]
-        why = message(finding)
-        self._tally.mended += 1
-        self._tell(CorrectedBatch(self._tally.source, begin, end, first, batches.last_offset[row], finding.rule, why))
-
-    # --- losses ---
-
-    def _drop_batch(self, end: int, next_offset: int | None) -> None:
-        """Report the bytes from the last kept batch to ``end``, where the batch of ``next_offset`` or the file's end is."""
-        begin = self._covered
-        if begin >= end:
-            return
-        self._covered = end
-        unknown = Finding("lost-bytes", begin, end, facts={"bytes": end - begin, "why": "no entry begins there"})
-        findings = self.findings.pop(begin, end)
-        if not findings or (findings[0].position or 0) > begin:
-            findings.insert(0, unknown)
-        stretches = []
-        for i, finding in enumerate(findings):
-            stop = end if i + 1 == len(findings) else findings[i + 1].position or 0
-            start = max(begin, finding.position or 0)
-            if stop > start:
-                stretches.append(replace(finding, position=start, end=stop))
-        low = self._limits.name_offset or 0 if self._tally.last_offset is None else self._tally.last_offset + 1
-        high = None if next_offset is None else next_offset - 1
-        for finding, offsets in zip(stretches, lost_offsets(stretches, low, high), strict=True):
-            self._report_lost(finding, low, offsets)
-
-    def _report_lost(self, finding: Finding, low: int, offsets: tuple[int | None, int | None]) -> None:
-        tally = self._tally
-        begin, end = finding.position or 0, finding.end or 0
-        why = message(finding)
-        first, last = offsets
-        if finding.rule == "zero-tail":
-            if self._following is None or self._following <= low:
-                tally.zeros += end - begin
-                return
-            first, last = low, self._following - 1
-            why += f"; but the next segment begins at offset {self._following}: they stand where batches were"
-        tally.lost_to = end
-        tally.lost_ranges += 1
-        tally.lost_bytes += end - begin
-        if tally.first_lost_offset is None:
-            tally.first_lost_offset = low
-        self._tell(LostRange(tally.source, begin, end, first, last, finding.rule, why))
 
 
 # Leader epochs in disorder are corrected, see ``EpochCorrector``.

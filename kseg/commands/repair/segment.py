@@ -49,7 +49,7 @@ def repair_segment(
     source: str,
     target: Path,
     plan: RepairPlan,
-    tell: ReportLine,
+    report: ReportLine,
     progress: Progress = do_nothing,
     *,
     txns: AbortedTransactions | None = None,
@@ -67,7 +67,7 @@ def repair_segment(
         if plan.indexes_only:
             _check_source(tally, _IndexWriter(tally, io.BytesIO(), io.BytesIO(), plan.index_interval), plan, progress)
         else:
-            _salvage(None, tally, plan, tell, place, progress, epochs)
+            _salvage(None, tally, plan, report, place, progress, epochs)
         return tally
     indexes = index_paths(target)
     transactions = txn_index_path(target)
@@ -84,7 +84,7 @@ def repair_segment(
             _check_source(tally, builder, plan, progress)
         else:
             half = _with_fewer_rows(progress)
-            _salvage(staged[target], tally, plan, tell, place, half, epochs)
+            _salvage(staged[target], tally, plan, report, place, half, epochs)
             staged[target].sync(modified)
             _read_back(staged[target].path, tally, builder, plan, half)
         if txns is not None and not staged[transactions].file.tell():
@@ -112,7 +112,7 @@ def _salvage(
     log: Staged | None,
     tally: SegmentRepair,
     plan: RepairPlan,
-    tell: ReportLine,
+    report: ReportLine,
     place: SegmentPlace | None,
     progress: Progress,
     epochs: EpochEvidence,
@@ -125,7 +125,7 @@ def _salvage(
         ceiling = None if named is None else named + INT32_MAX + 1
     out = None if log is None else log.file
     salvage = SegmentSalvage(
-        out, tally, limits, plan.policy.with_defaults(IN_LOGS), ceiling, tell,
+        out, tally, limits, plan.policy.with_defaults(IN_LOGS), ceiling, report,
         salvage_records=plan.salvage_records, place=place, epochs=epochs,
     )  # fmt: skip
     order = place.order if place else None

@@ -236,7 +236,7 @@ def _with_neighbours(folder: Path, places: list[SegmentPlace]) -> list[SegmentPl
         order = place.order
         late = order.head and neighbours.contradicts(order.head, base_offset_of(place.target))
         if late or place.target != place.name or not _in_order(order, floor, place.ceiling):
-            order = _judged(folder, replace(place, floor=floor), neighbours)
+            order = _order_within(folder, replace(place, floor=floor), neighbours)
         done.append(replace(place, floor=floor, order=order))
     return done
 
@@ -265,6 +265,6 @@ def _in_order(order: OffsetOrder, floor: int, ceiling: int | None) -> bool:
     return order.head.low > floor and (ceiling is None or order.tail.high < ceiling)
 
 
-def _judged(folder: Path, place: SegmentPlace, neighbours: Neighbours) -> OffsetOrder:
+def _order_within(folder: Path, place: SegmentPlace, neighbours: Neighbours) -> OffsetOrder:
     ceiling = ceiling_of(place.target) if place.ceiling is None else place.ceiling
     return find_order(lambda: _open(folder, place.name, place.target), ceiling, place.floor, neighbours)

@@ -1,0 +1,237 @@
+"""Repair the segments of one partition, and copy its side files that still apply."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+from kseg.commands.repair.leader_epochs import EpochEvidence
+from kseg.commands.repair.report import (
+    CorrectedBatch,
+    LostRange,
+    MissingOffsets,
+    RepairResult,
+    ReportLine,
+    SegmentRepair,
+    message,
+)
+from kseg.commands.repair.segment import RepairPlan, repair_segment
+from kseg.commands.repair.segment_places import SegmentPlace, find_places
+from kseg.errors import NotASegmentError, UnreadableError, UsageError, VanishedError
+from kseg.findings import Finding
+from kseg.format.record.columns import CRC_GOOD
+from kseg.format.segment.reader import SegmentReader
+from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS
+from kseg.format.sidefiles.registry import COPY, REBUILD, handling_of
+from kseg.format.sidefiles.txn_index import AbortedTransactions
+from kseg.format.storage.atomic_write import check_absent, whole_folder
+from kseg.format.storage.file_access import Progress
+from kseg.format.storage.naming import base_offset_of, producer_snapshot_offset, snapshot_id
+from kseg.format.storage.source import open_source
+from kseg.format.storage.special_files import read_file
+from kseg.format.writer import epoch_checkpoint
+from kseg.format.writer.output_guards import (
+    PartitionFolder,
+    check_only_kafka_files,
+    check_replaceable,
+    copy_file,
+)
+from kseg.format.writer.source_checks import side_file_error
+from kseg.format.writer.targets import index_paths, txn_index_path
+
+#: The number of batches of the next segment that show whether the last leader epoch of a segment is too high.
+_EPOCHS_AHEAD = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRepair:
+    """The settings that all partitions of one call share."""
+
+    root: Path
+    plan: RepairPlan
+    report: ReportLine
+    progress: Progress
+    result: RepairResult
+
+    def repair(self, partition: PartitionFolder, target: Path) -> None:
+        plan = self.plan
+        if plan.dry_run:
+            self._repair_logs(partition, target, target)
+            return
+        if not plan.force:
+            check_absent([target])
+        check_replaceable([partition], [target])
+        check_only_kafka_files(target)
+        if plan.indexes_only and target.is_dir() and PartitionFolder(target).logs:
+            raise UsageError(f"{target} holds segments, and would hold only indexes: build them in a new folder")
+        with whole_folder(target, replace=plan.force) as folder:
+            segments = self._repair_logs(partition, folder, target)
+            for name in partition.names:
+                path = partition.path / name
+                if name in partition.logs or handling_of(name).repair == REBUILD:
+                    continue
+                kept = _is_still_valid(name, segments) and not plan.indexes_only
+                error = side_file_error(path) if kept else None
+                if kept and error is None:
+                    copy_file(path, folder / name)
+                else:
+                    why = f" ({error.rule.name}: {error.message})" if error else ""
+                    self.result.left_out.append(f"{path.relative_to(self.root)}{why}")
+            if not plan.indexes_only:
+                _write_epochs(partition, folder, segments)
+            elif LEADER_EPOCHS in partition.names:
+                self.result.left_out.append(str((partition.path / LEADER_EPOCHS).relative_to(self.root)))
+
+    def _repair_logs(self, partition: PartitionFolder, folder: Path, target: Path) -> list[SegmentRepair]:
+        txns = AbortedTransactions()
+        _add_open_transactions(txns, partition.path / (partition.logs[0].removesuffix(".log") + ".snapshot"))
+        segments: list[SegmentRepair] = []
+        stored = epoch_checkpoint.stored(partition.path) or ()
+        last_epoch = -1
+        places = _places(partition, self.plan)
+        for n, place in enumerate(places):
+            if place.order is None and not self.plan.indexes_only:
+                segments += self._without_batches(partition, folder, target, place)
+                continue
+            if place.target != place.name:
+                self._report_renamed(partition, place)
+            path = folder / place.target
+            following = next((each.name for each in places[n + 1 :] if each.order is not None), None)
+            epochs = EpochEvidence(last_epoch, partial(_first_epochs, partition.path, following), stored)
+            segment = repair_segment(
+                str(partition.path / place.name), path, self.plan, self.report, self.progress,
+                txns=txns, place=place, epochs=epochs,
+            )  # fmt: skip
+            last_epoch = segment.last_epoch
+            if segment.lost_bytes and not segment.kept and not self.plan.dry_run:
+                # No batch of it is kept, so the adjacent segments are the log.
+                for written in (path, *index_paths(path), txn_index_path(path)):
+                    written.unlink(missing_ok=True)
+            segment.target = str(target / place.target)
+            self._report_missing(place, segment, segments, partition)
+            segments.append(segment)
+        self.result.segments += segments
+        if not self.plan.dry_run:
+            self.result.open_transactions += [(target.name, *entry) for entry in txns.open.items()]
+        return segments
+
+    def _without_batches(
+        self, partition: PartitionFolder, folder: Path, target: Path, place: SegmentPlace
+    ) -> list[SegmentRepair]:
+        """Report a segment without its own batches: it is empty, a copy of another, or not a segment."""
+        source, name = partition.path / place.name, str((partition.path / place.name).relative_to(self.root))
+        base = base_offset_of(place.name) or 0
+        size = source.stat().st_size
+        if place.copied:
+            self.result.left_out.append(f"{name} (a copy of batches in {place.copied})")
+        elif size:
+            missing_range = place.floor + 1, None if place.ceiling is None else place.ceiling - 1
+            return [all_lost(source, missing_range, place.why, self.report)]
+        elif place.floor < base and (place.ceiling is None or base <= place.ceiling):
+            # A broker has created it without writing, or the cleaner has removed all its batches.
+            empty = repair_segment(str(source), folder / place.name, self.plan, self.report, txns=AbortedTransactions())
+            empty.target = str(target / place.name)
+            return [empty]
+        else:
+            self.result.left_out.append(f"{name} (empty)")
+        return []
+
+    def _report_renamed(self, partition: PartitionFolder, place: SegmentPlace) -> None:
+        source = partition.path / place.name
+        first, last = place.offsets
+        why = f"its offsets begin at {first}: it is written as {place.target}"
+        self.report(CorrectedBatch(str(source), 0, source.stat().st_size, first, last, "file-name-mismatch", why))
+
+    def _report_missing(
+        self, place: SegmentPlace, segment: SegmentRepair, before: list[SegmentRepair], partition: PartitionFolder
+    ) -> None:
+        """Report offsets between the segment before and this one, unless they are losses that were reported."""
+        if not before or segment.first_offset is None:
+            return
+        other = before[-1]
+        end = place.floor + 1
+        first = base_offset_of(place.target) or 0
+        ends_lost = other.lost_to == other.bytes_before > 0
+        if end >= first or ends_lost:
+            return
+        deleted = f"{end:020}.log.deleted"
+        why = (
+            f"{deleted} is there"
+            if deleted in partition.names
+            else "compacted away, deleted, or lost before this repair"
+        )
+        facts = {"first": end, "last": first - 1, "other": os.path.basename(other.source), "why": why}
+        size = other.bytes_before
+        text = message(Finding("segment-gap", facts=facts))
+        missing = MissingOffsets(other.source, size, size, end, first - 1, "segment-gap", text)
+        self.report(missing)
+        self.result.missing.append(missing)
+
+
+def _add_open_transactions(txns: AbortedTransactions, snapshot: Path) -> None:
+    """Add the transactions that were open at the start of the folder; their first batches can be in deleted segments."""
+    try:
+        txns.add_open(read_file(str(snapshot)))
+    except VanishedError:
+        return
+
+
+def _places(partition: PartitionFolder, plan: RepairPlan) -> list[SegmentPlace]:
+    """Return the places of a partition's segments; with ``indexes_only`` by their names alone."""
+    if plan.indexes_only:
+        return [SegmentPlace(name, name) for name in partition.logs]
+    return find_places(partition.path, partition.logs)
+
+
+def all_lost(source: Path, missing_range: tuple[int, int | None], why: str, report: ReportLine) -> SegmentRepair:
+    """Report a segment without a single batch; ``missing_range`` is the range of missing offsets around it."""
+    size = source.stat().st_size
+    first, last = missing_range
+    known = last is None or first <= last
+    report(LostRange(str(source), 0, size, first if known else None, last if known else None, "lost-bytes", why))
+    return SegmentRepair(
+        str(source), "", bytes_before=size, lost_bytes=size, lost_ranges=1, lost_to=size,
+        first_lost_offset=first if known else None,
+    )  # fmt: skip
+
+
+def _is_still_valid(name: str, segments: list[SegmentRepair]) -> bool:
+    """Return whether a file can be copied. A producer snapshot describes all batches before its offset, also lost ones."""
+    snapshot = producer_snapshot_offset(name)
+    if snapshot is None:
+        return handling_of(name).repair == COPY or snapshot_id(name) is not None
+    lost = [segment.first_lost_offset for segment in segments if segment.first_lost_offset is not None]
+    return all(snapshot <= offset for offset in lost)
+
+
+def _first_epochs(folder: Path, name: str | None) -> list[int]:
+    """Return the leader epochs of the first intact v2 batches of a segment, at most _EPOCHS_AHEAD."""
+    if name is None:
+        return []
+    try:
+        with SegmentReader(open_source(str(folder / name))) as reader:
+            batches = next(reader.windows()).batches
+    except (NotASegmentError, UnreadableError, StopIteration):
+        return []
+    found = (
+        batches.partition_leader_epoch[row]
+        for row in range(batches.count)
+        if batches.magic[row] >= 2 and batches.crc_state[row] == CRC_GOOD
+    )
+    return list(islice((epoch for epoch in found if epoch >= 0), _EPOCHS_AHEAD))
+
+
+def _write_epochs(partition: PartitionFolder, folder: Path, segments: list[SegmentRepair]) -> None:
+    """Copy the ``leader-epoch-checkpoint``, or write one that agrees with the kept batches."""
+    known = epoch_checkpoint.stored(partition.path)
+    corrected = any(segment.epochs_mended for segment in segments)
+    runs = epoch_checkpoint.merged_runs(segment.leader_epochs for segment in segments)
+    last = max((segment.last_offset for segment in segments if segment.last_offset is not None), default=None)
+    entries = epoch_checkpoint.merged(known or [], runs, None if last is None else last + 1)
+    if known is not None and known == entries:
+        copy_file(partition.path / LEADER_EPOCHS, folder / LEADER_EPOCHS)
+    elif entries and (corrected or LEADER_EPOCHS in partition.names):
+        epoch_checkpoint.write(folder, entries)
