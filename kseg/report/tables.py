@@ -16,6 +16,9 @@ from kseg.text import escape_controls
 #: The cells of a row, with content of files already escaped, and the style of the first cell.
 Row = tuple[Sequence[str], str]
 
+#: The smallest width of a column whose text is wrapped.
+_WRAPPED = 24
+
 
 def print_cells(
     out: TextIO,
@@ -44,13 +47,52 @@ def print_cells(
 def print_table(out: TextIO, title: str, names: Sequence[str], rows: Sequence[Row], wrapped: Collection[str]) -> None:
     """Print a title and a table; on a terminal the columns in ``wrapped`` can take several lines per row."""
     if out.isatty():
+        kept = [at for at, name in enumerate(names) if name in wrapped or any(cells[at] for cells, _ in rows)]
+        names, rows = [names[at] for at in kept], [([cells[at] for at in kept], style) for cells, style in rows]
+        fitting = _fitting(names, rows, wrapped, console(out).width)
+        if fitting < len(names):
+            _print_with_lines_below(out, title, names, rows, fitting)
+            return
         columns = {name: {"no_wrap": name not in wrapped, "overflow": "fold"} for name in names}
         print_cells(out, columns, rows, title=title)
         return
-    widths = [max(map(len, column)) for column in zip(names, *(cells for cells, _ in rows), strict=True)]
-    lines = [_line(names, widths), " " + "─" * (sum(widths) + 3 * len(widths) - 2)]
-    lines += [_line(cells, widths) for cells, _ in rows]
+    lines = _lines(names, [cells for cells, _ in rows])
     out.write("\n".join([title, "", *lines, "", ""]))
+
+
+def _fitting(names: Sequence[str], rows: Sequence[Row], wrapped: Collection[str], width: int) -> int:
+    """Return how many columns fit into ``width``; one in ``wrapped`` needs at most ``_WRAPPED`` characters."""
+    used = 2
+    for at, name in enumerate(names):
+        longest = max(len(name), *(len(cells[at]) for cells, _ in rows))
+        used += (min(longest, _WRAPPED) if name in wrapped else longest) + 3 * (at > 0)
+        if used > width:
+            return at
+    return len(names)
+
+
+def _print_with_lines_below(out: TextIO, title: str, names: Sequence[str], rows: Sequence[Row], fitting: int) -> None:
+    """Print a table of the first ``fitting`` columns; each other cell is a line below its row."""
+    shown = console(out)
+    head, rule, *lines = _lines(names[:fitting], [cells[:fitting] for cells, _ in rows])
+    shown.print(Text(title), Text(), Text(head, "bold"), Text(rule), sep="\n")
+    for line, (cells, style) in zip(lines, rows, strict=True):
+        text = Text(line)
+        text.stylize(style, 1, 1 + len(cells[0]))
+        shown.print(text)
+        for name, cell in zip(names[fitting:], cells[fitting:], strict=True):
+            if cell:
+                print_note(out, f"{name}: {cell}", 4)
+    shown.print()
+
+
+def _lines(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+    return [
+        _line(names, widths),
+        " " + "─" * (sum(widths) + 3 * len(widths) - 2),
+        *(_line(row, widths) for row in rows),
+    ]
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

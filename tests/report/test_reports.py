@@ -494,3 +494,21 @@ def test_a_pipe_gets_the_table_that_a_terminal_gets(monkeypatch: pytest.MonkeyPa
     assert "\x1b" not in pipe
     plain = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", terminal).splitlines()]
     assert [line.replace("─", "") for line in plain] == [line.replace("─", "") for line in pipe.splitlines()]
+
+
+def test_a_table_that_is_too_wide_has_lines_below_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a narrow terminal no cell is cut or folded to a few characters per line; empty columns are left out."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("COLUMNS", "50")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = Terminal()
+    rows = [(("delete", "", "00000000000000000048.log", "the log was truncated before it"), "red")] * 2
+    print_table(out, "orders-0", ("action", "offset", "file", "why"), rows, ("why",))
+    plain = re.sub(r"\x1b\[[\d;]*m", "", out.getvalue())
+    assert "offset" not in plain
+    assert plain.count("    why: the log was truncated before it\n") == 2
