@@ -31,7 +31,7 @@ def optional(module: str) -> Any:
 
 
 def lazy(module: str, name: str = "", *, needed: str = "") -> Any:
-    """Return a stand-in for a module, or for its function or class ``name``, that imports it at the first use.
+    """Return a proxy for a module, or for its function or class ``name``, that imports it at the first use.
 
     ``needed`` is the text of the UsageError that replaces ImportError, for a library that may be missing.
     """
@@ -39,9 +39,9 @@ def lazy(module: str, name: str = "", *, needed: str = "") -> Any:
 
 
 class _Lazy:
-    """A stand-in: it can be called, and its attributes can be read.
+    """A proxy: it can be called, and its attributes can be read.
 
-    ``isinstance``, ``except`` and subscripts need the object itself, so the stand-in must be for its module.
+    ``isinstance``, ``except`` and subscripts need the object itself, so the proxy must be for its module.
     """
 
     __slots__ = ("_module", "_name", "_needed")

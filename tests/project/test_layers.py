@@ -129,13 +129,13 @@ def test_libraries_stay_in_their_rooms(module: str) -> None:
 
 @pytest.mark.parametrize(("library", "module"), ACCESSORS.items())
 def test_a_large_library_is_reached_through_one_module(library: str, module: str) -> None:
-    """That module imports it at its first use, and tells a user what to install if it is missing."""
+    """That module imports it at its first use, and names what to install if it is missing."""
     users = {name for name in MODULES if library in {used.split(".")[0] for used in imports(name)}}
     assert users == {module}
 
 
 def test_imports_inside_functions_are_few_and_have_reasons() -> None:
-    """An import in a function hides what a module needs: ``lazy`` states it at the top and imports as late."""
+    """An import in a function hides a need of its module: ``lazy`` states it at the top and imports as late."""
     found = {}
     for module in MODULES:
         lines = PACKAGE.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""gzip as Java reads it: one member or several, without checks of the bytes after the last."""
+"""gzip as Java reads it: one member or several. Bytes after the last member are ignored."""
 
 from __future__ import annotations
 
