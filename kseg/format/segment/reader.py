@@ -22,7 +22,7 @@ from kseg.format.storage.source import Source
 from kseg.lazy import lazy
 
 if TYPE_CHECKING:
-    from kseg.format.segment import resync, resync_search
+    from kseg.format.segment import resync, resync_results, resync_search
     from kseg.format.storage import file_type
 else:
     # Only damaged segments need these.
@@ -97,7 +97,7 @@ class SegmentReader:
         self._next_offset: int | None = None
         self._floor = self.name_offset
         self._found_any = False
-        self._pending: resync.ResyncResult | None = None
+        self._pending: resync_results.ResyncResult | None = None
         self._first_bytes = b""
 
     @property
@@ -259,7 +259,7 @@ class SegmentReader:
             raise NotASegmentError(f"{self.name}: no Kafka log segment: {file_type.describe_file(self.name, head)}")
         yield from self._apply(outcome)
 
-    def _apply(self, outcome: resync.ResyncResult) -> Iterator[Window]:
+    def _apply(self, outcome: resync_results.ResyncResult) -> Iterator[Window]:
         preallocated = [finding.rule for finding in outcome.findings] == ["zero-tail"]
         self._flush_pending(zeros_follow=preallocated)
         if self._buffer.position >= self._split_end:

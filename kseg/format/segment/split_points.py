@@ -15,9 +15,9 @@ from kseg.format.storage.source import open_range
 from kseg.lazy import lazy
 
 if TYPE_CHECKING:
-    from kseg.format.segment import resync_search
+    from kseg.format.segment import batch_evidence
 else:
-    resync_search = lazy("kseg.format.segment.resync_search")
+    batch_evidence = lazy("kseg.format.segment.batch_evidence")
 
 #: The smallest range in bytes: for a smaller one, a process costs more than it saves.
 RANGE_SIZE = 16 * 1024 * 1024
@@ -68,7 +68,7 @@ def _begins_chain(buffer: InputBuffer, at: int) -> bool:
         ):
             return False
         size = LOG_OVERHEAD + framing.read_int32(buffer.data, at + SIZE_AT)
-        if size > buffer.end - at or not resync_search.is_valid_batch(buffer, at, size, buffer.data[at + 16]):
+        if size > buffer.end - at or not batch_evidence.is_valid_batch(buffer, at, size, buffer.data[at + 16]):
             return False
         at += size
     return True
