@@ -106,7 +106,7 @@ def write_table(dumped: Rows, out: TextIO, view: View) -> None:
     shown = map(_shown, text_rows(rows(dumped, view), view))
     found = ({name: cell(row.get(name)) for name in ("file", *options)} for row in shown)
     for page in pages(found):
-        print_cells(out, options, [([row[name] for name in options], "") for row in page], title=page[0]["file"])
+        print_cells(out, options, [([row[name] for name in options], "") for row in page], heading=page[0]["file"])
 
 
 _RECORD_TABLE: tuple[tuple[str, Any], ...] = (

@@ -25,18 +25,14 @@ def print_cells(
     columns: Mapping[str, Mapping[str, Any]],
     rows: Iterable[Row],
     *,
-    title: str | None = None,
     heading: str | None = None,
     row_styles: bool = False,
 ) -> None:
     """Print a table with rich. ``columns`` has the names and rich's options of the columns.
 
-    The ``title`` is wrapped to the width of the table, the ``heading`` is not. With ``row_styles`` the style of a row is
-    that of all its cells.
+    The ``heading`` is a line above the table. With ``row_styles`` the style of a row is that of all its cells.
     """
-    table = Table(
-        box=box.SIMPLE_HEAD, title=None if title is None else Text(title), title_justify="left", pad_edge=False
-    )
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name, options in columns.items():
         table.add_column(Text(escape_controls(name)), **options)
     for (first, *others), style in rows:
@@ -54,7 +50,7 @@ def print_table(out: TextIO, title: str, names: Sequence[str], rows: Sequence[Ro
             _print_with_lines_below(out, title, names, rows, fitting)
             return
         columns = {name: {"no_wrap": name not in wrapped, "overflow": "fold"} for name in names}
-        print_cells(out, columns, rows, title=title)
+        print_cells(out, columns, rows, heading=title)
         return
     lines = _lines(names, [cells for cells, _ in rows])
     out.write("\n".join([title, "", *lines, "", ""]))
