@@ -12,6 +12,7 @@ import pytest
 
 from kseg.commands.convert.convert import convert
 from kseg.commands.convert.plan import ConversionPlan
+from kseg.commands.dump.rows import FileStart, SideFileItem
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.segment import RepairPlan
 from kseg.errors import UsageError
@@ -22,6 +23,8 @@ from kseg.format.sidefiles.registry import COPY, REBUILD, Handling, SideFile
 from kseg.format.storage import naming
 from kseg.format.storage.source import Source, open_source
 from kseg.format.writer import output_guards
+from kseg.report.formats import View
+from kseg.report.sidefiles import rows
 from kseg.schema import Column
 
 PARTITION = Path(__file__).parents[2] / "fixtures" / "segments" / "2.8.2-v1-none"
@@ -68,7 +71,11 @@ def test_it_is_found_and_decoded(partition: Path) -> None:
     assert known
     with open_source(str(partition / COPIED)) as source:
         entries = list(known.side.walk(source, known.base_offset, lambda finding: None))
-    assert registry.side_row("x", known.side, *entries[0]) == {"kind": "heat", "file": "x", "position": 0, "fetches": 7}
+    items: list[FileStart | SideFileItem] = [
+        FileStart("x", None, known.side),
+        SideFileItem("x", known.side, *entries[0]),
+    ]
+    assert [*rows(items, View()).rows] == [{"kind": "heat", "file": "x", "position": 0, "fetches": 7}]
 
 
 def test_convert_and_repair_copy_it_or_report_it(partition: Path, tmp_path: Path) -> None:

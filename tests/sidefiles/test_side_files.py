@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kseg.cli.main import main
+from kseg.commands.dump.rows import FileStart, SideFileItem
 from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding
 from kseg.format.sidefiles.checkpoints import walk_leader_epochs, walk_offset_checkpoint
@@ -22,9 +23,11 @@ from kseg.format.sidefiles.index_reader import walk_offset_index, walk_time_inde
 from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, TimeEntry
 from kseg.format.sidefiles.metadata_files import properties
 from kseg.format.sidefiles.producer_snapshot import ENTRY, HEADER, read_snapshot
-from kseg.format.sidefiles.registry import SIDE_FILES, SideFile, recognise, side_row
+from kseg.format.sidefiles.registry import SIDE_FILES, SideFile, recognise
 from kseg.format.storage.source import Source
 from kseg.other_files import side_entries
+from kseg.report.formats import View
+from kseg.report.sidefiles import rows
 from tests.support import damage
 from tests.support.cli import kseg
 from tests.support.fixtures import FOLDERS
@@ -47,7 +50,7 @@ def test_columns_are_named_after_the_fields_of_entries(side: SideFile) -> None:
     """A row is made by position: a field that is added in one place only would shift the names."""
     (_, entry), *_ = walked(SMALL[side.kind], SMALL[side.kind].read_bytes())[0]
     assert tuple(column.name for column in side.columns) == entry._fields
-    row = side_row("f", side, 7, entry)
+    (row,) = rows([FileStart("f", None, side), SideFileItem("f", side, 7, entry)], View()).rows
     assert list(row)[:3] == ["kind", "file", "position"]
     json.dumps(row)
 

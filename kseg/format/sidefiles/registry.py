@@ -31,7 +31,7 @@ from kseg.format.storage.naming import (
     snapshot_id,
 )
 from kseg.format.storage.source import SegmentFile, Source, segments_in, walk_folders
-from kseg.schema import Column, Row
+from kseg.schema import Column
 
 #: Yields (byte, entry) of each entry of a source. Parameters: the source, the offset in its name (0 without one), a report.
 Walk = Callable[[Source, int, Report], Iterator[tuple[int, Any]]]
@@ -319,12 +319,6 @@ def _without_suffix(name: str) -> tuple[str, str | None]:
 def _folder_state(name: str) -> str | None:
     partition = partition_of(name)
     return FOLDER_SUFFIXES[partition.state] if partition and partition.state else None
-
-
-def side_row(file: str, side: SideFile, position: int, entry: tuple[Any, ...]) -> Row:
-    """Return an entry as a row: COMMON and the columns of its kind."""
-    own = zip((column.name for column in side.columns), entry, strict=True)
-    return {"kind": side.kind, "file": file, "position": position, **dict(own)}
 
 
 def find_files(path: str, unknown: Callable[[str], None]) -> Iterator[SegmentFile]:

@@ -1,0 +1,119 @@
+"""Compare the transaction index of a segment with the markers in the segment.
+
+Consumers that read committed must find each aborted transaction (``TransactionIndex.collectAbortedTxns``).
+"""
+
+from __future__ import annotations
+
+from kseg.findings import Finding, Report, do_nothing
+from kseg.format.record.bounded_map import LIMIT, BoundedMap
+from kseg.format.record.layout import INT64_MAX
+from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.reader import Window
+from kseg.format.segment.transaction_events import transaction_events
+from kseg.format.sidefiles.index_reader import walk_txn_index
+from kseg.format.sidefiles.txn_index import ABORTED_TXN, AbortedTxn
+from kseg.format.storage.source import Source
+
+
+class TxnIndexCheck:
+    """The checks of a transaction index. If the file does not exist, it has 0 entries and ``report`` is the log's."""
+
+    def __init__(self, source: Source | None, base_offset: int, report: Report) -> None:
+        self._report = report
+        # Whether the current entry already has a finding.
+        self._reported = False
+        self._entries = walk_txn_index(source, base_offset, self._record) if source else iter(())
+        self._at = 0
+        self._entry: AbortedTxn | None = None
+        self._advance()
+        self._opener = DeepIterator(do_nothing)
+        self._open: dict[int, int] = {}
+        self._ended = BoundedMap()
+        # Whether more transactions are open than are followed.
+        self._crowded = False
+        # As in SegmentFacts: marker offsets by producer id.
+        self.unindexed: dict[int, int] = {}
+        # As in SegmentFacts.
+        self.carried: list[tuple[int, int, int, int]] = []
+
+    def _record(self, finding: Finding) -> None:
+        self._reported = True
+        self._report(finding)
+
+    def _advance(self) -> None:
+        self._reported = False
+        self._at, self._entry = next(self._entries, (self._at, None))
+
+    def update(self, window: Window) -> None:
+        """Compare the window's transactional batches with the index."""
+        batches = window.batches
+        if self._crowded:
+            return
+        for row, offset, marker in transaction_events(window, self._opener):
+            if marker is not None:
+                self._end(batches.producer_id[row], offset, marker.type == "ABORT")
+            elif batches.record_count[row] and batches.producer_id[row] not in self._open:
+                if len(self._open) >= LIMIT:
+                    self._stop_checking()
+                    return
+                self._open[batches.producer_id[row]] = offset
+
+    def _stop_checking(self) -> None:
+        self._crowded = True
+        why = "later transactions are not compared with the index"
+        self._report(
+            Finding("limit-reached", self._at, facts={"limit": LIMIT, "what": "open transactions", "why": why})
+        )
+
+    def _end(self, producer_id: int, offset: int, aborted: bool) -> None:
+        first = self._open.pop(producer_id, None)
+        known = self._ended.get(producer_id)
+        before = -1 if known is None else known
+        self._ended.put(producer_id, offset)
+        self._skip_entries(offset)
+        entry = self._entry
+        if entry is not None and entry.last_offset == offset:
+            why = _contradiction(entry, producer_id, first, before, aborted)
+            if why and not self._reported:
+                self._mismatch(entry, why)
+            elif first is None and not self._reported and len(self.carried) < LIMIT:
+                self.carried.append((self._at, producer_id, entry.first_offset, entry.last_offset))
+            self._advance()
+        elif aborted and first is not None:
+            facts = {"producer_id": producer_id, "first": first, "last": offset, "why": "it is missing in the index"}
+            self._report(Finding("txn-index-mismatch", self._at, None, first, offset, facts))
+        elif aborted and before < 0 and not self._ended.forgot and len(self.unindexed) < LIMIT:
+            self.unindexed[producer_id] = offset
+
+    def _skip_entries(self, offset: int) -> None:
+        """Report the entries whose marker should be before ``offset`` but was not found."""
+        while (entry := self._entry) is not None and entry.last_offset < offset:
+            if not self._reported:
+                self._mismatch(entry, "the log has no marker at its last offset")
+            self._advance()
+
+    def finish(self, *, whole: bool) -> None:
+        if whole and not self._crowded:
+            self._skip_entries(INT64_MAX)
+        while self._entry is not None:
+            self._advance()
+
+    def _mismatch(self, entry: AbortedTxn, why: str) -> None:
+        facts = {"producer_id": entry.producer_id, "first": entry.first_offset, "last": entry.last_offset, "why": why}
+        end = self._at + ABORTED_TXN.size
+        self._report(Finding("txn-index-mismatch", self._at, end, entry.first_offset, entry.last_offset, facts))
+
+
+def _contradiction(entry: AbortedTxn, producer_id: int, first: int | None, before: int, aborted: bool) -> str | None:
+    if entry.producer_id != producer_id:
+        return f"the marker at its last offset is of producer {producer_id}"
+    if not aborted:
+        return "the marker at its last offset is a commit"
+    if first is not None and entry.first_offset > first:
+        return f"its records start at offset {first}"
+    if entry.first_offset <= before:
+        return f"the producer's previous transaction ended later, at offset {before}"
+    if entry.last_stable_offset > entry.last_offset + 1:
+        return f"the last stable offset {entry.last_stable_offset} is after its marker"
+    return None
