@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the commands of the README over sound and damaged fixtures, and says what each exit code was.
+# Runs commands over valid and damaged fixtures, and prints each exit code.
 kseg=$1
 show() {
     printf '\n$ kseg %s\n' "$*"

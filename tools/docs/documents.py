@@ -18,7 +18,7 @@ GENERATED = (DOCS / "reference" / "rules", DOCS / "reference" / "commands", DOCS
 
 
 def wanted() -> Mapping[Path, str]:
-    """Return the text of every document and picture, as the program is now."""
+    """Return the text of every document and picture, with the present output of the program."""
     with tempfile.TemporaryDirectory() as temporary, Terminal() as terminal:
         made = sandbox.make(Path(temporary) / "made")
         home = Path(temporary) / "home"
