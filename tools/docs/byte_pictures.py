@@ -58,7 +58,7 @@ def legacy_fields(data: bytes) -> Iterator[Field]:
 
 
 def v2_fields(data: bytes) -> Iterator[Field]:
-    """Yield the fields of the v2 batch at the start of ``data``, and of its first record, which has no header."""
+    """Yield the fields of the v2 batch at the start of ``data``, and of its first record, which must be without headers."""
     yield from _fixed(_V2, data)
     at, size = 61, 0
     for name in ("length", "attributes", "timestampDelta", "offsetDelta", "keyLength", "key", "valueLength", "value",

@@ -56,7 +56,7 @@ def hand_written() -> list[Path]:
 
 
 def differences() -> list[str]:
-    """Return the names of the files that differ from what the program says now, and of left over generated files."""
+    """Return the names of the files that differ from the present output of the program, and of left over generated files."""
     made = wanted()
     differing = [path for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     names = [str(path.relative_to(ROOT)) for path in [*differing, *_left_over(made)]]

@@ -70,7 +70,7 @@ def _runs(line: Text) -> list[tuple[str, Style, int]]:
     console = Console(color_system="truecolor", width=1000)
     runs, column = [], 0
     for segment in line.render(console):
-        # Viewers draw several spaces as one: a piece of text has no two spaces.
+        # Viewers draw several spaces as one: text is split there.
         for piece in re.finditer(r"\S+(?: \S+)*", segment.text):
             runs.append((piece[0], segment.style or Style(), column + piece.start()))
         column += len(segment.text)

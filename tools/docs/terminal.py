@@ -1,4 +1,4 @@
-"""Run commands as on a terminal of 100 columns, with a fixed time, and return what they print.
+"""Run commands as on a terminal of 100 columns, with a fixed time, and return their output.
 
 ``python -m tools.docs.terminal`` is a server: it imports kseg once, reads a request per line from stdin, runs it in a forked
 child, and writes the result as a line. So a command takes milliseconds, and the process that asks is never forked.
