@@ -12,6 +12,7 @@ from kseg.findings import Report, do_nothing
 from kseg.format.sidefiles.registry import recognise
 from kseg.format.storage.source import SegmentFile, open_source
 from kseg.format.wire.framings import FRAMINGS
+from kseg.text import unknown_name
 
 
 def framed_rows(
@@ -28,7 +29,7 @@ def framed_rows(
     framing, UnreadableError and NotASegmentError.
     """
     if framing not in FRAMINGS:
-        raise UsageError(f"{framing!r} is not a framing; the framings are {', '.join(FRAMINGS)}")
+        raise UsageError(unknown_name("framing", framing, FRAMINGS))
     requested = None if requests is None else os.fspath(requests)
     file = SegmentFile(os.fspath(path), framing=framing, requests=requested)
     return framed.framed_rows(file, report, deep=True, verify_crc=verify_crc)

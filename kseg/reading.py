@@ -170,7 +170,7 @@ class Segment(Log):
         elif source is None and size is not None:
             source = open_source(self.name)
         if source is None:
-            raise UsageError(f"{self.name}: this source can be read once only; open it again")
+            raise UsageError(f"{self.name}: this source can be read only once: open it again")
         self._open.add(source)
         return SegmentReader(source, report=self._options.report, verify_crc=self._options.verify_crc)
 
@@ -234,7 +234,7 @@ class LogDir(Log):
         for log in self.partitions:
             if (log.topic, log.partition) == (topic, partition):
                 return log
-        raise UnreadableError(f"{self.name}: no partition {topic}-{partition} in it")
+        raise UnreadableError(f"{self.name}: it does not contain partition {topic}-{partition}")
 
     def _items(self, wanted: RowFilter, *, deep: bool) -> Iterator[SegmentItem]:
         for log in self.partitions:
@@ -272,7 +272,7 @@ def open_partition(
     """
     found = open_log_dir(path, report=report, verify_crc=verify_crc, decompression_limit=decompression_limit)
     if len(found.partitions) > 1:
-        raise UsageError(f"{found.name}: it has {len(found.partitions)} folders with segments: use open_log_dir")
+        raise UsageError(f"{found.name}: it has {len(found.partitions)} partition folders: use open_log_dir")
     return found.partitions[0]
 
 
@@ -295,5 +295,5 @@ def open_log_dir(
         if not is_snapshot(file.path):
             folders.setdefault(os.path.dirname(file.path), []).append(file.path)
     if not folders:
-        raise UnreadableError(f"{name}: no segment in it or below it (a .log named by 20 digits)")
+        raise UnreadableError(f"{name}: no segment found (a .log file named by 20 digits)")
     return LogDir(name, tuple(PartitionLog(folder, tuple(files), options) for folder, files in folders.items()))

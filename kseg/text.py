@@ -62,7 +62,8 @@ def count_of(count: int, noun: str) -> str:
 def _plural(noun: str) -> str:
     if noun.endswith("y") and noun[-2] not in "aeiou":
         return noun[:-1] + "ies"
-    return noun + ("es" if noun.endswith(("ch", "s", "x")) else "s")
+    hissing = noun.endswith(("ch", "s", "x")) and not noun.endswith("epoch")
+    return noun + ("es" if hissing else "s")
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> str:

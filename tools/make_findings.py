@@ -89,38 +89,38 @@ MARKERS = f"4.3.0-v2-none-transactions/{17:020}.log"
 # K1: framing
 
 
-@Case(PLAIN, "cut inside the last entry's body")
+@Case(PLAIN, "the last batch is cut")
 def truncated_tail(data: bytes) -> bytes:
     return damage.shrink(data, entries(data)[-1].at + 4000)
 
 
-@Case(PLAIN, "2048 zeros behind the last entry")
+@Case(PLAIN, "2,048 zeros were added after the last batch")
 def zero_tail(data: bytes) -> bytes:
     return data + bytes(2048)
 
 
-@Case(PLAIN, "the third entry's size 100 less than it is")
+@Case(PLAIN, "the size field of the third batch is 100 too low")
 def invalid_size(data: bytes) -> bytes:
     at = entries(data)[2].at
     return put(data, at, size=get(data, at, "size") - 100)
 
 
-@Case(PLAIN, "the third entry's magic flipped to 253")
+@Case(PLAIN, "the magic byte of the third batch is 253")
 def unknown_magic(data: bytes) -> bytes:
     return damage.flip(data, entries(data)[2].at + 16)
 
 
-@Case(PLAIN, "37 bytes of noise before the fourth entry")
+@Case(PLAIN, "37 random bytes were inserted before the fourth batch")
 def lost_bytes(data: bytes) -> bytes:
     return damage.insert(data, entries(data)[3].at, damage.noise(37))
 
 
-@Case("4.3.0-v2-lz4", "nothing: the limit is 700 bytes, and the fourth entry has 797", max_message_bytes=700)
+@Case("4.3.0-v2-lz4", "none: the limit is 700 bytes, and the fourth batch has 797", max_message_bytes=700)
 def oversize_entry(data: bytes) -> bytes:
     return data
 
 
-@Case(PLAIN, "cut inside the last entry, as a fetch's limit does", name="record-set", framing="message-set")
+@Case(PLAIN, "the last batch is cut, as at the size limit of a fetch", name="record-set", framing="message-set")
 def partial_entry(data: bytes) -> bytes:
     return damage.shrink(data, entries(data)[-1].at + 4000)
 
@@ -128,47 +128,47 @@ def partial_entry(data: bytes) -> bytes:
 # K2: batches
 
 
-@Case(PLAIN, "a byte in the middle of the second entry flipped")
+@Case(PLAIN, "one byte in the second batch is flipped")
 def crc_mismatch(data: bytes) -> bytes:
     return damage.flip(data, entries(data)[1].at + 200)
 
 
-@Case(PLAIN, "the third entry twice")
+@Case(PLAIN, "the third batch occurs twice")
 def non_monotonic_offset(data: bytes) -> bytes:
     third = entries(data)[2]
     return damage.insert(data, third.end, data[third.at : third.end])
 
 
-@Case(PLAIN, "the third entry gone")
+@Case(PLAIN, "the third batch was removed")
 def offset_gap(data: bytes) -> bytes:
     third = entries(data)[2]
     return damage.cut(data, third.at, third.end)
 
 
-@Case(PLAIN, "the third entry's record count one less, CRC made right")
+@Case(PLAIN, "the record count of the third batch is one too low; its CRC is correct")
 def record_count_mismatch(data: bytes) -> bytes:
     at = entries(data)[2].at
     return alter(data, at, record_count=get(data, at, "record_count") - 1)
 
 
-@Case(PLAIN, "the second entry's largest timestamp a day less, CRC made right")
+@Case(PLAIN, "the largest timestamp of the second batch is one day too low; its CRC is correct")
 def max_timestamp_mismatch(data: bytes) -> bytes:
     at = entries(data)[1].at
     return alter(data, at, max_timestamp=get(data, at, "max_timestamp") - 86_400_000)
 
 
-@Case(PLAIN, "attribute bit 9 of the third entry set, CRC made right")
+@Case(PLAIN, "attribute bit 9 of the third batch is set; its CRC is correct")
 def reserved_attribute_bits(data: bytes) -> bytes:
     at = entries(data)[2].at
     return alter(data, at, attributes=get(data, at, "attributes") | 1 << 9)
 
 
-@Case(PLAIN, "the third entry's last offset delta -1, CRC made right")
+@Case(PLAIN, "the last offset delta of the third batch is -1; its CRC is correct")
 def invalid_offset_range(data: bytes) -> bytes:
     return alter(data, entries(data)[2].at, last_offset_delta=-1)
 
 
-@Case(PLAIN, "the last entry's last offset delta five more, CRC made right")
+@Case(PLAIN, "the last offset delta of the last batch is five too high; its CRC is correct")
 def last_offset_mismatch(data: bytes) -> bytes:
     at = entries(data)[-1].at
     return alter(data, at, last_offset_delta=get(data, at, "last_offset_delta") + 5)
@@ -179,67 +179,67 @@ def _timestamps(data: bytes, at: int, base: int) -> bytes:
     return alter(data, at, base_timestamp=base, max_timestamp=base + span)
 
 
-@Case(PLAIN, "the second entry's timestamps in the year 2200, CRC made right")
+@Case(PLAIN, "the timestamps of the second batch are in the year 2200; its CRC is correct")
 def future_timestamp(data: bytes) -> bytes:
     return _timestamps(data, entries(data)[1].at, 7_258_118_400_000)
 
 
-@Case(PLAIN, "the second entry's timestamps in seconds, CRC made right")
+@Case(PLAIN, "the timestamps of the second batch are in seconds; its CRC is correct")
 def timestamp_unit(data: bytes) -> bytes:
     at = entries(data)[1].at
     return _timestamps(data, at, get(data, at, "base_timestamp") // 1000)
 
 
-@Case(PLAIN, "the second entry's timestamps -60000, CRC made right")
+@Case(PLAIN, "the timestamps of the second batch are -60000; its CRC is correct")
 def invalid_timestamp(data: bytes) -> bytes:
     return _timestamps(data, entries(data)[1].at, -60_000)
 
 
-@Case(PLAIN, "the second entry's partition leader epoch 7, outside the CRC")
+@Case(PLAIN, "the leader epoch of the second batch is 7; no CRC covers it")
 def leader_epoch_regression(data: bytes) -> bytes:
     return put(data, entries(data)[1].at, partition_leader_epoch=7)
 
 
-@Case(PLAIN, "the second entry's partition leader epoch -1, outside the CRC")
+@Case(PLAIN, "the leader epoch of the second batch is -1; no CRC covers it")
 def negative_leader_epoch(data: bytes) -> bytes:
     return put(data, entries(data)[1].at, partition_leader_epoch=-1)
 
 
-@Case("4.3.0-v2-none-idempotent", "producer 1's last batch but one in epoch 1, CRC made right")
+@Case("4.3.0-v2-none-idempotent", "the last batch but one of producer 1 has epoch 1; its CRC is correct")
 def producer_epoch_regression(data: bytes) -> bytes:
     return alter(data, entries(data)[4].at, producer_epoch=1, base_sequence=0)
 
 
-@Case("4.3.0-v2-none-idempotent", "producer 0's second batch gone, the offsets behind it moved up")
+@Case("4.3.0-v2-none-idempotent", "the second batch of producer 0 was removed, and later offsets were lowered")
 def sequence_gap(data: bytes) -> bytes:
     gone = entries(data)[3]
     return damage.move(damage.cut(data, gone.at, gone.end), gone.at, -7)
 
 
-@Case("4.3.0-v2-none-idempotent", "producer 0's second batch again behind itself, under new offsets")
+@Case("4.3.0-v2-none-idempotent", "the second batch of producer 0 was added again with new offsets")
 def duplicate_sequence(data: bytes) -> bytes:
     second = entries(data)[3]
     return damage.move(damage.insert(data, second.end, data[second.at : second.end]), second.end, 7)
 
 
-@Case("4.3.0-v2-none-idempotent", "the last batch without a sequence, CRC made right")
+@Case("4.3.0-v2-none-idempotent", "the last batch has no sequence; its CRC is correct")
 def inconsistent_producer(data: bytes) -> bytes:
     return alter(data, entries(data)[-1].at, base_sequence=-1)
 
 
-@Case(PLAIN, "the file named as if it began at offset 13", name=f"{13:020}.log")
+@Case(PLAIN, "the file was renamed to offset 13", name=f"{13:020}.log")
 def file_name_mismatch(data: bytes) -> bytes:
     return data
 
 
-@Case(PLAIN, "a v1 message in place of the second entry, which holds one record, too")
+@Case(PLAIN, "a v1 message replaces the second batch, which also has one record")
 def magic_downgrade(data: bytes) -> bytes:
     old = (SEGMENTS / "2.8.2-v1-none" / FIRST).read_bytes()
     first, second = entries(old)[0], entries(data)[1]
     return damage.splice(data, second.at, second.end, put(old[first.at : first.end], 0, base_offset=12))
 
 
-@Case("4.3.0-v2-none-log-append-time", "the third entry's append time two hours earlier")
+@Case("4.3.0-v2-none-log-append-time", "the append time of the third batch is two hours too early")
 def append_time_regression(data: bytes) -> bytes:
     at = entries(data)[2].at
     return alter(data, at, max_timestamp=get(data, at, "max_timestamp") - 7_200_000)
@@ -253,7 +253,7 @@ def _rewrite_records(data: bytes, entry: int, rewrite: Callable[[list[bytes]], l
     return with_inflated(data, place, b"".join(rewrite(damage.records(inflated(data, place)))))
 
 
-@Case(PLAIN, "in the third entry the key length of record 4 is 63, CRC made right")
+@Case(PLAIN, "the key length of record 4 in the third batch is 63; its CRC is correct")
 def malformed_record(data: bytes) -> bytes:
     def rewrite(records: list[bytes]) -> list[bytes]:
         broken = bytearray(records[4])
@@ -269,7 +269,7 @@ def _key_at(record: bytes) -> int:
     return damage.read_varint(record, damage.read_varint(record, at)[1])[1]
 
 
-@Case("4.3.0-v2-none-transactions-v2", "in the first entry record 3 without its key, CRC made right", compacted=True)
+@Case("4.3.0-v2-none-transactions-v2", "record 3 in the first batch has no key; its CRC is correct", compacted=True)
 def null_key(data: bytes) -> bytes:
     place = entries(data)[0]
     old = damage.records(inflated(data, place))[3]
@@ -280,7 +280,7 @@ def null_key(data: bytes) -> bytes:
     return _rewrite_records(data, 0, lambda records: [*records[:3], damage.varint(len(body)) + body, *records[4:]])
 
 
-@Case(PLAIN, "in the third entry record 5 takes the offset delta of record 4, CRC made right")
+@Case(PLAIN, "record 5 in the third batch has the offset delta of record 4; its CRC is correct")
 def record_offset_mismatch(data: bytes) -> bytes:
     def rewrite(records: list[bytes]) -> list[bytes]:
         broken = bytearray(records[5])
@@ -290,14 +290,14 @@ def record_offset_mismatch(data: bytes) -> bytes:
     return _rewrite_records(data, 2, rewrite)
 
 
-@Case("2.8.2-v1-gzip", "in the second wrapper the last value byte of inner message 2 flipped, compressed again")
+@Case("2.8.2-v1-gzip", "the last value byte of inner message 2 in the second message set is flipped")
 def inner_crc_mismatch(data: bytes) -> bytes:
     place = entries(data)[1]
     inner = inflated(data, place)
     return with_inflated(data, place, damage.flip(inner, entries(inner)[2].end - 1, 1))
 
 
-@Case("2.8.2-v0-gzip", "the last wrapper's offset two more, outside the CRC")
+@Case("2.8.2-v0-gzip", "the offset of the last message set is two too high; no CRC covers it")
 def wrapper_offset_mismatch(data: bytes) -> bytes:
     at = entries(data)[-1].at
     return put(data, at, base_offset=get(data, at, "base_offset") + 2)
@@ -310,23 +310,23 @@ def _inner_codec(data: bytes, codec: int) -> bytes:
     return with_inflated(data, place, alter(inner, at, attributes=codec))
 
 
-@Case("2.8.2-v1-gzip", "in the second wrapper inner message 2 names gzip, too, inner CRC made right")
+@Case("2.8.2-v1-gzip", "inner message 2 in the second message set names gzip; its CRC is correct")
 def nested_compression(data: bytes) -> bytes:
     return _inner_codec(data, 1)
 
 
-@Case("2.8.2-v1-gzip", "in the second wrapper inner message 2 names snappy, inner CRC made right: nested, and mixed")
+@Case("2.8.2-v1-gzip", "inner message 2 in the second message set names snappy; its CRC is correct")
 def mixed_wrapper_codecs(data: bytes) -> bytes:
     return _inner_codec(data, 2)
 
 
-@Case("2.8.2-v0-gzip", "in the second wrapper the last 9 inflated bytes gone, compressed again")
+@Case("2.8.2-v0-gzip", "the last 9 decompressed bytes of the second message set were removed")
 def truncated_wrapper(data: bytes) -> bytes:
     place = entries(data)[1]
     return with_inflated(data, place, inflated(data, place)[:-9])
 
 
-@Case(MARKERS, "the first marker's key cut to its version, CRC made right")
+@Case(MARKERS, "the key of the first marker is cut after its version; its CRC is correct")
 def malformed_control_record(data: bytes) -> bytes:
     place = entries(data)[0]
     (old,) = damage.records(inflated(data, place))
@@ -336,7 +336,7 @@ def malformed_control_record(data: bytes) -> bytes:
     return with_inflated(data, place, damage.varint(len(body)) + body)
 
 
-@Case("4.3.0-v2-none-headers", "the first letter of a header key in the first entry made 0xff, CRC made right")
+@Case("4.3.0-v2-none-headers", "the first letter of a header key in the first batch is 0xff; its CRC is correct")
 def invalid_header_key(data: bytes) -> bytes:
     place = entries(data)[0]
     at = data.index(HEADER_KEY, damage.payload_begin(data, place))
@@ -347,7 +347,7 @@ def invalid_header_key(data: bytes) -> bytes:
 HEADER_KEY = b"trace"
 
 
-@Case("4.3.0-v2-none-internal-transaction-state", "in the second entry the length of a topic's name is 126, CRC made right",
+@Case("4.3.0-v2-none-internal-transaction-state", "a topic name in the second batch has length 126; its CRC is correct",
       name=f"__transaction_state-0/{FIRST}")  # fmt: skip
 def internal_record(data: bytes) -> bytes:
     place = entries(data)[1]
@@ -358,19 +358,19 @@ def internal_record(data: bytes) -> bytes:
 # K4: codecs
 
 
-@Case("4.3.0-v2-lz4", "codec 6 in the third entry's attributes, CRC made right")
+@Case("4.3.0-v2-lz4", "the attributes of the third batch name codec 6; its CRC is correct")
 def unknown_codec(data: bytes) -> bytes:
     at = entries(data)[2].at
     return alter(data, at, attributes=get(data, at, "attributes") & ~7 | 6)
 
 
-@Case("4.3.0-v2-zstd", "the last 40 bytes of the third entry's stream gone, size and CRC made right")
+@Case("4.3.0-v2-zstd", "the last 40 bytes of compressed data in the third batch were removed; its CRC is correct")
 def undecodable_payload(data: bytes) -> bytes:
     place = entries(data)[2]
     return with_payload(data, place, stored(data, place)[:-40])
 
 
-@Case("4.3.0-v2-zstd", "the second entry's stream replaced by 257 MiB of zeros, which is 8 kB of zstd")
+@Case("4.3.0-v2-zstd", "257 MiB of zeros, 8 kB of zstd, replace the data of the second batch")
 def decompression_limit(data: bytes) -> bytes:
     import zstandard
 
@@ -378,7 +378,7 @@ def decompression_limit(data: bytes) -> bytes:
     return with_payload(data, entries(data)[1], bomb)
 
 
-@Case("2.8.2-v1-gzip", "20 bytes behind the second wrapper's gzip stream, sizes and CRC made right")
+@Case("2.8.2-v1-gzip", "20 bytes follow the gzip data of the second message set; its CRC is correct")
 def codec_quirk(data: bytes) -> bytes:
     place = entries(data)[1]
     return with_payload(data, place, stored(data, place) + b"twenty bytes behind.")
@@ -386,7 +386,7 @@ def codec_quirk(data: bytes) -> bytes:
 
 @Case(
     PLAIN,
-    "not a log: a tutorial's own message, whose gzip bit is set though nothing is compressed",
+    "none: a message with the gzip bit set and an uncompressed value",
     name="message",
     framing="wide-crc",
 )
@@ -394,7 +394,7 @@ def claimed_codec(data: bytes) -> bytes:
     return framed.EXAMPLE
 
 
-@Case("4.3.0-v2-zstd", "a batch behind the last entry, whose only record has 10,001 headers without key and value")
+@Case("4.3.0-v2-zstd", "a batch was added whose only record has 10,001 empty headers")
 def limit_reached(data: bytes) -> bytes:
     last = entries(data)[-1]
     offset = get(data, last.at, "base_offset") + get(data, last.at, "last_offset_delta") + 1
@@ -412,82 +412,82 @@ EPOCHS = "4.3.0-v2-none-transactions/leader-epoch-checkpoint"
 HIGH_WATERMARKS = "4.3.0-v2-none-log-dir/replication-offset-checkpoint"
 
 
-@Case(INDEX, "the last 3 bytes gone")
+@Case(INDEX, "the last 3 bytes were removed")
 def index_size(data: bytes) -> bytes:
     return damage.shrink(data, len(data) - 3)
 
 
-@Case(INDEX, "the second entry twice")
+@Case(INDEX, "the second entry occurs twice")
 def index_not_increasing(data: bytes) -> bytes:
     return damage.insert(data, 16, data[8:16])
 
 
-@Case(INDEX, "the second entry's relative offset -1")
+@Case(INDEX, "the relative offset of the second entry is -1")
 def index_below_base(data: bytes) -> bytes:
     return damage.splice(data, 8, 12, b"\xff" * 4)
 
 
-@Case(TIME_INDEX, "the first two entries changed about")
+@Case(TIME_INDEX, "the first two entries were exchanged")
 def time_index_not_increasing(data: bytes) -> bytes:
     return data[12:24] + data[:12] + data[24:]
 
 
-@Case(TXN_INDEX, "the first entry's version 256")
+@Case(TXN_INDEX, "the version of the first entry is 256")
 def txn_index_version(data: bytes) -> bytes:
     return damage.splice(data, 0, 2, b"\1\0")
 
 
-@Case(TXN_INDEX, "the two entries changed about")
+@Case(TXN_INDEX, "the two entries were exchanged")
 def txn_index_order(data: bytes) -> bytes:
     return data[34:] + data[:34]
 
 
-@Case(SNAPSHOT, "version 2, as no Kafka writes it yet")
+@Case(SNAPSHOT, "the version is 2, which no Kafka writes")
 def snapshot_version(data: bytes) -> bytes:
     return damage.splice(data, 0, 2, b"\0\2")
 
 
-@Case(SNAPSHOT, "cut inside the last producer")
+@Case(SNAPSHOT, "the last producer is cut")
 def snapshot_size(data: bytes) -> bytes:
     return damage.shrink(data, len(data) - 20)
 
 
-@Case(SNAPSHOT, "a byte of the second producer's last offset flipped")
+@Case(SNAPSHOT, "one byte in the last offset of the second producer is flipped")
 def snapshot_crc(data: bytes) -> bytes:
     return damage.flip(data, 10 + 46 + 21)
 
 
-@Case(HIGH_WATERMARKS, "the offset of the third line's partition gone")
+@Case(HIGH_WATERMARKS, "the third line has no offset")
 def checkpoint_malformed(data: bytes) -> bytes:
     lines = data.split(b"\n")
     lines[4] = lines[4].rpartition(b" ")[0]
     return b"\n".join(lines)
 
 
-@Case(HIGH_WATERMARKS, "the last line gone, as after a copy that stopped")
+@Case(HIGH_WATERMARKS, "the last line was removed")
 def checkpoint_count(data: bytes) -> bytes:
     return data[: data.rindex(b"\n", 0, -1) + 1]
 
 
-@Case(HIGH_WATERMARKS, "the first line's partition again in place of the second's")
+@Case(HIGH_WATERMARKS, "the first line replaces the second")
 def checkpoint_duplicate(data: bytes) -> bytes:
     lines = data.split(b"\n")
     lines[3] = lines[2].rpartition(b" ")[0] + b" 87"
     return b"\n".join(lines)
 
 
-@Case(EPOCHS, "the epochs' lines changed about")
+@Case(EPOCHS, "the lines of the epochs were exchanged")
 def epoch_not_increasing(data: bytes) -> bytes:
     version, count, *lines = data.splitlines(keepends=True)
     return b"".join([version, count, *reversed(lines)])
 
 
-@Case(f"{PLAIN}/partition.metadata", "the last 10 characters of the topic's id gone")
+@Case(f"{PLAIN}/partition.metadata", "the last 10 characters of the topic id were removed")
 def metadata_malformed(data: bytes) -> bytes:
     return damage.shrink(data, len(data) - 10)
 
 
-@Case(f"4.3.0-v2-none-kraft-metadata/{20:020}-{1:010}.checkpoint", "the last entry, the footer's, gone")
+@Case(f"4.3.0-v2-none-kraft-metadata/{20:020}-{1:010}.checkpoint", "the last batch, with the footer, was removed")
 def kraft_snapshot_incomplete(data: bytes) -> bytes:
     return damage.shrink(data, entries(data)[-1].at)
 
@@ -507,34 +507,42 @@ def _others(*without: str) -> tuple[str, ...]:
     return tuple(name for name in WITH_INDEXES if not name.endswith(without))
 
 
-@Case(f"{TRANSACTIONS}/{WITH_INDEXES[1]}", "the second entry's position one byte more", beside=_others(".index"))
+@Case(
+    f"{TRANSACTIONS}/{WITH_INDEXES[1]}",
+    "the position of the second entry is one byte too high",
+    beside=_others(".index"),
+)
 def index_mismatch(data: bytes) -> bytes:
     return damage.flip(data, 15, 1)
 
 
-@Case(f"{TRANSACTIONS}/{WITH_INDEXES[2]}", "the second entry's timestamp 1 ms more", beside=_others(".timeindex"))
+@Case(
+    f"{TRANSACTIONS}/{WITH_INDEXES[2]}",
+    "the timestamp of the second entry is 1 ms too high",
+    beside=_others(".timeindex"),
+)
 def time_index_mismatch(data: bytes) -> bytes:
     (timestamp,) = struct.unpack_from(">q", data, 12)
     return damage.splice(data, 12, 20, struct.pack(">q", timestamp + 1))
 
 
-@Case(f"{TRANSACTIONS}/{WITH_INDEXES[3]}", "the first entry gone", beside=_others(".txnindex"))
+@Case(f"{TRANSACTIONS}/{WITH_INDEXES[3]}", "the first entry was removed", beside=_others(".txnindex"))
 def txn_index_mismatch(data: bytes) -> bytes:
     return data[34:]
 
 
-@Case(f"{SEVERAL}/{THIRD}", "the third segment named as if it began at offset 44", name=f"{44:020}.log",
+@Case(f"{SEVERAL}/{THIRD}", "the third segment was renamed to offset 44", name=f"{44:020}.log",
       beside=(FIRST, SECOND))  # fmt: skip
 def segment_overlap(data: bytes) -> bytes:
     return data
 
 
-@Case(f"{SEVERAL}/{THIRD}", "the second of three segments gone", beside=(FIRST,))
+@Case(f"{SEVERAL}/{THIRD}", "the second of three segments was removed", beside=(FIRST,))
 def segment_gap(data: bytes) -> bytes:
     return data
 
 
-@Case("4.3.0-v2-none-segments/00000000000000000024.log", "the first entry gone", beside=(FIRST,))
+@Case("4.3.0-v2-none-segments/00000000000000000024.log", "the first batch was removed", beside=(FIRST,))
 def missing_batches(data: bytes) -> bytes:
     return data[entries(data)[0].end :]
 
@@ -545,25 +553,25 @@ def segment_order(data: bytes) -> bytes:
     return data
 
 
-@Case(f"{SEVERAL}/{SECOND}", "its .index is gone, that of the first segment is there",
+@Case(f"{SEVERAL}/{SECOND}", "the .index file was removed; the first segment has one",
       beside=(FIRST, FIRST.replace(".log", ".index"), FIRST.replace(".log", ".timeindex"),
               SECOND.replace(".log", ".timeindex")))  # fmt: skip
 def missing_index(data: bytes) -> bytes:
     return data
 
 
-@Case(f"{SEVERAL}/{SECOND}", "two segments, and no other file", beside=(FIRST,))
+@Case(f"{SEVERAL}/{SECOND}", "two segments without any other file", beside=(FIRST,))
 def no_indexes(data: bytes) -> bytes:
     return data
 
 
-@Case(f"{SEVERAL}/{SECOND}", "the second segment as a .swap file, too", name=f"{SECOND}.swap",
+@Case(f"{SEVERAL}/{SECOND}", "the second segment also exists as a .swap file", name=f"{SECOND}.swap",
       beside=(FIRST, SECOND, THIRD))  # fmt: skip
 def swap_pending(data: bytes) -> bytes:
     return data
 
 
-@Case(f"{TRANSACTIONS}/{17:020}.snapshot", "producer 2's last offset one less, CRC made right",
+@Case(f"{TRANSACTIONS}/{17:020}.snapshot", "the last offset of producer 2 is one too low; the CRC is correct",
       beside=(FIRST, WITH_INDEXES[0]))  # fmt: skip
 def snapshot_mismatch(data: bytes) -> bytes:
     at = data.index(struct.pack(">qh", 2, 0)) + 14
@@ -572,41 +580,41 @@ def snapshot_mismatch(data: bytes) -> bytes:
     return damage.splice(data, 2, 6, struct.pack(">I", crc32c(data[6:])))
 
 
-@Case(f"{TRANSACTIONS}/{17:020}.snapshot", "named as if it went up to offset 12", name=f"{12:020}.snapshot",
+@Case(f"{TRANSACTIONS}/{17:020}.snapshot", "the snapshot was renamed to offset 12", name=f"{12:020}.snapshot",
       beside=(FIRST, WITH_INDEXES[0]))  # fmt: skip
 def stray_snapshot(data: bytes) -> bytes:
     return data
 
 
-@Case(f"{HEADERS}/leader-epoch-checkpoint", "the second epoch from offset 20 on", beside=(FIRST,))
+@Case(f"{HEADERS}/leader-epoch-checkpoint", "the second epoch starts at offset 20", beside=(FIRST,))
 def epoch_mismatch(data: bytes) -> bytes:
     return data.replace(b"2 26", b"2 20")
 
 
-@Case(f"{LOG_DIR}/recovery-point-offset-checkpoint", "the partition's recovery point 100 more", beside=(FIRST,),
+@Case(f"{LOG_DIR}/recovery-point-offset-checkpoint", "the recovery point of the partition is 100 too high", beside=(FIRST,),
       of=HEADERS, within="none-headers-0")  # fmt: skip
 def checkpoint_behind_log(data: bytes) -> bytes:
     return data.replace(b"none-headers 0 26", b"none-headers 0 126")
 
 
-@Case(f"{LOG_DIR}/replication-offset-checkpoint", "the partition's high watermark 100 more", beside=(FIRST,),
+@Case(f"{LOG_DIR}/replication-offset-checkpoint", "the high watermark of the partition is 100 too high", beside=(FIRST,),
       of=HEADERS, within="none-headers-0")  # fmt: skip
 def stale_high_watermark(data: bytes) -> bytes:
     return data.replace(b"none-headers 0 26", b"none-headers 0 126")
 
 
-@Case(f"{LOG_DIR}/log-start-offset-checkpoint", "a log start of 100 for the partition", beside=(FIRST,),
+@Case(f"{LOG_DIR}/log-start-offset-checkpoint", "the log start of the partition is 100", beside=(FIRST,),
       of=HEADERS, within="none-headers-0")  # fmt: skip
 def log_start_behind_end(data: bytes) -> bytes:
     return data.replace(b"0\n0\n", b"0\n1\nnone-headers 0 100\n")
 
 
-@Case(f"{TRANSACTIONS}/{WITH_INDEXES[1]}", "nothing: its log is gone", beside=(FIRST,))
+@Case(f"{TRANSACTIONS}/{WITH_INDEXES[1]}", "none: the log of the index was removed", beside=(FIRST,))
 def orphaned_index(data: bytes) -> bytes:
     return data
 
 
-@Case(f"{TRANSACTIONS}/{88:020}.snapshot", "nothing: all but the first segment are gone", beside=(FIRST,))
+@Case(f"{TRANSACTIONS}/{88:020}.snapshot", "none: all segments except the first were removed", beside=(FIRST,))
 def snapshot_behind_log(data: bytes) -> bytes:
     return data
 
@@ -616,7 +624,7 @@ LIVE = "4.3.0-v2-none-live"
 
 @Case(
     f"{LIVE}/{0:020}.index",
-    "an entry after the last one, of a batch that a truncation removed",
+    "an entry was added after the last one, of a batch that a truncation removed",
     beside=(FIRST, f"{0:020}.timeindex"),
 )
 def stale_index_entries(data: bytes) -> bytes:
@@ -648,40 +656,40 @@ def _produced(records: bytes) -> bytes:
 WRAPPERS = "0.10.2.2-v1-gzip"
 
 
-@Case(WRAPPERS, "the first compressed message twice in a Produce request", name="sent", framing="requests")
+@Case(WRAPPERS, "a Produce request has the first compressed message twice", name="sent", framing="requests")
 def several_batches(data: bytes) -> bytes:
     return _produced(data[: entries(data)[1].at] * 2)
 
 
-@Case(WRAPPERS, "the second compressed message in a Produce request, with the offsets of the log", name="sent",
+@Case(WRAPPERS, "a Produce request has the second compressed message with the offsets of the log", name="sent",
       framing="requests")  # fmt: skip
 def relative_offset_mismatch(data: bytes) -> bytes:
     place = entries(data)[1]
     return _produced(data[place.at : place.end])
 
 
-@Case(PLAIN, "the first entry, then those of the same log in LZ4", name="record-set", framing="message-set")
+@Case(PLAIN, "the first batch, then the LZ4 batches of the same log", name="record-set", framing="message-set")
 def mixed_codecs(data: bytes) -> bytes:
     other = (SEGMENTS / "4.3.0-v2-lz4" / FIRST).read_bytes()
     return data[: entries(data)[1].at] + other[entries(other)[1].at :]
 
 
-@Case(PRODUCED, "the third frame's size 2**31 less", framing="requests")
+@Case(PRODUCED, "the size of the third frame is 2**31 too low", framing="requests")
 def frame_size(data: bytes) -> bytes:
     return damage.flip(data, THIRD_FRAME, 0x80)
 
 
-@Case(PRODUCED, "cut inside the last frame", framing="requests")
+@Case(PRODUCED, "the last frame is cut", framing="requests")
 def frame_cut(data: bytes) -> bytes:
     return damage.shrink(data, len(data) - 20)
 
 
-@Case(PRODUCED, "the third frame's version 99", framing="requests")
+@Case(PRODUCED, "the version of the third frame is 99", framing="requests")
 def unknown_api(data: bytes) -> bytes:
     return _over(data, THIRD_FRAME + 6, struct.pack(">h", 99))
 
 
-@Case(PRODUCED, "of the third frame's body the length of its topics, past its end", framing="requests")
+@Case(PRODUCED, "the length of the topics in the third frame goes beyond its end", framing="requests")
 def malformed_body(data: bytes) -> bytes:
     # After size, API, version, correlation id, client id and tags: null, acks, timeout.
     return _over(data, THIRD_FRAME + 4 + 8 + 2 + len("producer-1") + 1 + 1 + 2 + 4, b"\x7f")
@@ -689,7 +697,7 @@ def malformed_body(data: bytes) -> bytes:
 
 @Case(
     ANSWERED,
-    "the first frame's correlation id 77",
+    "the correlation id of the first frame is 77",
     framing="responses",
     beside=("03.requests",),
     requests="03.requests",
@@ -698,12 +706,12 @@ def unmatched_response(data: bytes) -> bytes:
     return _over(data, 4, struct.pack(">i", 77))
 
 
-@Case(ANSWERED, "nothing: what was asked is not given", framing="responses")
+@Case(ANSWERED, "none: the requests are not given", framing="responses")
 def unread_bodies(data: bytes) -> bytes:
     return data
 
 
-@Case("4.3.0-java/00.requests", "nothing: librdkafka's Metadata request has more than its version", framing="requests")
+@Case("4.3.0-java/00.requests", "none: a Metadata request of librdkafka is longer than its version", framing="requests")
 def body_left_over(data: bytes) -> bytes:
     return data
 

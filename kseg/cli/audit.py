@@ -39,16 +39,18 @@ _AUDITS = {
 @click.argument("name", metavar="NAME", type=common.Choice(list(_AUDITS)))
 @common.paths
 @click.option("--spark", metavar="MASTER", default="local[*]", show_default=True,
-              help="local[*], spark://…, yarn. Executors must be able to read the PATHs.")  # fmt: skip
+              help="Run on Spark: local[*], spark://… or yarn.")  # fmt: skip
 @common.output_format(AUDIT)
 @common.output
 def audit(name: str, paths: tuple[str, ...], spark: str, format_name: str, output: str | None) -> int:
     """Run an audit over many segments with Spark.
 
-    NAME is replicas (replicas in the PATHs of several brokers that diverge or are stale), gaps (gaps and overlaps between
-    segments), duplicates (of offsets and of producer sequences), legacy (v0 and v1 batches), top-producers and top-keys
-    (by bytes), or retention-pins (batches that hold up time retention). Exit code 1: replicas diverge or are damaged,
-    segments overlap, offsets or sequences are duplicated, timestamps are in the future.
+    NAME is replicas (replicas of several brokers that diverge or are stale), gaps (gaps and overlaps between segments),
+    duplicates (of offsets and producer sequences), legacy (v0 and v1 batches), top-producers or top-keys (by bytes), or
+    retention-pins (batches that delay time retention).
+
+    Exit code 1: replicas diverge or are damaged, segments overlap, offsets or sequences occur twice, or timestamps are in
+    the future.
     """
     files = [file.path for path in paths for file in find_segments(path)]
     check_output(output, [*paths, *files])
@@ -60,5 +62,5 @@ def audit(name: str, paths: tuple[str, ...], spark: str, format_name: str, outpu
     with destination(output) as out:
         write(AUDIT, format_name, out, columns, found)
     if not found:
-        note(f"{name}: nothing found")
+        note(f"{name}: no rows found")
     return FOUND if problems else 0

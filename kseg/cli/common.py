@@ -41,13 +41,13 @@ def check_output(output: str | None, inputs: Iterable[str]) -> None:
 
 def _once(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     if given.count("-") > 1:
-        raise click.BadParameter("standard input can be read only once: give - once")
+        raise click.BadParameter("standard input can be read only once: give one -")
     return given
 
 
 paths = click.argument("paths", metavar="PATH...", nargs=-1, required=True, callback=_once)
-output = click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of stdout (atomically).")
-no_crc = click.option("--no-crc", is_flag=True, help="Do not check CRCs, like a consumer with check.crcs=false.")
+output = click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of stdout, atomically.")
+no_crc = click.option("--no-crc", is_flag=True, help="Skip CRC checks, like check.crcs=false of a consumer.")
 
 
 def _cores() -> int:
@@ -61,12 +61,12 @@ jobs = click.option(
     type=click.IntRange(1, _MAX_JOBS),
     default=_cores,
     metavar="N",
-    help="Number of processes (default: number of cores).",
+    help="Run N processes. Default: number of cores.",
 )
 spark = click.option(
     "--spark",
     metavar="MASTER",
-    help="Run on Spark: local[*], spark://…, yarn. Executors must be able to read the PATHs.",
+    help="Run on Spark: local[*], spark://… or yarn.",
 )
 
 
@@ -83,7 +83,7 @@ max_rate = click.option(
     metavar="BYTES/s",
     callback=_limit_rate,
     expose_value=False,
-    help="Read at most this many bytes per second (50M), over all processes.",
+    help="Limit reading, in all processes together, such as 50M.",
 )
 
 
@@ -92,7 +92,7 @@ framings = click.option(
     "framings",
     type=Choice(list(FRAMINGS)),
     multiple=True,
-    help="Read the PATHs as this kind of file instead of segments. Give it once, or once per PATH.",
+    help="Read PATHs as this kind of file. Once, or once per PATH.",
 )
 
 

@@ -32,13 +32,13 @@ def complete_paths(command: click.Command) -> None:
 
 @click.command()
 @click.argument("shell", type=common.Choice(SHELLS), required=False)
-@click.option("--install", is_flag=True, help="Install it for this user instead of printing it.")
+@click.option("--install", is_flag=True, help="Install the script for this user.")
 @click.pass_context
 def completion(context: click.Context, shell: str | None, install: bool) -> None:
     """Print the completion script of a shell, or install it.
 
-    SHELL defaults to the shell that $SHELL names. --install writes the script below the home folder, and for bash
-    and zsh adds a line to ~/.bashrc or ~/.zshrc that reads it. A new shell has it.
+    The default is the shell in $SHELL. --install writes the script below the home folder. For bash and zsh it also adds
+    a line to ~/.bashrc or ~/.zshrc. Completion works in new shells.
     """
     shell = shell or os.path.basename(os.environ.get("SHELL", ""))
     if shell not in SHELLS:

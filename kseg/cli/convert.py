@@ -19,6 +19,7 @@ from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
 from kseg.format.storage.source import find_segments, total_size
 from kseg.lazy import lazy
 from kseg.report.formats import CONVERSION, destination, write
+from kseg.text import count_of
 
 if TYPE_CHECKING:
     from kseg.cli import spark as spark_runs
@@ -38,23 +39,23 @@ _CODEC_NAMES = [codec.name for codec in CODECS.values()]
 @click.argument("source", metavar="SRC")
 @click.argument("target", metavar="DST")
 @click.option("--compression", type=common.Choice(["keep", *_CODEC_NAMES]), default="keep",
-              show_default=True, help="The codec of all batches; keep: each its own.")  # fmt: skip
+              show_default=True, help="Compress all batches with this codec.")  # fmt: skip
 @click.option("--rebatch", type=click.IntRange(min=1), metavar="BYTES",
-              help="Pack old batches into new ones of BYTES before compression (default: one for one).")  # fmt: skip
-@click.option("--lossy", is_flag=True, help="Convert to an older version, and list what it cannot store.")
-@click.option("--skip-damaged", is_flag=True, help="Skip damaged batches instead of stopping (exit code 1).")
+              help="Pack records into batches of BYTES, before compression.")  # fmt: skip
+@click.option("--lossy", is_flag=True, help="Allow an older version, and list the lost fields.")
+@click.option("--skip-damaged", is_flag=True, help="Skip damaged batches. Exit code 1 if there are any.")
 @click.option("--force", is_flag=True, help="Replace DST and its indexes.")
 @common.jobs
 @common.spark
-@common.output_format(CONVERSION, "The format of the summary.")
+@common.output_format(CONVERSION, "Set the format of the summary.")
 def convert(
     direction: str, source: str, target: str, jobs: int, spark: str | None, format_name: str, **options: Any
 ) -> int:
-    """Convert a segment, a partition folder or a log dir to another record version.
+    """Convert a segment, a partition folder or a log directory to another record version.
 
-    A-to-B is any-to-v2, or a pair such as v0-to-v2 of v0, v1 and v2. Batches that already have version B are copied byte
-    for byte, unless --compression names another codec. DST is written atomically, with its indexes, after it was read
-    back and compared with SRC.
+    A-to-B is any-to-v2, or a pair of v0, v1 and v2, such as v0-to-v2. Batches of version B are copied byte for byte,
+    unless --compression names another codec. kseg reads the result back, compares it with SRC, and then writes DST and its
+    indexes atomically.
     """
     notes, plan = FindingNotes(), ConversionPlan.of(direction, **options)
     files = list(find_segments(source))
@@ -81,6 +82,6 @@ def convert(
 def _note_size(conversion: Conversion) -> None:
     if conversion.largest_after > max(DEFAULT_MAX_MESSAGE_BYTES, conversion.largest_before):
         note(
-            f"{conversion.target}: the largest batch now has {conversion.largest_after} bytes: "
-            "check that max.message.bytes of the topic allows it"
+            f"{conversion.target}: the largest batch now has {count_of(conversion.largest_after, 'byte')}: "
+            "check max.message.bytes of the topic"
         )

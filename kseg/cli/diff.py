@@ -26,22 +26,24 @@ _ALLOWED = ("starts-later", "ends-earlier", "missing")
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @click.option("--deep/--shallow", default=True,
-              help="Compare the records of different batches (the default), or only headers and CRCs.")  # fmt: skip
+              help="Compare records, or only headers and CRCs. Default: deep.")  # fmt: skip
 @common.output_format(DIFF)
 @common.output
 @click.option("--allow", multiple=True, type=common.Choice(_ALLOWED),
-              help="Accept this difference: it is expected after retention, follower lag or compaction.")  # fmt: skip
+              help="Accept this difference.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=0), default=16, show_default=True, metavar="N",
-              help="Show at most N differences of each kind; all are counted.")  # fmt: skip
+              help="List at most N differences of each kind.")  # fmt: skip
 def diff(a: str, b: str, deep: bool, format_name: str, output: str | None, limit: int, **options: Any) -> int:
-    """Compare two replicas of a partition offline: partition folders or single segments.
+    """Compare two replicas of a partition offline.
 
-    Replicas are merged by offset; segment and batch boundaries can differ. For diverged replicas it prints the first
-    different offset, its leader epochs, the last common offset, and the offset to which a follower would truncate.
-    Exit codes: 0 same content, 1 different, 2 the comparison failed.
+    A and B are partition folders or segments. Their records are compared by offset: segments and batches can differ. For
+    diverged replicas it prints the first different offset, its leader epochs, the last common offset, and the offset to
+    which a follower would truncate.
+
+    Exit codes: 0 same content, 1 different content, 2 the comparison failed.
     """
     if a == b == STDIN:
-        raise UsageError("standard input can be one of the replicas, not both")
+        raise UsageError("standard input can be only one of the replicas")
     listed: Counter[str] = Counter()
 
     def write_difference(difference: Difference) -> None:

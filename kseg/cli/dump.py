@@ -34,6 +34,7 @@ from kseg.lazy import lazy
 from kseg.ranges import parse_offsets, parse_time
 from kseg.report.formats import DUMP, EFFECTIVE, View, destination, write
 from kseg.results import Settings
+from kseg.text import unknown_name
 
 if TYPE_CHECKING:
     from kseg.cli import effective, framed, spark
@@ -68,13 +69,13 @@ def _internal_topic(context: click.Context, parameter: click.Parameter, name: st
     if name is None:
         return None
     if name not in decode.TOPICS:
-        raise click.BadParameter(f"internal topics are {', '.join(decode.TOPICS)}")
+        raise click.BadParameter(unknown_name("internal topic", name, decode.TOPICS))
     return name
 
 
 @click.command()
 @common.paths
-@click.option("--shallow/--deep", default=None, help="One row per batch (the default), or one row per record.")
+@click.option("--shallow/--deep", default=None, help="Show batches or records. Default: shallow.")
 @common.framings
 @common.output_format(DUMP)
 @common.output
@@ -82,38 +83,38 @@ def _internal_topic(context: click.Context, parameter: click.Parameter, name: st
     "--offsets",
     metavar="A:B",
     callback=_parsed(parse_offsets),
-    help="Show offsets A <= offset < B; A or B can be omitted.",
+    help="Show offsets from A to before B; also A: or :B.",
 )
 @click.option(
     "--since",
     metavar="TIME",
     callback=_parsed(parse_time),
-    help="Show rows from TIME on: ISO 8601 or epoch milliseconds.",
+    help="Show rows from TIME: ISO 8601 or epoch milliseconds.",
 )
 @click.option("--until", metavar="TIME", callback=_parsed(parse_time), help="Show rows before TIME.")
 @click.option("--position", type=click.IntRange(min=0), metavar="N",
               help="Show the batch or the damage that contains byte N of the file.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Stop after N rows.")
-@click.option("--key", metavar="TEXT", help="Show records with exactly this key (needs --deep).")
+@click.option("--key", metavar="TEXT", help="Show records with exactly this key. Needs --deep.")
 @click.option("--producer-id", type=int, metavar="N", help="Show batches of this producer.")
-@click.option("--control/--no-control", default=None, help="Show only control records, or none of them.")
+@click.option("--control/--no-control", default=None, help="Show only control records, or none.")
 @click.option("--bytes", "encoding", type=common.Choice(["auto", "utf8", "hex", "base64"]), default="auto",
-              show_default=True, help="The encoding of keys and values.")  # fmt: skip
+              show_default=True, help="Set the encoding of keys and values.")  # fmt: skip
 @click.option("--decode", metavar="TOPIC", callback=_internal_topic,
-              help="Decode records (--deep) as those of an internal topic, such as __consumer_offsets, in any "
+              help="Decode records as those of an internal topic, such as __consumer_offsets, in any "
                    "folder.")  # fmt: skip
 @click.option("--no-decode", is_flag=True, help="Do not decode records of internal topics.")
 @click.option("--effective", is_flag=True,
               help="Show the effective state of internal topics: the latest value per key, and the space used. "
                    f"Formats: {', '.join(EFFECTIVE.writers)}.")  # fmt: skip
-@click.option("--follow", is_flag=True, help="Continue with appended batches and new segments until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Wait for new batches and segments until Ctrl-C.")
 @common.no_crc
 @common.max_rate
 @common.spark
 def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output: str | None, **options: Any) -> int:
-    """Show the batches of segments, or with --deep their records; or the content of side files.
+    """Show the batches or records of segments, or the content of side files.
 
-    A folder means all its segments. Name an index, snapshot or checkpoint itself to show it.
+    A folder stands for its segments. To show an index, a snapshot or a checkpoint, give its own path.
     """
     keep, outcome = _filter(options), _DumpOutcome()
     if options["framings"]:

@@ -39,9 +39,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "rules": ("kseg.cli.rules:rules", "List the rules, or explain one rule."),
     "convert": ("kseg.cli.convert:convert", "Convert segments to another record version."),
     "repair": ("kseg.cli.repair:repair", "Copy the valid batches of segments, and list the losses."),
-    "stats": ("kseg.cli.stats:stats", "Count the content per segment, partition and log dir."),
+    "stats": ("kseg.cli.stats:stats", "Count the content per segment, partition and log directory."),
     "diff": ("kseg.cli.diff:diff", "Compare two replicas of a partition offline."),
-    "recovery": ("kseg.cli.recovery:recovery", "Predict the start of a broker on a log dir."),
+    "recovery": ("kseg.cli.recovery:recovery", "Predict the start of a broker on a log directory."),
     "transactions": ("kseg.cli.transactions:transactions", "List the transactions of partitions."),
     "audit": ("kseg.cli.audit:audit", "Run an audit over many segments with Spark."),
     "completion": ("kseg.cli.completion:completion", "Print the completion script of a shell, or install it."),
@@ -104,7 +104,7 @@ class Commands(click.Group):
         except KsegError as error:
             code = fail(str(error))
         except MemoryError:
-            code = fail("there is not enough memory for this; fewer processes (--jobs 1) need less")
+            code = fail("not enough memory: use fewer processes, such as --jobs 1")
         except OSError as error:
             code = fail(str(error) or type(error).__name__)
         except Exception as error:
@@ -133,6 +133,6 @@ def _print_version(context: click.Context, parameter: click.Parameter, requested
 def main() -> None:
     """Inspect, validate, convert and repair Kafka log segments.
 
-    A PATH is a segment (.log), a partition folder, a log dir, a URL, or - for standard input.
+    A PATH is a segment (.log), a partition folder, a log directory, a URL, or - for standard input.
     Exit codes: 0 no findings, 1 findings, 2 the command failed.
     """

@@ -47,7 +47,7 @@ def guard_stdout() -> Iterator[None]:
         redirect_to_null(sys.stdout)
     except OSError as error:
         redirect_to_null(sys.stdout)
-        raise KsegError(f"standard output: {error.strerror or error}; the work itself is done") from error
+        raise KsegError(f"standard output: {error.strerror or error}; the work itself is complete") from error
 
 
 @contextmanager

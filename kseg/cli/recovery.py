@@ -30,12 +30,12 @@ from kseg.report.recovery import Total
 @click.option(
     "--clean/--unclean",
     default=None,
-    help="Assume a clean or unclean shutdown instead of reading .kafka_cleanshutdown.",
+    help="Assume this shutdown. Default: .kafka_cleanshutdown.",
 )
 @click.option("--index-interval", type=click.IntRange(min=0), default=4096, show_default=True, metavar="BYTES",
-              help="The index.interval.bytes of the topics.")  # fmt: skip
+              help="Set index.interval.bytes of the topics.")  # fmt: skip
 @click.option("--index-bytes", type=click.IntRange(min=12), default=INDEX_BYTES, show_default=True, metavar="BYTES",
-              help="The segment.index.bytes of the topics.")  # fmt: skip
+              help="Set segment.index.bytes of the topics.")  # fmt: skip
 @common.output_format(RECOVERY)
 @common.output
 @common.jobs
@@ -49,16 +49,16 @@ def recovery(
     output: str | None,
     jobs: int,
 ) -> int:
-    """Predict the start of a broker (Kafka 4) on a log dir or a partition folder.
+    """Predict the start of a broker (Kafka 4) on a log directory or a partition folder.
 
-    Lists the files that the broker would delete, truncate, rename and rebuild, by .kafka_cleanshutdown, the checkpoints
-    and the files, and the bytes, records and offsets that would be lost. Changes nothing.
+    Lists the files that the broker would delete, truncate, rename and rebuild, and the bytes, records and offsets that
+    would be lost. Changes nothing.
 
-    Exit codes: 0 nothing would be lost, 1 data would be lost or the broker would fail to start or take the log dir
-    offline, 2 the prediction failed.
+    Exit codes: 0 nothing would be lost, 1 data would be lost or the broker could not use the log directory, 2 the
+    prediction failed.
     """
     for path in filter(is_url, paths):
-        raise UsageError(f"{path}: a broker starts on local disks, and so does recovery: give a folder")
+        raise UsageError(f"{path}: recovery reads local log directories only: give a folder")
     check_output(output, paths)
     total = Total()
     broker = Broker()

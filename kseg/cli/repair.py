@@ -22,24 +22,25 @@ from kseg.report.formats import REPAIR, destination, writer
 @click.command()
 @click.argument("source", metavar="SRC")
 @click.argument("target", metavar="[DST]", required=False)
-@click.option("--dry-run", is_flag=True, help="Write only the report; DST can be omitted.")
-@click.option("--salvage-records", is_flag=True, help="Keep the readable records before a fault in a batch with a correct "
-              "CRC, in a new batch.")  # fmt: skip
-@click.option("--indexes-only", is_flag=True, help="Build only the indexes of DST, for an undamaged log.")
+@click.option("--dry-run", is_flag=True, help="Write only the report. DST can be omitted.")
+@click.option("--salvage-records", is_flag=True, help="Keep the records before a fault in a batch.")  # fmt: skip
+@click.option("--indexes-only", is_flag=True, help="Copy an undamaged log, and build only its indexes.")
 @click.option("--index-interval", type=click.IntRange(min=0), default=4096, show_default=True, metavar="BYTES",
-              help="The index.interval.bytes of the topic.")  # fmt: skip
+              help="Set index.interval.bytes of the topic.")  # fmt: skip
 @click.option("--rule", multiple=True, metavar="NAME=SEVERITY",
-              help="Set a rule to error, warning, info or ignore; errors drop the batch.")  # fmt: skip
+              help="Set the severity of a rule. Errors drop the batch.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace DST and its indexes.")
-@common.output_format(REPAIR, "The format of the report.")
+@common.output_format(REPAIR, "Set the format of the report.")
 @click.option("-o", "--output", metavar="FILE",
-              help="Write the report to FILE instead of stdout (atomically).")  # fmt: skip
+              help="Write the report to FILE instead of stdout, atomically.")  # fmt: skip
 def repair(source: str, target: str | None, format_name: str, output: str | None, **options: Any) -> int:
-    """Copy the valid batches of a segment, a partition folder or a log dir, with new indexes, and list the losses.
+    """Copy the valid batches of a segment, a partition folder or a log directory, and list the losses.
 
-    A batch is kept byte for byte if its CRC is correct, all its records are readable, its offsets are in order and
-    validate finds no error in it. Wrong sizes and magic bytes are corrected if the CRC proves the correction. SRC is never
-    changed; DST is written atomically. Exit codes: 0 nothing was lost, 1 data was lost, 2 the repair failed.
+    A valid batch has a correct CRC, readable records, offsets in order, and no error of validate. Valid batches are copied
+    byte for byte, and get new indexes. Wrong sizes and magic bytes are corrected if the CRC proves the value. SRC is never
+    changed, and DST is written atomically.
+
+    Exit codes: 0 nothing was lost, 1 data was lost, 2 the repair failed.
     """
     policy = Policy.parse(options.pop("rule"))
     plan = RepairPlan(**options, policy=policy)
@@ -54,7 +55,7 @@ def repair(source: str, target: str | None, format_name: str, output: str | None
     if result.left_out:
         note(f"not copied: {', '.join(result.left_out)}")
     for folder, producer_id, offset in result.open_transactions:
-        note(f"{folder}: the transaction of producer {producer_id} from offset {offset} on has no end in this log")
+        note(f"{folder}: the transaction of producer {producer_id} from offset {offset} has no end in this log")
     for line in result.failed:
         fail(line)
     return FAILED if result.failed else FOUND if result.lost else 0

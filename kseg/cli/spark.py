@@ -77,7 +77,7 @@ def spark_session(master: str, paths: Sequence[str]) -> Iterator[sql.SparkSessio
         except KsegError:
             raise
         except Exception as error:  # errors of py4j, of pyspark, and those that a failing Java causes
-            raise UsageError(f"Spark can't start on {master}: {_first_cause(error, log)}") from error
+            raise UsageError(f"Spark cannot start on {master}: {_first_cause(error, log)}") from error
     if log:
         spark.sparkContext.setLogLevel("ERROR")
     try:
@@ -107,7 +107,9 @@ def export_segments(
     """Dump segments with Spark. ``requested`` has the fields of an Export. Returns the exit code."""
     folder, format_name, *others = requested
     if folder in (None, STDIN) or format_name == "table":
-        raise UsageError("--spark writes a file a segment: give -o DIR, and --format jsonl, csv, text, hex or parquet")
+        raise UsageError(
+            "--spark writes one file per segment: add -o DIR and --format jsonl, csv, text, hex or parquet"
+        )
     for file in files:
         check_no_overlap(file.path, Path(folder).absolute())
     with progress_bar(total_size(files)) as progress, spark_pool(master, files, progress) as executors:
@@ -134,9 +136,9 @@ def _result(future: Future[Any]) -> Iterator[Any]:
 
 def _check_path(path: str, master: str) -> None:
     if path == STDIN:
-        raise UsageError("standard input can't be read by Spark: give files, folders or URLs")
+        raise UsageError("Spark cannot read standard input: give files, folders or URLs")
     if not master.startswith("local") and not os.path.isabs(path) and not is_url(path):
-        raise UsageError(f"{path}: executors have other working folders: give whole paths")
+        raise UsageError(f"{path}: executors have other working folders: give an absolute path")
 
 
 def _check_master(master: str) -> None:
@@ -148,7 +150,7 @@ def _check_master(master: str) -> None:
         host, _, port = place.rpartition(":")
         with suppress(OSError, ValueError), socket.create_connection((host, int(port)), timeout=_REACH):
             return
-    raise UsageError(f"{master}: no Spark master answers there")
+    raise UsageError(f"{master}: no Spark master answers at this address")
 
 
 def _check_python(master: str) -> None:
@@ -161,9 +163,9 @@ def _check_python(master: str) -> None:
     try:
         done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     except OSError as error:
-        raise UsageError(f"PYSPARK_PYTHON is {python}, which can't be run: {error.strerror or error}") from error
+        raise UsageError(f"PYSPARK_PYTHON is {python}, which cannot be run: {error.strerror or error}") from error
     if done.returncode or done.stdout.strip() != own:
-        found = "has no kseg" if done.returncode else f"is Python {done.stdout.strip() or 'of no version'}"
+        found = "does not have kseg" if done.returncode else f"is Python {done.stdout.strip() or 'of no version'}"
         raise UsageError(f"PYSPARK_PYTHON is {python}, which {found}: tasks need kseg under Python {own}")
 
 

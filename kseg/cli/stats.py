@@ -23,19 +23,19 @@ from kseg.results import Settings
 @click.command()
 @common.paths
 @click.option("--shallow/--deep", default=True,
-              help="Read headers only (the default), or open all batches: keys, tombstones, ratios.")  # fmt: skip
+              help="Read headers only, or all records. Default: shallow.")  # fmt: skip
 @common.output_format(STATS)
 @common.output
 @click.option("--top", type=click.IntRange(min=0), default=10, show_default=True, metavar="N",
-              help="List the N largest producers of each segment, partition and log dir.")  # fmt: skip
+              help="List the N largest producers.")  # fmt: skip
 @common.no_crc
 @common.jobs
 @common.max_rate
 def stats(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | None, **options: Any) -> int:
-    """Count the content of segments per segment, partition and log dir.
+    """Count the content of segments per segment, partition and log directory.
 
-    Counts batches, records, bytes, versions, codecs, sizes, timestamps, the batch that holds up time retention, keys,
-    tombstones, producers, leader epochs and transactions. Damage is skipped and reported on stderr.
+    Counts batches, records, bytes, versions, codecs, timestamps, keys, tombstones, producers, leader epochs and
+    transactions. Shows the batch that delays time retention. Skips damage, and reports it on stderr.
     """
     settings = Settings(deep=not shallow, verify_crc=not options["no_crc"])
     outcome = _Outcome()

@@ -25,19 +25,20 @@ _STATES = common.Choice(["hanging", "open", "aborted", "committed"])
 @click.command()
 @common.paths
 @click.option("--state", "states", multiple=True, type=_STATES, default=("hanging", "open", "aborted"), show_default=True,
-              help="List transactions in this state; all are counted.")  # fmt: skip
+              help="List transactions in this state.")  # fmt: skip
 @click.option("--max-age", type=click.IntRange(min=0), default=900, show_default=True, metavar="SECONDS",
-              help="Call a transaction hanging after this time: transaction.max.timeout.ms of the cluster.")  # fmt: skip
+              help="Set the age from which an open transaction is hanging.")  # fmt: skip
 @common.output_format(TRANSACTIONS)
 @common.output
 def transactions(
     paths: tuple[str, ...], states: tuple[str, ...], max_age: int, format_name: str, output: str | None
 ) -> int:
-    """List transactions per partition: committed, aborted, open and hanging ones, and the last stable offset.
+    """List the transactions of partitions, and the last stable offset.
 
-    Reads the markers in the log and, for transactions that began before its first segment, the producer snapshot. A
-    hanging transaction is listed with the command that aborts it. Exit codes: 0 none hangs, 1 one hangs or damage was
-    found, 2 the command failed.
+    Reads the markers in the log, and the producer snapshot for transactions that started before the first segment. Prints
+    the command that aborts a hanging transaction.
+
+    Exit codes: 0 no hanging transaction, 1 a hanging transaction or damage, 2 the command failed.
     """
     failed = False
     notes = FindingNotes()

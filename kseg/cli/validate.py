@@ -56,38 +56,35 @@ _FAIL_ON = common.Choice(["error", "warning", "info", "never"])
 
 @click.command()
 @common.paths
-@click.option("--deep/--shallow", default=True, help="Open all batches (the default), or check headers and CRCs only.")
+@click.option("--deep/--shallow", default=True, help="Check records, or only headers and CRCs. Default: deep.")
 @common.framings
 @common.output_format(VALIDATION)
 @common.output
 @common.no_crc
 @click.option("--max-message-bytes", type=click.IntRange(min=1), metavar="N",
-              help="The limit of the topic: larger batches are errors. Default: a warning above 1048588.")  # fmt: skip
-@click.option(
-    "--compacted", is_flag=True, help="The topic is compacted: all records need a key, sequence gaps are normal."
-)
-@click.option(
-    "--fail-on", type=_FAIL_ON, default="error", show_default=True, help="The lowest severity that causes exit code 1."
-)
-@click.option("--rule", multiple=True, metavar="NAME=SEVERITY", help="Set a rule to error, warning, info or ignore.")
+              help="Report larger batches as errors. Default: warn at 1048588.")  # fmt: skip
+@click.option("--compacted", is_flag=True, help="Check the log of a compacted topic: all records need a key.")
+@click.option("--fail-on", type=_FAIL_ON, default="error", show_default=True, help="Exit with 1 from this severity on.")
+@click.option("--rule", multiple=True, metavar="NAME=SEVERITY", help="Set the severity of a rule, or ignore it.")
 @click.option("--max-per-rule", type=click.IntRange(min=1), default=16, show_default=True, metavar="N",
-              help="List at most N findings per rule and file; all are counted.")  # fmt: skip
+              help="List at most N findings per rule and file.")  # fmt: skip
 @common.jobs
 @common.max_rate
 @click.option("--state", metavar="FILE",
-              help="Keep results in FILE; the next run reads only files that have changed.")  # fmt: skip
+              help="Store results in FILE. The next run skips unchanged files.")  # fmt: skip
 @click.option("--report", "reports", multiple=True, metavar="FORMAT=FILE",
               help="Also write a report to FILE. Repeat it for several.")  # fmt: skip
 @click.option("--baseline", metavar="FILE", help="Ignore the known findings in FILE for the exit code.")
 @click.option("--write-baseline", metavar="FILE", help="Write the findings of this run to FILE as known.")
 @common.spark
 @click.option("--inventory", metavar="DIR",
-              help="With --spark: also write findings.parquet and segments.parquet to DIR.")  # fmt: skip
+              help="Write findings and segments as Parquet to DIR.")  # fmt: skip
 @click.pass_context
 def validate(context: click.Context, /, paths: tuple[str, ...], output: str | None, **_: Any) -> int:
-    """Check segments (framing, CRCs, batches, records, codecs) and their side files.
+    """Check segments and their side files, and list the findings.
 
-    Files of a folder are also checked against each other. Findings are listed by position and offset.
+    Checks framing, CRCs, batches, records and codecs, and the files of a folder against each other. `kseg rules RULE`
+    explains a finding. Exit codes: 0 no errors (see --fail-on), 1 errors, 2 a file could not be read.
     """
     options = _with_settings(context)
     settings = Settings(
@@ -108,7 +105,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
             for path in paths:
                 output_guards.check_no_overlap(path, Path(target))
     if tables is not None and state_path is not None:
-        raise UsageError("--inventory cannot be combined with --state, which skips unchanged segments")
+        raise UsageError("--inventory cannot be combined with --state: --state skips unchanged segments")
     fail_on = None if options["fail_on"] == "never" else parse_severity(options["fail_on"])
     total = Summary()
     vanished = 0
@@ -145,9 +142,10 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     if output not in (None, "-"):
         note(f"{output}: {wording.summary_text(total)}")
     if state:
-        note(f"{state.reused} of {len(files)} files are unchanged since the last run: results taken from {state_path}")
+        reused = f"{state.reused:,} of {count_of(len(files), 'file')}"
+        note(f"{reused} unchanged since the last run: their results are from {state_path}")
     if vanished:
-        note(f"files that a broker deleted before they could be read: {vanished}")
+        note(f"a broker deleted {count_of(vanished, 'file')} before kseg could read them")
     if failed:
         return FAILED
     return FOUND if fail_on is not None and reports.new(total).at_least(fail_on) else 0
@@ -237,7 +235,7 @@ def _files(paths: tuple[str, ...]) -> tuple[list[SegmentFile], bool]:
             failed = bool(fail(str(error)))
     if skipped and files:
         named = ", ".join(skipped[:_SKIPPED_SHOWN]) + ", …" * (len(skipped) > _SKIPPED_SHOWN)
-        note(f"skipped {len(skipped)} files that are not Kafka's or not in use: {named}")
+        note(f"skipped {count_of(len(skipped), 'file')} (not Kafka files, or not in use): {named}")
     return files, failed
 
 
@@ -254,5 +252,5 @@ def _with_settings(context: click.Context) -> dict[str, Any]:
             try:
                 options[name] = parameter.type_cast_value(context, found[setting])
             except click.BadParameter as error:
-                raise UsageError(f"the settings file: {setting}: {error.message}") from error
+                raise UsageError(f"settings file: {setting}: {error.message}") from error
     return options

@@ -18,7 +18,7 @@ def rows(columns: Sequence[str], found: Found) -> RowSet:
 
 
 def write_table(columns: Sequence[str], found: Found, out: TextIO) -> None:
-    cells = [([cell(row[name]) for name in columns], "") for row in map(_plain, found)]
+    cells = [([cell(row[name], name) for name in columns], "") for row in map(_plain, found)]
     print_cells(out, {name: {"overflow": "fold"} for name in columns}, cells)
 
 

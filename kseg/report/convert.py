@@ -9,7 +9,7 @@ from typing import TextIO
 from kseg.commands.convert.convert import ConvertResult
 from kseg.commands.convert.result import LOSSES, Conversion
 from kseg.schema import Row
-from kseg.text import escape_controls
+from kseg.text import count_of, escape_controls, inclusive_range
 
 
 def rows(result: ConvertResult) -> Iterator[Row]:
@@ -21,7 +21,7 @@ def write_text(result: ConvertResult, out: TextIO) -> None:
     for one in result.segments:
         _write_lines(one, out)
     if len(result.segments) > 1:
-        total = Conversion("", f"total of {len(result.segments)} segments")
+        total = Conversion("", f"total of {count_of(len(result.segments), 'segment')}")
         for one in result.segments:
             total.merge(one)
         _write_lines(total, out)
@@ -30,18 +30,21 @@ def write_text(result: ConvertResult, out: TextIO) -> None:
 def _write_lines(one: Conversion, out: TextIO) -> None:
     lines = [
         one.target,
-        f"  batches  {one.entries_before} -> {one.entries_after}, {one.copied} of them copied unchanged",
-        f"  records  {one.records}, read back and compared",
-        f"  bytes    {one.bytes_before} -> {one.bytes_after}",
+        f"  batches  {one.entries_before:,} -> {one.entries_after:,}, {one.copied:,} of them copied unchanged",
+        f"  records  {one.records:,}, read back and compared",
+        f"  bytes    {one.bytes_before:,} -> {one.bytes_after:,}",
         f"  codecs   {_counts(one.codecs_before)} -> {_counts(one.codecs_after)}",
     ]
     if one.skipped or one.lost_bytes:
-        lines.append(f"  skipped  {one.skipped} damaged batches; {one.lost_bytes} bytes lost in total")
+        lines.append(
+            f"  skipped  {count_of(one.skipped, 'damaged batch')}; {count_of(one.lost_bytes, 'byte')} lost in total"
+        )
     for kind, loss in one.lost.items():
-        offsets = f"offsets {loss.first_offset} to {loss.last_offset}"
-        lines.append(f"  lost     {kind}: {loss.count} {LOSSES[kind]}, {offsets}")
+        offsets = inclusive_range("offset", loss.first_offset, loss.last_offset)
+        noun, more = LOSSES[kind]
+        lines.append(f"  lost     {kind}: {count_of(loss.count, noun)}{more}, {offsets}")
     out.writelines(f"{escape_controls(line)}\n" for line in lines)
 
 
 def _counts(codecs: Counter[str]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in sorted(codecs.items())) or "none"
+    return ", ".join(f"{name} {count:,}" for name, count in sorted(codecs.items())) or "none"

@@ -13,7 +13,7 @@ from kseg.commands.diff.replica import Replica
 from kseg.report.rows import write_jsonl
 from kseg.report.tables import print_cells
 from kseg.schema import Row
-from kseg.text import escape_controls
+from kseg.text import count_of, escape_controls, inclusive_range
 
 
 def difference_row(difference: Difference) -> Row:
@@ -106,15 +106,15 @@ def _outcome_lines(row: Row, result: Comparison) -> Iterator[str]:
         one = row[name]
         damaged = row["damaged_places"][name]
         yield (
-            f"{name}: {one['path']}: {_extent(one)}, {_plural(one['batches'], 'batch', 'batches')} in "
-            + _plural(one["segments"], "segment", "segments")
-            + (f", damaged in {_plural(damaged, 'place', 'places')}" if damaged else "")
+            f"{name}: {one['path']}: {_extent(one)}, {count_of(one['batches'], 'batch')} in "
+            + count_of(one["segments"], "segment")
+            + (f", damaged in {count_of(damaged, 'place')}" if damaged else "")
         )
     for kind, meaning in KINDS.items():
         if row["stretches"][kind]:
             yield (
-                f"  {kind}: {_plural(row['counts'][kind], *COUNTED[kind])} in "
-                f"{_plural(row['stretches'][kind], 'stretch', 'stretches')}: {meaning}"
+                f"  {kind}: {count_of(row['counts'][kind], COUNTED[kind])} in "
+                f"{count_of(row['stretches'][kind], 'range')}: {meaning}"
             )
     first = result.first_difference
     if first is not None:
@@ -131,27 +131,25 @@ def _truncation_lines(row: Row) -> Iterator[str]:
         offset = row["truncation_offset"][follower]
         end = row[follower]["end_offset"]
         if offset is None:
-            yield f"if {leader} led, {follower} would go to its high watermark: leader epochs don't tell more"
+            yield f"with {leader} as leader, {follower} would truncate to its high watermark, without leader epochs"
         elif offset < end:
-            yield f"if {leader} led, {follower} would truncate to offset {offset}, and lose {end - offset} offsets"
+            lost = count_of(end - offset, "offset")
+            yield f"with {leader} as leader, {follower} would truncate to offset {offset} and lose {lost}"
         else:
-            yield f"if {leader} led, {follower} would keep all it has, up to its end offset {end}"
+            yield f"with {leader} as leader, {follower} would keep its whole log, to the end offset {end}"
         if first is not None and offset is not None and offset > first:
-            yield f"  and so keep the difference at offset {first}: replication would not mend it"
+            yield f"  it would keep the difference at offset {first}: replication does not correct it"
 
 
 def _extent(one: Row) -> str:
     if one["last_offset"] is None:
-        return "no batch"
-    return f"offsets {_number(one['first_offset'])} to {one['last_offset']}"
+        return "no batches"
+    first, last = one["first_offset"], one["last_offset"]
+    return f"offsets up to {last}" if first is None else inclusive_range("offset", first, last)
 
 
 def _epoch(place: DifferencePlace | None) -> str:
     return "-" if place is None else _number(place.leader_epoch)
-
-
-def _plural(count: int, one: str, many: str) -> str:
-    return f"{count} {one if count == 1 else many}"
 
 
 def _number(value: int | None) -> str:

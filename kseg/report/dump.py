@@ -104,7 +104,7 @@ def write_table(dumped: Rows, out: TextIO, view: View) -> None:
     options = {name: {"justify": align, "overflow": "ellipsis", "no_wrap": align == "right"} for name, align in columns}
     # Rows become cells before a page is collected: a page of large values would take gigabytes.
     shown = map(_shown, text_rows(rows(dumped, view), view))
-    found = ({name: cell(row.get(name)) for name in ("file", *options)} for row in shown)
+    found = ({name: cell(row.get(name), name) for name in ("file", *options)} for row in shown)
     for page in pages(found):
         print_cells(out, options, [([row[name] for name in options], "") for row in page], heading=page[0]["file"])
 
@@ -121,7 +121,7 @@ _BATCH_TABLE: tuple[tuple[str, Any], ...] = (
 
 
 # Below this width the wide tables would cut numbers; the narrow ones fit 80 columns.
-_WIDE = 150
+_WIDE = 160
 _RECORD_TABLE_NARROW = tuple(column for column in _RECORD_TABLE if column[0] in ("offset", "timestamp", "key", "value"))
 _BATCH_TABLE_NARROW = tuple(
     column

@@ -14,7 +14,7 @@ from kseg.report.rich_parts import cell_len, console
 from kseg.report.rows import cell
 from kseg.report.tables import print_cells
 from kseg.schema import Row
-from kseg.text import escape_controls
+from kseg.text import count_of, escape_controls
 
 #: The number of owners that a table lists per entity.
 _LARGEST = 10
@@ -62,14 +62,14 @@ def write_table(partitions: Iterable[Partition], out: TextIO) -> None:
         items = sorted(found.effective.items(), key=lambda item: (item.entity, item.pending))
         spaces = found.effective.spaces()
         if not items:
-            out.write(f"of {sum(space.records for space in spaces)} records nothing holds\n\n")
+            out.write(f"no effective state in {count_of(sum(space.records for space in spaces), 'record')}\n\n")
         topics = topic_names(items)
         for entity, group in groupby(items, key=lambda item: item.entity):
             _write(entity, [_cells(item, topics) for item in group], out)
         if spaces:
             _write("space", [asdict(space) for space in spaces[:_LARGEST]], out)
         if len(spaces) > _LARGEST:
-            out.write(f"and {len(spaces) - _LARGEST} smaller\n\n")
+            out.write(f"and {len(spaces) - _LARGEST:,} smaller ones\n\n")
 
 
 def _cells(item: Item, topics: Mapping[str, str]) -> dict[str, Any]:

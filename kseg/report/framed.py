@@ -65,7 +65,7 @@ def write_table(dumped: Items, columns: Columns, out: TextIO, view: View) -> Non
             for column in shown
         }
         # A column that a row kind lacks is empty, not null.
-        cells = [([cell(row[name]) if name in row else "" for name in options], "") for row in page]
+        cells = [([cell(row[name], name) if name in row else "" for name in options], "") for row in page]
         print_cells(out, options, cells, heading=cell(page[0]["file"]))
 
 

@@ -74,7 +74,7 @@ def _suite(result: FileResult) -> ElementTree.Element:
 def _failure_text(verdict: Verdict) -> str:
     rule = verdict.rule
     facts = "\n".join(
-        f"{key}: {printable(str(value))}" for key, value in range_of(verdict.finding).items() if value is not None
+        f"{key}: {printable(str(value))}" for key, value in range_of(verdict.finding).items() if value not in (None, "")
     )
     heading = " ".join(filter(None, (rule.code, rule.name, place(verdict.finding))))
     return "\n".join((heading, printable(verdict.message), facts, *advice(verdict)))

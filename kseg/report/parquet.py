@@ -57,7 +57,7 @@ def write_rows(found: RowSet, out: TextIO, view: View) -> None:
 def write_batches(batches: Iterable[pa.RecordBatch], columns: Sequence[schema.Column], out: TextIO, view: View) -> None:
     """Write to the binary stream under ``out``. Raises UsageError for a terminal or if pyarrow is missing."""
     if view.terminal:
-        raise UsageError("parquet is no text: give -o FILE, or send stdout to a file or a pipe")
+        raise UsageError("Parquet is binary: give -o FILE, or redirect stdout to a file or a pipe")
 
     few = [column.name for column in columns if column.name in FEW_VALUES]
     measured = [column.name for column in columns if column.name not in WITHOUT_STATISTICS]

@@ -10,7 +10,7 @@ from typing import TextIO
 from kseg.format.log_loader.plan import FAILURES, NOTHING_LOST, LogDirPlan, Lost, PartitionPlan, Step
 from kseg.report.tables import print_table
 from kseg.schema import Row
-from kseg.text import escape_controls
+from kseg.text import count_of, escape_controls, inclusive_range
 
 Plans = Iterable[LogDirPlan | PartitionPlan]
 
@@ -91,13 +91,13 @@ def write_table(plans: Plans, total: Total, out: TextIO) -> None:
 def _head(plan: LogDirPlan | PartitionPlan) -> str:
     if isinstance(plan, LogDirPlan):
         stop = "clean" if plan.clean else "unclean"
-        return f"{plan.partitions} partitions, the last stop counts as {stop}"
+        return f"{count_of(plan.partitions, 'partition')}, the last shutdown was {stop}"
     if plan.fails:
-        return "the broker can't take it"
+        return "the broker cannot load it"
     if any(step.action == "mark-stray" for step in plan.steps):
-        return f"becomes a stray, and an empty log takes its place: {_lost_text(plan.lost)} are out of use"
-    log = "" if plan.log_end is None else f"; log start {plan.log_start}, end {plan.log_end}"
-    return f"loses {_lost_text(plan.lost)}{log} afterwards" if plan.lost.bytes else f"nothing is lost{log}"
+        return f"becomes stray, and an empty log replaces it: {_lost_text(plan.lost)} out of use"
+    log = "" if plan.log_end is None else f"; then starts at offset {plan.log_start} and ends at {plan.log_end}"
+    return f"loses {_lost_text(plan.lost)}{log}" if plan.lost.bytes else f"loses nothing{log}"
 
 
 def _write_steps(head: str, steps: Iterable[Step], out: TextIO) -> None:
@@ -111,7 +111,7 @@ def _write_steps(head: str, steps: Iterable[Step], out: TextIO) -> None:
 def _cells(step: Step, more: int) -> tuple[str, ...]:
     return (
         step.action,
-        escape_controls(step.file or "") + (f" and {more} more" if more else ""),
+        escape_controls(step.file or "") + (f" and {more:,} more" if more else ""),
         "" if step.position is None else str(step.position),
         "" if step.offset is None or more else str(step.offset),
         _lost_text(step.lost) if step.lost.bytes else "",
@@ -131,23 +131,24 @@ def _runs(steps: Iterable[Step]) -> Iterator[tuple[Step, int]]:
 
 
 def _lost_text(lost: Lost) -> str:
-    offsets = "" if lost.first_offset is None else f", offsets {lost.first_offset}..{lost.last_offset}"
-    return f"{lost.bytes} bytes, {lost.records} records{offsets}"
+    first, last = lost.first_offset, lost.last_offset
+    offsets = "" if first is None or last is None else f", {inclusive_range('offset', first, last)}"
+    return f"{count_of(lost.bytes, 'byte')}, {count_of(lost.records, 'record')}{offsets}"
 
 
 def summary_line(total: Total) -> str:
     """Return the summary as one line of text."""
     fails = (
-        f"; partitions with which the broker would fail to start or go offline: {total.failing}"
+        f"; the broker would not start, or go offline, because of {count_of(total.failing, 'partition')}"
         if total.failing
         else ""
     )
-    fails += f"; could not be read: {total.unread}" if total.unread else ""
+    fails += f"; {count_of(total.unread, 'partition')} unreadable" if total.unread else ""
     if not total.partitions:
-        return f"no partition was looked at{fails}"
+        return f"no partition was read{fails}"
     if not total.lost_bytes:
-        return f"no data would be lost in {total.partitions} partitions{fails}"
+        return f"no data would be lost in {count_of(total.partitions, 'partition')}{fails}"
     return (
-        f"lost in {total.losing} of {total.partitions} partitions: {total.lost_bytes} bytes, "
-        f"{total.lost_records} records that can be read now{fails}"
+        f"{total.losing:,} of {count_of(total.partitions, 'partition')} would lose data: "
+        f"{count_of(total.lost_bytes, 'byte')}, {count_of(total.lost_records, 'readable record')}{fails}"
     )

@@ -8,11 +8,15 @@ from kseg.commands.repair.report import LostRange, PartialBatch, RepairResult, S
 from kseg.commands.repair.segment import RepairPlan
 from kseg.report.rows import TextOutput, write_jsonl
 from kseg.schema import Row
-from kseg.text import escape_controls
+from kseg.text import count_of, escape_controls
 
 _TOTALS = (
     "kept", "dropped", "records", "mended", "salvaged", "bytes_before", "bytes_after", "lost_bytes", "lost_ranges", "zeros",
 )  # fmt: skip
+
+
+#: The words for kinds of rows in the text report.
+_KINDS = {"mended": "corrected"}
 
 
 class TextWriter:
@@ -22,17 +26,18 @@ class TextWriter:
         self._out = out
 
     def add(self, what: LostRange) -> None:
-        place = f"{what.kind:8} {what.file}: bytes {what.position}..{what.end}, offsets {_offsets(what)}"
+        kind = _KINDS.get(what.kind, what.kind)
+        place = f"{kind:9} {what.file}: bytes {what.position}..{what.end}, offsets {_offsets(what)}"
         self._line(f"{place}: {what.rule}: {what.why}")
 
     def finish(self, result: RepairResult, plan: RepairPlan) -> None:
         for one in result.segments:
             self._line(f"{one.source if plan.dry_run or not one.target else one.target}: {_counts(one, plan)}")
         if len(result.segments) > 1:
-            self._line(f"in all: {_counts(_total(result), plan)}")
-        unread = f"; partitions that could not be read: {len(result.failed)}" if result.failed else ""
+            self._line(f"total: {_counts(_total(result), plan)}")
+        unread = f"; {count_of(len(result.failed), 'partition')} unreadable" if result.failed else ""
         self._line(
-            (_verdict(_total(result), len(result.missing)) if result.segments else "nothing was looked at") + unread
+            (_verdict(_total(result), len(result.missing)) if result.segments else "no segment was read") + unread
         )
 
     def _line(self, text: str) -> None:
@@ -40,27 +45,29 @@ class TextWriter:
 
 
 def _offsets(what: LostRange) -> str:
-    text = "-" if what.last_offset is None else f"{'?' if what.offset is None else what.offset}..{what.last_offset}"
+    text = (
+        "unknown" if what.last_offset is None else f"{'?' if what.offset is None else what.offset}..{what.last_offset}"
+    )
     return f"{text}, kept {what.kept_offset}..{what.last_kept_offset}" if isinstance(what, PartialBatch) else text
 
 
 def _counts(one: SegmentRepair, plan: RepairPlan) -> str:
     if plan.indexes_only:
-        return f"entries indexed {one.kept}; records {one.records}; bytes {one.bytes_before}"
-    zeros = f", {one.zeros} bytes of zeros at its end cut off" if one.zeros else ""
+        indexed = f"{count_of(one.kept, 'batch')} indexed"
+        return f"{indexed}, {count_of(one.records, 'record')}, {count_of(one.bytes_before, 'byte')}"
+    zeros = f"; {count_of(one.zeros, 'byte')} of zeros at the end removed" if one.zeros else ""
     return (
-        f"entries kept {one.kept}, dropped {one.dropped}; records {one.records}; "
-        f"bytes {one.bytes_before} -> {one.bytes_after}, {one.lost_bytes} of them lost{zeros}"
+        f"{count_of(one.kept, 'batch')} kept, {one.dropped:,} dropped; {count_of(one.records, 'record')}; "
+        f"{one.bytes_before:,} -> {count_of(one.bytes_after, 'byte')}, {one.lost_bytes:,} lost{zeros}"
     )
 
 
 def _verdict(one: SegmentRepair, missing: int) -> str:
     some = one.lost_ranges or one.salvaged
-    nothing = "nothing is lost of the segments that are there" if missing else "nothing is lost"
-    lost = f"stretches lost: {one.lost_ranges} ({one.lost_bytes} bytes)" if some else nothing
-    lost += f"; offsets are missing between segments: {missing}" if missing else ""
-    salvaged = f"; salvaged in part: {one.salvaged}" if one.salvaged else ""
-    return f"{lost}; entries mended: {one.mended}{salvaged}"
+    lost = f"{count_of(one.lost_ranges, 'range')} lost ({count_of(one.lost_bytes, 'byte')})" if some else "no data lost"
+    lost += f"; offsets missing between segments in {count_of(missing, 'place')}" if missing else ""
+    salvaged = f"; {count_of(one.salvaged, 'batch')} kept in part" if one.salvaged else ""
+    return f"{lost}; {count_of(one.mended, 'batch')} corrected{salvaged}"
 
 
 def _total(result: RepairResult) -> SegmentRepair:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kseg.lazy import lazy
 from kseg.report.formats import View
-from kseg.text import escape_controls, row_to_json, to_json
+from kseg.text import escape_controls, iso_time, row_to_json, to_json
 
 if TYPE_CHECKING:
     from kseg.format.segment import rows as segment_rows
@@ -116,10 +116,19 @@ def pages(found: Iterable[Row]) -> Iterator[list[Row]]:
             yield page
 
 
-def cell(value: Any) -> str:
-    """Return the text of a table cell: at most _CELL_LENGTH characters, followed by the whole length if it was cut."""
+#: The columns with times, in epoch milliseconds.
+_TIMES = frozenset({"timestamp", "base_timestamp", "max_timestamp", "delete_horizon"})
+
+
+def cell(value: Any, name: str = "") -> str:
+    """Return the text of a table cell: at most _CELL_LENGTH characters, followed by the whole length if it was cut.
+
+    ``name`` is that of the column: a time is written as ISO 8601.
+    """
     if value is None:
         return "-"
+    if name in _TIMES and isinstance(value, int) and value >= 0:
+        return iso_time(value)
     if isinstance(value, bool):
         return "yes" if value else "NO"
     if isinstance(value, Pieces):

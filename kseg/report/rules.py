@@ -41,14 +41,14 @@ def message_of(rule: Rule, brackets: tuple[str, str] = ("{", "}")) -> str:
 def explain(one: RuleHelp, width: int = 100) -> str:
     """Return the explanation of one rule in lines of at most ``width`` characters, except those of the example."""
     rule = one.rule
-    fixed = ", can't be lowered" if rule.severity is Severity.FATAL else ""
+    fixed = ", cannot be lowered" if rule.severity is Severity.FATAL else ""
     parts = [f"{rule.code} {rule.name} ({rule.severity.label}{fixed})\n  {message_of(rule)}"]
     sections = {"Cause": one.cause, "What a broker does": rule.broker, "What to do": rule.remedy}
     parts += [f"{title}\n{_indented(text, width)}" for title, text in sections.items()]
     if one.example:
         lines = [f"$ {one.example.command}", *one.example.output.splitlines()]
         example = "\n".join(f"  {line}".rstrip() for line in lines)
-        parts.append(f"Example: {one.example.damage}\n{example}")
+        parts.append(f"Example (damage: {one.example.damage})\n{example}")
     return "\n\n".join(parts)
 
 

@@ -34,9 +34,9 @@ def refuse_for_side_files(paths: Iterable[str], name: str, *, filtered: bool) ->
     titles = ", ".join(sorted(side.title for side in kinds if side))
     check_format(SIDE_FILES, name)
     if filtered:
-        raise UsageError(f"--offsets and its like choose from segments; {titles}: give it without")
+        raise UsageError(f"filters such as --offsets apply to segments only: omit them for {titles}")
     if name in ("csv", "parquet") and len(kinds) > 1:
-        raise UsageError(f"--format {name} has one set of columns: give files of one kind")
+        raise UsageError(f"--format {name} needs files of one kind: they have the same columns")
 
 
 def rows(dumped: Items, view: View) -> RowSet:
@@ -68,7 +68,7 @@ def write_table(dumped: Items, out: TextIO, view: View) -> None:
             column.name: {"justify": "right" if column.type in NUMBERS else "left"}
             for column in (COMMON[2], *known.side.columns)
         }
-        print_cells(out, columns, [([cell(row[name]) for name in columns], "") for row in page], heading=title)
+        print_cells(out, columns, [([cell(row[name], name) for name in columns], "") for row in page], heading=title)
 
 
 def _text_lines(item: FileStart | SideFileItem | EmptyFile) -> Iterator[str]:

@@ -12,7 +12,7 @@ from kseg.commands.stats.levels import Level
 from kseg.commands.stats.totals import OffsetRange, RetentionPin, Stats
 from kseg.report.tables import print_cells
 from kseg.schema import Row
-from kseg.text import escape_controls, iso_time
+from kseg.text import count_of, escape_controls, inclusive_range, iso_time
 
 _TABLE_PAGE = 500
 _EPOCHS_SHOWN = 20
@@ -158,7 +158,7 @@ _COLUMNS: tuple[tuple[str, Any], ...] = (
 
 def _cells(row: Row) -> Iterator[str]:
     path = "total" if row["path"] is None else row["path"]
-    yield escape_controls(path if row["level"] == "segment" else f"{path} ({row['segments']} segments)")
+    yield escape_controls(path if row["level"] == "segment" else f"{path} ({count_of(row['segments'], 'segment')})")
     for name in ("batches", "records", "bytes"):
         yield _number(row[name])
     yield " ".join(f"v{magic}" for magic in row["magics"]) or "-"
@@ -167,7 +167,7 @@ def _cells(row: Row) -> Iterator[str]:
     yield "-" if last is None else f"{'?' if first is None else first}..{last}"
     yield _time(row["max_timestamp"])
     damage = row["lost_bytes"]  # those of batches with a wrong CRC included
-    yield "unread" if row["unread"] else f"{damage} bytes" if damage else "-"
+    yield "unreadable" if row["unread"] else count_of(damage, "byte") if damage else "-"
 
 
 def _print_details(row: Row, out: TextIO) -> None:
@@ -180,15 +180,15 @@ def _details(row: Row) -> Iterator[tuple[str, str]]:
     for magic, group in row["magics"].items():
         yield f"v{magic}", _counts(group)
     if row["legacy_segments"]:
-        yield "", f"v0 or v1 is in {row['legacy_segments']} of {row['segments']} segments"
+        yield "", f"v0 or v1 in {row['legacy_segments']:,} of {count_of(row['segments'], 'segment')}"
     for name, group in row["compressions"].items():
-        yield name, _counts(group) + (f", inflated {group['ratio']:.2f} times" if group["ratio"] else "")
+        yield name, _counts(group) + (f", compressed {group['ratio']:.2f} times" if group["ratio"] else "")
     for name, extent, unit in (
-        ("batches of", row["batch_size"], "bytes"),
+        ("batch size", row["batch_size"], "bytes"),
         ("", row["records_per_batch"], "records"),
     ):
         if extent["min"] is not None:
-            yield name, f"{extent['min']} to {extent['max']} {unit}, {extent['mean']} in the mean"
+            yield name, f"{extent['min']:,} to {extent['max']:,} {unit}, mean {extent['mean']:,}"
     yield from _time_details(row)
     if row["batches"]:
         yield from _record_details(row)
@@ -201,58 +201,64 @@ def _time_details(row: Row) -> Iterator[tuple[str, str]]:
         yield "timestamps", f"{first}{_time(row['max_timestamp'])}"
         place = row["max_timestamp_at"]
         producer = "" if place["producer_id"] is None else f", producer {place['producer_id']}"
-        ahead = " (ahead of now)" if row["max_timestamp"] > datetime.now(UTC).timestamp() * 1000 else ""
+        ahead = " (in the future)" if row["max_timestamp"] > datetime.now(UTC).timestamp() * 1000 else ""
         yield (
             "newest",
             (
-                f"{row['max_timestamp']}{ahead} at byte {place['position']} of {place['file']}, "
-                f"last offset {place['last_offset']}{producer}: retention counts from it"
+                f"{iso_time(row['max_timestamp'])}{ahead} at byte {place['position']} of {place['file']}, "
+                f"last offset {place['last_offset']}{producer}: time retention uses it"
             ),
         )
     if row["batches_without_timestamp"]:
-        yield "no timestamp", f"{row['batches_without_timestamp']} batches: retention counts from the file's own time"
+        yield (
+            "no timestamp",
+            f"{count_of(row['batches_without_timestamp'], 'batch')}: time retention uses the time of the file",
+        )
     for unit, count in row["odd_timestamps"].items():
-        yield "wrong unit", f"{count} batches with timestamps that look like {unit}"
+        yield "wrong unit", f"{count_of(count, 'batch')} with timestamps that look like {unit}"
 
 
 def _record_details(row: Row) -> Iterator[tuple[str, str]]:
     if row["tombstones"] is None:
-        yield "not counted", "keys, values, tombstones, ratios, smallest timestamp: --deep opens the batches"
+        yield "not counted", "keys, values, tombstones, ratios, smallest timestamp: add --deep"
         return
-    yield "keys", f"{row['key_bytes']} bytes, {row['null_keys']} null"
-    yield "values", f"{row['value_bytes']} bytes, {row['null_values']} null; {row['tombstones']} tombstones"
+    yield "keys", f"{count_of(row['key_bytes'], 'byte')}, {row['null_keys']:,} null"
+    yield (
+        "values",
+        f"{count_of(row['value_bytes'], 'byte')}, {row['null_values']:,} null; {count_of(row['tombstones'], 'tombstone')}",
+    )
     if row["headers"]:
-        yield "headers", str(row["headers"])
+        yield "headers", f"{row['headers']:,}"
 
 
 def _writer_details(row: Row) -> Iterator[tuple[str, str]]:
     if row["transactional_batches"] or row["control_batches"]:
-        types = ", ".join(f"{count} {name}" for name, count in (row["control_records"] or {}).items())
-        control = f"{row['control_batches']} control" + (f" ({types})" if types else "")
-        yield "transactions", f"{row['transactional_batches']} transactional batches, {control}"
+        types = ", ".join(f"{count:,} {name}" for name, count in (row["control_records"] or {}).items())
+        control = f"{row['control_batches']:,} control" + (f" ({types})" if types else "")
+        yield "transactions", f"{count_of(row['transactional_batches'], 'transactional batch')}, {control}"
     producers = row["producers"]
     if producers["batches"]:
-        ids = "more ids than are counted" if producers["ids"] is None else f"{producers['ids']} ids"
-        yield "producers", f"{ids}, {producers['batches']} batches, {producers['bytes']} bytes"
+        ids = "too many ids to count" if producers["ids"] is None else count_of(producers["ids"], "id")
+        yield "producers", f"{ids}, {count_of(producers['batches'], 'batch')}, {count_of(producers['bytes'], 'byte')}"
         for producer in producers["top"]:
             least = "" if producers["exact"] else "at least "
             yield "", f"producer {producer['producer_id']}: {least}{_counts(producer)}"
     epochs = row["leader_epochs"]
     if len(epochs) > _EPOCHS_SHOWN or row["leader_epochs_left_out"]:
         left_out = len(epochs) + row["leader_epochs_left_out"] - min(len(epochs), _EPOCHS_SHOWN)
-        yield "epochs", f"{left_out} older ones are left out"
+        yield "epochs", f"{count_of(left_out, 'older epoch')} not shown"
     for epoch in islice(reversed(epochs), _EPOCHS_SHOWN):
-        span = f"offsets {epoch['first_offset']} to {epoch['last_offset']}"
-        yield "leader epoch", f"{epoch['partition_leader_epoch']}: {span}, {epoch['batches']} batches"
+        span = inclusive_range("offset", epoch["first_offset"], epoch["last_offset"])
+        yield "leader epoch", f"{epoch['partition_leader_epoch']}: {span}, {count_of(epoch['batches'], 'batch')}"
 
 
 def _counts(group: Row) -> str:
-    records = "records not counted" if group["records"] is None else f"{group['records']} records"
-    return f"{group['batches']} batches, {records}, {group['bytes']} bytes"
+    records = "records not counted" if group["records"] is None else count_of(group["records"], "record")
+    return f"{count_of(group['batches'], 'batch')}, {records}, {count_of(group['bytes'], 'byte')}"
 
 
 def _number(value: int | None) -> str:
-    return "-" if value is None else str(value)
+    return "-" if value is None else f"{value:,}"
 
 
 def _time(timestamp: int | None) -> str:

@@ -9,7 +9,7 @@ from typing import TextIO
 
 from kseg.commands.transactions.history import STATES, PartitionState, Transaction
 from kseg.schema import Row
-from kseg.text import escape_controls, iso_time
+from kseg.text import count_of, escape_controls, iso_time
 
 Items = Iterable[Transaction | PartitionState]
 
@@ -54,7 +54,7 @@ def write_table(items: Items, total: Total, states: Collection[str], now: int, o
                 headed = True
             _write_transaction(item, out, now)
     counts = ", ".join(f"{total.states[state]} {state}" for state in STATES)
-    out.write(f"{total.partitions} partitions: {counts}\n")
+    out.write(f"{count_of(total.partitions, 'partition')}: {counts}\n")
 
 
 def _write_transaction(item: Transaction, out: TextIO, now: int) -> None:
@@ -77,12 +77,12 @@ def _age(item: Transaction, now: int) -> int | None:
 def _partition_text(item: PartitionState) -> str:
     counts = ", ".join(f"{item.states[state]} {state}" for state in STATES if item.states[state])
     if item.held_by is None:
-        end = "" if item.last_stable_offset is None else f", {item.last_stable_offset}"
-        return f"{counts or 'no transactions'}; nothing holds the last stable offset{end}"
+        end = "" if item.last_stable_offset is None else f" {item.last_stable_offset}"
+        return f"{counts or 'no transactions'}; last stable offset{end or ' unknown'}, not held by a transaction"
     behind = (item.log_end or 0) - (item.last_stable_offset or 0)
     return (
-        f"{counts}; the last stable offset is {item.last_stable_offset}, held by producer {item.held_by}: "
-        f"read_committed consumers don't get the {behind} offsets up to {item.log_end}"
+        f"{counts}; last stable offset {item.last_stable_offset}, held by producer {item.held_by}: "
+        f"read_committed consumers miss {count_of(behind, 'offset')} up to {item.log_end}"
     )
 
 

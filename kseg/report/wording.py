@@ -74,7 +74,7 @@ def summary_text(summary: Summary) -> str:
     if summary.side_files:
         files.append(count_of(summary.side_files, "side file"))
     if summary.unread:
-        files.append(f"{count_of(summary.unread, 'file')} unreadable")
+        files[0] += f" ({summary.unread:,} unreadable)"
     records = "records not counted" if summary.shallow else count_of(summary.records, "record")
     content = (count_of(summary.batches, "batch"), records, count_of(summary.bytes, "byte"))
     found = (

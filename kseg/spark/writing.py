@@ -84,7 +84,7 @@ def write_segments(
     check_kinds(drop, as_data)
     folder = local_folder(path)
     if not 0 < batch_bytes <= segment_bytes <= INT32_MAX:
-        raise UsageError("0 < batch_bytes <= segment_bytes < 2 GiB: positions in a segment are 32-bit")
+        raise UsageError("expected 0 < batch_bytes <= segment_bytes < 2 GiB")
     rows = df.select(*_columns(df), kind_column(df, as_data))
     if drop:
         rows = rows.where(f.col(KIND).isNull() | ~f.col(KIND).isin(*drop))
@@ -109,7 +109,7 @@ def local_folder(path: str | os.PathLike[str]) -> Path:
         return Path(os.path.abspath(text))
     parts = urlsplit(text)
     if parts.scheme != "file" or parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
-        raise UsageError(f"{text}: segments are written to a local folder, and copied from there")
+        raise UsageError(f"{text}: expected a local folder: copy the segments from there")
     return Path(os.path.abspath(unquote(parts.path)))
 
 
@@ -117,7 +117,7 @@ def _columns(df: DataFrame) -> Iterator[Column]:
     """Return the columns for the tasks. Times are milliseconds: a writer gets timestamps in the session's time zone."""
     for name in ("topic", "partition", "offset", "key", "value"):
         if name not in df.columns:
-            raise UsageError(f"there is no column {name}: segments are made of topic, partition, offset, key, value")
+            raise UsageError(f"column {name} is missing: segments need topic, partition, offset, key, value")
     stamp = f.lit(None)
     if "timestamp_ms" in df.columns:
         stamp = f.col("timestamp_ms")
@@ -189,7 +189,7 @@ class _SegmentWriter(DataSourceArrowWriter):
         folders = [folder for message in messages if isinstance(message, _Written) for folder in message.folders]
         names = {folder.name for folder in folders}
         if len(names) < len(folders):
-            raise UsageError("rows of one partition came to several tasks")
+            raise UsageError("several tasks have rows of the same partition")
         # Not in the staging folder, which is always removed.
         aside = self._staging.with_suffix(".old")
         try:
@@ -199,7 +199,7 @@ class _SegmentWriter(DataSourceArrowWriter):
                 )
         except KsegError as error:
             if aside.exists():
-                raise KsegError(f"{error}; what could not be restored is in {aside}") from error
+                raise KsegError(f"{error}; files that could not be restored are in {aside}") from error
             raise
         finally:
             shutil.rmtree(self._staging, ignore_errors=True)
@@ -223,7 +223,7 @@ class _Partition:
         self.place = place
         self.folder = home / "{}-{}".format(*place)
         if self.folder.exists():
-            raise UsageError(f"rows of {self.folder.name} are not together")
+            raise UsageError(f"rows of {self.folder.name} are not contiguous")
         self.folder.mkdir(parents=True)
         self._shape = shape
         self._codec = codec_id(shape.compression)
@@ -250,7 +250,7 @@ class _Partition:
             before = [self._last, *offsets]
             last, offset = next(pair for pair in pairwise(before) if pair[1] <= pair[0])
             place = self.folder.name
-            raise UsageError(f"{place}: offset {offset} comes after {last}: each must be larger than the one before")
+            raise UsageError(f"{place}: offset {offset} after {last}: offsets must increase")
         self._last = offsets[-1]
 
     def _batch(self, rows: Rows, first: int, stop: int, size: int) -> memoryview:
@@ -297,9 +297,9 @@ class _Partition:
 
 def _check_place(topic: str | None, partition: int | None) -> None:
     if topic is None or topic in (".", "..") or not _TOPIC.fullmatch(topic):
-        raise UsageError(f"{topic!r} is no name of a topic")
+        raise UsageError(f"{topic!r} is not a valid topic name")
     if partition is None or partition < 0:
-        raise UsageError(f"{topic}: {partition} is no partition")
+        raise UsageError(f"{topic}: {partition} is not a valid partition number")
 
 
 def _seal(log: IO[bytes]) -> None:
@@ -312,7 +312,9 @@ def _seal(log: IO[bytes]) -> None:
     def wrong(finding: Finding) -> None:
         rule = RULES[finding.rule]
         if rule.severity >= Severity.ERROR:
-            raise KsegError(f"{path}: read back, {rule.name}: {Verdict(str(path), rule.severity, finding).message}")
+            raise KsegError(
+                f"{path}: after reading back: {rule.name}: {Verdict(str(path), rule.severity, finding).message}"
+            )
 
     offsets, times = index_paths(path)
     with (

@@ -125,7 +125,7 @@ def test_a_missing_library(library: str, arguments: tuple[str, ...], tmp_path: P
 def test_a_stream_without_an_end(command: str, device: str) -> None:
     """Reading stops after a limit, in the memory of a usual segment."""
     limit = ["--limit", "3"] if command == "dump" else []
-    assert "no Kafka log segment" in complaint(kseg(command, *limit, "-", stdin=device))
+    assert "not a Kafka log segment" in complaint(kseg(command, *limit, "-", stdin=device))
 
 
 @pytest.mark.parametrize("command", COMMANDS)

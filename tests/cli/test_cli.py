@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kseg.findings import RULES
 from kseg.format.storage.source import find_segments
 from tests.support.cli import DAMAGED, MIXED, PLAIN, ROOT, SEGMENTS, kseg
 
@@ -54,7 +55,7 @@ def test_a_rule_can_be_weighed_otherwise() -> None:
 
 
 def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path: Path) -> None:
-    """An explicit option overrides the settings file."""
+    """An explicit option overrides settings file."""
     (tmp_path / "kseg.toml").write_text('fail-on = "never"\n[rule]\nzero-tail = "ignore"\n')
     assert kseg("validate", DAMAGED, cwd=tmp_path).returncode == 0
     assert kseg("validate", "--fail-on", "error", DAMAGED, cwd=tmp_path).returncode == 1
@@ -228,10 +229,47 @@ def test_csv_distinguishes_null_and_empty() -> None:
     assert [line.split(",")[7] for line in lines[1:]] == ["", '""', "key-2"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (("vaildate", DAMAGED), "unknown command 'vaildate': did you mean validate?"),
+        (("validate", "--format", "json", DAMAGED), "did you mean jsonl?"),
+        (("validate", "--rule", "crc-mismach=info", DAMAGED), "did you mean crc-mismatch"),
+        (("validate", "--rule", "crc-mismatch=eror", DAMAGED), "did you mean error?"),
+        (("validate", "--rul", "x", DAMAGED), "Did you mean '--rule'?"),
+        (("rules", "crc-mismach"), "did you mean crc-mismatch"),
+        (("dump", "--as", "request", DAMAGED), "did you mean requests?"),
+        (("dump", "--decode", "__consumer_offset", DAMAGED), "did you mean __consumer_offsets?"),
+        (("convert", "v0-v2", DAMAGED, "out"), "did you mean v0-to-v2"),
+        (("audit", "replica", DAMAGED), "did you mean replicas?"),
+    ],
+)
+def test_wrong_names_get_a_suggestion(arguments: tuple[object, ...], hint: str) -> None:
+    """A misspelled name is the commonest wrong argument."""
+    done = kseg(*arguments)
+    assert done.returncode == 2
+    assert hint in done.stderr
+
+
+def test_a_misspelled_setting_gets_a_suggestion(tmp_path: Path) -> None:
+    """The names in kseg.toml have dashes, as the options."""
+    (tmp_path / "kseg.toml").write_text("max-per-rul = 3\n")
+    done = kseg("validate", DAMAGED, cwd=tmp_path)
+    assert (done.returncode, "did you mean max-per-rule?" in done.stderr) == (2, True)
+
+
+def test_rules_as_rows() -> None:
+    """Another program can show cause, consequence, remedy and example of each rule."""
+    rows = [json.loads(line) for line in kseg("rules", "--format", "jsonl").stdout.splitlines()]
+    assert [row["rule"] for row in rows] == list(RULES)
+    (row,) = map(json.loads, kseg("rules", "K201", "--format", "jsonl").stdout.splitlines())
+    assert row["broker"] == RULES["crc-mismatch"].broker
+    assert row["remedy"] == RULES["crc-mismatch"].remedy
+    assert "kseg validate" in row["example"]["command"]
+
+
 def test_rules_are_listed_and_explained() -> None:
     """The list of rules is complete."""
-    from kseg.findings import RULES
-
     assert len(kseg("rules").stdout.splitlines()) == len(RULES)
     assert kseg("rules", "K201").stdout == kseg("rules", "crc-mismatch").stdout
     assert kseg("rules", "no-such").returncode == 2

@@ -276,14 +276,14 @@ def test_losses_are_listed(tmp_path: Path) -> None:
         "empty-batches": 1,
     }  # fmt: skip
     text = run("v2-to-v0", "--lossy", "--force", source, target)
-    assert "lost     control-records: 1 control records, offsets 1 to 1" in text.stdout
+    assert "lost     control-records: 1 control record, offset 1" in text.stdout
 
 
 def test_zstd_needs_another_codec_downwards(tmp_path: Path) -> None:
     """Older versions lack zstd: without another codec the conversion is rejected."""
     source, target = tmp_path / "in.log", tmp_path / NAME
     source.write_bytes(build_batch([PlainRecord(3, None, b"v")], compression="zstd"))
-    with pytest.raises(UsageError, match="byte 0 is zstd"):
+    with pytest.raises(UsageError, match="byte 0 is compressed with zstd"):
         convert(str(source), str(target), ConversionPlan.of("v2-to-v1", lossy=True))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.log"]
     convert(str(source), str(target), ConversionPlan.of("v2-to-v1", lossy=True, compression="lz4"))
@@ -369,7 +369,9 @@ def test_offsets_that_no_index_can_hold_are_refused(magic: int, last: int, fits:
     assert done.exit_code == (0 if fits else 2)
     if not fits:
         # An offset too far from the segment's own first offset is damage; otherwise the target's name excludes it.
-        refused = f"it ends at offset {last}" if last > 100 else f"offset {last} has no place in a segment that begins"
+        refused = (
+            f"the batch ends at offset {last}" if last > 100 else f"offset {last} does not fit a segment that starts"
+        )
         assert refused in done.stderr
         assert list(tmp_path.iterdir()) == [source]
 
@@ -486,7 +488,7 @@ def test_no_segment_no_target(tmp_path: Path) -> None:
     """An input that is not a segment leaves no target."""
     source = tmp_path / "in.log"
     source.write_bytes(b"nothing of the kind" * 10)
-    with pytest.raises(KsegError, match="no Kafka log segment"):
+    with pytest.raises(KsegError, match="not a Kafka log segment"):
         convert(str(source), str(tmp_path / NAME), ConversionPlan.of("v1-to-v2"))
     with pytest.raises(UnreadableError):
         convert(str(tmp_path / "absent.log"), str(tmp_path / NAME), ConversionPlan.of("v1-to-v2"))
@@ -578,7 +580,7 @@ def test_a_log_dir_becomes_one(partition: Path, tmp_path: Path) -> None:
         assert (target / "topic-0" / path.name).read_bytes() == path.read_bytes()
     again = run("v1-to-v2", logs, target)
     assert (again.exit_code, again.stderr.count("\n")) == (2, 1)
-    assert "topic-0 exists: --force" in again.stderr
+    assert "topic-0 exists: add --force" in again.stderr
     assert run("v1-to-v2", "--force", "--skip-damaged", logs, target).exit_code == 1
     assert sorted(path.name for path in target.iterdir()) == ["topic-0", "topic-1", "topic-2"]
     jsonl = run("v1-to-v2", "--force", "--skip-damaged", "--format", "jsonl", logs, target)
@@ -670,7 +672,7 @@ def test_a_large_entry_is_pointed_out(tmp_path: Path) -> None:
     source, target = tmp_path / "in.log", tmp_path / NAME
     source.write_bytes(build_message(PlainRecord(0, b"", bytes(1024 * 1024 - 30)), magic=0))
     done = run("v0-to-v2", source, target)
-    assert f"{target.stat().st_size} bytes" in done.stderr
+    assert f"{target.stat().st_size:,} bytes" in done.stderr
     assert target.stat().st_size > 1024 * 1024 + LOG_OVERHEAD
 
 

@@ -106,4 +106,6 @@ def test_a_truncated_log_is_reported(tmp_path: Path) -> None:
     writer.path.write_bytes(writer.path.read_bytes() * 2)
     assert next(rows) is None
     assert shown == [(0, whole), (whole // 3, whole // 3 * 2)]
-    assert reported == [f"{writer.path}: cut from {whole} to {whole // 3} bytes: what was shown behind them is gone"]
+    assert reported == [
+        f"{writer.path}: truncated from {whole:,} to {whole // 3:,} bytes: rows after that byte no longer exist"
+    ]

@@ -145,9 +145,9 @@ def test_remote_segments_have_their_states_until_they_are_gone(tmp_path: Path) -
     assert states[0] == {"COPY_SEGMENT_STARTED"}
     assert states[5] == {"COPY_SEGMENT_FINISHED"}
     assert states[-2:] == [{"DELETE_SEGMENT_STARTED"}, set()]
-    assert "of 12 records nothing holds" in dump(folder).stdout
+    assert "no effective state in 12 records" in dump(folder).stdout
     (folder / FIRST).write_bytes(b"")
-    assert "of 0 records nothing holds" in dump(folder).stdout
+    assert "no effective state in 0 records" in dump(folder).stdout
     (folder / FIRST).write_bytes(data[: entries(data)[5].end])
     line = next(line for line in dump(folder).stdout.splitlines() if "863wBXVcRYa4pXQE1BFRBw" in line)
     assert line.split()[:2] == ["tiered", "0"]
@@ -236,7 +236,7 @@ def test_damage_is_reported_and_reading_continues(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--format", "csv"], "--format csv cannot write the effective state; possible formats: table, jsonl"),
+        (["--format", "csv"], "--format csv cannot write the effective state: expected table or jsonl"),
         (["--key", "x"], "--effective cannot be combined with --key"),
         (["--key", "x", "--deep"], "--effective cannot be combined with --key"),
         (["--limit", "0"], "--effective cannot be combined with --limit"),
@@ -256,7 +256,7 @@ def test_a_missing_path_is_reported_as_missing(tmp_path: Path) -> None:
     """A missing path gives one line that says so; the other paths are printed."""
     missing, empty = tmp_path / "nosuch", tmp_path / "empty"
     empty.mkdir()
-    for path, reason in ((missing, "No such file or directory"), (empty, "no segment in it")):
+    for path, reason in ((missing, "No such file or directory"), (empty, "no segment found")):
         done = dump(path)
         assert done.exit_code == 2
         assert [reason in line for line in done.stderr.splitlines()] == [True]

@@ -140,9 +140,9 @@ def test_unknown_records_are_kept_raw(
     ("topic", "key", "value", "fault"),
     [
         ("__transaction_state", None, b"x", "key: null instead of a record type"),
-        ("__transaction_state", b"\x00", None, "key: 2 bytes expected at byte 0 of 1"),
-        ("__transaction_state", KEY + b"!", None, "key: TransactionLogKey: 1 bytes after the end of version 0"),
-        ("__transaction_state", KEY, b"\x00\x01", "value: producerId: 8 bytes expected at byte 2 of 2"),
+        ("__transaction_state", b"\x00", None, "key: expected 2 bytes at byte 0 of 1"),
+        ("__transaction_state", KEY + b"!", None, "key: TransactionLogKey: 1 byte after the end of version 0"),
+        ("__transaction_state", KEY, b"\x00\x01", "value: producerId: expected 8 bytes at byte 2 of 2"),
         ("__cluster_metadata", None, b"\x02\x01\x00", "value: frame version 2, expected 1"),
     ],
 )
@@ -178,7 +178,7 @@ def test_doubles_are_written_as_java_writes_them(number: float) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--decode", "__consumer_offset"], "internal topics are __consumer_offsets, "),
+        (["--decode", "__consumer_offset"], "did you mean __consumer_offsets?"),
         (["--decode", "__consumer_offsets", "--no-decode"], "--decode decodes records"),
         (["--shallow", "--decode", "__consumer_offsets"], "--decode decodes records"),
     ],

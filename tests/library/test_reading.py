@@ -124,7 +124,7 @@ def test_a_log_dir_has_its_partitions(tmp_path: Path) -> None:
     assert found.partition("orders", 1) is found.partitions[1]
     with pytest.raises(kseg.UnreadableError, match="no partition orders-2"):
         found.partition("orders", 2)
-    with pytest.raises(kseg.UsageError, match="2 folders with segments: use open_log_dir"):
+    with pytest.raises(kseg.UsageError, match="2 partition folders: use open_log_dir"):
         kseg.open_partition(tmp_path)
 
 

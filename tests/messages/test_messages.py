@@ -148,7 +148,7 @@ def test_no_shorter_message_passes_and_no_longer() -> None:
     for size in range(len(whole)):
         with pytest.raises(MalformedMessage):
             decode(state(), 1, whole[:size])
-    with pytest.raises(MalformedMessage, match="1 bytes after the end of version 1"):
+    with pytest.raises(MalformedMessage, match="1 byte after the end of version 1"):
         decode(state(), 1, whole + b"\0")
 
 
@@ -161,9 +161,9 @@ def test_no_shorter_message_passes_and_no_longer() -> None:
             STATE[:15] + bytes.fromhex("02 00"),
             "transactionPartitions: topic: null at byte 17 in a field that is not nullable",
         ),
-        (STATE[:15] + bytes.fromhex("02 0374"), "topic: length 2 at byte 17, with 1 bytes left"),
-        (STATE + bytes.fromhex("01 02 03 000200"), "clientTransactionVersion: 1 bytes after its end"),
-        (STATE + bytes.fromhex("01 02 01 00"), "clientTransactionVersion: 2 bytes expected"),
+        (STATE[:15] + bytes.fromhex("02 0374"), "topic: length 2 at byte 17, but only 1 byte left"),
+        (STATE + bytes.fromhex("01 02 03 000200"), "clientTransactionVersion: 1 byte after its end"),
+        (STATE + bytes.fromhex("01 02 01 00"), "clientTransactionVersion: expected 2 bytes"),
     ],
 )
 def test_an_error_has_its_position(data: bytes, why: str) -> None:

@@ -176,11 +176,11 @@ def test_a_value_newer_than_its_layout_is_not_guessed_at(type_id: int) -> None:
         (
             key(6),
             bytes.fromhex("0000 02 00000001" + "00" * 16 + "02 7f 61"),
-            "length 126 at byte 25, with 1 bytes left",
+            "length 126 at byte 25, but only 1 byte left",
         ),
-        (key(4), bytes.fromhex("0000 01 00 05 61"), "5 bytes expected"),
-        (key(4), bytes.fromhex("0000 ffffffff0f 00"), "1 bytes expected"),
-        (key(4), bytes.fromhex("0000 00 00"), "1 bytes after the end"),
+        (key(4), bytes.fromhex("0000 01 00 05 61"), "expected 5 bytes"),
+        (key(4), bytes.fromhex("0000 ffffffff0f 00"), "expected 1 byte"),
+        (key(4), bytes.fromhex("0000 00 00"), "1 byte after the end"),
     ],
 )
 def test_an_error_is_one_line(marker_key: bytes | None, value: bytes | None, why: str) -> None:

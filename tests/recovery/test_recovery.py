@@ -304,7 +304,7 @@ def test_a_url_is_refused_in_one_line() -> None:
     """Recovery needs local files."""
     done = run("s3://bucket/kafka-logs")
     assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
-    assert "local disks" in done.stderr
+    assert "local log directories only" in done.stderr
 
 
 def test_nothing_is_changed(tmp_path: Path) -> None:

@@ -623,7 +623,7 @@ def test_a_missing_segment_is_reported_and_not_damage(segments: Path) -> None:
     first, *_, summary = map(json.loads, reported.stdout.splitlines())
     assert (first["kind"], first["offset"], first["last_offset"]) == ("missing", 24, 47)
     assert summary["missing"] == 1
-    assert "nothing is lost of the segments that are there" in run(segments, "--dry-run").stdout
+    assert "no data lost; offsets missing between segments in 1 place" in run(segments, "--dry-run").stdout
 
 
 def test_an_ignored_fault_is_reported_for_a_dropped_batch() -> None:
@@ -880,8 +880,8 @@ def test_indexes_of_a_damaged_log_are_refused(tmp_path: Path) -> None:
 def test_what_is_there_is_kept_without_force(tmp_path: Path) -> None:
     """An existing target is never replaced by accident."""
     target = tmp_path / FIRST
-    assert "is a folder: DST is the segment to write" in run("--force", SOUND, tmp_path).stderr
-    assert "is a folder: DST is the segment to write" in run(SOUND, f"{tmp_path}/new/").stderr
+    assert "is a folder: give the file to write as DST" in run("--force", SOUND, tmp_path).stderr
+    assert "is a folder: give the file to write as DST" in run(SOUND, f"{tmp_path}/new/").stderr
     assert list(tmp_path.iterdir()) == []
     stale = target.with_suffix(".txnindex")
     for taken in (target, *index_paths(target)):
@@ -924,11 +924,11 @@ def test_what_can_not_be_done(tmp_path: Path) -> None:
         repair(str(tmp_path / "missing"), str(tmp_path / FIRST), RepairPlan())
     with pytest.raises(UsageError):
         repair(str(SOUND), None, RepairPlan())
-    with pytest.raises(KsegError, match="no place in a segment of that name"):
+    with pytest.raises(KsegError, match="do not fit a segment of that name"):
         repair(str(SOUND), str(tmp_path / "00000000000000000100.log"), RepairPlan())
     far = tmp_path / "far.log"
     far.write_bytes(put(build_batch([PlainRecord(0)]), 0, base_offset=1 << 40))
-    with pytest.raises(KsegError, match="do not fit a segment of that name"):
+    with pytest.raises(KsegError, match="contradicts 1 batch"):
         repair(str(far), str(tmp_path / FIRST), RepairPlan())
     far.unlink()
     assert {path.name for path in tmp_path.iterdir()} == {"noise.log", "empty-0"}

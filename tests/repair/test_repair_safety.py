@@ -128,7 +128,7 @@ def test_a_segment_that_can_not_be_read(source: Path, tmp_path: Path) -> None:
     before = digests(tmp_path)
     done = subprocess.run([*REPAIR, str(source), str(tmp_path / "p-0")], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "a symbolic link that leads back to itself" in done.stderr
+    assert "a symbolic link to itself" in done.stderr
     assert "Traceback" not in done.stderr
     assert digests(tmp_path) == before
     assert not (tmp_path / "p-0").exists()

@@ -136,7 +136,7 @@ def test_a_terminal_is_refused_and_a_pipe_is_not(tmp_path: Path) -> None:
     ]
     refused = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)
     assert refused.returncode == 2
-    assert refused.stdout.strip() == b"kseg: parquet is no text: give -o FILE, or send stdout to a file or a pipe"
+    assert refused.stdout.strip() == b"kseg: Parquet is binary: give -o FILE, or redirect stdout to a file or a pipe"
     target = tmp_path / "missing.parquet"
     assert kseg("dump", "--format", "parquet", "-o", target, tmp_path / "missing.log").returncode == 2
     assert list(tmp_path.iterdir()) == []

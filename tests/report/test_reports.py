@@ -347,7 +347,7 @@ def test_github_counts_what_it_leaves_out_and_sums_up() -> None:
     result = result_of("f", [finding_for(RULES["crc-mismatch"])] * (MAX_PER_RULE + 5))
     assert "notice: f: K201 crc-mismatch: 5 more, not listed" in written(github.write_github, result)
     assert written(github.write_github, result, UNREAD).splitlines()[-1] == (
-        "kseg: damaged: 2 files, 1 file unreadable, 6 batches, 0 records, 4,096 bytes; "
+        "kseg: damaged: 2 files (1 unreadable), 6 batches, 0 records, 4,096 bytes; "
         "21 errors, 0 warnings, 0 infos; 0 bytes lost"
     )
 

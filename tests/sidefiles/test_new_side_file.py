@@ -94,7 +94,7 @@ def test_convert_and_repair_copy_it_or_report_it(partition: Path, tmp_path: Path
 def test_the_guards_protect_it(partition: Path) -> None:
     """A report may not overwrite it, and replacing a folder that contains it destroys no foreign file."""
     log = str(partition / f"{BASE}.log")
-    with pytest.raises(UsageError, match="belongs to one"):
+    with pytest.raises(UsageError, match="side file of one"):
         segment_files.check_output(str(partition / COPIED), [log])
     segment_files.check_output(str(partition / OTHER), [log])
     with pytest.raises(UsageError, match=OTHER):

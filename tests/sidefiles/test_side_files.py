@@ -85,7 +85,7 @@ def test_entries_of_real_files_agree_with_each_other() -> None:
     [
         ("a-0/00000000000000000017.index", "offset_index_entry", 17, None),
         ("a-0/00000000000000000017.timeindex.deleted", "time_index_entry", 17, "about to be deleted"),
-        ("00000000000000000017.txnindex.swap", "aborted_transaction", 17, "complete, and about to replace what it covers"),
+        ("00000000000000000017.txnindex.swap", "aborted_transaction", 17, "complete, about to replace segments"),
         ("a/leader-epoch-checkpoint.tmp", "leader_epoch", 0, "left by a write that did not finish"),
         (
             f"a-b-3.{'0f' * 16}-delete/00000000000000000000.snapshot",

@@ -233,16 +233,22 @@ def test_splits_are_as_large_as_there_is_to_read() -> None:
             {"since": "yesterday"},
             "option since: expected ISO 8601, such as 2024-05-01T12:00:00Z, or epoch milliseconds, got 'yesterday'",
         ),
-        ({"partitions": "one"}, "option partitions: 'one' is no number"),
-        ({"splitBytes": "0"}, "option splitbytes is 0: it takes at least 1"),
+        ({"partitions": "one"}, "option partitions: expected a number, got 'one'"),
+        ({"splitBytes": "0"}, "option splitbytes: expected at least 1, got 0"),
         (
             {"as": "frames"},
             "option as: unknown value 'frames': expected message-set, message, wide-crc, requests or responses",
         ),
-        ({"as": "requests"}, f"{SEGMENTS} is a folder: --as takes files"),
-        ({"as": "wide-crc", "offsets": "1:"}, "option as is for files that are no log: offsets is not for these"),
-        ({"as": "requests", "requests": "x"}, "option requests is the file of what one file of responses answers"),
-        ({"path": "-"}, "standard input can't be read by Spark: load() takes files, folders and URLs"),
+        ({"as": "requests"}, f"{SEGMENTS} is a folder: --as needs files"),
+        (
+            {"as": "wide-crc", "offsets": "1:"},
+            "option offsets cannot be combined with option as, which is for files that are not logs",
+        ),
+        (
+            {"as": "requests", "requests": "x"},
+            "option requests: expected the file of requests for one file of responses",
+        ),
+        ({"path": "-"}, "Spark cannot read standard input: give load() files, folders or URLs"),
     ],
 )
 def test_options_are_checked_with_the_remedy(given: dict[str, str], line: str) -> None:
@@ -267,14 +273,14 @@ def test_a_file_that_is_no_segment_is_damage(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(b"no segment" * 100)
     (row,) = read_all(path)
-    assert "no Kafka log segment" in row["damage"]
+    assert "not a Kafka log segment" in row["damage"]
     assert read_all(path, mode="dropmalformed") == []
-    with pytest.raises(KsegError, match="no Kafka log segment"):
+    with pytest.raises(KsegError, match="not a Kafka log segment"):
         read_all(path, mode="failfast")
     for view in ("findings", "segments"):
         (row,) = read_all(path, view=view)
-        assert "no Kafka log segment" in row["message" if view == "findings" else "unread"]
-        with pytest.raises(KsegError, match="no Kafka log segment"):
+        assert "not a Kafka log segment" in row["message" if view == "findings" else "unread"]
+        with pytest.raises(KsegError, match="not a Kafka log segment"):
             read_all(path, view=view, mode="failfast")
     reader = KsegReader(parse({"path": str(path)}))
     (split,) = reader.partitions()
@@ -351,7 +357,7 @@ def test_a_damaged_segment_does_not_end_a_committed_read(tmp_path: Path) -> None
     (tmp_path / "00000000000000000048.log").write_bytes(b"no segment" * 50)
     found = read_all(tmp_path, isolation="read_committed")
     (row,) = [row for row in found if row["damage"]]
-    assert "no Kafka log segment" in row["damage"]
+    assert "not a Kafka log segment" in row["damage"]
     assert [row["offset"] for row in found if not row["damage"]] == [
         row["offset"] for row in whole if not 48 <= row["offset"] < 52
     ]

@@ -94,14 +94,14 @@ def test_deleted_segments_are_no_loss_once_they_were_read(tmp_path: Path) -> Non
     (tmp_path / "orders-3" / f"{0:020d}.log").unlink()
     assert stream.latestOffset({"orders-3": 20}, ALL) == {"orders-3": 80}
     assert offsets(stream, {"orders-3": 20}, {"orders-3": 80}) == list(range(20, 80))
-    with pytest.raises(KsegError, match="orders-3: offsets 10 to 19 were deleted before they were read"):
+    with pytest.raises(KsegError, match="orders-3: deleted before it was read: offsets 10 to 19"):
         stream.latestOffset({"orders-3": 10}, ALL)
-    with pytest.raises(KsegError, match="offsets 10 to 19 were deleted"):
+    with pytest.raises(KsegError, match="deleted before it was read: offsets 10 to 19"):
         stream.partitions({"orders-3": 10}, {"orders-3": 80})
     lenient = reader(tmp_path, failOnDataLoss=False)
     end = lenient.latestOffset({"orders-3": 10}, ReadMaxRows(8))
     assert offsets(lenient, {"orders-3": 10}, end) == list(range(20, 28))
-    with pytest.raises(KsegError, match="the log ends at offset 80, and had been read to 96: it was cut"):
+    with pytest.raises(KsegError, match="the log ends at offset 80, but was read to 96: it was truncated"):
         stream.latestOffset({"orders-3": 96}, ALL)
     assert lenient.latestOffset({"orders-3": 96}, ALL) == {"orders-3": 96}
 
@@ -207,9 +207,9 @@ def test_a_committed_stream_gives_what_a_committed_read_gives(tmp_path: Path, st
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        ({"view": "segments"}, "view segments is of whole files: a stream has records or batches"),
+        ({"view": "segments"}, "view segments cannot be streamed: use records or batches"),
         ({"maxOffsetsPerTrigger": "5", "maxBytesPerTrigger": "5"}, "maxOffsetsPerTrigger and maxBytesPerTrigger: give"),
-        ({"maxBytesPerTrigger": "0"}, "option maxbytespertrigger is 0: it takes at least 1"),
+        ({"maxBytesPerTrigger": "0"}, "option maxbytespertrigger: expected at least 1, got 0"),
         ({"startingOffsets": "now"}, "option startingoffsets is 'now': it takes earliest, latest"),
     ],
 )

@@ -78,10 +78,10 @@ def test_an_existing_target_is_rejected_or_replaced(spark: SparkSession, tmp_pat
     ("rows", "line"),
     [
         ([("t", 0, 1), ("t", 0, 2), ("t", 0, 1)], "t-0: offset 1 comes after 1"),
-        ([("ok", 0, 1), ("../up", 0, 1)], "'../up' is no name of a topic"),
-        ([("t", -1, 1)], "-1 is no partition"),
+        ([("ok", 0, 1), ("../up", 0, 1)], "'../up' is not a valid topic name"),
+        ([("t", -1, 1)], "-1 is not a valid partition number"),
         ([("t", 0, -1)], "offset -1 comes after -1"),
-        ([("t", 0, 1), ("t", 0, None)], "t-0: there is a row without an offset"),
+        ([("t", 0, 1), ("t", 0, None)], "t-0: a row has no offset"),
     ],
 )
 def test_rows_that_are_no_log_leave_nothing(
@@ -95,7 +95,7 @@ def test_rows_that_are_no_log_leave_nothing(
     with pytest.raises(KsegError, match=line):
         write_segments(table.withColumn("key", lit(None)).withColumn("value", lit("v")), str(tmp_path / "out"))
     assert not list(tmp_path.iterdir())
-    with pytest.raises(UsageError, match="there is no column key"):
+    with pytest.raises(UsageError, match="column key is missing"):
         write_segments(table, str(tmp_path / "out"))
 
 

@@ -274,7 +274,7 @@ def test_the_table_names_the_files_with_old_versions() -> None:
     lines = run.stdout.splitlines()
     assert any(str(MIXED) in line and "v0 v1 v2" in line for line in lines)
     assert any(str(PLAIN) in line and "v0" not in line for line in lines)
-    assert any("v0 or v1 is in 1 of 2 segments" in line for line in lines)
+    assert any("v0 or v1 in 1 of 2 segments" in line for line in lines)
 
 
 def test_standard_input_is_a_segment_without_a_folder() -> None:

@@ -202,7 +202,7 @@ def test_a_pipe_cannot_be_converted(short: Path, command: str) -> None:
     os.mkfifo(short / LOG)
     done = run(command, short / LOG, short / "out.log")
     assert done.returncode == 2
-    assert "a FIFO, which can't be read twice" in done.stderr
+    assert "a FIFO, which cannot be read twice" in done.stderr
 
 
 def test_a_state_file_that_is_a_fifo(short: Path) -> None:

@@ -64,7 +64,7 @@ def test_a_run_from_the_state_finds_the_same_as_a_full_run(logs: Path, tmp_path:
     assert (second.stdout, second.exit_code) == (whole.stdout, 1)
     assert "kseg: 0 of " in first.stderr
     assert "kseg: 0 of " not in second.stderr
-    assert "taken from" in second.stderr
+    assert "their results are from" in second.stderr
 
 
 def test_results_are_the_same_objects_again(logs: Path, tmp_path: Path) -> None:
@@ -93,7 +93,9 @@ def partition(folder: Path, segments: int = 3) -> list[Path]:
 
 
 def reused(logs: Path, state: Path, *options: str) -> int:
-    (line,) = [line for line in sweep(logs, "--state", str(state), *options).stderr.splitlines() if "taken" in line]
+    (line,) = [
+        line for line in sweep(logs, "--state", str(state), *options).stderr.splitlines() if "results are from" in line
+    ]
     return int(line.split()[1])
 
 
@@ -141,7 +143,7 @@ def test_a_file_that_is_no_state_is_refused(tmp_path: Path) -> None:
         done = sweep(logs, "--state", str(state))
         assert done.exit_code == 2, data
         (line,) = [line for line in done.stderr.splitlines() if str(state) in line]
-        assert "remove it to start again" in line
+        assert "Delete it to start again" in line
         assert state.read_bytes() == data
 
 

@@ -207,7 +207,7 @@ def test_the_start_of_another_file_is_not_a_cut_log(tmp_path: Path) -> None:
         b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\x00\x3e\x00\x01\x00\x00\x00" + bytes(8) + b"\x40" + bytes(200)
     )
     done = kseg("validate", path)
-    assert (done.exit_code, "no Kafka log segment: a program" in done.stderr) == (2, True)
+    assert (done.exit_code, "not a Kafka log segment: a program" in done.stderr) == (2, True)
     log = SEGMENT.read_bytes()
     batch = log[: 12 + int.from_bytes(log[8:12], "big")]
     for damaged in (batch[:-9], batch[:8] + bytes(4) + batch[12:-1] + b"?", b"\x7fELF" + log[4:]):
@@ -272,7 +272,7 @@ def test_impossible_requests_are_one_line(tmp_path: Path) -> None:
     example = FOLDER / "example" / "data"
     for arguments, said in (
         (("dump", "--as", "wide-crc", tmp_path), "is a folder"),
-        (("dump", "--as", "wide-crc", "--as", "wide-crc", example), "once for each"),
+        (("dump", "--as", "wide-crc", "--as", "wide-crc", example), "once per PATH"),
         (("dump", "--as", "wide-crc", "--as", "message-set", example, example), "dump them separately"),
         (("dump", "--as", "wide-crc", "--format", "hex", example), "--format hex"),
         (("dump", "--as", "wide-crc", "--key", "first", example), "--offsets"),

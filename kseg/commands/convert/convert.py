@@ -83,7 +83,7 @@ def convert(
 def convert_by(work: ConvertSegments, source: str, target: str, plan: ConversionPlan, report: Report) -> ConvertResult:
     """Convert like ``convert``, with ``work`` for the segments of a folder, which raises the same errors."""
     if source == STDIN:
-        raise UsageError("convert takes a file or a folder, not standard input")
+        raise UsageError("convert cannot read standard input: give a file or a folder")
     goal = Path(os.path.abspath(target))
     check_regular(source)
     check_no_overlap(source, goal)
@@ -159,7 +159,7 @@ class _ConvertRun:
         if error is None:
             return False
         if not self.plan.skip_damaged:
-            hint = "--skip-damaged leaves out what is damaged"
+            hint = "--skip-damaged skips damaged batches"
             raise DamagedError(f"{partition.path / name}: {error.rule.name}: {error.message} ({hint})")
         self.report(error.file, error.finding)
         return True
@@ -178,7 +178,7 @@ class _ConvertRun:
                 finding = Finding("segment-overlap", 0, None, begin, end - 1, facts)
                 if not self.plan.skip_damaged:
                     message = Verdict(segment.source, Severity.ERROR, finding).message
-                    hint = "kseg repair places segments by their offsets"
+                    hint = "`kseg repair` writes segments in the order of their offsets"
                     raise DamagedError(f"{segment.source}: segment-overlap: {message} ({hint})")
                 self.report(segment.source, finding)
             if segment.last_offset is not None:

@@ -77,7 +77,7 @@ class _SegmentResult:
 
     def tally(self) -> Conversion:
         if self.conversion is None:
-            raise self.error or KsegError("nothing came of it")
+            raise self.error or KsegError("no result")
         return self.conversion
 
 
@@ -154,13 +154,13 @@ class _Ranges:
                 before = _joined(source, before, part.history)
                 if part.first_offset is not None:
                     if part.first_offset <= last_offset:
-                        raise KsegError(f"{source}: the order of its offsets does not hold")
+                        raise KsegError(f"{source}: its offsets are not in order")
                     last_offset = part.last_offset
                     tally.last_offset = last_offset
                     if tally.first_offset is None:
                         tally.first_offset = part.first_offset
                 if tally.leader_epochs and tally.leader_epochs[-1][0] > 0 and part.conversion.epochless_bytes != 0:
-                    raise KsegError(f"{source}: a later range goes on from the leader epochs of an earlier one")
+                    raise KsegError(f"{source}: a later range continues with the leader epochs of an earlier one")
                 with path.open("rb") as converted:
                     shutil.copyfileobj(converted, log.file, 1 << 20)
                 log.file.flush()
@@ -187,7 +187,7 @@ def _convert_range(source: str, target: Path, plan: ConversionPlan, start: int, 
     with writing(target), path.open("wb", buffering=1 << 20) as log:
         history = transcribe(open_split(source, start, end), log, proof, tally, plan, sound, add_progress)
     if history is None or tally.bytes_before != end - start:
-        raise KsegError(f"{source}: no entry ends at byte {end}")
+        raise KsegError(f"{source}: no batch ends at byte {end}")
     return _Part(tally, findings.kept, proof.first_offset, proof.last_offset, history)
 
 

@@ -47,16 +47,20 @@ class ConversionPlan:
             raise UsageError(unknown_name("conversion", direction, DIRECTIONS))
         sources, target = DIRECTIONS[direction]
         if sources == {target} and compression == "keep":
-            raise UsageError(f"{direction} only compresses anew: choose a --compression")
+            raise UsageError(f"{direction} only changes the codec: add --compression")
         if target < max(sources) and not lossy:
-            raise UsageError(f"{direction} loses what v{target} can't hold: --lossy allows it, and lists the losses")
+            raise UsageError(
+                f"{direction} loses fields that v{target} does not have: add --lossy to allow and list that"
+            )
         codec = None if compression == "keep" else codec_id(compression)
         if codec is not None and CODECS[codec].first_magic > target:
-            raise UsageError(f"v{target} has no {compression} (KIP-110)")
+            raise UsageError(f"v{target} does not have {compression} (KIP-110): choose another --compression")
         if rebatch is not None and target < 2:
-            raise UsageError("--rebatch makes v2 batches")
+            raise UsageError("--rebatch needs v2 as the target: only v2 batches are packed")
         if rebatch is not None and rebatch > MAX_REBATCH:
-            raise UsageError(f"--rebatch takes at most {MAX_REBATCH} bytes: a batch is built in memory, and read whole")
+            raise UsageError(
+                f"--rebatch: expected at most {MAX_REBATCH:,} bytes, because each batch is built in memory"
+            )
         return cls(direction, codec, rebatch, skip_damaged, force)
 
     @property

@@ -83,16 +83,16 @@ class Conversion:
         return cls(**{**row, **codecs, "lost": {kind: Loss(**loss) for kind, loss in row["lost"].items()}})
 
 
-#: The data that a conversion to a lower version can lose.
+#: The data that a conversion to a lower version can lose: the counted noun, and words after it.
 LOSSES = {
-    "headers": "record headers",
-    "timestamps": "records with a timestamp",
-    "control-records": "control records",
-    "transactions": "transactional batches; aborted ones are visible from now on",
-    "sequences": "batches of idempotent producers",
-    "leader-epochs": "batches with a leader epoch",
-    "delete-horizons": "batches with a delete horizon",
-    "empty-batches": "empty batches, kept by compaction",
+    "headers": ("record header", ""),
+    "timestamps": ("record", " with a timestamp"),
+    "control-records": ("control record", ""),
+    "transactions": ("transactional batch", " (consumers will see aborted records)"),
+    "sequences": ("batch", " of idempotent producers"),
+    "leader-epochs": ("batch", " with a leader epoch"),
+    "delete-horizons": ("batch", " with a delete horizon"),
+    "empty-batches": ("empty batch", ", kept by compaction"),
 }
 #: Kinds of losses counted in records; the others are counted in batches.
 COUNTED_BY_RECORD = ("headers", "control-records")

@@ -144,7 +144,7 @@ def transcribe(
 def check_size(tally: Conversion) -> None:
     """Raise KsegError if the target is too large for index positions."""
     if tally.bytes_after > INT32_MAX:
-        raise KsegError(f"{tally.target}: it would pass 2 GiB, and positions in a segment are 32-bit")
+        raise KsegError(f"{tally.target}: the result would exceed 2 GiB, the limit of a segment")
 
 
 class _DamagePolicy:
@@ -165,7 +165,7 @@ class _DamagePolicy:
             self._stop = UnreadableError(f"{self._source}: {message}")
         elif rule.severity >= Severity.ERROR and not self._allowed:
             where = f"{self._source}: {rule.name} at byte {finding.position}: {message}"
-            self._stop = DamagedError(f"{where} (--skip-damaged leaves out what is damaged)")
+            self._stop = DamagedError(f"{where} (--skip-damaged skips damaged batches)")
         else:
             self._report(self._source, finding)
 
@@ -242,14 +242,16 @@ class ReadBackCheck:
     def _whole(self, result: SegmentReader) -> None:
         tally = self._tally
         if result.position != tally.bytes_after:
-            raise ReadBackError(f"{tally.target}: read back to byte {result.position} of {tally.bytes_after}")
+            raise ReadBackError(
+                f"{tally.target}: could only read back {result.position:,} of {tally.bytes_after:,} bytes"
+            )
         self._position, self._records = tally.bytes_after, tally.records
 
     def _wrong(self, finding: Finding) -> None:
         rule = RULES[finding.rule]
         if rule.severity >= Severity.ERROR:
             message = Verdict(self._tally.target, rule.severity, finding).message
-            where = f"{self._tally.target}: read back, {rule.name} at byte {finding.position}"
+            where = f"{self._tally.target}: after reading back: {rule.name} at byte {finding.position}"
             raise ReadBackError(f"{where}: {message}")
 
     def _indexed(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
@@ -269,8 +271,8 @@ class ReadBackCheck:
         for offset in (batches.last_offset[first], batches.last_offset[stop - 1]):
             if not 0 <= offset - self._start <= INT32_MAX:
                 # LogSegmentOffsetOverflowException, even if no index entry had that offset.
-                where = f"{self._tally.target}: offset {offset} has no place in a segment that begins at {self._start}"
-                raise KsegError(f"{where}: it would have to be split")
+                where = f"{self._tally.target}: offset {offset} does not fit a segment that starts at {self._start}"
+                raise KsegError(f"{where}: the segment would have to be split")
         self._builder.add(batches, first, stop)
 
     def _named_offset(self, otherwise: int) -> int:

@@ -130,8 +130,8 @@ class Transcoder:
         if run.magic not in self._sources and run.magic != self._target:
             position = run.chunk.batches.position[run.row]
             taken = ", ".join(f"v{magic}" for magic in sorted({*self._sources, self._target}))
-            where = f"{self._tally.source}: the entry at byte {position}"
-            raise WrongVersionError(f"{where} is v{run.magic}; this conversion takes {taken}")
+            where = f"{self._tally.source}: the batch at byte {position}"
+            raise WrongVersionError(f"{where} is v{run.magic}, but this conversion accepts only {taken}: use any-to-v2")
 
     def _count_written(self, entry: memoryview, codec: int) -> None:
         """Count one batch of the target's version."""
@@ -176,8 +176,8 @@ class Transcoder:
             else:
                 payload = chunk.payloads.get(row, entry[layout.RECORD_BATCH_OVERHEAD :])
                 if chunk.payload_size not in (None, len(payload)):
-                    where = f"{self._tally.source}: the entry at byte {batches.position[row]}"
-                    raise KsegError(f"{where} has {chunk.payload_size} bytes of records, too many to compress anew")
+                    where = f"{self._tally.source}: the batch at byte {batches.position[row]}"
+                    raise KsegError(f"{where} has {chunk.payload_size} bytes of records, too many to compress again")
                 self._count_written(_with_codec(entry, payload, codec), codec)
         self._tally.records += run.end - run.i if chunk.payload_size is None else batches.record_sum[run.row]
 
@@ -232,8 +232,10 @@ class Transcoder:
         """Return the records ``first`` to ``stop`` as messages, in one compressed wrapper if there is a codec."""
         known = CODECS.get(codec)
         if known is not None and known.first_magic > self._target:
-            where = f"{self._tally.source}: the entry at byte {run.chunk.batches.position[row]}"
-            raise UsageError(f"{where} is {known.name}, which v{self._target} can't hold: choose a --compression")
+            where = f"{self._tally.source}: the batch at byte {run.chunk.batches.position[row]}"
+            raise UsageError(
+                f"{where} is compressed with {known.name}, which v{self._target} does not have: choose a --compression"
+            )
         chunk, target = run.chunk, self._target
         records, batches = chunk.records, chunk.batches
         if not target:

@@ -180,7 +180,7 @@ class _Merge:
         if before == self.result.counts:
             high = max(a.last_offset or 0, b.last_offset or 0)
             of_a, of_b = a.batch_count - first_of_a, b.batch_count - first_of_b
-            detail = how if of_a == of_b == 1 else "other bounds"
+            detail = how if of_a == of_b == 1 else "different offsets"
             self._difference("batching", low, high, of_a, detail=detail, places=places)
             self._update_last_common(high)
 
@@ -282,7 +282,7 @@ def _place(replica: Replica) -> DifferencePlace | None:
 def _how_they_differ(left: BatchColumns, i: int, right: BatchColumns, j: int) -> str:
     """Describe the header fields in which two batches differ."""
     if (left.base_offset[i], left.last_offset[i]) != (right.base_offset[j], right.last_offset[j]):
-        return "other bounds"
+        return "different offsets"
     found = []
     if left.magic[i] != right.magic[j]:
         found.append(f"v{left.magic[i]} and v{right.magic[j]}")
@@ -290,7 +290,7 @@ def _how_they_differ(left: BatchColumns, i: int, right: BatchColumns, j: int) ->
     if codecs[0] != codecs[1]:
         found.append(" and ".join(map(codec_name, codecs)))
     found += [name for name in _HEADER if getattr(left, name)[i] != getattr(right, name)[j]]
-    return ", ".join(found) or "other bytes"
+    return ", ".join(found) or "different bytes"
 
 
 _HEADER = (
@@ -305,7 +305,7 @@ def _fields(a: Replica, b: Replica, magic: int) -> str:
     left, right = a.records, b.records
     if magic and left.timestamp[a.i] != right.timestamp[b.i]:
         found.append("timestamp")
-    return ", ".join(found) or "headers or timestamp type"
+    return ", ".join(found) or "different headers or timestamp type"
 
 
 def _part(replica: Replica, name: str) -> bytes | None:

@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 
 #: Kinds of difference and their meanings.
 KINDS: Mapping[str, str] = {
-    "leader-epoch": "the same batches except for the partition leader epoch in their headers",
-    "batching": "the same records in other batches",
-    "starts-later": "only the other replica has these first offsets, as after retention",
-    "ends-earlier": "only the other replica has these last offsets, as when this one is a follower",
-    "missing": "only the other replica has these offsets, as after compaction",
-    "unopened": "batches differ; their records were not compared",
-    "damaged": "this replica is damaged here, and only the other one has these offsets",
+    "leader-epoch": "the same batches with different leader epochs",
+    "batching": "the same records in different batches",
+    "starts-later": "only the other replica has these first offsets (retention)",
+    "ends-earlier": "only the other replica has these last offsets (follower lag)",
+    "missing": "only the other replica has these offsets (compaction, or loss)",
+    "unopened": "different batches, whose records were not compared",
+    "damaged": "this replica is damaged here, only the other one has these offsets",
     "content": "both replicas have these offsets, with different records",
 }
-#: Kind -> the unit of its count, singular and plural.
-COUNTED: Mapping[str, tuple[str, str]] = {
-    **dict.fromkeys(KINDS, ("record", "records")),
-    "leader-epoch": ("batch", "batches"),
-    "batching": ("batch", "batches"),
-    "unopened": ("place", "places"),
+#: Kind -> the unit of its count.
+COUNTED: Mapping[str, str] = {
+    **dict.fromkeys(KINDS, "record"),
+    "leader-epoch": "batch",
+    "batching": "batch",
+    "unopened": "place",
 }
 #: Kinds that leave the content the same.
 SAME_CONTENT = frozenset({"leader-epoch", "batching"})

@@ -39,7 +39,7 @@ def files_of(path: str) -> list[SegmentFile]:
         raise UnreadableError(f"{path}: {error.strerror or error}") from error
     found = [file for file in segments_in(Path(path), names) if not is_snapshot(file.path)]
     if not found:
-        raise UnreadableError(f"{path}: no segment in it: give a partition folder, or a segment")
+        raise UnreadableError(f"{path}: no segment found: give a partition folder or a segment")
     return found
 
 
@@ -245,7 +245,7 @@ class _Opener:
         return self._chunk, row - self._first
 
     def next_part(self) -> Chunk | None:
-        """Return the next part of the batch that was opened last, None where there is none."""
+        """Return the next part of the batch that was opened last, None if there is none."""
         if self._chunk is None or not self._chunk.unfinished:
             return None
         self._chunk = next(self._chunks)

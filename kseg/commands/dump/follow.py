@@ -70,7 +70,7 @@ class Follower:
                 continue  # deleted or already written
             start = place.position if base == place.base_offset else 0
             if size < start:
-                self._tell(f"{path}: cut from {start} to {size} bytes: what was shown behind them is gone")
+                self._tell(f"{path}: truncated from {start:,} to {size:,} bytes: rows after that byte no longer exist")
                 start = size
             end = size
             if not behind:

@@ -231,7 +231,7 @@ def dump_segment(
     """
     wanted = keep or RowFilter()
     if wanted.key is not None and not deep:
-        raise UsageError("--key looks into records: it needs --deep")
+        raise UsageError("--key selects records: add --deep")
     source = open_source(path, listed=listed) if end is None else open_range(path, start, end)
     findings: list[Finding] = []
 

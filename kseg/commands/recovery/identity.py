@@ -25,16 +25,16 @@ def read_identity(log_dir: str) -> MetaProperties:
     """
     path = os.path.join(log_dir, META)
     if not os.path.exists(path):
-        raise RefusedError("there is none: the log dir is not formatted", META)
+        raise RefusedError("it does not exist: the log directory is not formatted", META)
     try:
         found: MetaProperties = entries_of(path, walk_meta_properties)[0]
     except ValueError as error:
         if properties(File.at(path).read(0, MAX_TEXT).decode("latin-1")):
             raise OfflineError(str(error), META) from error
-        raise RefusedError("it is empty: it names no node", META) from error
+        raise RefusedError("the file is empty", META) from error
     for field in ("node_id", "cluster_id"):
         if getattr(found, field) is None:
-            raise RefusedError(f"it names no {_SHOWN[field]}", META)
+            raise RefusedError(f"{_SHOWN[field]} is missing", META)
     return found
 
 
@@ -42,6 +42,6 @@ def conflicts(one: MetaProperties, other: MetaProperties) -> Iterator[str]:
     """Yield the reasons why two log directories can't belong to one broker."""
     for field in ("cluster_id", "node_id"):
         if getattr(one, field) != getattr(other, field):
-            yield f"{_SHOWN[field]} is {getattr(one, field)}, and {getattr(other, field)} in another log dir"
+            yield f"{_SHOWN[field]} is {getattr(one, field)}, but {getattr(other, field)} in another log directory"
     if one.directory_id is not None and one.directory_id == other.directory_id:
-        yield f"directory.id is {one.directory_id} in another log dir, too"
+        yield f"another log directory has the same directory.id {one.directory_id}"

@@ -36,7 +36,7 @@ _PASSED_OVER = frozenset({"remote-log-index-cache"})
 
 _METADATA_FOLDER = f"{METADATA_TOPIC}-0"
 #: Observed in six of eight starts of 20 s. An upgrade from before Kafka 3.7 has none.
-_NEW_ID = "it has none; if the cluster knows an earlier one, partitions in the log dir can stay without a leader"
+_NEW_ID = "directory.id is missing; if the cluster knows an earlier one, partitions can stay without a leader"
 _Offsets = dict[tuple[str, int], int]
 
 
@@ -87,14 +87,14 @@ class Broker:
         other = self._homes.setdefault(partition, made.folder)
         if other == made.folder or any(step.action == "mark-stray" for step in made.steps):
             return made
-        step = Step("refuse", os.path.basename(made.folder), f"the partition is in {other}, too")
+        step = Step("refuse", os.path.basename(made.folder), f"{other} has the same partition")
         return replace(made, steps=(*made.steps, step))
 
     def _of_log_dir(self, folder: str) -> list[Step]:
         steps: list[Step] = []
         if os.path.exists(os.path.join(folder, _METADATA_FOLDER)):
             if self._metadata_dir is not None:
-                steps.append(Step("refuse", _METADATA_FOLDER, f"it is in {self._metadata_dir}, too"))
+                steps.append(Step("refuse", _METADATA_FOLDER, f"{self._metadata_dir} has it, too"))
             self._metadata_dir = self._metadata_dir or folder
         try:
             identity = read_identity(folder)
@@ -116,7 +116,7 @@ def plan(path: str, requested: RecoveryRequest, each: Each = map) -> Iterator[Lo
     alone = _is_partition(path, folders, files)
     log_dir = os.path.dirname(os.path.abspath(path)) if alone else path
     if not (alone or files & _OF_A_LOG_DIR or any(map(partition_of, folders))):
-        raise UnreadableError(f"{path}: neither a log dir nor a partition's folder")
+        raise UnreadableError(f"{path}: neither a log directory nor a partition folder")
     steps: list[Step] = []
     _check_identity(log_dir, steps)
     if steps and steps[0].action == "offline" and not alone:
@@ -128,7 +128,7 @@ def plan(path: str, requested: RecoveryRequest, each: Each = map) -> Iterator[Lo
         yield plan_partition(path, starts.of(partition_of(os.path.basename(os.path.abspath(path)))))
         return
     folders = [name for name in folders if name not in _PASSED_OVER]
-    steps += [Step("refuse", name, "it is no partition's folder") for name in folders if not partition_of(name)]
+    steps += [Step("refuse", name, "it is not a partition folder") for name in folders if not partition_of(name)]
     folders = [name for name in folders if partition_of(name)]
     yield LogDirPlan(path, starts.clean, tuple(steps), len(folders))
     partitions = [os.path.join(path, name) for name in folders]
@@ -152,7 +152,7 @@ class _BrokerStarts:
 def _starts(log_dir: str, requested: RecoveryRequest, steps: list[Step]) -> _BrokerStarts:
     found = os.path.exists(os.path.join(log_dir, CLEAN_SHUTDOWN))
     if found:
-        steps.append(Step("delete-file", CLEAN_SHUTDOWN, "a crash from now on must not look like a clean shutdown"))
+        steps.append(Step("delete-file", CLEAN_SHUTDOWN, "a crash after the start must not look like a clean shutdown"))
     offsets = {name: _read_offsets(log_dir, name, steps) for name in _CHECKPOINTS}
     recovery_points, log_starts = (
         {(entry.topic, entry.partition): entry.offset for entry in offsets[name]}
@@ -169,9 +169,9 @@ def _read_offsets(log_dir: str, name: str, steps: list[Step]) -> list[Checkpoint
     try:
         return read_offsets(File.at(path).read(0, MAX_TEXT + 1), name)
     except OfflineError as error:
-        steps.append(Step("offline", name, f"{error.why}; until then it counts as empty"))
+        steps.append(Step("offline", name, f"{error.why}; until then the broker treats it as empty"))
     except RefusedError as error:
-        steps.append(Step("pass-over", name, f"{error.why}; it counts as empty"))
+        steps.append(Step("pass-over", name, f"{error.why}; the broker treats it as empty"))
     return []
 
 

@@ -50,11 +50,11 @@ def repair(
     ``indexes_only`` raises DamagedError for a log that has to be repaired itself.
     """
     if source == STDIN:
-        raise UsageError("repair needs a source with a name: it can't be standard input")
+        raise UsageError("repair cannot read standard input: give a file or a folder")
     if plan.salvage_records and plan.indexes_only:
-        raise UsageError("indexes are built over a log as it is: there are no records to salvage")
+        raise UsageError("--indexes-only cannot be combined with --salvage-records: it does not change the log")
     if target is None and not plan.dry_run:
-        raise UsageError("say where to write: SRC DST; a source is never changed in place")
+        raise UsageError("DST is missing: repair never changes SRC (--dry-run needs no DST)")
     output_path = Path(os.path.abspath(source if target is None else target))
     check_regular(source)
     if target is not None:

@@ -31,6 +31,7 @@ from kseg.format.writer.offset_order import find_order
 from kseg.format.writer.read_back import ReadBackError
 from kseg.format.writer.targets import DamagedError, index_paths, txn_index_path
 from kseg.results import Settings, Summary
+from kseg.text import count_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +138,8 @@ def _salvage(
     misnamed = _named_offset(tally) != base_offset_of(tally.source) or tally.misfits > 1
     if tally.misfits > tally.kept * 2 and misnamed and place is None:
         raise KsegError(
-            f"{tally.source}: the offsets of {tally.misfits} entries, against {tally.kept}, do not fit a segment of that "
-            "name: give DST the right one"
+            f"{tally.source}: the offset in the file name contradicts {count_of(tally.misfits, 'batch')} and fits "
+            f"{tally.kept:,}: give DST the right name"
         )
 
 
@@ -189,9 +190,7 @@ class _IndexWriter:
             yield
         except KsegError as error:
             offsets = f"offsets {self._tally.first_offset} to {self._tally.last_offset}"
-            raise KsegError(
-                f"{self._tally.target}: {offsets} have no place in a segment of that name: {error}"
-            ) from error
+            raise KsegError(f"{self._tally.target}: {offsets} do not fit a segment of that name: {error}") from error
 
 
 def _read_back(path: Path, tally: SegmentRepair, indexes: _IndexWriter, plan: RepairPlan, progress: Progress) -> None:
@@ -199,11 +198,11 @@ def _read_back(path: Path, tally: SegmentRepair, indexes: _IndexWriter, plan: Re
     # With its final name, because the name is checked, too.
     found, error = _check(str(path), tally.target, indexes, plan, progress)
     if error:
-        raise ReadBackError(f"{tally.target}: read back, {error}")
+        raise ReadBackError(f"{tally.target}: after reading back: {error}")
     if (found.batches, found.records, found.bytes) != (tally.kept, tally.records, tally.bytes_after):
         raise ReadBackError(
-            f"{tally.target}: read back, {found.batches} entries, {found.records} records, {found.bytes} bytes of "
-            f"{tally.kept}, {tally.records}, {tally.bytes_after}"
+            f"{tally.target}: could only read back {found.batches:,} of {tally.kept:,} batches, {found.records:,} of "
+            f"{tally.records:,} records, {found.bytes:,} of {tally.bytes_after:,} bytes"
         )
 
 
@@ -211,7 +210,7 @@ def _check_source(tally: SegmentRepair, indexes: _IndexWriter, plan: RepairPlan,
     """Index an unchanged log. Raises DamagedError unless it is valid."""
     found, error = _check(tally.source, tally.source, indexes, plan, progress)
     if error:
-        raise DamagedError(f"{tally.source}: {error} (indexes need a sound log: repair without --indexes-only)")
+        raise DamagedError(f"{tally.source}: {error} (indexes need an undamaged log: repair without --indexes-only)")
     tally.kept, tally.records = found.batches, found.records
     tally.bytes_before = tally.bytes_after = found.bytes
 

@@ -253,8 +253,8 @@ def _without_batches(one: _Survey, places: list[SegmentPlace], copied: str) -> S
         floor, ceiling = one.base - 1, min(heads)
     elif floor < 0:
         floor = one.base - 1
-    empty = "no batch in it can be read" if one.order is None or one.order.head is None else ""
-    why = one.why or empty or "all of its offsets are in other segments, with other batches"
+    empty = "no readable batch in it" if one.order is None or one.order.head is None else ""
+    why = one.why or empty or "other segments have all its offsets, in other batches"
     return SegmentPlace(one.name, one.name, floor, ceiling, copied=copied, why=why)
 
 

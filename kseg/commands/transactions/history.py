@@ -130,9 +130,7 @@ def transactions_of(
         except KsegError as error:
             unread(str(error))
     if history.unlisted:
-        unread(
-            f"{folder}: more than {LIMIT} transactions are open at once, and those that began after them are left out"
-        )
+        unread(f"{folder}: more than {LIMIT:,} transactions are open at once: later ones are not listed")
     if readable or history.has_transactions:
         yield from history.finish()
 

@@ -202,7 +202,11 @@ class PartitionChecks:
             # Without data of the producer in the log, the transaction began before the log start.
             if first == began or (began is None and first < begin):
                 continue
-            why = f"it has no records at offset {first}" if began is None else f"its records start at offset {began}"
+            why = (
+                f"the log does not have its records at offset {first}"
+                if began is None
+                else f"its records start at offset {began}"
+            )
             reported = {"producer_id": producer_id, "first": first, "last": last, "why": why}
             report(Finding("txn-index-mismatch", at, at + ABORTED_TXN.size, first, last, reported))
 

@@ -158,7 +158,7 @@ def _lines(entries: _Entries) -> Iterator[bytes]:
 
 
 def _refused(path: Path, why: str) -> KsegError:
-    return UsageError(f"{path}: cannot be used as a state file: {why}; remove it to start again")
+    return UsageError(f"{path} is not a usable state file: {why}. Delete it to start again")
 
 
 def _read(path: Path) -> _Entries:
@@ -169,9 +169,9 @@ def _read(path: Path) -> _Entries:
         with io.BufferedReader(open_file(str(path), named=False)) as file:
             header = _object(file.readline(_HEADER_LIMIT))
             if "kseg_state" not in header:
-                raise _refused(path, "it is something else")
+                raise _refused(path, "it is another kind of file")
             if header["kseg_state"] != _VERSION or header.get("kseg") != kseg.__version__:
-                raise _refused(path, f"it is of kseg {header.get('kseg')}, this is {kseg.__version__}")
+                raise _refused(path, f"kseg {header.get('kseg')} wrote it, this is {kseg.__version__}")
             file.seek(0)
             for line in file:
                 parts = line.decode().rstrip("\n").split("\t")

@@ -90,7 +90,7 @@ class TxnIndexCheck:
         """Report the entries whose marker should be before ``offset`` but was not found."""
         while (entry := self._entry) is not None and entry.last_offset < offset:
             if not self._reported:
-                self._mismatch(entry, "the log has no marker at its last offset")
+                self._mismatch(entry, "the log does not have a marker at its last offset")
             self._advance()
 
     def finish(self, *, whole: bool) -> None:

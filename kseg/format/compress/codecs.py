@@ -32,7 +32,7 @@ class DecompressionLimit(CodecError):
     """The decompressed bytes would exceed `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__(f"inflates past the limit of {limit} bytes")
+        super().__init__(f"decompresses to more than {limit:,} bytes")
         self.limit = limit
 
     def __reduce__(self) -> tuple[type[DecompressionLimit], tuple[int]]:

@@ -46,7 +46,7 @@ def _gunzip_members(view: memoryview, limit: int, quirks: list[str] | None) -> b
         while not inflater.eof:
             piece = view[position : position + window]
             if not piece:
-                raise CodecError("gzip: the stream is cut short")
+                raise CodecError("gzip: the compressed data is incomplete")
             out += inflater.decompress(piece, min(limit + 1 - len(out), _GZIP_STEP))
             if len(out) > limit:
                 raise DecompressionLimit(limit)
@@ -81,7 +81,7 @@ def _gzip_member_pieces(view: memoryview, size: int) -> Iterator[bytes]:
             if piece:
                 yield piece
             elif not data:
-                raise CodecError("gzip: the stream is cut short")
+                raise CodecError("gzip: the compressed data is incomplete")
         position -= len(inflater.unused_data)
         if end - position <= _GZIP_SMALLEST_MEMBER or view[position : position + 3] != _GZIP_MAGIC:
             return

@@ -97,7 +97,7 @@ def _frame_pieces(view: memoryview, checksum: int, quirks: list[str] | None) -> 
         while not ended:
             piece, read, ended = frame.decompress_chunk(context, view[position : position + _LZ4_PIECE], _LZ4_PIECE)
             if not (ended or read or piece):
-                raise CodecError("lz4: the stream is cut short")
+                raise CodecError("lz4: the compressed data is incomplete")
             position += read
             if piece:
                 yield piece
@@ -108,7 +108,7 @@ def _frame_pieces(view: memoryview, checksum: int, quirks: list[str] | None) -> 
 
 def _check_rest(rest: int, checksum: int, quirks: list[str] | None) -> None:
     if rest < checksum:
-        raise CodecError("lz4: the stream is cut short")
+        raise CodecError("lz4: the compressed data is incomplete")
     if rest > checksum and quirks is not None:
         quirks.append("trailing-bytes")
 
@@ -126,7 +126,7 @@ def _unlz4_frame(view: memoryview, limit: int, quirks: list[str] | None, checksu
             room = min(limit + 1 - len(out), max(2 * _LZ4_BLOCK, len(out)), _LZ4_PIECE)
             piece, read, ended = frame.decompress_chunk(context, view[position:], room)
             if not (ended or read or piece):
-                raise CodecError("lz4: the stream is cut short")
+                raise CodecError("lz4: the compressed data is incomplete")
             position += read
             out += piece
             if len(out) > limit:
@@ -173,14 +173,14 @@ def _check_lz4_descriptor(view: memoryview) -> tuple[int, int]:
     Raises CodecError for headers that Lz4BlockInputStream rejects; liblz4 accepts some of them.
     """
     if len(view) < 7:
-        raise CodecError("lz4: the stream is cut short")
+        raise CodecError("lz4: the compressed data is incomplete")
     if view[:4] != _LZ4_MAGIC:
-        raise CodecError("lz4: no frame begins here")
+        raise CodecError("lz4: no frame starts here")
     flags, block_descriptor = view[4], view[5]
     if flags >> 6 != 1 or flags & 0x03 or block_descriptor & 0x8F or block_descriptor >> 4 < 4:
-        raise CodecError(f"lz4: Kafka reads no frame with descriptor {flags:02x} {block_descriptor:02x}")
+        raise CodecError(f"lz4: Kafka does not read a frame with descriptor {flags:02x} {block_descriptor:02x}")
     if not flags & 0x20:
-        raise CodecError("lz4: Kafka reads no blocks that depend on each other")
+        raise CodecError("lz4: Kafka does not read blocks that depend on each other")
     return flags, 15 if flags & _LZ4_CONTENT_SIZE else 7
 
 

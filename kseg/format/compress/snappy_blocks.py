@@ -92,7 +92,7 @@ def _claimed_length(block: memoryview) -> int:
         length |= (byte & 0x7F) << 7 * at
         if byte < 0x80:
             if length > min(_SNAPPY_RATIO * len(block), 0xFFFFFFFF):
-                raise CodecError(f"snappy: a block of {len(block)} bytes claims to hold {length}")
+                raise CodecError(f"snappy: a block of {len(block)} bytes has the content size {length}")
             return length
     raise CodecError(f"snappy: a block of {len(block)} bytes has no valid length")
 

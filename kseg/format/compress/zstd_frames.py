@@ -55,7 +55,7 @@ def _compressor(level: int) -> Any:
 
 def decompress(data: Buffer, limit: int, magic: int, quirks: list[str] | None, room: memoryview | None) -> Buffer:
     if magic < 2:
-        raise CodecError(f"zstd: not legal in magic {magic}")
+        raise CodecError(f"zstd: not allowed in v{magic}")
     size = len(data)
     if size > 9:
         head, descriptor, _, low, high = _ZSTD_START.unpack_from(data)
@@ -91,7 +91,7 @@ def _unzstd_frames(view: memoryview, limit: int) -> Buffer:
     except zstandard.ZstdError as e:
         raise CodecError(f"zstd: {one_line(e)}") from None
     except IndexError:
-        raise CodecError("zstd: the stream is cut short") from None
+        raise CodecError("zstd: the compressed data is incomplete") from None
     return out
 
 
@@ -102,7 +102,7 @@ def decompress_pieces(view: memoryview, magic: int) -> Iterator[bytes]:
         while position < len(view):
             end, bound, size = _walk_zstd_frame(view, position)
             if size > bound >= 0 or size == 0 < bound:
-                raise CodecError(f"zstd: a frame of {end - position} bytes claims to hold {size}")
+                raise CodecError(f"zstd: a frame of {end - position} bytes has the content size {size}")
             if bound >= 0:
                 reader = zstandard.ZstdDecompressor().stream_reader(bytes(view[position:end]))
                 while piece := reader.read(_ZSTD_PIECE):
@@ -111,7 +111,7 @@ def decompress_pieces(view: memoryview, magic: int) -> Iterator[bytes]:
     except zstandard.ZstdError as e:
         raise CodecError(f"zstd: {one_line(e)}") from None
     except IndexError:
-        raise CodecError("zstd: the stream is cut short") from None
+        raise CodecError("zstd: the compressed data is incomplete") from None
 
 
 def _walk_zstd_frame(view: memoryview, start: int) -> tuple[int, int, int]:
@@ -122,7 +122,7 @@ def _walk_zstd_frame(view: memoryview, start: int) -> tuple[int, int, int]:
     descriptor = view[start + 4]
     if view[start : start + 4] != _ZSTD_MAGIC:
         if view[start] & 0xF0 != 0x50 or view[start + 1 : start + 4] != _ZSTD_SKIPPABLE:
-            raise CodecError("zstd: no frame begins here")
+            raise CodecError("zstd: no frame starts here")
         position, bound, size = start + 8 + int.from_bytes(view[start + 4 : start + 8], "little"), -1, -1
     else:
         position, size = _read_zstd_header(view, start)
@@ -159,7 +159,7 @@ def _inflate_zstd(frame: memoryview, bound: int, size: int, limit: int) -> bytes
     if bound < 0:
         return b""
     if size > bound or size == 0 < bound:
-        raise CodecError(f"zstd: a frame of {len(frame)} bytes claims to hold {size}")
+        raise CodecError(f"zstd: a frame of {len(frame)} bytes has the content size {size}")
     if size > limit:
         raise DecompressionLimit(limit)
     if size == 0:
@@ -181,13 +181,13 @@ def _inflate_empty_zstd(frame: memoryview) -> bytes:
     inflater = zstandard.ZstdDecompressor().decompressobj()
     inflater.decompress(frame)
     if not inflater.eof:
-        raise CodecError("zstd: the stream is cut short")
+        raise CodecError("zstd: the compressed data is incomplete")
     return b""
 
 
 def compress(data: Buffer, magic: int, level: int | None) -> bytes:
     if magic < 2:
-        raise CodecError(f"zstd: not legal in magic {magic}")
+        raise CodecError(f"zstd: not allowed in v{magic}")
     compress_frame = contexts.compress if level is None else _compressor(level)
     stream: bytes = compress_frame(data)
     return stream

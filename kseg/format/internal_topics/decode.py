@@ -21,6 +21,7 @@ from typing import Any
 from kseg.format.messages import reader
 from kseg.format.messages.cursor import Cursor, MalformedMessage
 from kseg.format.messages.definitions import RECORDS, definition, named
+from kseg.text import count_of
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
@@ -158,7 +159,7 @@ def _message(name: str, version: int, cursor: Cursor) -> reader.Message | None:
         return None
     data = reader.read(known, version, cursor)
     if cursor.remaining:
-        raise MalformedMessage(f"{name}: {cursor.remaining} bytes after the end of version {version}")
+        raise MalformedMessage(f"{name}: {count_of(cursor.remaining, 'byte')} after the end of version {version}")
     return data
 
 

@@ -65,14 +65,14 @@ class BrokerReader:
                 if batches.count:
                     yield self._read_past(batches)
                 if batches.count < framed:
-                    self._corruption("its CRC does not hold")
+                    self._corruption("its CRC is wrong")
                 elif not framed:
                     if not self._next(buffer):
                         break
                     if batches.count:
                         yield self._read_past(batches)
             if buffer.failed:
-                raise UnreadableError(f"{log.path}: can't be read at byte {buffer.position}")
+                raise UnreadableError(f"{log.path}: cannot be read at byte {buffer.position}")
 
     def _read_past(self, batches: BatchColumns) -> BatchColumns:
         row = batches.count - 1
@@ -96,15 +96,15 @@ class BrokerReader:
         """
         self._batches.count = 0
         if not buffer.fill(layout.HEADER_SIZE_UP_TO_MAGIC + 1):
-            self.why = "the header of an entry is cut short" if buffer.available else None
+            self.why = "the header of a batch is incomplete" if buffer.available else None
             return False
         size = framing.read_int32(buffer.data, buffer.start + layout.SIZE_AT)
         magic = buffer.data[buffer.start + layout.MAGIC_AT]
         if size < layout.V0_MIN_SIZE:
-            self._corruption(f"an entry of {size} bytes is less than any can have")
+            self._corruption(f"the size field of a batch is {size}, below the minimum")
             return False
         if buffer.ends_before(LOG_OVERHEAD + size):
-            self.why = f"an entry of {LOG_OVERHEAD + size} bytes goes past the end"
+            self.why = f"a batch of {LOG_OVERHEAD + size} bytes goes beyond the end of the file"
             return False
         if framing.smallest_size(magic) <= size <= _MAX_FRAMED:
             return buffer.fill(LOG_OVERHEAD + size)
@@ -115,7 +115,7 @@ class BrokerReader:
         modern = 2 <= magic < 128
         if modern and size < layout.V2_MIN_SIZE:
             if self._verify:
-                self._corruption(f"a batch of {size} bytes is less than its header")
+                self._corruption(f"the size field of a batch is {size}, less than its header")
                 return False
             self._read_small(buffer, size)
             return True
@@ -136,7 +136,7 @@ class BrokerReader:
             buffer.start += count
             left -= count
         if left or (self._verify and crc != batches.crc[0]):
-            self._corruption("its CRC does not hold")
+            self._corruption("its CRC is wrong")
             return False
         batches.count = 1
         return True
@@ -159,7 +159,7 @@ class BrokerReader:
 def last_offset_of(batches: BatchColumns, row: int) -> int:
     """Return the last offset of a batch. Raises RefusedError if its header can't be read."""
     if not batches.intact[row]:
-        raise RefusedError(f"the header of the batch at byte {batches.position[row]} is cut short")
+        raise RefusedError(f"the header of the batch at byte {batches.position[row]} is incomplete")
     return batches.last_offset[row]
 
 
@@ -168,7 +168,9 @@ def base_offset_of(log: File, batches: BatchColumns, row: int) -> int:
     if batches.magic[row] >= 2 or not batches.attributes[row] & CODEC_MASK:
         return batches.base_offset[row]
     if batches.size[row] > MAX_WRAPPER:
-        raise RefusedError(f"a compressed message has {batches.size[row]} bytes, which the broker would hold in memory")
+        raise RefusedError(
+            f"a compressed message set has {batches.size[row]} bytes, which the broker would load into memory"
+        )
     return base_offset(log.read(batches.position[row], batches.size[row]))
 
 
@@ -188,7 +190,7 @@ def position_of(log: File, target: int, start: int) -> int | None:
                 return before.position if before and before.reaches(target) else batches.position[row]
             before = _Before(batches.position[row], batches.last_offset[row], bool(batches.intact[row]))
     if reader.corrupt:
-        raise RefusedError(f"offset {target} can't be found: {reader.why}")
+        raise RefusedError(f"offset {target} cannot be found: {reader.why}")
     return before.position if before and before.reaches(target) else None
 
 
@@ -201,7 +203,7 @@ class _Before(NamedTuple):
 
     def reaches(self, offset: int) -> bool:
         if not self.intact:
-            raise RefusedError(f"the header of the batch at byte {self.position} is cut short")
+            raise RefusedError(f"the header of the batch at byte {self.position} is incomplete")
         return self.last_offset >= offset
 
 
@@ -217,7 +219,7 @@ def last_offset(log: File, start: int) -> tuple[int | None, int]:
         row = batches.count - 1
         found, intact = batches.last_offset[row], bool(batches.intact[row])
     if reader.corrupt:
-        raise RefusedError(f"its end can't be found: {reader.why}")
+        raise RefusedError(f"its end cannot be found: {reader.why}")
     if not intact:
-        raise RefusedError("the header of its last batch is cut short")
+        raise RefusedError("the header of its last batch is incomplete")
     return found, reader.stop

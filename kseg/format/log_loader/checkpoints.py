@@ -48,11 +48,11 @@ def read_offsets(data: bytes, name: str) -> list[CheckpointOffset]:
 def text_lines(data: bytes, name: str) -> list[str]:
     """Return the lines of a small file of UTF-8 text. Raises OfflineError."""
     if len(data) > MAX_TEXT:
-        raise OfflineError(f"it has more than {MAX_TEXT} bytes", name)
+        raise OfflineError(f"the file has more than {MAX_TEXT:,} bytes", name)
     try:
         lines = _LINE_END.split(data.decode())
     except UnicodeDecodeError as error:
-        raise OfflineError(f"it is not UTF-8 at byte {error.start}", name) from error
+        raise OfflineError(f"the file is not UTF-8 at byte {error.start}", name) from error
     return lines if lines[-1] else lines[:-1]
 
 
@@ -75,21 +75,21 @@ def _entries(data: bytes, name: str, size: int, entry: Callable[[list[str]], _En
     if not lines:
         return
     if number(lines[0], INT32_MAX) != 0:
-        raise OfflineError(f"it has version {lines[0][:80]!r}, not 0", name)
+        raise OfflineError(f"expected version 0, found {lines[0][:80]!r}", name)
     if len(lines) == 1:
         return
     count = number(lines[1], INT32_MAX)
     if count is None:
-        raise OfflineError(f"its count is {lines[1][:80]!r}", name)
+        raise OfflineError(f"expected a count, found {lines[1][:80]!r}", name)
     if not 0 <= count <= _MAX_COUNT:
-        raise RefusedError(f"its count is {count}", name)
+        raise RefusedError(f"expected a count, found {count}", name)
     for line in lines[2:]:
         fields = split(_SPACES, line)
         if len(fields) != size:
-            raise OfflineError(f"the line {line[:80]!r} has {len(fields)} fields, not {size}", name)
+            raise OfflineError(f"the line {line[:80]!r} has {len(fields)} fields, expected {size}", name)
         yield entry(fields)
     if len(lines) - 2 != count:
-        raise OfflineError(f"it announces {count} entries and has {len(lines) - 2}", name)
+        raise OfflineError(f"expected {count} entries, found {len(lines) - 2}", name)
 
 
 def _parsed(text: str, largest: int, name: str) -> int:

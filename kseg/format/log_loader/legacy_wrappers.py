@@ -36,21 +36,23 @@ def base_offset(entry: bytes) -> int:
     magic = entry[MAGIC_AT]
     codec = entry[LEGACY_ATTRIBUTES_AT] & CODEC_MASK
     if magic > 1:
-        raise RefusedError(f"a compressed message has magic {magic - 256}")
+        raise RefusedError(f"a compressed message set has magic {magic - 256}")
     if codec >= _ZSTD:
-        raise RefusedError(f"a compressed message names codec {codec}, which message format v{magic} does not have")
+        raise RefusedError(f"a compressed message set names codec {codec}, which message format v{magic} does not have")
     try:
         data = codecs.decompress(codec, _value(entry, magic), limit=MAX_INFLATED, magic=magic)
     except DecompressionLimit as error:
-        raise RefusedError(f"a compressed message inflates to more than {MAX_INFLATED} bytes") from error
+        raise RefusedError(f"a compressed message set decompresses to more than {MAX_INFLATED:,} bytes") from error
     except CodecError as error:
-        raise RefusedError(f"a compressed message can't be decompressed: {error}") from error
+        raise RefusedError(f"a compressed message set cannot be decompressed: {error}") from error
     first, last = _inner_offsets(data)
     wrapper = framing.read_int64(entry, 0)
     if magic == 0:
         return first
     if wrapper and wrapper < last:
-        raise RefusedError(f"a compressed message has offset {wrapper}, and its last inner message offset {last}")
+        raise RefusedError(
+            f"a compressed message set has offset {wrapper}, but its last inner message has offset {last}"
+        )
     return framing.wrapped_sum(first, wrapper - last if wrapper else 0)
 
 
@@ -60,11 +62,11 @@ def _value(entry: bytes, magic: int) -> memoryview:
         at = key_at + 4 + max(0, framing.read_int32(entry, key_at))
         size = framing.read_int32(entry, at)
     except IndexError:
-        raise RefusedError("the key of a compressed message goes past its end") from None
+        raise RefusedError("the key of a compressed message set goes beyond its end") from None
     if size < 0:
-        raise RefusedError("a compressed message has no value")
+        raise RefusedError("a compressed message set has no value")
     if size > len(entry) - at - 4:
-        raise RefusedError("the value of a compressed message goes past its end")
+        raise RefusedError("the value of a compressed message set goes beyond its end")
     return memoryview(entry)[at + 4 : at + 4 + size]
 
 
@@ -78,17 +80,17 @@ def _inner_offsets(data: bytes | bytearray | memoryview) -> tuple[int, int]:
     while end - at >= LOG_OVERHEAD:
         size = framing.read_int32(data, at + SIZE_AT)
         if size < V0_MIN_SIZE:
-            raise RefusedError(f"a compressed message has an inner message of {size} bytes")
+            raise RefusedError(f"a compressed message set has an inner message of {size} bytes")
         if size > end - at - LOG_OVERHEAD:
             if size > HEAP:
-                raise RefusedError(f"an inner message claims {size} bytes, which the broker would allocate")
+                raise RefusedError(f"an inner message has the size field {size}, which the broker would allocate")
             break
         last = framing.read_int64(data, at)
         if first is None:
             first, attributes = last, data[at + HEADER_SIZE_UP_TO_MAGIC]
         at += LOG_OVERHEAD + size
     if first is None or last is None:
-        raise RefusedError("a compressed message has no inner message")
+        raise RefusedError("a compressed message set has no inner message")
     if attributes & CODEC_MASK:
-        raise RefusedError("a compressed message has an inner message that is compressed, too")
+        raise RefusedError("a compressed message set has an inner message that is compressed")
     return first, last

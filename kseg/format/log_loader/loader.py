@@ -29,7 +29,7 @@ from kseg.format.storage.naming import INDEX_SUFFIXES, partition_of
 
 METADATA_TOPIC = "__cluster_metadata"
 _SEGMENT_FILES = (".log", *INDEX_SUFFIXES)
-_DISORDER = "its offsets go back, and the indexes refuse them"
+_DISORDER = "its offsets decrease, and an index rejects them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class _Loading:
         self._log_start = max(self._start.log_start, next(iter(self._segments)))
         self._epochs.truncate_from_end(self._start.log_start, next_offset)
         if self._epochs.changed or emptied:
-            self.add_step("write-epochs", LEADER_EPOCHS, f"{stored} entries become {len(self._epochs.entries)}")
+            self.add_step("write-epochs", LEADER_EPOCHS, f"{stored} entries, {len(self._epochs.entries)} after loading")
         self._producers.remove_strays(self._segments)
         self._rebuild(self._producers, self._log_start, next_offset, clean=self._start.clean)
         self._find_first_unstable()
@@ -156,7 +156,7 @@ class _Loading:
         elif may_be_stray:
             lost = sum((self._lost(segment.log, 0) for segment in self._segments.values()), NOTHING_LOST)
             self._loaded = False  # the broker does not load a stray log
-            self.add_step("mark-stray", why=f"there is no {TOPIC_ID}", lost=lost)
+            self.add_step("mark-stray", why=f"{TOPIC_ID} does not exist", lost=lost)
 
     def _lost(self, log: File, begin: int, end: int | None = None) -> Lost:
         end = log.size if end is None else end
@@ -177,13 +177,13 @@ class _Loading:
     def _split(self, segment: Segment, offset: int) -> None:
         self.at_work = segment.name
         if not segment.has_overflow():
-            raise RefusedError(f"offset {offset} does not fit its indexes, and it can't be split", segment.name)
+            raise RefusedError(f"offset {offset} does not fit its indexes, and it cannot be split", segment.name)
         made = segment.split(self._files)
         bases = [piece.base_offset for piece in made]
         if len(set(bases)) < len(bases):
-            raise OfflineError("it can't be split: two parts have one name", segment.name)
+            raise OfflineError("it cannot be split: two parts have the same name", segment.name)
         parts = ", ".join(file_name(base) for base in bases)
-        self.add_step("split-segment", segment.name, f"an offset does not fit its indexes: into {parts}")
+        self.add_step("split-segment", segment.name, f"an offset does not fit its indexes: split into {parts}")
         known = self._segments.get(segment.base_offset) is segment
         self._segments.update((piece.base_offset, piece) for piece in made)
         if known:
@@ -203,7 +203,7 @@ class _Loading:
         for name in sorted(self._files):
             if name.endswith(INDEX_SUFFIXES):
                 if not self._files.exists(file_name(offset_of(name))):
-                    delete(self._files, name, "there is no log to it", self.add_step)
+                    delete(self._files, name, "its log does not exist", self.add_step)
             elif name.endswith(".log"):
                 self._load_segment(name, offset_of(name))
         return False, 0
@@ -227,7 +227,7 @@ class _Loading:
         """
         base = segment.base_offset
         if file_name(base, ".index") not in self._files:
-            return "it has no offset index"
+            return "its offset index does not exist"
         if timeless:
             segment.time_index.empty()
             self.add_step("empty-time-index", file_name(base, ".timeindex"), "there is none")
@@ -269,7 +269,7 @@ class _Loading:
             if end >= self._start.log_start:
                 self._add_tail_loss(last, end)
             else:
-                self._delete_segments(list(self._segments), f"the log's end, {end}, is below its start")
+                self._delete_segments(list(self._segments), f"the log end {end} is below the log start")
                 self._epochs.entries = []
                 self._producers.truncate_fully(self._start.log_start)
                 emptied, end = True, None
@@ -285,16 +285,14 @@ class _Loading:
         for at, base in enumerate(bases[first:], first):
             segment = self._segments[base]
             try:
-                cut = self._recover(
-                    segment, "recover-segment", f"it may not have been flushed: the recovery point is {point}"
-                )
+                cut = self._recover(segment, "recover-segment", f"it may not be flushed: the recovery point is {point}")
             except InvalidOffsetError:
                 before, segment.end = segment.size, base
                 cut = segment.truncate()
                 self._add_truncation(segment, before, _DISORDER)
             if cut:
                 segment.next_offset()  # for a line in the broker's log
-                self._delete_segments(bases[at + 1 :], f"{segment.name} had to be cut")
+                self._delete_segments(bases[at + 1 :], f"{segment.name} was truncated")
                 return
             if at > first + 1:
                 self._segments[bases[at - 2]].forget()
@@ -309,7 +307,7 @@ class _Loading:
     def _create_segment(self, *, emptied: bool) -> None:
         base = self._start.log_start
         name = file_name(base)
-        self.add_step("create-segment", name, "no segment is left" if emptied else "there is no segment")
+        self.add_step("create-segment", name, "no segment remains" if emptied else "no segment exists")
         self._segments[base] = Segment(self._files, base, self._limits)
 
     def _last(self) -> Segment:
@@ -320,12 +318,12 @@ class _Loading:
         if segment.base_offset in self._recovered or segment.size == segment.stop:
             return
         position = segment.stop
-        why = "an entry before them goes past the end" if position else "its index leads astray"
+        why = "a batch before them goes beyond the end" if position else "its index is wrong"
         lost = self._lost(segment.log, position)
         if lost.records:
             self.add_step("hide-records", segment.name, why, position=position, offset=end, lost=lost)
         else:
-            why = f"{segment.size - position} bytes are no whole entry, and a clean stop has nothing checked"
+            why = f"{segment.size - position} bytes are not a batch, and nothing is checked after a clean shutdown"
             self.add_step("keep-tail", segment.name, why, position=position, offset=end, lost=lost)
 
     # --- producers ---
@@ -393,7 +391,7 @@ class _Loading:
         after = {name for name in self._files if name.endswith(".snapshot")}
         for name in sorted(before - after):
             self.add_step(
-                "delete-snapshot", name, "no segment begins at it, or it can't be read", offset=offset_of(name)
+                "delete-snapshot", name, "no segment starts there, or the file cannot be read", offset=offset_of(name)
             )
         for name in sorted(after - before):
             self.add_step("write-snapshot", name, offset=offset_of(name))

@@ -49,7 +49,7 @@ class Segment:
         self.suffix = suffix
         self.log = files.open(self.name)
         if self.log.size > INT32_MAX:
-            raise RefusedError(f"it has {self.log.size} bytes, a segment {INT32_MAX} at most", self.name)
+            raise RefusedError(f"it has {self.log.size} bytes, the limit of a segment is {INT32_MAX}", self.name)
         self._files = files
         self._limits = limits
         self._offsets: OffsetIndex | None = None
@@ -212,7 +212,7 @@ class Segment:
             reader = BrokerReader(self.log, position, verify=False)
             first = next(reader.windows(), None)
             if first is None:
-                raise RefusedError(f"it can't be split: {reader.why or 'its end is no entry'}", self.name)
+                raise RefusedError(f"it cannot be split: {reader.why or 'its end is not a batch'}", self.name)
             base = base_offset_of(self.log, first, 0)
             for kind in (".log", ".index", ".timeindex", ".txnindex"):
                 files.pop(file_name(base, kind) + ".cleaned", None)
@@ -220,7 +220,7 @@ class Segment:
             made.append(piece)
             copied = piece.copy_from(self.log, position)
             if not copied:
-                raise RefusedError("it can't be split: a batch does not fit its own offset", self.name)
+                raise RefusedError("it cannot be split: a batch does not fit its own offset", self.name)
             position += copied
         for piece in made:
             piece.time_index.append(*piece._latest(), last=True)
@@ -244,7 +244,7 @@ class Segment:
                 position += batches.size[row]
                 self.log.size = self.log.stored = position - start
         if reader.corrupt:
-            raise RefusedError(f"it can't be split: {reader.why}")
+            raise RefusedError(f"it cannot be split: {reader.why}")
         return position - start
 
     def _check_name(self, source: File, batches: BatchColumns, row: int) -> None:
@@ -253,7 +253,7 @@ class Segment:
         """
         magic = source.read(batches.position[row] + layout.MAGIC_AT, 1)[0] if batches.count == 1 else 0
         if magic > 2 or (batches.size[row] < layout.RECORD_BATCH_OVERHEAD and batches.magic[row] == 2):
-            raise RefusedError(f"it can't be split: the entry at byte {batches.position[row]} is none of Kafka's")
+            raise RefusedError(f"it cannot be split: the bytes at {batches.position[row]} are not a batch")
 
     def _copied(self, batches: BatchColumns, row: int, position: int) -> None:
         last = batches.last_offset[row]
@@ -263,7 +263,7 @@ class Segment:
                 self.offset_index.append(last, position)
                 self.time_index.append(*self._latest())
             except InvalidOffsetError as error:
-                raise RefusedError("it can't be split: its offsets go back, and the indexes refuse them") from error
+                raise RefusedError("it cannot be split: its offsets decrease, and an index rejects them") from error
             self._bytes_since_entry = 0
         self._bytes_since_entry += batches.size[row]
 
@@ -281,7 +281,7 @@ class _AbortedTransactions:
         offset.
         """
         if self._last is not None and self._last >= last:
-            raise RefusedError(f"an aborted transaction ends at offset {last}, the one before at {self._last}")
+            raise RefusedError(f"an aborted transaction ends at offset {last}, but the previous one at {self._last}")
         self._last = last
         file = self._files.open(self._name)
         file.truncated(file.size + _ABORTED)

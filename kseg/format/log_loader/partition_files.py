@@ -21,7 +21,7 @@ from kseg.format.storage.special_files import open_file, skip_special, special_k
 AddStep = Callable[[str, str, str], None]
 
 _FOLDER = "a folder"
-_NOWHERE = "a link that leads to no file"
+_NOWHERE = "a link without a target"
 _OFFSET = re.compile(r"([+-]?\d+)\.")
 
 
@@ -113,7 +113,7 @@ def offset_of(name: str) -> int:
     match = _OFFSET.match(name)
     offset = int(match[1]) if match else None
     if offset is None or not -INT64_MAX - 1 <= offset <= INT64_MAX:
-        raise RefusedError("there is no offset in its name", name)
+        raise RefusedError("its name does not contain an offset", name)
     return offset
 
 

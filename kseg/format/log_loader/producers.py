@@ -92,7 +92,7 @@ class Producers:
                 if batches.magic[row] < 2:
                     continue
                 if not batches.intact[row]:
-                    raise RefusedError(f"the header of the batch at byte {batches.position[row]} is cut short")
+                    raise RefusedError(f"the header of the batch at byte {batches.position[row]} is incomplete")
                 producer_id = batches.producer_id[row]
                 if producer_id < 0:
                     continue
@@ -110,7 +110,7 @@ class Producers:
                     del self._open[producer_id]
                     completed.append(first)
         if reader.corrupt:
-            raise RefusedError(f"its producers can't be read: {reader.why}")
+            raise RefusedError(f"its producers cannot be read: {reader.why}")
         self._ongoing.update(begun)
         for first in completed:
             self._complete(first)
@@ -123,7 +123,7 @@ class Producers:
             return first is None
         if first is not None:
             raise RefusedError(
-                f"producer {batches.producer_id[row]} has a transaction open since offset {first}, and writes outside "
+                f"producer {batches.producer_id[row]} has an open transaction from offset {first}, and writes outside "
                 f"it at offset {batches.base_offset[row]}"
             )
         return False
@@ -135,7 +135,7 @@ class Producers:
 
     def _complete(self, first: int) -> None:
         if first not in self._ongoing:
-            raise RefusedError(f"two transactions begin at offset {first}, and both end")
+            raise RefusedError(f"two transactions start at offset {first}, and both end")
         self._ongoing.remove(first)
         self._unreplicated = first if self._unreplicated is None else min(first, self._unreplicated)
 
@@ -204,7 +204,7 @@ def stray_snapshots(offsets: Iterable[int], bases: Iterable[int]) -> list[int]:
 def _open_transactions(file: File | None) -> list[tuple[int, int]] | None:
     """Return the producers with an open transaction in a snapshot, None if it can't be read (``readSnapshot``)."""
     if file is None:
-        raise RefusedError("a snapshot that it is to read is not there any more")
+        raise RefusedError("a snapshot that the broker needs no longer exists")
     if file.transactions is not None:
         return file.transactions
     head = file.read(0, HEADER.size)
@@ -246,7 +246,7 @@ def _marker(log: File, batches: BatchColumns, row: int) -> bool | None:
         try:
             data = bytes(codecs.decompress(codec, data, limit=_MAX_CONTROL))
         except (CodecError, DecompressionLimit) as error:
-            raise RefusedError(f"a control batch can't be decompressed: {error}") from error
+            raise RefusedError(f"a control batch cannot be decompressed: {error}") from error
     key, value, end = _first_record(data)
     if count == 1 and end != len(data):
         raise CorruptRecord(f"{len(data) - end} bytes follow the only record of a control batch")
@@ -260,13 +260,13 @@ def _end_of_transaction(key: bytes | None, value: bytes | None) -> bool:
         raise CorruptRecord(f"the key of a control record is {key.hex()}")
     kind = _KEY.unpack_from(key)[1]
     if kind not in (_ABORT, _COMMIT):
-        raise RefusedError(f"a control record of producer has type {kind}: it ends no transaction")
+        raise RefusedError(f"a control record of producer has type {kind}, which does not end a transaction")
     if value is None or len(value) < 2:
         raise RefusedError("a control record has no value")
     if framing.read_int16(value, 0) < 0:
         raise CorruptRecord(f"the value of a control record is {value.hex()}")
     if len(value) < _MARKER.size:
-        raise RefusedError("the value of a control record is cut short")
+        raise RefusedError("the value of a control record is incomplete")
     return bool(kind == _COMMIT)
 
 
@@ -278,7 +278,7 @@ def _first_record(data: bytes) -> tuple[bytes | None, bytes | None, int]:
     try:
         size, begin = _varint(data, 0, end)
         if size > end - begin:
-            raise CorruptRecord(f"a control record claims {size} bytes where {end - begin} are left")
+            raise CorruptRecord(f"a control record has the length {size}, but only {end - begin} bytes are left")
         at = begin + 1
         _, at = _varint(data, at, end, 63)
         _, at = _varint(data, at, end)
@@ -286,16 +286,16 @@ def _first_record(data: bytes) -> tuple[bytes | None, bytes | None, int]:
         value, at = _field(data, at, end)
         headers, at = _varint(data, at, end)
         if not 0 <= headers <= end - at:
-            raise CorruptRecord(f"a control record claims {headers} headers")
+            raise CorruptRecord(f"a control record has the header count {headers}")
         for _ in range(headers):
             name, at = _field(data, at, end)
             if name is None:
                 raise CorruptRecord("a header of a control record has no key")
             _, at = _field(data, at, end)
     except IndexError as error:
-        raise CorruptRecord("a control record is cut short") from error
+        raise CorruptRecord("a control record is incomplete") from error
     if at - begin != size:
-        raise CorruptRecord(f"a control record claims {size} bytes, and has {at - begin}")
+        raise CorruptRecord(f"a control record has the length {size}, but {at - begin} bytes")
     return key, value, at
 
 

@@ -57,14 +57,12 @@ class _Index:
         """Grow the file to its largest size. Raises RefusedError if it is larger already."""
         if self.file.size != self.limit and self.entries * self.entry_size > self.limit:
             raise RefusedError(
-                f"the index has {self.file.size} bytes, segment.index.bytes allows {self.limit}", self.name
+                f"the index has {self.file.size:,} bytes, more than segment.index.bytes {self.limit:,}", self.name
             )
         self.file.truncated(self.limit)
 
     def _check_space(self, kind: str) -> None:
-        raise RefusedError(
-            f"{self.entries} entries fill the {kind}: segment.index.bytes allows {self.limit} bytes", self.name
-        )
+        raise RefusedError(f"{self.entries} entries fill the {kind}: segment.index.bytes is {self.limit:,}", self.name)
 
 
 class OffsetIndex(_Index):

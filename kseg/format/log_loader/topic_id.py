@@ -34,7 +34,7 @@ def check_topic_id(data: bytes) -> None:
 def _value(lines: list[str], number: int) -> str:
     """Return the part of a line after its colon."""
     if number >= len(lines):
-        raise RefusedError(f"it has {len(lines)} lines, not 2", TOPIC_ID)
+        raise RefusedError(f"expected 2 lines, found {len(lines)}", TOPIC_ID)
     fields = split(_SEPARATOR, lines[number])
     if len(fields) != 2:
         raise OfflineError(f"the line {lines[number][:80]!r} is not a name and a value", TOPIC_ID)

@@ -18,12 +18,15 @@ def delete_unfinished(files: Files, add_step: AddStep) -> None:
     first_cleaned = min((offset_of(name) for name in files if name.endswith(".cleaned")), default=INT64_MAX)
     for name in sorted(files):
         if name.endswith(".deleted") and not name.endswith(".checkpoint.deleted"):
-            delete(files, name, "it was about to be deleted", add_step)
+            delete(files, name, "a deletion did not finish", add_step)
         elif name.endswith(".cleaned"):
-            delete(files, name, "the cleaner did not finish it", add_step)
+            delete(files, name, "the cleaner did not finish", add_step)
         elif name.endswith(".swap") and offset_of(name) >= first_cleaned:
             delete(
-                files, name, f"the split it is part of did not finish: there is a .cleaned at {first_cleaned}", add_step
+                files,
+                name,
+                f"the split of a segment did not finish: a .cleaned file of offset {first_cleaned} exists",
+                add_step,
             )
 
 
@@ -41,7 +44,7 @@ def complete_swaps(files: Files, limits: Limits, add_step: AddStep) -> None:
         if offset is not None and first <= offset < end:
             delete(files, name, f"a .swap file has {inclusive_range('offset', first, end - 1)}", add_step)
     for name in sorted(name for name in files if name.endswith(".swap")):
-        add_step("rename-swap", name, f"it becomes {name.removesuffix('.swap')}")
+        add_step("rename-swap", name, f"renamed to {name.removesuffix('.swap')}")
         files.rename(name, name.removesuffix(".swap"))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from kseg.text import count_of
+
 _UNSIGNED_VARINT_MAX_BYTES = 5
 #: Limit on the items of all arrays of a message: an item of one byte becomes an object of hundreds of bytes.
 MAX_ITEMS = 1_000_000
@@ -33,7 +35,7 @@ class Cursor:
     def read_bytes(self, size: int) -> bytes:
         """Return the next ``size`` bytes."""
         if size > len(self.data) - self.at:
-            raise MalformedMessage(f"{size} bytes expected at byte {self.at} of {len(self.data)}")
+            raise MalformedMessage(f"expected {count_of(size, 'byte')} at byte {self.at} of {len(self.data)}")
         self.at += size
         return bytes(self.data[self.at - size : self.at])
 
@@ -45,13 +47,13 @@ class Cursor:
         """Count ``items`` of an array against the limit of the message."""
         self.items -= items
         if self.items < 0:
-            raise MalformedMessage(f"more than {MAX_ITEMS} items before byte {self.at}")
+            raise MalformedMessage(f"more than {MAX_ITEMS:,} items before byte {self.at}")
 
     def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
         """Return the next values in the given layout."""
         at = self.at
         if layout.size > len(self.data) - at:
-            raise MalformedMessage(f"{layout.size} bytes expected at byte {at} of {len(self.data)}")
+            raise MalformedMessage(f"expected {count_of(layout.size, 'byte')} at byte {at} of {len(self.data)}")
         self.at = at + layout.size
         return layout.unpack_from(self.data, at)
 

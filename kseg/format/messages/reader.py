@@ -27,6 +27,7 @@ from typing import Any
 
 from kseg.format.messages.cursor import Cursor, MalformedMessage
 from kseg.format.messages.definitions import Definition, Field
+from kseg.text import count_of
 
 #: The key of tagged fields that the definition lacks: ``[{"tag": int, "data": bytes}]``.
 UNKNOWN_TAGS = "unknownTaggedFields"
@@ -52,7 +53,7 @@ def decode(definition: Definition, version: int, data: bytes | memoryview) -> Me
     cursor = Cursor(data)
     message = read(definition, version, cursor)
     if cursor.remaining:
-        raise MalformedMessage(f"{cursor.remaining} bytes after the end of version {version}")
+        raise MalformedMessage(f"{count_of(cursor.remaining, 'byte')} after the end of version {version}")
     return message
 
 
@@ -144,7 +145,7 @@ def _read_tags(cursor: Cursor, known: Mapping[int, tuple[str, _Reader]], message
         own = Cursor(data)
         _single(name, reader)(own, message)
         if own.remaining:
-            raise MalformedMessage(f"{name}: {own.remaining} bytes after its end")
+            raise MalformedMessage(f"{name}: {count_of(own.remaining, 'byte')} after its end")
     return count
 
 
@@ -207,7 +208,9 @@ def _length(code: str, flexible: bool, nullable: bool) -> Callable[[Cursor], int
         if length < 0 and not nullable:
             raise MalformedMessage(f"null at byte {cursor.at} in a field that is not nullable")
         if length > cursor.remaining:
-            raise MalformedMessage(f"length {length} at byte {cursor.at}, with {cursor.remaining} bytes left")
+            raise MalformedMessage(
+                f"length {length} at byte {cursor.at}, but only {count_of(cursor.remaining, 'byte')} left"
+            )
         return max(length, -1)
 
     return read_length

@@ -154,7 +154,7 @@ class DeepIterator:
         elif not legacy_records.split_wrapper(payload, view, batches, row, self._records, self._faults) and not len(
             view
         ):
-            self._faults.append(("undecodable-payload", row, 0, "there is no message in it"))
+            self._faults.append(("undecodable-payload", row, 0, "it does not contain a message"))
         return len(view)
 
     def _large_batch_chunks(self, window: Window, row: int, payload: large_payload.LargePayload) -> Iterator[Chunk]:

@@ -256,7 +256,7 @@ class SegmentReader:
             # The first bytes of other kinds of files can also look like a torn batch.
             recognised = recognised and not file_type.describe_certain_type(head)
         if outcome.gave_up or not (self._found_any or recognised):
-            raise NotASegmentError(f"{self.name}: no Kafka log segment: {file_type.describe_file(self.name, head)}")
+            raise NotASegmentError(f"{self.name}: not a Kafka log segment: {file_type.describe_file(self.name, head)}")
         yield from self._apply(outcome)
 
     def _apply(self, outcome: resync_results.ResyncResult) -> Iterator[Window]:

@@ -110,5 +110,5 @@ class IndexBuilder:
 
 def _checked(value: int, what: str) -> int:
     if not 0 <= value <= INT32_MAX:
-        raise KsegError(f"a {what} of {value} does not fit an index: the segment would have to be split")
+        raise KsegError(f"a {what} of {value} does not fit an index entry: the segment would have to be split")
     return value

@@ -190,7 +190,7 @@ SIDE_FILES = (
         in_partition=True, handling=Handling(COPY, COPY, COPY),
     ),
     SideFile(
-        "log dir properties", "meta_properties", r"meta\.properties", _nameless(metadata_files.walk_meta_properties),
+        "log directory properties", "meta_properties", r"meta\.properties", _nameless(metadata_files.walk_meta_properties),
         (
             Column("version", "int", "0 with ZooKeeper, 1 with KRaft"),
             Column("cluster_id", "text", "id of the cluster"),
@@ -231,13 +231,13 @@ COMMON = (
 SUFFIXES: Mapping[str, str] = {
     ".deleted": "about to be deleted",
     ".cleaned": "left by a cleaner that did not finish",
-    ".swap": "complete, and about to replace what it covers",
+    ".swap": "complete, about to replace segments",
     ".tmp": "left by a write that did not finish",
 }
 FOLDER_SUFFIXES: Mapping[str, str] = {
     "-delete": "in a folder about to be deleted",
-    "-future": "in the folder of a replica that is moving here",
-    "-stray": "in the folder of a replica that was not this broker's",
+    "-future": "in the folder of a replica that moves to this log directory",
+    "-stray": "in the folder of a stray replica",
 }
 # The suffixes that files of a segment, other files of a partition, and KRaft snapshots can have.
 _SEGMENT_SUFFIXES = (".deleted", ".cleaned", ".swap")
@@ -307,7 +307,7 @@ def check_not_side_file(path: str) -> None:
     """Raise NotASegmentError for a path with the name of a side file. Its bytes are not read."""
     known = recognise(path)
     if known:
-        raise NotASegmentError(f"{path}: no Kafka log segment: by its name, {known.side.title}")
+        raise NotASegmentError(f"{path}: not a Kafka log segment: by its name it is a file of kind {known.side.title}")
 
 
 def _without_suffix(name: str) -> tuple[str, str | None]:
@@ -341,9 +341,7 @@ def find_files(path: str, unknown: Callable[[str], None]) -> Iterator[SegmentFil
             empty = False
             yield file
     if empty:
-        raise UnreadableError(
-            f"{path}: no segment in it or below it (a .log named by 20 digits), nor a file beside one"
-        )
+        raise UnreadableError(f"{path}: no segment found (a .log file named by 20 digits), and no side file")
 
 
 def _side_files_in(folder: Path, names: list[str], unknown: Callable[[str], None]) -> Iterator[SegmentFile]:

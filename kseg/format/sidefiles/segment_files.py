@@ -38,8 +38,8 @@ def check_output(output: str | None, inputs: Iterable[str]) -> None:
         if target in files_of_segment(own) or (
             present and os.path.exists(path) and os.path.samestat(os.stat(path), present)
         ):
-            raise UsageError(f"{output} is an input, or belongs to one: inputs are never changed")
+            raise UsageError(f"{output} is an input or a side file of one: inputs are never changed")
         if os.path.commonpath([own, target]) == own and (
             present is None or stat.S_IFMT(present.st_mode) in (stat.S_IFREG, stat.S_IFDIR)
         ):
-            raise UsageError(f"{output} lies in {path}: inputs are never changed, and nothing is created beside them")
+            raise UsageError(f"{output} is in the input folder {path}: inputs are never changed")

@@ -81,7 +81,7 @@ class AbortedTransactions:
 
     def _begin(self, producer_id: int, first: int) -> None:
         if len(self.open) >= MAX_OPEN:
-            raise LimitError(f"more than {MAX_OPEN} transactions are open at once")
+            raise LimitError(f"more than {MAX_OPEN:,} transactions are open at once")
         self.open[producer_id] = first
         if len(self._earliest) > 2 * len(self.open):
             self._earliest = [(offset, producer) for producer, offset in self.open.items()]

@@ -214,7 +214,7 @@ def check_absent(targets: Iterable[Path], *, option: str = "--force") -> None:
 
 
 def _exists(target: Path, option: str = "--force") -> UsageError:
-    return UsageError(f"{target} exists: {option} replaces it")
+    return UsageError(f"{target} exists: add {option} to replace it")
 
 
 def _no_parent(target: Path) -> KsegError:

@@ -27,7 +27,7 @@ _SIGNATURES = (
     (b"\x7fELF", "a program"),
     (b"PAR1", "a Parquet file"),
 )
-_BARE = "a message without offset and size: `--as message` reads it"
+_BARE = "a message without offset and size: read it with `--as message`"
 
 _SIDE_FILES = {
     ".index": "an offset index",
@@ -42,10 +42,14 @@ def describe_file(name: str, head: bytes) -> str:
     for suffix, kind in _SIDE_FILES.items():
         if name.endswith(suffix) or os.path.basename(name).rpartition(".")[0].endswith(suffix):
             named = os.path.basename(name)[:20].isdigit()
-            return f"{kind}, which `kseg dump` and `kseg validate` read" if named else f"{kind} is named by 20 digits"
+            return (
+                f"{kind}, which `kseg dump` and `kseg validate` read"
+                if named
+                else f"{kind}: its name must be 20 digits and the suffix"
+            )
     if not head.strip(b"\0"):
-        return "nothing but zeros"
-    return describe_likely_type(head) or f"no entry found; it begins with {head[:16].hex(' ')}"
+        return "only zeros"
+    return describe_likely_type(head) or f"no batch found, the file starts with {head[:16].hex(' ')}"
 
 
 def describe_likely_type(head: bytes) -> str | None:
@@ -56,7 +60,7 @@ def describe_likely_type(head: bytes) -> str | None:
     if bare_message.is_all(head):
         return _BARE
     if _begins_with_request(head):
-        return "it begins as what a client sends a broker: `--as requests` reads that"
+        return "it starts like requests of a client: read them with `--as requests`"
     if head and all(byte in b"\t\n\r\f\x1b" or 32 <= byte < 127 or byte >= 128 for byte in head[:_TEXT]):
         return "it looks like text"
     return None
@@ -74,7 +78,7 @@ def describe_certain_type(head: bytes) -> str | None:
         return _BARE
     # The first message can be damaged or longer than these bytes.
     if any(wide_message.is_proved(head, at, len(head)) for at in range(min(len(head), _DAMAGED))):
-        return "a tutorial's messages, whose CRC of eight bytes is the value's: `--as wide-crc` reads them"
+        return "messages with an eight-byte CRC of the value: read them with `--as wide-crc`"
     return None
 
 

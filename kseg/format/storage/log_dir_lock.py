@@ -21,7 +21,7 @@ def is_in_use(log_dir: str) -> bool:
     if sys.platform != "linux":
         if os.path.exists(os.path.join(log_dir, ".lock")):
             file_access.current().warn(
-                f"{log_dir}: kseg detects a running broker on Linux only; if one runs, findings about checkpoints may "
+                f"{log_dir}: kseg detects a running broker on Linux only: with one, findings about checkpoints can "
                 "disappear within seconds"
             )
         return False

@@ -30,7 +30,7 @@ else:
     multiprocessing = lazy("multiprocessing")
 
 #: The message if a process of a pool was killed.
-KILLED = "one of the processes was killed; is there memory for --jobs?"
+KILLED = "a worker process was killed, perhaps for lack of memory: use fewer --jobs"
 
 # Seconds between two checks for the parent.
 _WATCH_PAUSE = 0.1

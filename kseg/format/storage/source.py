@@ -187,7 +187,7 @@ def _remote(url: str) -> Iterator[tuple[Any, str]]:
     try:
         import fsspec  # may be missing
     except ImportError as error:
-        raise UsageError(f"{url}: reading URLs needs fsspec: pip install 'kseg[remote]'") from error
+        raise UsageError(f"{url}: URLs need fsspec: pip install 'kseg[remote]'") from error
     try:
         yield fsspec.url_to_fs(url)
     except (KsegError, MemoryError):
@@ -265,7 +265,7 @@ def find_segments(path: str) -> Iterator[SegmentFile]:
         return
     found = [file for folder, names in folders for file in segments_in(folder, names)]
     if not found:
-        raise UnreadableError(f"{path}: no segment in it or below it (a .log named by 20 digits)")
+        raise UnreadableError(f"{path}: no segment found (a .log file named by 20 digits)")
     yield from found
 
 

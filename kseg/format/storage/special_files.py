@@ -67,7 +67,7 @@ def check_regular(path: str) -> None:
     """Raise UsageError if ``path`` is a special file: the command reads its source twice."""
     kind = special_kind_at(path)
     if kind:
-        raise UsageError(f"{path}: is {kind}, which can't be read twice: copy it into a file first")
+        raise UsageError(f"{path} is {kind}, which cannot be read twice: copy it to a file first")
 
 
 def open_file(path: str, *, named: bool) -> io.FileIO:
@@ -87,9 +87,9 @@ def open_file(path: str, *, named: bool) -> io.FileIO:
         raise VanishedError(f"{path}: {error.strerror or error}") from error
     except OSError as error:
         if kind:  # a socket cannot be opened
-            raise SpecialFileError(f"{path}: is {kind}, not a file") from error
+            raise SpecialFileError(f"{path} is {kind}, not a file") from error
         if error.errno == errno.ELOOP:
-            raise UnreadableError(f"{path}: a symbolic link that leads back to itself") from error
+            raise UnreadableError(f"{path}: a symbolic link to itself") from error
         raise UnreadableError(f"{path}: {error.strerror or error}") from error
     except ValueError as error:
         raise UnreadableError(f"{path!r}: {error}") from error
@@ -110,7 +110,7 @@ def _checked(path: str, handle: int, named: bool) -> io.FileIO:
     try:
         kind = special_kind(os.fstat(handle).st_mode)
         if kind and not (named and (kind == "a block device" or _is_null(handle))):
-            raise SpecialFileError(f"{path}: is {kind}, not a file")
+            raise SpecialFileError(f"{path} is {kind}, not a file")
         if kind and sys.platform != "win32":
             os.set_blocking(handle, True)
         return io.FileIO(handle, "rb")

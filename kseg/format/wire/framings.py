@@ -34,16 +34,16 @@ def framed_files(paths: Sequence[str], names: Sequence[str]) -> list[SegmentFile
     The first ``responses`` are the responses to the first ``requests``, and so on. Raises UsageError.
     """
     if len(names) not in (1, len(paths)):
-        raise UsageError(f"--as stands once for all PATHs, or once for each of them: {len(names)} for {len(paths)}")
+        raise UsageError(f"--as: give it once, or once per PATH ({len(paths)}), got {len(names)}")
     for path in paths:
         if is_folder(path):
-            raise UsageError(f"{path} is a folder: --as takes files")
+            raise UsageError(f"{path} is a folder: --as needs files")
     named = list(zip(paths, list(names) * len(paths) if len(names) == 1 else names, strict=True))
     requested = [path for path, name in named if name == "requests"]
     if requested and len(requested) != sum(name == "responses" for _, name in named) > 0:
-        raise UsageError("each file of responses needs one of requests, in the same order")
+        raise UsageError("each file of responses needs a file of requests, in the same order")
     if STDIN in requested and len(named) > len(requested):
-        raise UsageError("requests are read twice when responses are matched with them: not from standard input")
+        raise UsageError("requests for responses are read twice: give a file instead of standard input")
     questions = iter(requested)
     return [
         SegmentFile(path, framing=name, requests=next(questions, None) if name == "responses" else None)

@@ -133,7 +133,7 @@ class RecordSet:
     def without_batches(self) -> Finding:
         """Return the finding for a set in which kseg finds no batch."""
         start, end = self.source.start, self.source.size or 0
-        return Finding("lost-bytes", start, end, facts={"bytes": end - start, "why": "there is no batch in them"})
+        return Finding("lost-bytes", start, end, facts={"bytes": end - start, "why": "they do not contain a batch"})
 
 
 #: A row has bytes unchanged; the writer of the output encodes them.

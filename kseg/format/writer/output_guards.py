@@ -19,16 +19,16 @@ from kseg.format.storage.special_files import open_file, skip_special
 def check_no_overlap(source: str, target: Path) -> None:
     """Raise UsageError if writing ``target`` could change the source."""
     if target.name == "-" or target.name.endswith(registry.segment_suffixes()):
-        raise UsageError(f"{target}: no name for a segment; DST is a .log file or a folder")
+        raise UsageError(f"{target}: expected a .log file or a folder as DST")
     if not os.path.exists(source):
         return
     first, second = Path(os.path.realpath(source)), Path(os.path.realpath(target))
     if first == second or (second.exists() and os.path.samefile(first, second)):
-        raise UsageError(f"{target} is the source itself")
+        raise UsageError(f"{target} is SRC itself: give another DST")
     if first.is_dir() and second.is_relative_to(first):
-        raise UsageError(f"{target} lies in the source: inputs are never changed")
+        raise UsageError(f"{target} is in SRC: inputs are never changed")
     if first.is_relative_to(second):
-        raise UsageError(f"{target} holds the source")
+        raise UsageError(f"{target} contains SRC: give another DST")
 
 
 def check_not_input(source: str, targets: Iterable[Path]) -> None:
@@ -36,7 +36,7 @@ def check_not_input(source: str, targets: Iterable[Path]) -> None:
     own = files_of_segment(os.path.realpath(source))
     for target in targets:
         if os.path.realpath(target) in own:
-            raise UsageError(f"{target} belongs to the source itself: give DST another folder, or another name")
+            raise UsageError(f"{target} is a side file of SRC: give DST another folder or name")
 
 
 def check_replaceable(sources: Iterable[PartitionFolder], targets: Iterable[Path]) -> None:
@@ -55,13 +55,15 @@ def check_replaceable(sources: Iterable[PartitionFolder], targets: Iterable[Path
                     raise UsageError(f"{doomed[place]} {'is' if real == place else 'holds'} the source itself")
     for real, target in doomed.items():
         if not folders.isdisjoint(real.parents):
-            raise UsageError(f"{target} lies in the source: inputs are never changed")
+            raise UsageError(f"{target} is in SRC: inputs are never changed")
 
 
 def check_not_folder(target: Path, source: str, given: str) -> None:
     """Raise UsageError if the target of a segment is a folder, or is given as one (``DST/``)."""
     if target.is_dir() or given.endswith("/"):
-        raise UsageError(f"{target} is a folder: DST is the segment to write, as {target / os.path.basename(source)}")
+        raise UsageError(
+            f"{target} is a folder: give the file to write as DST, such as {target / os.path.basename(source)}"
+        )
 
 
 def check_only_kafka_files(target: Path) -> None:
@@ -72,7 +74,9 @@ def check_only_kafka_files(target: Path) -> None:
         ]
         foreign = sorted(entry.name for entry in found)
         if foreign:
-            raise UsageError(f"{target} holds {foreign[0]}, which is no file of a partition: it would be lost")
+            raise UsageError(
+                f"{target} holds {foreign[0]}, which is not a file of a partition and would be lost: give another DST"
+            )
 
 
 class PartitionFolder:
@@ -88,8 +92,8 @@ class PartitionFolder:
         for name in self.names:
             if name.endswith(".log.swap"):
                 raise UnreadableError(
-                    f"{path}: {name} is a compaction's result that waits to replace segments: start a broker on a copy "
-                    "to finish that, or make a copy without it if the segments it would replace are all there"
+                    f"{path}: {name} is the result of an unfinished compaction: start a broker on a copy to finish it, "
+                    "or copy the folder without this file if all segments that it replaces exist"
                 )
 
 
@@ -119,7 +123,7 @@ def each_partition(
         if folder.logs:
             partitions[name] = folder
     if not partitions and not failed:
-        raise UnreadableError(f"{log_dir.path}: no segment (a .log named by 20 digits) in it or in a folder of it")
+        raise UnreadableError(f"{log_dir.path}: no segment found (a .log file named by 20 digits)")
     if write:
         targets = [target / name for name in partitions]
         if not force:

@@ -60,7 +60,7 @@ def _compare(left: _Records, right: _Records, target: int, expected: int) -> Non
     done = 0
     while right.more():
         if not left.more():
-            raise ReadBackError(f"the result has more than the {done} records of its source")
+            raise ReadBackError(f"the result has more than the {done:,} records of the source")
         count = min(left.end - left.at, right.end - right.at)
         same = equality.count_same(
             left.data, left.records, left.batches, left.at,
@@ -68,11 +68,11 @@ def _compare(left: _Records, right: _Records, target: int, expected: int) -> Non
         )  # fmt: skip
         if same < count:
             offset = left.records.offset[left.at + same]
-            raise ReadBackError(f"read back, the record at offset {offset} is not what the source has")
+            raise ReadBackError(f"after reading back, the record at offset {offset} differs from the source")
         left.at += count
         right.at += count
         done += count
     if done != expected:
-        raise ReadBackError(f"{done} records could be read back of {expected}")
+        raise ReadBackError(f"could only read back {done:,} of {expected:,} records")
     if left.more():
         raise ReadBackError(f"the source has more than the {done} records of the result")

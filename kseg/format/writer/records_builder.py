@@ -14,6 +14,7 @@ from kseg.format.compress.codecs import CODECS, compress
 from kseg.format.record import encoder, layout
 from kseg.format.record.columns import RecordColumns
 from kseg.format.segment.objects import Header
+from kseg.text import unknown_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ _CODEC_IDS = {codec.name: codec.id for codec in CODECS.values()}
 def codec_id(name: str) -> int:
     """Return the number of a codec in attributes bits 0-2. Raises UsageError for an unknown name."""
     if name not in _CODEC_IDS:
-        raise UsageError(f"there is no codec {name!r}: {', '.join(_CODEC_IDS)}")
+        raise UsageError(unknown_name("codec", name, _CODEC_IDS))
     return _CODEC_IDS[name]
 
 
@@ -121,10 +122,10 @@ def build_wrapper(
     for values that the version can't have, CodecError for zstd.
     """
     if not records:
-        raise UsageError("a wrapper can't be empty")
+        raise UsageError("a compressed message set cannot be empty")
     codec = codec_id(compression)
     if not codec:
-        raise UsageError("a wrapper is compressed")
+        raise UsageError("a compressed message set needs a codec")
     _check_legacy(records, magic, timestamp_type)
     _check_offsets(records, records[0].offset, records[-1].offset)
     data, columns = _columns(records, None)
@@ -146,7 +147,7 @@ def wrap(messages: memoryview, magic: int, codec: int, attributes: int, offset: 
 
 def _is_append_time(timestamp_type: str) -> bool:
     if timestamp_type not in layout.TIMESTAMP_TYPES:
-        raise UsageError(f"{timestamp_type!r} is no timestamp type: {' or '.join(layout.TIMESTAMP_TYPES)}")
+        raise UsageError(unknown_name("timestamp type", timestamp_type, layout.TIMESTAMP_TYPES))
     return timestamp_type == layout.TIMESTAMP_TYPES[1]
 
 
@@ -154,10 +155,10 @@ def _check_offsets(records: Sequence[PlainRecord], base_offset: int, last_offset
     previous = base_offset - 1
     for record in records:
         if not previous < record.offset <= last_offset:
-            raise UsageError(f"offset {record.offset} does not stand between {previous} and {last_offset}")
+            raise UsageError(f"offset {record.offset} is not between {previous} and {last_offset}")
         previous = record.offset
     if not 0 <= last_offset - base_offset <= layout.INT32_MAX:
-        raise UsageError(f"offsets {base_offset} to {last_offset} do not fit one entry")
+        raise UsageError(f"offsets {base_offset} to {last_offset} do not fit in one batch")
 
 
 def _check_legacy(records: Sequence[PlainRecord], magic: int, timestamp_type: str) -> None:

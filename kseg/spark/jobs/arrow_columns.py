@@ -49,7 +49,7 @@ def _rows(topic: str | None, partition: int | None, batch: pa.RecordBatch) -> Ro
     count = batch.num_rows
     offset, stamp = batch.column("offset"), batch.column("timestamp_ms")
     if offset.null_count:
-        raise UsageError(f"{topic}-{partition}: there is a row without an offset")
+        raise UsageError(f"{topic}-{partition}: a row has no offset")
     records, data = RecordColumns(count), bytearray()
     records.count = count
     _fill(records.offset, offset)

@@ -56,13 +56,13 @@ def begin(export: Export) -> None:
     """Prepare the folder. Raises UsageError if it contains anything but a run of the same export."""
     folder = Path(export.folder)
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder}: with --spark it is a folder that is written")
+        raise UsageError(f"{folder} is a file: --spark writes a folder")
     if folder.is_dir() and not (folder / _KEPT).is_dir() and any(folder.iterdir()):
-        raise UsageError(f"{folder}: there is something else in it")
+        raise UsageError(f"{folder} contains other files: give a new folder")
     with writing(folder):
         folder.mkdir(exist_ok=True)
     if not manifest.begin(folder / _KEPT, export.requested):
-        raise UsageError(f"{folder} holds what was exported with other options: choose another, or remove it")
+        raise UsageError(f"{folder} contains an export with other options: give a new folder, or delete it")
     for left in folder.rglob(f".*{SUFFIX}"):
         left.unlink()  # left by a killed task
 

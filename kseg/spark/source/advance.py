@@ -28,6 +28,7 @@ from kseg.spark.source.planning import (
     reads_committed,
     split_size,
 )
+from kseg.text import inclusive_range
 
 #: Partition (``orders-3``) -> first unread offset. Files outside partition folders have their folder path as key.
 Offsets = Mapping[str, int]
@@ -63,7 +64,7 @@ def logs(options: Options) -> dict[str, Log]:
         if not logs or (partition and partition.state):
             continue  # being moved to or from another disk, or being deleted
         if any(segment.size is None for segment in logs):
-            raise UsageError(f"{logs[0].file.path}: a stream reads local files")
+            raise UsageError(f"{logs[0].file.path}: a stream needs local files")
         name = os.path.basename(folder) if partition else folder
         if name in found:
             raise UsageError(f"{name} is in several folders: stream one replica of a partition")
@@ -105,13 +106,13 @@ def _check_loss(log: Log, start: int, end: int) -> None:
     first = log.first_offset
     if first > start:
         raise DataLost(
-            f"{log.name}: offsets {start} to {first - 1} were deleted before they were read; "
-            "failOnDataLoss=false goes on behind them"
+            f"{log.name}: deleted before it was read: {inclusive_range('offset', start, first - 1)}; "
+            "failOnDataLoss=false continues after them"
         )
     if end < start:
         raise DataLost(
-            f"{log.name}: the log ends at offset {end}, and had been read to {start}: it was cut, or the topic made "
-            "anew; failOnDataLoss=false waits until it is there again"
+            f"{log.name}: the log ends at offset {end}, but was read to {start}: it was truncated, or the topic was "
+            "created again; failOnDataLoss=false waits for that offset"
         )
 
 
@@ -202,4 +203,4 @@ def check_there(split: Split) -> None:
     for piece in split.pieces:
         path = piece.file.path
         if (local_size(path) or 0) < (piece.size or 0):
-            raise DataLost(f"{path}: deleted or compacted before it was read; start the query again")
+            raise DataLost(f"{path}: deleted or compacted before it was read: start the query again")

@@ -120,7 +120,7 @@ def parse(given: Mapping[str, str], schema: Iterable[tuple[str, str]] | None = N
             raise UsageError(unknown_name("option", name, _KNOWN))
     paths = _paths(options)
     if not paths:
-        raise UsageError("no path: load(PATH) takes segments, partition folders, log dirs and URLs")
+        raise UsageError("no path: give load() a segment, a partition folder, a log directory or a URL")
     view = _choice("view", options, tuple(VIEWS), "records")
     first, end = _parsed("offsets", options, parse_offsets) or (None, None)
     framing = _choice("as", options, tuple(FRAMINGS), "") if "as" in options else None
@@ -164,7 +164,7 @@ def _paths(options: Mapping[str, str]) -> list[str]:
     try:
         paths: list[str] = json.loads(options["paths"])
     except ValueError:
-        raise UsageError("option paths is Spark's own: give paths to load()") from None
+        raise UsageError("option paths is reserved for Spark: give paths to load()") from None
     return paths
 
 
@@ -175,9 +175,9 @@ def _refuse_beside_a_framing(options: Mapping[str, str], framing: str, view: str
     """Raise UsageError for options that apply to logs only."""
     refused = next((name for name in _OF_LOGS if name in options), "view" if view == "segments" else None)
     if refused:
-        raise UsageError(f"option as is for files that are no log: {refused} is not for these")
+        raise UsageError(f"option {refused} cannot be combined with option as, which is for files that are not logs")
     if "requests" in options and (framing != "responses" or "paths" in options):
-        raise UsageError("option requests is the file of what one file of responses answers")
+        raise UsageError("option requests: expected the file of requests for one file of responses")
 
 
 _KNOWN = (
@@ -205,7 +205,7 @@ def _int(name: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise UsageError(f"option {name}: {text!r} is no number") from None
+        raise UsageError(f"option {name}: expected a number, got {text!r}") from None
 
 
 def _size(name: str, options: Mapping[str, str]) -> int | None:
@@ -213,7 +213,7 @@ def _size(name: str, options: Mapping[str, str]) -> int | None:
         return None
     size = _int(name, options[name])
     if size < 1:
-        raise UsageError(f"option {name} is {size}: it takes at least 1")
+        raise UsageError(f"option {name}: expected at least 1, got {size}")
     return size
 
 

@@ -85,7 +85,7 @@ def check_paths(options: Options) -> None:
     """Raise UnreadableError or UsageError for the first path without a readable file."""
     for path in options.paths:
         if path == STDIN:
-            raise UsageError("standard input can't be read by Spark: load() takes files, folders and URLs")
+            raise UsageError("Spark cannot read standard input: give load() files, folders or URLs")
         if options.framing:
             for file in framed_files([path], [options.framing]):
                 open_source(file.path, listed=True).close()

@@ -34,12 +34,12 @@ class KsegStreamReader(DataSourceStreamReader):
 
     def __init__(self, options: Options) -> None:
         if options.view not in ("records", "batches"):
-            raise UsageError(f"view {options.view} is of whole files: a stream has records or batches")
+            raise UsageError(f"view {options.view} cannot be streamed: use records or batches")
         if options.framing:
-            raise UsageError("option as is for whole files: a stream follows logs")
+            raise UsageError("option as cannot be streamed: a stream reads logs")
         limits = (options.stream.max_offsets, options.stream.max_bytes)
         if None not in limits:
-            raise UsageError("maxOffsetsPerTrigger and maxBytesPerTrigger: give one of them")
+            raise UsageError("give maxOffsetsPerTrigger or maxBytesPerTrigger, not both")
         if limits != (None, None) and not HAS_LIMITS:
             raise UsageError("limits of a trigger need Spark 4.2 or newer")
         self.options = options

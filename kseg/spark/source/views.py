@@ -13,7 +13,7 @@ from kseg.schema import Column
 from kseg.text import unknown_name
 
 #: Null for records; in permissive mode damage is a separate row.
-_DAMAGE = Column("damage", "text", "what is wrong at this position; null for a record")
+_DAMAGE = Column("damage", "text", "the damage at this position; null for a record")
 
 #: Only returned if requested by name: it needs all transaction markers of a partition at planning.
 TRANSACTION_STATE = Column("transaction_state", "text", "committed, aborted or open; null outside transactions")
