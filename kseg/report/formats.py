@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, cast
 from kseg.errors import KsegError, UsageError
 from kseg.lazy import imported, lazy
 from kseg.report.terminal import screen
+from kseg.text import one_of
 
 if TYPE_CHECKING:
     from kseg.format.storage import atomic_write
@@ -148,7 +149,7 @@ REPAIR = ResultKind(
 def check_format(kind: ResultKind, name: str) -> None:
     """Raise UsageError with the possible formats if this kind of results cannot be written in the format."""
     if name not in kind.writers:
-        raise UsageError(f"--format {name} cannot write {kind.title}; possible formats: {', '.join(kind.writers)}")
+        raise UsageError(f"--format {name} cannot write {kind.title}: expected {one_of(list(kind.writers))}")
 
 
 def write(kind: ResultKind, name: str, out: TextIO, *results: Any, view: View | None = None) -> None:

@@ -42,7 +42,7 @@ def test_one_file_that_cannot_be_read_raises(tmp_path: Path) -> None:
     """The caller named this file: an empty result would look like success."""
     with pytest.raises(kseg.UnreadableError):
         kseg.validate(tmp_path / "missing.log")
-    with pytest.raises(kseg.UnreadableError, match="no segment in it"):
+    with pytest.raises(kseg.UnreadableError, match="no segment found"):
         kseg.validate(tmp_path)
 
 

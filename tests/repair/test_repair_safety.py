@@ -177,5 +177,5 @@ def test_progress_is_shown_on_a_terminal(tmp_path: Path) -> None:
     out, _ = process.communicate()
     os.close(primary)
     assert process.returncode == 1
-    assert b"stretches lost: 200" in out
+    assert b"200 ranges lost" in out
     assert b" MB" in shown

@@ -388,7 +388,7 @@ def fake_java(folder: Path, version: str) -> Path:
 def test_java_is_checked_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Java, or with an old one, Spark prints a page of text; kseg prints one line with the remedy."""
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "11.0.2")))
-    with pytest.raises(UsageError, match=r"needs Java 17 or newer, and .*/old/bin/java is 11: set JAVA_HOME"):
+    with pytest.raises(UsageError, match=r"needs Java 17 or newer, but .*/old/bin/java is version 11: set JAVA_HOME"):
         check_java(local=True)
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "ancient", "1.8.0_392")))
     with pytest.raises(UsageError, match="is 8: set"):

@@ -161,7 +161,7 @@ def test_every_format_has_frames_and_records(tmp_path: Path) -> None:
 def test_files_of_responses_need_their_requests() -> None:
     """Responses can be decoded only with their requests."""
     done = kseg("dump", "--as", "requests", "--as", "requests", "--as", "responses", PRODUCED, PRODUCED, PRODUCED)
-    assert (done.exit_code, "needs one of requests" in done.stderr) == (2, True)
+    assert (done.exit_code, "needs a file of requests" in done.stderr) == (2, True)
     done = kseg("dump", "--as", "requests", "--as", "responses", "-", PRODUCED.with_suffix(".responses"))
     assert (done.exit_code, "standard input" in done.stderr) == (2, True)
 
