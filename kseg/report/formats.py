@@ -107,15 +107,11 @@ EFFECTIVE = ResultKind(
 )
 # (levels, top)
 STATS = ResultKind(
-    "statistics",
-    "kseg.report.stats:rows",
-    {"table": "kseg.report.stats:write_table", "jsonl": JSON_LINES},
+    "statistics", "kseg.report.stats:rows", {"table": "kseg.report.stats:write_table", "jsonl": JSON_LINES}
 )
 # (plans, total)
 RECOVERY = ResultKind(
-    "recovery plans",
-    "kseg.report.recovery:rows",
-    {"table": "kseg.report.recovery:write_table", "jsonl": JSON_LINES},
+    "recovery plans", "kseg.report.recovery:rows", {"table": "kseg.report.recovery:write_table", "jsonl": JSON_LINES}
 )
 # (items, total, states, now)
 TRANSACTIONS = ResultKind(
@@ -125,15 +121,11 @@ TRANSACTIONS = ResultKind(
 )
 # (columns, found)
 AUDIT = ResultKind(
-    "audits",
-    "kseg.report.audit:rows",
-    {"table": "kseg.report.audit:write_table", "jsonl": JSON_LINES, "csv": CSV},
+    "audits", "kseg.report.audit:rows", {"table": "kseg.report.audit:write_table", "jsonl": JSON_LINES, "csv": CSV}
 )
 # (result)
 CONVERSION = ResultKind(
-    "conversions",
-    "kseg.report.convert:rows",
-    {"text": "kseg.report.convert:write_text", "jsonl": JSON_LINES},
+    "conversions", "kseg.report.convert:rows", {"text": "kseg.report.convert:write_text", "jsonl": JSON_LINES}
 )
 # (name of a rule, or None for all)
 RULES = ResultKind("rules", "kseg.report.rules:rows", {"text": "kseg.report.rules:write_text", "jsonl": JSON_LINES})
