@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kseg.cli import effective, framed, spark
     from kseg.commands.dump import follow
     from kseg.format.internal_topics import decode
-    from kseg.report import sidefiles
+    from kseg.report import sidefiles, template
 else:
     effective = lazy("kseg.cli.effective")
     framed = lazy("kseg.cli.framed")
@@ -48,6 +48,7 @@ else:
     decode = lazy("kseg.format.internal_topics.decode")
     sidefiles = lazy("kseg.report.sidefiles")
     spark = lazy("kseg.cli.spark")
+    template = lazy("kseg.report.template")
 
 
 _Value = TypeVar("_Value")
@@ -100,6 +101,9 @@ def _internal_topic(context: click.Context, parameter: click.Parameter, name: st
 @click.option("--control/--no-control", default=None, help="Show only control records, or none.")
 @click.option("--bytes", "encoding", type=common.Choice(["auto", "utf8", "hex", "base64"]), default="auto",
               show_default=True, help="Set the encoding of keys and values.")  # fmt: skip
+@click.option("--columns", metavar="NAMES", help="Show these columns of a table or of CSV: a,b,c.")
+@click.option("--full", is_flag=True, help="Do not cut texts in a table on a terminal.")
+@click.option("--template", metavar="TEXT", help="Write a line for each record, such as '%o %k %v'.")
 @click.option("--decode", metavar="TOPIC", callback=_internal_topic,
               help="Decode records as those of an internal topic, such as __consumer_offsets, in any "
                    "folder.")  # fmt: skip
@@ -122,8 +126,9 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
     if options["effective"]:
         context = click.get_current_context()
         return effective.show_effective(paths, (output, format_name), options["decode"], outcome, context)
-    # Each field of a record is what the hex format is for.
-    shallow = format_name != "hex" if shallow is None else shallow
+    format_name = _format(format_name, {**options, "shallow": shallow})
+    # The fields of records are what these formats are for.
+    shallow = format_name not in ("hex", "template") if shallow is None else shallow
     decode_as = _decode_as(options, shallow)
     if keep.key is not None and shallow:
         raise UsageError("--key selects records: add --deep")
@@ -135,8 +140,8 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
     if beside:
         sidefiles.refuse_for_side_files([file.path for file in files], format_name, filtered=keep != RowFilter())
     if options["spark"] is not None:
-        if beside or options["limit"] is not None or options["follow"]:
-            raise UsageError("--spark accepts segments only, without --limit and --follow")
+        if beside or options["limit"] is not None or options["follow"] or options["template"] is not None:
+            raise UsageError("--spark accepts segments only, without --limit, --follow and --template")
         requested = (output, format_name, not shallow, options["encoding"], keep, not options["no_crc"], decode_as)
         return spark.export_segments(options["spark"], files, requested, outcome)
     if options["follow"]:
@@ -171,11 +176,26 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
 
     with until_reader_closes(), destination(output, to_the_end=False) as out:
         decoded = any(internal_topic(file.path, decode_as) for file in files)
-        view = View(deep=not shallow, encoding=options["encoding"], terminal=out.isatty(), decoded=decoded)
+        view = View(
+            deep=not shallow,
+            encoding=options["encoding"],
+            terminal=out.isatty(),
+            decoded=decoded,
+            columns=[name.strip() for name in (options["columns"] or "").split(",") if name.strip()],
+            full=options["full"],
+            template=options["template"] or "",
+        )
+
+        def write_rows(rows: Iterable[Any], view: View) -> None:
+            if view.template:
+                template.write_template(rows, out, view)
+            else:
+                write(DUMP, format_name, out, rows, view=view)
+
         if options["follow"]:
 
             def write_on(rows: Iterable[Any], first: bool) -> None:
-                write(DUMP, format_name, out, rows, view=replace(view, continued=not first))
+                write_rows(rows, replace(view, continued=not first))
                 out.flush()
 
             found = follow.Follower(paths, show, note).rows()
@@ -186,10 +206,23 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
         if beside:
             sidefiles.write_mixed(format_name, shown, out, view)
         else:
-            write(DUMP, format_name, out, shown, view=view)
+            write_rows(shown, view)
         if outcome.failed and not outcome.rows:
             raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
     return outcome.exit_code()
+
+
+def _format(name: str, options: Mapping[str, Any]) -> str:
+    """Return the format; ``--template`` is one. Raises UsageError for options that contradict it."""
+    if options["template"] is not None:
+        if name != "table":
+            raise UsageError(f"--template writes lines of its own: it cannot be combined with --format {name}")
+        if options["shallow"]:
+            raise UsageError("--template writes records: it cannot be combined with --shallow")
+        return "template"
+    if options["columns"] and name not in ("table", "csv"):
+        raise UsageError(f"--columns chooses columns of a table or of CSV, not of --format {name}")
+    return name
 
 
 def _filter(options: Mapping[str, Any]) -> RowFilter:

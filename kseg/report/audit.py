@@ -7,7 +7,7 @@ from typing import Any, TextIO
 
 from kseg.format.segment.rows import ENCODERS
 from kseg.report.rows import RowSet, cell
-from kseg.report.tables import print_cells
+from kseg.report.tables import TableColumn, print_cells
 
 Found = Iterable[Mapping[str, Any]]
 
@@ -19,7 +19,7 @@ def rows(columns: Sequence[str], found: Found) -> RowSet:
 
 def write_table(columns: Sequence[str], found: Found, out: TextIO) -> None:
     cells = [([cell(row[name], name) for name in columns], "") for row in map(_plain, found)]
-    print_cells(out, {name: {"overflow": "fold"} for name in columns}, cells)
+    print_cells(out, [TableColumn(name, text="wrap") for name in columns], cells)
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from kseg.commands.diff.diff import truncations
 from kseg.commands.diff.differences import COUNTED, KINDS, Comparison, Difference, DifferencePlace
 from kseg.commands.diff.replica import Replica
 from kseg.report.rows import write_jsonl
-from kseg.report.tables import print_cells
+from kseg.report.tables import TableColumn, print_cells, print_text
 from kseg.schema import Row
 from kseg.text import count_of, escape_controls, inclusive_range
 
@@ -79,7 +79,17 @@ class TableWriter:
         if self._listed:
             _print_table(self._listed, self._out)
         for line in _outcome_lines(outcome_row(result, a, b), result):
-            self._out.write(escape_controls(line) + "\n")
+            print_text(self._out, escape_controls(line), indent=2)
+
+
+_COLUMNS = (
+    TableColumn("difference"),
+    TableColumn("offsets"),
+    TableColumn("count", right=True, priority=1),
+    TableColumn("a", text="wrap"),
+    TableColumn("b", text="wrap"),
+    TableColumn("detail", text="wrap"),
+)
 
 
 def _print_table(reported: list[Difference], out: TextIO) -> None:
@@ -89,9 +99,7 @@ def _print_table(reported: list[Difference], out: TextIO) -> None:
         offsets = f"{one.first_offset}..{one.last_offset}"
         cells = (kind, offsets, str(one.count), _place(one.a), _place(one.b), one.detail)
         rows.append(([*map(escape_controls, cells)], ""))
-    names = ("difference", "offsets", "count", "a", "b", "detail")
-    columns = {name: {"justify": "right" if name == "count" else "left", "overflow": "fold"} for name in names}
-    print_cells(out, columns, rows)
+    print_cells(out, _COLUMNS, rows)
 
 
 def _place(place: DifferencePlace | None) -> str:

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain, islice
-from typing import Any, TextIO
+from typing import TextIO
 
 from kseg import schema
 from kseg.commands.dump import kafka_text, record_lines
 from kseg.commands.dump.line_writer import LineBuffer
 from kseg.commands.dump.rows import BatchItem, FileStart, RecordsItem, SegmentItem
 from kseg.commands.dump.text_pieces import actual_encoding, json_header_pieces, text_pieces
+from kseg.errors import UsageError
 from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.segment.rows import batch_row, record_row, unchanged
 from kseg.report.formats import View, binary
-from kseg.report.rich_parts import console
-from kseg.report.rows import Pieces, RowSet, cell, pages, text_rows
-from kseg.report.tables import print_cells
-from kseg.text import encoded, escape_controls, to_json
+from kseg.report.rows import Pieces, RowSet
+from kseg.text import encoded, escape_controls, to_json, unknown_name
 
 Rows = Iterable[SegmentItem]
 
@@ -40,6 +39,10 @@ def rows(dumped: Rows, view: View) -> RowSet:
     if view.deep:
         names[names.index("headers") : names.index("headers")] = ["key_encoding", "value_encoding"]
         names += [schema.DECODED.name] * view.decoded
+    for name in view.columns:
+        if name not in names:
+            raise UsageError(unknown_name("column", name, names))
+    names = list(view.columns) or names
     return RowSet(_rows(dumped, view), columns, names)
 
 
@@ -95,44 +98,3 @@ def write_text(dumped: Rows, out: TextIO, view: View) -> None:
         if view.terminal:
             found = [escape_controls(line[:-1]) + "\n" for line in found]
         lines.put(encoded("".join(found)))
-
-
-def write_table(dumped: Rows, out: TextIO, view: View) -> None:
-    columns = _RECORD_TABLE if view.deep else _BATCH_TABLE
-    if view.terminal and console(out).width < _WIDE:
-        columns = _RECORD_TABLE_NARROW if view.deep else _BATCH_TABLE_NARROW
-    options = {name: {"justify": align, "overflow": "ellipsis", "no_wrap": align == "right"} for name, align in columns}
-    # Rows become cells before a page is collected: a page of large values would take gigabytes.
-    shown = map(_shown, text_rows(rows(dumped, view), view))
-    found = ({name: cell(row.get(name), name) for name in ("file", *options)} for row in shown)
-    for page in pages(found):
-        print_cells(out, options, [([row[name] for name in options], "") for row in page], heading=page[0]["file"])
-
-
-_RECORD_TABLE: tuple[tuple[str, Any], ...] = (
-    ("offset", "right"), ("timestamp", "right"), ("sequence", "right"), ("key", "left"), ("value", "left"),
-    ("headers", "left"), ("control", "left"),
-)  # fmt: skip
-_BATCH_TABLE: tuple[tuple[str, Any], ...] = (
-    ("position", "right"), ("size", "right"), ("magic", "right"), ("base_offset", "right"), ("last_offset", "right"),
-    ("record_count", "right"), ("compression", "left"), ("max_timestamp", "right"), ("producer_id", "right"),
-    ("base_sequence", "right"), ("partition_leader_epoch", "right"), ("crc_valid", "left"), ("flags", "left"),
-)  # fmt: skip
-
-
-# Below this width the wide tables would cut numbers; the narrow ones fit 80 columns.
-_WIDE = 160
-_RECORD_TABLE_NARROW = tuple(column for column in _RECORD_TABLE if column[0] in ("offset", "timestamp", "key", "value"))
-_BATCH_TABLE_NARROW = tuple(
-    column
-    for column in _BATCH_TABLE
-    if column[0] in ("position", "size", "base_offset", "last_offset", "compression", "crc_valid")
-)
-
-
-def _shown(row: schema.Row) -> schema.Row:
-    """Return a row for a table: the flags of a batch in one cell, a decoded key and value in separate cells."""
-    if row["kind"] == "batch":
-        flags = ("transactional", "control", "delete_horizon")
-        return {**row, "flags": " ".join(name for name in flags if row[name]) or None}
-    return {**row, **(row.get(schema.DECODED.name) or {})}

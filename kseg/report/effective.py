@@ -10,9 +10,8 @@ from typing import Any, TextIO
 from kseg.format.internal_topics.effective import Effective, topic_names
 from kseg.format.internal_topics.enum_names import names, status
 from kseg.format.internal_topics.state import Data, Item
-from kseg.report.rich_parts import cell_len, console
 from kseg.report.rows import cell
-from kseg.report.tables import print_cells
+from kseg.report.tables import TableColumn, print_cells
 from kseg.schema import Row
 from kseg.text import count_of, escape_controls
 
@@ -93,45 +92,8 @@ def _flat(key: Data) -> Data:
 
 
 def _write(title: str, found: list[dict[str, Any]], out: TextIO) -> None:
-    """Write a table with its longest texts cut to fit or, if too little of them would remain, one line per field."""
-    out.write(title + "\n")
     *_, last = found[0]
-    columns = [*dict.fromkeys(name for row in found for name in row if name != last), last]
-    cells = {name: [cell(row.get(name)) for row in found] for name in columns}
-    numbers = {name for name in columns if all(isinstance(row.get(name), (int, type(None))) for row in found)}
-    widths = _widths(cells, numbers, console(out).width + 1 - _BETWEEN * len(columns))
-    if widths is None:
-        out.writelines("".join(_fields(row)) + "\n" for row in found)
-        return
-    options = {
-        name: {
-            "justify": "right" if name in numbers else "left",
-            "overflow": "ellipsis",
-            "no_wrap": True,
-            "width": widths[name],
-        }
-        for name in columns
-    }
-    print_cells(out, options, [(line, "") for line in zip(*cells.values(), strict=True)])
-
-
-def _widths(cells: Mapping[str, list[str]], whole: set[str], room: int) -> dict[str, int] | None:
-    """Return column widths that fit into ``room``; headings and the columns in ``whole`` are not cut. None if impossible."""
-
-    wanted = {name: max(map(cell_len, column)) for name, column in cells.items()}
-    for cut in range(room, _LEAST - 1, -1):
-        widths = {
-            name: max(cell_len(name), width if name in whole else min(width, cut)) for name, width in wanted.items()
-        }
-        if sum(widths.values()) <= room:
-            return widths
-    return None
-
-
-#: The space between two columns; the minimum width of a text that is cut.
-_BETWEEN, _LEAST = 3, 18
-
-
-def _fields(row: dict[str, Any]) -> Iterable[str]:
-    width = max(map(len, row))
-    return (f" {escape_controls(name):<{width}}  {cell(value)}\n" for name, value in row.items())
+    names = [*dict.fromkeys(name for row in found for name in row if name != last), last]
+    numbers = {name for name in names if all(isinstance(row.get(name), (int, type(None))) for row in found)}
+    columns = [TableColumn(escape_controls(name), name in numbers, "" if name in numbers else "cut") for name in names]
+    print_cells(out, columns, [([cell(row.get(name)) for name in names], "") for row in found], title=title)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +51,7 @@ DUMP = ResultKind(
     "batches and records",
     "kseg.report.dump:rows",
     {
-        "table": "kseg.report.dump:write_table",
+        "table": "kseg.report.dump_table:write_table",
         "jsonl": "kseg.report.dump:write_jsonl",
         "csv": CSV,
         "text": "kseg.report.dump:write_text",
@@ -166,7 +166,8 @@ class View:
     """How rows are written. ``encoding`` is a name of ``rows.ENCODERS``; ``terminal``: the output is a terminal.
 
     ``continued``: the rows follow others of the same kind. ``decoded``: records of internal topics have a column for
-    their decoded content. ``without`` are columns of Parquet that are not written.
+    their decoded content. ``without`` are columns of Parquet that are not written. ``columns`` are those of a table or of
+    CSV, none for all; with ``full`` a terminal shows whole texts. ``template`` is that of ``kseg dump --template``.
     """
 
     deep: bool = False
@@ -175,6 +176,9 @@ class View:
     continued: bool = False
     decoded: bool = False
     without: Collection[str] = ()
+    columns: Sequence[str] = ()
+    full: bool = False
+    template: str = ""
 
 
 def binary(out: TextIO) -> BinaryIO:

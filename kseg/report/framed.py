@@ -9,15 +9,13 @@ from kseg.commands.dump.rows import Item, WireRow
 from kseg.format.segment.rows import ENCODERS, encoded
 from kseg.report.formats import View
 from kseg.report.rows import NUMBERS, RowSet, cell, pages, text_rows
-from kseg.report.tables import print_cells
+from kseg.report.tables import TableColumn, print_cells
 from kseg.schema import Column, Row
 from kseg.text import escape_controls, to_json
 
 Items = Iterable[Item]
 Columns = Sequence[Column]
 
-# Decoded bodies and values can be longer than any terminal is wide.
-_WIDEST = 48
 # Columns in which null and empty differ.
 _SIZED = ("key", "value")
 
@@ -58,15 +56,16 @@ def write_table(dumped: Items, columns: Columns, out: TextIO, view: View) -> Non
         kinds = {row["kind"] for row in page}
         if len(kinds) > 1:
             shown.insert(0, columns[0])
-        options: dict[str, dict[str, Any]] = {
-            column.name: {"justify": "right", "no_wrap": True}
+        columns_shown = [
+            TableColumn(column.name, True)
             if column.type in NUMBERS
-            else {"no_wrap": True, "max_width": _WIDEST}
-            for column in shown
-        }
+            else TableColumn(column.name, text="cut", priority=n)
+            for n, column in enumerate(shown)
+        ]
         # A column that a row kind lacks is empty, not null.
-        cells = [([cell(row[name], name) if name in row else "" for name in options], "") for row in page]
-        print_cells(out, options, cells, heading=cell(page[0]["file"]))
+        names = [column.name for column in shown]
+        cells = [([cell(row[name], name) if name in row else "" for name in names], "") for row in page]
+        print_cells(out, columns_shown, cells, title=cell(page[0]["file"]))
 
 
 def _has(row: Row, name: str) -> bool:

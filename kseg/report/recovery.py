@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TextIO
 
 from kseg.format.log_loader.plan import FAILURES, NOTHING_LOST, LogDirPlan, Lost, PartitionPlan, Step
-from kseg.report.tables import print_table
+from kseg.report.tables import TableColumn, print_cells, print_text
 from kseg.schema import Row
 from kseg.text import count_of, escape_controls, inclusive_range
 
@@ -84,8 +84,8 @@ def write_table(plans: Plans, total: Total, out: TextIO) -> None:
         if any(step.action != "nothing" for step in plan.steps):
             _write_steps(head, plan.steps, out)
         else:
-            out.write(head + "\n")
-    out.write(summary_line(total) + "\n")
+            print_text(out, head, indent=2)
+    print_text(out, summary_line(total), indent=2)
 
 
 def _head(plan: LogDirPlan | PartitionPlan) -> str:
@@ -100,12 +100,21 @@ def _head(plan: LogDirPlan | PartitionPlan) -> str:
     return f"loses {_lost_text(plan.lost)}{log}" if plan.lost.bytes else f"loses nothing{log}"
 
 
+_COLUMNS = (
+    TableColumn("action"),
+    TableColumn("file"),
+    TableColumn("from byte", right=True, priority=3),
+    TableColumn("offset", right=True, priority=4),
+    TableColumn("lost", text="wrap", priority=1),
+    TableColumn("why", text="wrap"),
+)
+
+
 def _write_steps(head: str, steps: Iterable[Step], out: TextIO) -> None:
-    names = ("action", "file", "from byte", "offset", "lost", "why")
     rows = [
         (_cells(step, more), "red" if step.lost.bytes or step.action in FAILURES else "") for step, more in _runs(steps)
     ]
-    print_table(out, head, names, rows, ("why",))
+    print_cells(out, _COLUMNS, rows, title=head)
 
 
 def _cells(step: Step, more: int) -> tuple[str, ...]:

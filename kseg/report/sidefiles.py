@@ -16,7 +16,7 @@ from kseg.errors import UsageError
 from kseg.format.sidefiles.registry import COMMON, recognise
 from kseg.report.formats import DUMP, SIDE_FILES, View, check_format, write
 from kseg.report.rows import NUMBERS, RowSet, cell, pages
-from kseg.report.tables import print_cells
+from kseg.report.tables import TableColumn, print_cells
 from kseg.text import escape_controls
 
 Items = Iterable[FileStart | SideFileItem | EmptyFile]
@@ -64,11 +64,16 @@ def write_table(dumped: Items, out: TextIO, view: View) -> None:
         known = recognise(page[0]["file"])
         assert known
         title = f"{cell(page[0]['file'])}: {known.side.title}" + (f", {known.state}" if known.state else "")
-        columns = {
-            column.name: {"justify": "right" if column.type in NUMBERS else "left"}
+        columns = [
+            TableColumn(column.name, column.type in NUMBERS, "" if column.type in NUMBERS else "wrap")
             for column in (COMMON[2], *known.side.columns)
-        }
-        print_cells(out, columns, [([cell(row[name], name) for name in columns], "") for row in page], heading=title)
+        ]
+        print_cells(
+            out,
+            columns,
+            [([cell(row[column.name], column.name) for column in columns], "") for row in page],
+            title=title,
+        )
 
 
 def _text_lines(item: FileStart | SideFileItem | EmptyFile) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from kseg.commands.stats.levels import Level
 from kseg.commands.stats.totals import OffsetRange, RetentionPin, Stats
-from kseg.report.tables import print_cells
+from kseg.report.tables import TableColumn, print_cells, print_text
 from kseg.schema import Row
 from kseg.text import count_of, escape_controls, inclusive_range, iso_time
 
@@ -141,19 +141,25 @@ def write_table(levels: Iterable[Level], top: int, out: TextIO) -> None:
 
 
 def _print_levels(levels: list[Level], out: TextIO) -> None:
-    columns = {name: {"justify": align, "overflow": "fold", "no_wrap": align == "right"} for name, align in _COLUMNS}
     cells = []
     for level in levels:
         row = stats_row(level, 0)
         style = "yellow" if row["legacy_segments"] else "" if level.level == "segment" else "bold"
         cells.append(([*_cells(row)], style))
-    print_cells(out, columns, cells, row_styles=True)
+    print_cells(out, _COLUMNS, cells, whole_rows=True)
 
 
-_COLUMNS: tuple[tuple[str, Any], ...] = (
-    ("path", "left"), ("batches", "right"), ("records", "right"), ("bytes", "right"), ("magic", "left"),
-    ("compression", "left"), ("offsets", "right"), ("max_timestamp", "right"), ("damage", "right"),
-)  # fmt: skip
+_COLUMNS = (
+    TableColumn("path", text="wrap"),
+    TableColumn("batches", right=True, priority=2),
+    TableColumn("records", right=True, priority=1),
+    TableColumn("bytes", right=True),
+    TableColumn("magic", priority=3),
+    TableColumn("compression", priority=4),
+    TableColumn("offsets", right=True, priority=1),
+    TableColumn("max_timestamp", priority=5),
+    TableColumn("damage", right=True),
+)
 
 
 def _cells(row: Row) -> Iterator[str]:
@@ -172,7 +178,7 @@ def _cells(row: Row) -> Iterator[str]:
 
 def _print_details(row: Row, out: TextIO) -> None:
     for name, text in _details(row):
-        out.write(f"{name:12} {escape_controls(text)}\n")
+        print_text(out, f"{name:12} {escape_controls(text)}", indent=13)
 
 
 def _details(row: Row) -> Iterator[tuple[str, str]]:

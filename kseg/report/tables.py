@@ -1,99 +1,82 @@
-"""Tables of results. Small ones, one per file or folder, can be thousands in a log dir.
+"""Tables: one layout for every command, on terminals of any width and in pipes.
 
-On a terminal rich draws them, with colours and wrapping. A pipe has neither colours nor a width: there this module lays
-out a small table itself, in a hundredth of rich's 3 ms.
+In a pipe a row is one line, and nothing is hidden, cut or wrapped. On a terminal a number is never cut. If a table is too
+wide, texts are wrapped or cut, then columns are hidden, the least important first, and named below the table. If that is not
+enough, each row becomes a block of lines.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import textwrap
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TextIO
 
-from kseg.report.rich_parts import Table, Text, box, console
+from kseg.report.rich_parts import cell_len
 from kseg.text import escape_controls
 
-#: The cells of a row, with content of files already escaped, and the style of the first cell.
+#: The cells of a row, with content of files already escaped, and the style of the row (a name in STYLES).
 Row = tuple[Sequence[str], str]
 
-#: The smallest width of a column whose text is wrapped.
-_WRAPPED = 24
+#: Select Graphic Rendition codes (ECMA-48) of styles.
+STYLES = {"bold": "1", "dim": "2", "red": "31", "bold red": "1;31", "yellow": "33", "cyan": "36"}
+#: The width that texts keep before columns are hidden: that of a segment's name.
+LEAST_TEXT = 24
+#: The width of a text up to which the next column is aligned in a pipe. Longer texts are not cut, either.
+MOST_PADDED = 40
+MAX_WIDTH = 1000
+_BETWEEN = "   "
+#: What an empty cell can be.
+_EMPTY = ("", "-")
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column. ``text`` is "" for a cell that is never cut or wrapped, such as a number, "wrap" or "cut" for a text.
+
+    ``right``: aligned to the right. ``priority`` 0 is never hidden; among others the highest number is hidden first.
+    """
+
+    name: str
+    right: bool = False
+    text: str = ""
+    priority: int = 0
 
 
 def print_cells(
     out: TextIO,
-    columns: Mapping[str, Mapping[str, Any]],
-    rows: Iterable[Row],
+    columns: Sequence[TableColumn],
+    rows: Sequence[Row],
     *,
-    heading: str | None = None,
-    row_styles: bool = False,
+    title: str | None = None,
+    whole_rows: bool = False,
 ) -> None:
-    """Print a table with rich. ``columns`` has the names and rich's options of the columns.
-
-    The ``heading`` is a line above the table. With ``row_styles`` the style of a row is that of all its cells.
-    """
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, options in columns.items():
-        table.add_column(Text(escape_controls(name)), **options)
-    for (first, *others), style in rows:
-        table.add_row(Text(first, style), *map(Text, others), style=style if row_styles else None)
-    console(out).print(*(() if heading is None else (Text(heading),)), table)
-
-
-def print_table(out: TextIO, title: str, names: Sequence[str], rows: Sequence[Row], wrapped: Collection[str]) -> None:
-    """Print a title and a table; on a terminal the columns in ``wrapped`` can take several lines per row."""
-    if out.isatty():
-        kept = [at for at, name in enumerate(names) if name in wrapped or any(cells[at] for cells, _ in rows)]
-        names, rows = [names[at] for at in kept], [([cells[at] for at in kept], style) for cells, style in rows]
-        fitting = _fitting(names, rows, wrapped, console(out).width)
-        if fitting < len(names):
-            _print_with_lines_below(out, title, names, rows, fitting)
-            return
-        columns = {name: {"no_wrap": name not in wrapped, "overflow": "fold"} for name in names}
-        print_cells(out, columns, rows, heading=title)
+    """Print a title and a table. The style of a row is that of its first cell, or with ``whole_rows`` of all cells."""
+    terminal = out.isatty()
+    if title is not None:
+        print_text(out, title, indent=2)
+        out.write("\n")
+    if not terminal:
+        widths = [
+            min(max(map(len, cells)), MOST_PADDED if column.text else MAX_WIDTH)
+            for column, cells in zip(columns, _by_column(columns, rows), strict=True)
+        ]
+        out.writelines(_table_lines(columns, [cells for cells, _ in rows], widths))
+        out.write("\n")
         return
-    lines = _lines(names, [cells for cells, _ in rows])
-    out.write("\n".join([title, "", *lines, "", ""]))
-
-
-def _fitting(names: Sequence[str], rows: Sequence[Row], wrapped: Collection[str], width: int) -> int:
-    """Return how many columns fit into ``width``; one in ``wrapped`` needs at most ``_WRAPPED`` characters."""
-    used = 2
-    for at, name in enumerate(names):
-        longest = max(len(name), *(len(cells[at]) for cells, _ in rows))
-        used += (min(longest, _WRAPPED) if name in wrapped else longest) + 3 * (at > 0)
-        if used > width:
-            return at
-    return len(names)
-
-
-def _print_with_lines_below(out: TextIO, title: str, names: Sequence[str], rows: Sequence[Row], fitting: int) -> None:
-    """Print a table of the first ``fitting`` columns; each other cell is a line below its row."""
-    shown = console(out)
-    head, rule, *lines = _lines(names[:fitting], [cells[:fitting] for cells, _ in rows])
-    shown.print(Text(title), Text(), Text(head, "bold"), Text(rule), sep="\n")
-    for line, (cells, style) in zip(lines, rows, strict=True):
-        text = Text(line)
-        text.stylize(style, 1, 1 + len(cells[0]))
-        shown.print(text)
-        for name, cell in zip(names[fitting:], cells[fitting:], strict=True):
-            if cell:
-                print_note(out, f"{name}: {cell}", 4)
-    shown.print()
-
-
-def _lines(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
-    return [
-        _line(names, widths),
-        " " + "─" * (sum(widths) + 3 * len(widths) - 2),
-        *(_line(row, widths) for row in rows),
-    ]
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = (f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
-    return f" {'   '.join(padded)}".rstrip()
+    layout = _fit(columns, rows, terminal_width(out))
+    if layout is None:
+        out.writelines(_blocks(columns, rows, terminal_width(out)))
+        return
+    shown, widths, hidden = layout
+    picked = [columns[n] for n in shown]
+    wrapped = [([cells[n] for n in shown], style) for cells, style in rows]
+    out.writelines(_terminal_lines(picked, wrapped, widths, whole_rows, may_colour()))
+    if hidden:
+        print_note(out, f"hidden columns: {', '.join(hidden)}; a wider terminal or another format shows them", 1)
+    out.write("\n")
 
 
 def print_note(out: TextIO, text: str, indent: int) -> None:
@@ -101,5 +84,156 @@ def print_note(out: TextIO, text: str, indent: int) -> None:
     if not out.isatty():
         out.write(" " * indent + text + "\n")
         return
-    lines = textwrap.wrap(text, max(console(out).width - indent, 20), break_on_hyphens=False)
-    console(out).print(Text(textwrap.indent("\n".join(lines), " " * indent), "dim"))
+    lines = textwrap.wrap(text, max(terminal_width(out) - indent, 20), break_on_hyphens=False)
+    out.writelines(_styled(" " * indent + line, "dim", may_colour()) + "\n" for line in lines)
+
+
+def print_text(out: TextIO, text: str, indent: int = 0) -> None:
+    """Print a line; a terminal shows it in several lines, broken between words, with an indent from the second on."""
+    width, rest = max(terminal_width(out), 20 + indent) if out.isatty() else 0, " " * indent
+    lines = textwrap.wrap(text, width, subsequent_indent=rest, break_on_hyphens=False) if width else [text]
+    out.writelines(f"{line}\n" for line in lines)
+
+
+def may_colour() -> bool:
+    """Return whether a terminal may be written to in colours (https://no-color.org)."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def terminal_width(out: TextIO) -> int:
+    """Return the columns of the terminal that ``out`` is, or the variable COLUMNS."""
+    try:
+        found = os.get_terminal_size(out.fileno()).columns
+    except (OSError, ValueError):
+        found = 0
+    return int(os.environ.get("COLUMNS", "0") or 0) or found or shutil.get_terminal_size().columns
+
+
+def width_of(text: str) -> int:
+    """Return the columns of a text on a terminal."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def _by_column(columns: Sequence[TableColumn], rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
+    return zip((column.name for column in columns), *(cells for cells, _ in rows), strict=True)
+
+
+def _fit(
+    columns: Sequence[TableColumn], rows: Sequence[Row], width: int
+) -> tuple[list[int], list[int], list[str]] | None:
+    """Return the columns to show, their widths, and the names of hidden ones with content; None if they don't fit."""
+    by_column = list(_by_column(columns, rows))
+    wanted = [max(map(width_of, cells)) for cells in by_column]
+    filled = [not all(cell in _EMPTY for cell in cells[1:]) for cells in by_column]
+    shown = [n for n, column in enumerate(columns) if filled[n] or not column.priority]
+    hidden: list[str] = []
+    while True:
+        least = {n: _least(columns[n], wanted[n]) for n in shown}
+        spare = width - 1 - sum(least.values()) - len(_BETWEEN) * (len(shown) - 1)
+        if spare >= 0:
+            widths = _shared_out(least, wanted, spare)
+            return shown, [widths[n] for n in shown], [column.name for column in columns if column.name in hidden]
+        last = max(shown, key=lambda n: (columns[n].priority, n))
+        if not columns[last].priority:
+            return None
+        shown.remove(last)
+        hidden.append(columns[last].name)
+
+
+def _least(column: TableColumn, wanted: int) -> int:
+    """Return the width that a column keeps before another one is hidden."""
+    return min(wanted, max(LEAST_TEXT, width_of(column.name))) if column.text else wanted
+
+
+def _shared_out(least: dict[int, int], wanted: Sequence[int], spare: int) -> dict[int, int]:
+    """Give the spare columns of the terminal to the texts that are cut, equal parts to each."""
+    widths = dict(least)
+    while spare:
+        short = [n for n in widths if widths[n] < wanted[n]]
+        if not short:
+            break
+        for n in short:
+            more = min(max(spare // len(short), 1), wanted[n] - widths[n], spare)
+            widths[n] += more
+            spare -= more
+    return widths
+
+
+def _table_lines(columns: Sequence[TableColumn], rows: Sequence[Sequence[str]], widths: Sequence[int]) -> Iterator[str]:
+    """Yield the lines of a table in which nothing is cut; the widths are numbers of characters."""
+    aligned = [f"{{:{'>' if column.right else '<'}{width}}}" for column, width in zip(columns, widths, strict=True)]
+    line = (" " + _BETWEEN.join(aligned)).format
+    yield line(*(column.name for column in columns)).rstrip() + "\n"
+    yield " " + "─" * (sum(widths) + len(_BETWEEN) * (len(widths) - 1) + 1) + "\n"
+    for cells in rows:
+        yield line(*cells).rstrip() + "\n"
+
+
+def _terminal_lines(
+    columns: Sequence[TableColumn], rows: Sequence[Row], widths: Sequence[int], whole_rows: bool, colour: bool
+) -> Iterator[str]:
+    names = [column.name for column in columns]
+    padded = [_padded(name, width, column.right) for name, width, column in zip(names, widths, columns, strict=True)]
+    yield _styled(f" {_BETWEEN.join(padded)}".rstrip(), "bold", colour) + "\n"
+    yield " " + "─" * (sum(widths) + len(_BETWEEN) * (len(widths) - 1)) + "\n"
+    for cells, style in rows:
+        lines = [_cell_lines(cell, width, column) for cell, width, column in zip(cells, widths, columns, strict=True)]
+        for n in range(max(map(len, lines))):
+            parts = [
+                _padded(texts[n] if n < len(texts) else "", width, column.right)
+                for texts, width, column in zip(lines, widths, columns, strict=True)
+            ]
+            if whole_rows:
+                yield _styled(f" {_BETWEEN.join(parts)}".rstrip(), style, colour) + "\n"
+            else:
+                yield f" {_BETWEEN.join([_styled(parts[0], style, colour), *parts[1:]])}".rstrip() + "\n"
+
+
+def _cell_lines(cell: str, width: int, column: TableColumn) -> list[str]:
+    """Return a cell in lines of at most ``width`` columns."""
+    if width_of(cell) <= width:
+        return [cell]
+    if column.text == "cut":
+        return [_cut(cell, width - 1) + "…"]
+    if not cell.isascii():
+        return list(_folded(cell, width))
+    # Words stay whole; a path, which is one word, is broken anywhere.
+    return textwrap.wrap(cell, width, break_on_hyphens=False) or [""]
+
+
+def _cut(text: str, width: int) -> str:
+    """Return the first characters of a text that have at most ``width`` columns."""
+    if text.isascii():
+        return text[:width]
+    kept = text[:width]
+    while width_of(kept) > width:
+        kept = kept[:-1]
+    return kept
+
+
+def _folded(text: str, width: int) -> Iterator[str]:
+    while text:
+        line = _cut(text, width) or text[0]
+        yield line
+        text = text[len(line) :]
+
+
+def _padded(text: str, width: int, right: bool) -> str:
+    room = " " * (width - width_of(text))
+    return room + text if right else text + room
+
+
+def _styled(text: str, style: str, colour: bool) -> str:
+    return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if colour and style else text
+
+
+def _blocks(columns: Sequence[TableColumn], rows: Sequence[Row], width: int) -> Iterator[str]:
+    """Yield a block of lines for each row: a line for each cell that is not empty."""
+    names = max(len(column.name) for column in columns)
+    for cells, _ in rows:
+        for column, cell in zip(columns, cells, strict=True):
+            if cell not in _EMPTY:
+                first, *rest = _folded(escape_controls(cell), max(width - names - 3, LEAST_TEXT))
+                yield f" {column.name:<{names}}  {first}\n"
+                yield from (f" {'':{names}}  {line}\n" for line in rest)
+        yield "\n"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from typing import TextIO
 
 from kseg.commands.transactions.history import STATES, PartitionState, Transaction
+from kseg.report.tables import TableColumn, print_cells, print_text
 from kseg.schema import Row
 from kseg.text import count_of, escape_controls, iso_time
 
@@ -40,31 +42,50 @@ def rows(items: Items, total: Total, states: Collection[str], now: int) -> Itera
     yield {"kind": "summary", "partitions": total.partitions, **{state: total.states[state] for state in STATES}}
 
 
+_COLUMNS = (
+    TableColumn("state"),
+    TableColumn("producer", right=True),
+    TableColumn("epoch", right=True, priority=2),
+    TableColumn("first", right=True),
+    TableColumn("last", right=True),
+    TableColumn("records", right=True, priority=1),
+    TableColumn("since", priority=3),
+    TableColumn("age", priority=3),
+)
+_PAGE_ROWS = 500
+
+
 def write_table(items: Items, total: Total, states: Collection[str], now: int, out: TextIO) -> None:
-    """Write one line per transaction in ``states``, and after them one line per partition."""
-    headed = False
-    for item in items:
-        if isinstance(item, PartitionState):
-            out.write(escape_controls(f"{item.folder}: {_partition_text(item)}") + "\n")
-            headed = False
-        elif item.state in states:
-            if not headed:
-                out.write(f"{'state':<10} {'producer':>12} {'epoch':>5} {'first':>12} {'last':>12} "
-                          f"{'records':>9}  {'since':<24} age\n")  # fmt: skip
-                headed = True
-            _write_transaction(item, out, now)
+    """Write a table of the transactions in ``states`` per partition, the commands that end hanging ones, and a line."""
+    for _, of_partition in groupby(items, key=lambda item: item.folder):
+        listed: list[Transaction] = []
+        for item in of_partition:
+            if isinstance(item, PartitionState):
+                _write_transactions(listed, out, now)
+                listed = []
+                print_text(out, escape_controls(f"{item.folder}: {_partition_text(item)}"))
+            elif item.state in states:
+                listed.append(item)
+            if len(listed) == _PAGE_ROWS:
+                _write_transactions(listed, out, now)
+                listed = []
     counts = ", ".join(f"{total.states[state]} {state}" for state in STATES)
     out.write(f"{count_of(total.partitions, 'partition')}: {counts}\n")
 
 
-def _write_transaction(item: Transaction, out: TextIO, now: int) -> None:
+def _write_transactions(listed: list[Transaction], out: TextIO, now: int) -> None:
+    if not listed:
+        return
+    print_cells(out, _COLUMNS, [(_cells(item, now), "red" if item.state == "hanging" else "") for item in listed])
+    for item in listed:
+        if item.state == "hanging" and item.abort:
+            out.write(escape_controls(f"  {item.abort}") + "\n")
+
+
+def _cells(item: Transaction, now: int) -> list[str]:
     since = item.last_timestamp if item.start_timestamp is None else item.start_timestamp
-    out.write(
-        f"{item.state:<10} {item.producer_id:>12} {item.producer_epoch:>5} {item.first_offset:>12} "
-        f"{item.last_offset:>12} {item.records:>9}  {_moment(since):<24} {_duration(_age(item, now))}\n"
-    )
-    if item.state == "hanging" and item.abort:
-        out.write(escape_controls(f"  {item.abort}") + "\n")
+    numbers = (item.producer_id, item.producer_epoch, item.first_offset, item.last_offset, item.records)
+    return [item.state, *map(str, numbers), _moment(since), _duration(_age(item, now))]
 
 
 def _age(item: Transaction, now: int) -> int | None:

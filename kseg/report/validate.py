@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TextIO
 
 from kseg.findings import Severity, Verdict
-from kseg.report.tables import print_note, print_table
+from kseg.report.tables import TableColumn, print_cells, print_note
 from kseg.report.wording import advice, summary_text
 from kseg.results import FileResult, Summary
 from kseg.text import count_of, escape_controls
@@ -44,9 +44,15 @@ def _limits_of_verdict(result: FileResult) -> str:
 
 
 def _write_findings(result: FileResult, out: TextIO) -> None:
-    names = ("severity", "rule", "bytes", "offsets", "message")
     rows = [(_cells(verdict), _STYLES[verdict.severity]) for verdict in result.verdicts]
-    print_table(out, escape_controls(result.file), names, rows, ("offsets", "message"))
+    columns = [
+        TableColumn("severity"),
+        TableColumn("rule"),
+        TableColumn("bytes", priority=1),
+        TableColumn("offsets"),
+        TableColumn("message", text="wrap"),
+    ]
+    print_cells(out, columns, rows, title=escape_controls(result.file))
     reported = {verdict.rule.name: verdict for verdict in result.verdicts if verdict.severity >= Severity.WARNING}
     for name, verdict in reported.items():
         more = result.summary.rules[name] - sum(verdict.rule.name == name for verdict in result.verdicts)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from kseg.findings import RULES, Finding, Policy, Rule, Severity, Verdict
 from kseg.report import github, html, junit, markdown, prometheus, sarif, wording
-from kseg.report.tables import print_note, print_table
+from kseg.report.tables import TableColumn, print_cells, print_note
 from kseg.results import MAX_PER_RULE, FileResult, FindingCollector, Summary
 from kseg.rule_table import RANGES
 
@@ -484,31 +484,13 @@ def test_a_pipe_gets_the_table_that_a_terminal_gets(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     rows = [(("error", "K201 crc-mismatch", "0..61", "it is wrong"), "red"), (("", "K999", "-", "[red]x[/red]"), "")]
-    names = ("severity", "rule", "bytes", "message")
+    columns = [TableColumn(name) for name in ("severity", "rule", "bytes", "message")]
     seen = [Terminal(), io.StringIO()]
     for out in seen:
-        print_table(out, "some/file", names, rows, ("message",))
+        print_cells(out, columns, rows, title="some/file")
         print_note(out, "and so on", indent=2)
     terminal, pipe = (out.getvalue() for out in seen)
     assert "\x1b[31m" in terminal
     assert "\x1b" not in pipe
     plain = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", terminal).splitlines()]
     assert [line.replace("─", "") for line in plain] == [line.replace("─", "") for line in pipe.splitlines()]
-
-
-def test_a_table_that_is_too_wide_has_lines_below_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a narrow terminal no cell is cut or folded to a few characters per line; empty columns are left out."""
-
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    monkeypatch.setenv("COLUMNS", "50")
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("NO_COLOR", "1")
-    out = Terminal()
-    rows = [(("delete", "", "00000000000000000048.log", "the log was truncated before it"), "red")] * 2
-    print_table(out, "orders-0", ("action", "offset", "file", "why"), rows, ("why",))
-    plain = re.sub(r"\x1b\[[\d;]*m", "", out.getvalue())
-    assert "offset" not in plain
-    assert plain.count("    why: the log was truncated before it\n") == 2

@@ -20,7 +20,9 @@ def shown_lines(screen: pyte.Screen) -> list[str]:
     return [line.rstrip() for line in screen.display if line.strip()]
 
 
-def run_in_terminal(*arguments: str | Path, columns: int = 80, rows: int = 200) -> Iterator[pyte.Screen]:
+def run_in_terminal(
+    *arguments: str | Path, columns: int = 80, rows: int = 200, cwd: Path | None = None
+) -> Iterator[pyte.Screen]:
     """Run kseg with stdout and stderr on a terminal, and yield the screen after each write to it."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -28,7 +30,7 @@ def run_in_terminal(*arguments: str | Path, columns: int = 80, rows: int = 200) 
     stream = pyte.ByteStream(screen)
     environment = {**os.environ, "TERM": "xterm-256color"}
     command = [sys.executable, "-m", "kseg", *map(str, arguments)]
-    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment) as process:
+    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment, cwd=cwd) as process:
         os.close(slave)
         try:
             while data := os.read(master, 1 << 16):

@@ -122,7 +122,8 @@ def test_null_and_empty_differ_for_people_too(tmp_path: Path) -> None:
     assert "key" in kseg("dump", "--as", "wide-crc", "--format", "table", path).stdout.splitlines()[2].split()
     # A request does not have a key.
     shown = kseg("dump", "--as", "requests", "--format", "table", make_findings.STREAMS / make_findings.PRODUCED).stdout
-    assert all(line.rstrip().endswith("…") for line in shown.splitlines() if "Produce" in line)
+    # In a pipe nothing is cut.
+    assert "…" not in shown
 
 
 def test_a_file_that_fails_as_a_segment_is_recognised(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from kseg.format.compress.codecs import codec_name
 from kseg.format.record import layout
 from kseg.format.record.control_records import MalformedControlRecord, decode
+from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.record.framing import batch_crc
 from kseg.text import count_of, iso_time
 
@@ -211,10 +212,11 @@ def _record(reader: FieldReader, end: int, base_offset: int, base_timestamp: int
     count = reader.varint("headersCount")
     if not 0 <= count <= (reader.end - reader.at) // 2:
         raise UnexpectedBytesError(f"headersCount: expected 0 to {(reader.end - reader.at) // 2}, found {count}")
-    for _ in range(count):
+    for _ in range(min(count, MAX_HEADERS)):
         reader.content(reader.varint("headerKeyLength", describe_size), "headerKey")
         reader.content(reader.varint("headerValueLength", describe_size), "headerValue")
-    reader.rest("not decoded: bytes after the last header")
+    more = count_of(count - MAX_HEADERS, "more header") if count > MAX_HEADERS else "bytes after the last header"
+    reader.rest(f"not decoded: {more}")
 
 
 def _describe_control(reader: FieldReader, key: bytes, value: bytes) -> None:

@@ -1,0 +1,274 @@
+"""The tables of ``kseg dump``: batches and records in a form for people, with times, flags and readable contents."""
+
+from __future__ import annotations
+
+import base64
+import codecs
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, islice
+from operator import itemgetter
+from typing import Any, NamedTuple, TextIO
+
+from kseg.commands.dump.record_lines import field
+from kseg.commands.dump.rows import BatchItem, RecordsItem, SegmentItem
+from kseg.errors import UsageError
+from kseg.format.record.default_records import MAX_HEADERS
+from kseg.format.record.layout import NO_PRODUCER_ID, NO_SEQUENCE
+from kseg.format.segment.objects import Record, RecordBatch
+from kseg.report.formats import View
+from kseg.report.rows import cell
+from kseg.report.tables import TableColumn, print_cells
+from kseg.text import escape_controls, iso_time, to_json, unknown_name
+
+_BATCH_COLUMNS = (
+    TableColumn("position", right=True),
+    TableColumn("size", right=True, priority=2),
+    TableColumn("magic", right=True, priority=4),
+    TableColumn("base_offset", right=True),
+    TableColumn("last_offset", right=True),
+    TableColumn("record_count", right=True, priority=1),
+    TableColumn("compression", priority=3),
+    TableColumn("max_timestamp", priority=5),
+    TableColumn("producer_id", right=True, priority=6),
+    TableColumn("base_sequence", right=True, priority=8),
+    TableColumn("partition_leader_epoch", right=True, priority=9),
+    TableColumn("crc_valid", priority=1),
+    TableColumn("flags", priority=7),
+)
+_RECORD_COLUMNS = (
+    TableColumn("offset", right=True),
+    TableColumn("timestamp", priority=1),
+    TableColumn("sequence", right=True, priority=4),
+    TableColumn("key", text="cut"),
+    TableColumn("value", text="cut"),
+    TableColumn("headers", text="cut", priority=3),
+    TableColumn("control", text="wrap", priority=2),
+)
+_PAGE_ROWS = 500
+#: The first rows of a file are shown at once; later pages are larger, so that columns keep their width for longer.
+_FIRST_PAGE = 20
+#: The bytes of a key, a value or a header's value that are shown on a terminal, and in a pipe.
+_MOST_BYTES, _MOST_PIPED_BYTES = 10_000, 1 << 20
+#: The largest id of a schema that is recognised. Registries count from 1; other formats often have larger numbers there.
+_LARGEST_ID = 1_000_000
+#: The bytes of keys and values of one page.
+_PAGE_BYTES = 4 << 20
+
+
+class Content(NamedTuple):
+    """A key, a value or a header's value: its first bytes, and its size. None for null."""
+
+    data: bytes
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class _ShownRecord:
+    """A record with as much of its contents as is shown."""
+
+    record: Record
+    batch: RecordBatch
+    decoded: dict[str, Any] | None
+    key: Content | None
+    value: Content | None
+    headers: tuple[tuple[str, Content | None], ...]
+
+    @property
+    def size(self) -> int:
+        contents = (self.key, self.value, *(value for _, value in self.headers))
+        return sum(len(content.data) for content in contents if content)
+
+
+_Shown = RecordBatch | _ShownRecord
+
+
+def write_table(dumped: Iterable[SegmentItem], out: TextIO, view: View) -> None:
+    """Write a table per file, in pages of some hundred rows."""
+    most = _MOST_BYTES if view.terminal and not view.full else _MOST_PIPED_BYTES
+    for file, of_file in groupby(_rows(dumped, most), key=itemgetter(0)):
+        for page in _pages(row for _, row in of_file):
+            columns, cells = _chosen(*(_record_cells if view.deep else _batch_cells)(page, view), view)
+            print_cells(out, columns, [(row, "") for row in cells], title=escape_controls(file))
+
+
+def _chosen(
+    columns: Sequence[TableColumn], cells: list[list[str]], view: View
+) -> tuple[Sequence[TableColumn], list[list[str]]]:
+    """Return the columns and cells that the view wants; columns that were asked for are not hidden."""
+    if view.full:
+        columns = [replace(column, text="wrap" if column.text else "") for column in columns]
+    if not view.columns:
+        return columns, cells
+    names = [column.name.partition(" ")[0] for column in columns]
+    for name in view.columns:
+        if name not in names:
+            raise UsageError(unknown_name("column", name, names))
+    places = [names.index(name) for name in view.columns]
+    return [replace(columns[n], priority=0) for n in places], [[row[n] for n in places] for row in cells]
+
+
+def _pages(rows: Iterable[_Shown]) -> Iterator[list[_Shown]]:
+    page: list[_Shown] = []
+    most, size = _FIRST_PAGE, 0
+    for row in rows:
+        page.append(row)
+        size += row.size
+        if len(page) >= most or size > _PAGE_BYTES:
+            yield page
+            page, most, size = [], _PAGE_ROWS, 0
+    if page:
+        yield page
+
+
+def _rows(dumped: Iterable[SegmentItem], most: int) -> Iterator[tuple[str, _Shown]]:
+    for item in dumped:
+        if isinstance(item, BatchItem):
+            yield item.file, item.batch
+        elif isinstance(item, RecordsItem):
+            batch, chunk, lists = item.batch, item.chunk, item.chunk.lists
+            data = chunk.payload(item.row)
+            for i in item.kept:
+                fields = islice(chunk.header_fields(i), MAX_HEADERS) if lists.header_count[i] else ()
+                yield (
+                    item.file,
+                    _ShownRecord(
+                        chunk.record(i, contents=False),
+                        batch,
+                        item.decoded(i) if item.topic else None,
+                        _content_of(field(data, lists.key_at[i], lists.key_size[i]), most),
+                        _content_of(field(data, lists.value_at[i], lists.value_size[i]), most),
+                        tuple((str(key[:most], "utf-8", "replace"), _content_of(value, most)) for key, value in fields),
+                    ),
+                )
+
+
+def _content_of(data: memoryview | None, most: int) -> Content | None:
+    return None if data is None else Content(bytes(data[:most]), len(data))
+
+
+def _batch_cells(page: Sequence[_Shown], view: View) -> tuple[Sequence[TableColumn], list[list[str]]]:
+    return _BATCH_COLUMNS, [_batch_row(row) for row in page if isinstance(row, RecordBatch)]
+
+
+def _batch_row(batch: RecordBatch) -> list[str]:
+    flags = ("transactional", "control", "delete_horizon")
+    values = {
+        **{column.name: cell(getattr(batch, column.name, None)) for column in _BATCH_COLUMNS},
+        "max_timestamp": _time(batch.max_timestamp),
+        "producer_id": _or_dash(batch.producer_id, NO_PRODUCER_ID),
+        "base_sequence": _or_dash(batch.base_sequence, NO_SEQUENCE),
+        "flags": " ".join(name for name in flags if getattr(batch, name) not in (None, False)) or "-",
+    }
+    return list(values.values())
+
+
+def _record_cells(page: Sequence[_Shown], view: View) -> tuple[Sequence[TableColumn], list[list[str]]]:
+    rows = [row for row in page if isinstance(row, _ShownRecord)]
+    found: dict[str, list[str]] = {column.name: [] for column in _RECORD_COLUMNS}
+    for row in rows:
+        record = row.record
+        found["offset"].append(str(record.offset))
+        found["timestamp"].append(_time(record.timestamp))
+        found["sequence"].append(_or_dash(record.sequence, NO_SEQUENCE))
+        found["headers"].append(_headers(row, view.encoding))
+        found["control"].append(_control(row))
+    titles = {}
+    for name in ("key", "value"):
+        contents = [None if row.record.control else getattr(row, name) for row in rows]
+        kind, texts = content_cells(contents, view.encoding)
+        titles[name] = f"{name} ({kind})" if kind else name
+        for n, row in enumerate(rows):
+            if row.record.control:
+                texts[n] = "-"
+            elif row.decoded is not None and row.decoded.get(name) is not None:
+                texts[n] = cell(row.decoded[name])
+        found[name] = texts
+    columns = [replace(column, name=titles.get(column.name, column.name)) for column in _RECORD_COLUMNS]
+    return columns, [list(row) for row in zip(*found.values(), strict=True)]
+
+
+def content_cells(contents: Sequence[Content | None], encoding: str = "auto") -> tuple[str, list[str]]:
+    """Return the notation of a column of keys or values, and its cells.
+
+    The notation is empty for text, or "int64", "int32", "schema id" (of a schema registry) or the ``encoding`` if that is
+    not ``auto``. A column that has both text and other bytes has text; other bytes are in hexadecimal with their size.
+    """
+    full = [content for content in contents if content and content.size]
+    kind = encoding if encoding in ("hex", "base64") else ""
+    if encoding == "auto" and full and not any(map(_is_text, full)):
+        sizes = {content.size for content in full}
+        kind = {8: "int64", 4: "int32"}.get(sizes.pop(), "") if len(sizes) == 1 else ""
+        if not kind and all(map(_has_schema_id, full)):
+            kind = "schema id"
+    return kind, [_content_text(content, kind, encoding) for content in contents]
+
+
+def _content_text(content: Content | None, kind: str, encoding: str) -> str:
+    if content is None:
+        return "null"
+    data, size = content
+    rest = f"… ({size:,} bytes)" if size > len(data) else ""
+    if not size:
+        return '""'
+    if kind == "schema id":
+        return f"{int.from_bytes(data[1:5], 'big')} {_hex(Content(data[5:], size - 5))}"
+    if kind == "hex":
+        return data.hex() + rest
+    if kind == "base64":
+        return base64.b64encode(data).decode() + rest
+    if kind:
+        return str(int.from_bytes(data, "big", signed=True))
+    if encoding == "utf8" or _is_text(content):
+        return escape_controls(str(data, "utf-8", "ignore" if rest else "replace")) + rest
+    return _hex(content)
+
+
+def _is_text(content: Content) -> bool:
+    """Return whether bytes are UTF-8 without zeros, and with few control characters other than line breaks and tabs."""
+    data, size = content
+    try:
+        # The last character may be cut.
+        text = codecs.getincrementaldecoder("utf-8")().decode(data, final=size == len(data))
+    except UnicodeDecodeError:
+        return False
+    if text.isprintable():
+        return True
+    controls = sum(character < " " and character not in "\t\r\n" for character in text)
+    return "\0" not in text and controls * 4 <= len(text)
+
+
+def _has_schema_id(content: Content) -> bool:
+    """Return whether bytes begin as those of a schema registry's serializers: 0, and an id of four bytes."""
+    return content.size >= 5 and not content.data[0] and 0 < int.from_bytes(content.data[1:5], "big") <= _LARGEST_ID
+
+
+def _hex(content: Content) -> str:
+    more = "…" if content.size > len(content.data) else ""
+    return f"0x{content.data.hex()}{more} ({content.size:,} B)"
+
+
+def _headers(row: _ShownRecord, encoding: str) -> str:
+    shown = []
+    for key, value in row.headers:
+        _, (text,) = content_cells([value], encoding)
+        shown.append(f"{escape_controls(key)}={text}")
+    return ", ".join(shown) or "-"
+
+
+def _control(row: _ShownRecord) -> str:
+    """Return a marker as ``COMMIT producer 1001 epoch 0``, and other control records as their fields."""
+    control = row.record.control
+    if control is None:
+        return "-"
+    if control.type in ("ABORT", "COMMIT"):
+        return f"{control.type} producer {row.batch.producer_id} epoch {row.batch.producer_epoch}"
+    return escape_controls(f"{control.type} {to_json(control.fields)}" if control.fields else control.type)
+
+
+def _time(timestamp: int | None) -> str:
+    return "-" if timestamp is None or timestamp == -1 else iso_time(timestamp)
+
+
+def _or_dash(value: int | None, nothing: int) -> str:
+    return "-" if value is None or value == nothing else str(value)

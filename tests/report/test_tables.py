@@ -1,0 +1,144 @@
+"""Tables at every width: no number is cut, no column disappears without a word, and pipes get everything."""
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kseg.report.dump_table import Content, content_cells
+from kseg.report.tables import TableColumn, print_cells, width_of
+from tests.support.cli import DAMAGED, kseg
+from tests.support.fixtures import SEGMENTS
+
+LOG = SEGMENTS / "4.3.0-v2-none-transactions"
+
+numbers = st.integers(-(2**63), 2**63 - 1).map(str)
+texts = st.text(st.characters(categories=["L", "N", "P"]), min_size=1, max_size=60)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[list[TableColumn], list[tuple[list[str], str]]]:
+    kinds = draw(st.lists(st.sampled_from(["", "wrap", "cut"]), min_size=1, max_size=8))
+    priorities = draw(st.lists(st.integers(0, 3), min_size=len(kinds), max_size=len(kinds)))
+    columns = [
+        TableColumn(f"column{n}", right=not text, text=text, priority=priority)
+        for n, (text, priority) in enumerate(zip(kinds, priorities, strict=True))
+    ]
+    row = st.tuples(*(texts if column.text else numbers for column in columns)).map(list)
+    return columns, [(cells, "red") for cells in draw(st.lists(row, min_size=1, max_size=5))]
+
+
+def printed(columns: list[TableColumn], rows: list[tuple[list[str], str]], width: int) -> list[str]:
+    out = Terminal()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(width))
+        patch.setenv("NO_COLOR", "1")
+        print_cells(out, columns, rows)
+    return out.getvalue().splitlines()
+
+
+@given(tables(), st.sampled_from([40, 60, 80, 100, 120, 200]))
+def test_no_number_is_cut_and_no_column_is_lost(
+    table: tuple[list[TableColumn], list[tuple[list[str], str]]], width: int
+) -> None:
+    """A cut offset is a wrong offset; an operator must see that a column is missing."""
+    columns, rows = table
+    lines = printed(columns, rows, width)
+    assert all(width_of(line) <= width for line in lines)
+    shown = "\n".join(lines)
+    named = re.sub(r"\s+", " ", shown)
+    for n, column in enumerate(columns):
+        assert column.name in named
+        hidden = re.search(rf"hidden columns: [^;]*\b{column.name}\b", named)
+        for cells, _ in rows:
+            if not column.text and not hidden:
+                assert re.search(rf"(?<![\w-]){re.escape(cells[n])}(?!\w)", shown), (cells[n], lines)
+
+
+@given(tables())
+def test_a_pipe_gets_every_cell_on_the_line_of_its_row(
+    table: tuple[list[TableColumn], list[tuple[list[str], str]]],
+) -> None:
+    """grep finds what is there."""
+    columns, rows = table
+    out = io.StringIO()
+    print_cells(out, columns, rows)
+    head, _, *lines = out.getvalue().splitlines()
+    assert all(column.name in head for column in columns)
+    for (cells, _), line in zip(rows, lines, strict=False):
+        assert all(cell in line for cell in cells)
+
+
+def test_equal_contents_have_one_notation() -> None:
+    """A column says once what its bytes are."""
+
+    def of(*contents: bytes | None) -> tuple[str, list[str]]:
+        return content_cells([None if content is None else Content(content, len(content)) for content in contents])
+
+    assert of(b"a", None, b"") == ("", ["a", "null", '""'])
+    assert of((-2).to_bytes(8, "big", signed=True), None) == ("int64", ["-2", "null"])
+    assert of(b"\x00\x00\x00\x07", b"\x00\x00\x00\x08") == ("int32", ["7", "8"])
+    assert of(b"\x00\x00\x00\x00\x2a\x02\x61") == ("schema id", ["42 0x0261 (2 B)"])
+    assert of(b"text", b"\xff\x00") == ("", ["text", "0xff00 (2 B)"])
+    assert of(b"\x1b[31m red") == ("", ["\\x1b[31m red"])
+
+
+def test_a_marker_is_named_and_times_are_iso() -> None:
+    """People read COMMIT and a time, not the bytes of a marker and milliseconds."""
+    shown = kseg("dump", "--deep", LOG / "00000000000000000017.log").stdout
+    assert "COMMIT producer 2 epoch 0" in shown
+    assert "2023-11-14T22:13:20.003Z" in shown
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+@pytest.mark.parametrize(
+    "command",
+    ["dump", "dump --deep", "stats", "recovery", "transactions", "validate-damaged"],
+)
+def test_every_command_fits_a_terminal(command: str, width: int, tmp_path: Path) -> None:
+    """On a real terminal nothing is wrapped by the terminal itself, which would break columns apart."""
+    pytest.importorskip("pty", reason="a pseudo-terminal needs POSIX")
+    from tests.support.terminal import run_in_terminal
+
+    path = DAMAGED if command == "validate-damaged" else LOG
+    arguments = command.removesuffix("-damaged").split()
+    raw = ""
+    for screen in run_in_terminal(*arguments, path.name, columns=width, cwd=path.parent):
+        raw = "\n".join(line.rstrip() for line in screen.display)
+    assert raw
+    wide = kseg(*arguments, path.name, cwd=path.parent).stdout
+    tables = [line for line in raw.splitlines() if line.startswith(" ") and "   " in line and ".log" not in line]
+    assert tables
+    for number in set(re.findall(r"(?<![\w.:-])\d{2,}(?![\w.:…-])", "\n".join(tables))):
+        assert re.search(rf"(?<!\d){number}(?!\d)", wide), number
+
+
+def test_a_template_writes_lines_of_its_own(tmp_path: Path) -> None:
+    """Other programs get exactly the bytes that they want."""
+    log = SEGMENTS / "4.3.0-v2-none-headers" / "00000000000000000000.log"
+    run = kseg("dump", "--template", r"%o\t%k\t%K\t%v", "--limit", "2", log)
+    assert run.stdout == "0\t\t-1\tvalue 0\n1\tk1\t2\tvalue 1\n"
+    for template, reason in (("%z", "unknown mark %z"), ("a%", "write %%"), (r"\q", "unknown escape")):
+        run = kseg("dump", "--template", template, log)
+        assert (run.returncode, run.stdout) == (2, "")
+        assert reason in run.stderr
+
+
+def test_columns_choose_and_order() -> None:
+    """Columns that were asked for are shown at any width, in the given order."""
+    log = SEGMENTS / "4.3.0-v2-none" / "00000000000000000000.log"
+    run = kseg("dump", "--columns", "crc_valid,position", log)
+    assert run.stdout.splitlines()[2].split() == ["crc_valid", "position"]
+    run = kseg("dump", "--columns", "crc_valid,position", "--format", "csv", log)
+    assert run.stdout.splitlines()[0] == "crc_valid,position"
+    run = kseg("dump", "--columns", "positon", log)
+    assert run.returncode == 2
+    assert "did you mean position" in run.stderr
