@@ -103,7 +103,7 @@ def test_an_interrupted_dump_continues(log_dir: Path, tmp_path: Path) -> None:
         (["--format", "jsonl"], "give -o DIR"),
         (["-o", "out"], "give -o DIR, and --format"),
         (["--format", "csv", "-o", "."], "contains SRC"),
-        (["--format", "csv", "-o", "other"], "something else in it"),
+        (["--format", "csv", "-o", "other"], "contains other files"),
         (["--format", "csv", "-o", "out", "--limit", "3"], "without --limit and --follow"),
     ],
 )
