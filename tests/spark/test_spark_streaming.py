@@ -208,9 +208,12 @@ def test_a_committed_stream_gives_what_a_committed_read_gives(tmp_path: Path, st
     ("given", "line"),
     [
         ({"view": "segments"}, "view segments cannot be streamed: use records or batches"),
-        ({"maxOffsetsPerTrigger": "5", "maxBytesPerTrigger": "5"}, "maxOffsetsPerTrigger and maxBytesPerTrigger: give"),
+        (
+            {"maxOffsetsPerTrigger": "5", "maxBytesPerTrigger": "5"},
+            "give maxOffsetsPerTrigger or maxBytesPerTrigger, not both",
+        ),
         ({"maxBytesPerTrigger": "0"}, "option maxbytespertrigger: expected at least 1, got 0"),
-        ({"startingOffsets": "now"}, "option startingoffsets is 'now': it takes earliest, latest"),
+        ({"startingOffsets": "now"}, "option startingoffsets: unknown value 'now': expected earliest or latest"),
     ],
 )
 def test_options_are_checked(tmp_path: Path, given: dict[str, str], line: str) -> None:
