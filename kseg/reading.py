@@ -11,7 +11,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, BinaryIO
 from weakref import WeakSet
 
-from kseg.commands.dump.rows import BatchItem, RecordsItem, RowFilter, SegmentItem, dump_reader
+from kseg.commands.dump.row_filter import RowFilter
+from kseg.commands.dump.rows import BatchItem, RecordsItem, SegmentItem, dump_reader
 from kseg.errors import UnreadableError, UsageError, VanishedError
 from kseg.findings import Report, do_nothing
 from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT, DeepIterator

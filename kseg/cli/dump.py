@@ -14,11 +14,11 @@ from kseg.cli import common
 from kseg.cli.common import check_output
 from kseg.cli.finding_notes import FindingNotes
 from kseg.cli.messages import FAILED, FOUND, fail, note, until_reader_closes
+from kseg.commands.dump.row_filter import RowFilter
 from kseg.commands.dump.rows import (
     BatchItem,
     Item,
     RecordsItem,
-    RowFilter,
     SideFileItem,
     at_position,
     dump_segment,

@@ -11,7 +11,8 @@ import click
 from kseg.cli.common import check_output
 from kseg.cli.messages import FAILED, until_reader_closes
 from kseg.commands.dump.framed import dump_framed
-from kseg.commands.dump.rows import BatchItem, RecordsItem, RowFilter, WireRow, first_rows
+from kseg.commands.dump.row_filter import RowFilter
+from kseg.commands.dump.rows import BatchItem, RecordsItem, WireRow, first_rows
 from kseg.errors import UsageError
 from kseg.format.storage.source import SegmentFile
 from kseg.format.wire.framings import framed_files, framing

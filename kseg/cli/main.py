@@ -15,7 +15,7 @@ import click
 
 import kseg
 from kseg.cli import startup
-from kseg.cli.messages import FAILED, fail, ignore_stderr_errors, note, redirect_to_null
+from kseg.cli.messages import FAILED, INTERRUPTED, fail, ignore_stderr_errors, note, redirect_to_null
 from kseg.engine import how_to_compile
 from kseg.errors import KsegError
 from kseg.format.storage.file_access import file_access
@@ -100,7 +100,8 @@ class Commands(click.Group):
                 error.show()
             code = FAILED
         except click.Abort:
-            code = fail("interrupted")
+            fail("interrupted")
+            code = INTERRUPTED
         except KsegError as error:
             code = fail(str(error))
         except MemoryError:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 else:
     text = lazy("kseg.text")  # loads json: few runs have a message
 
-FOUND, FAILED = 1, 2
+#: Exit codes: findings, a failure, and Ctrl-C (128 + SIGINT, as shells report it).
+FOUND, FAILED, INTERRUPTED = 1, 2, 130
 
 
 def note(line: str) -> None:

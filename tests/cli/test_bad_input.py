@@ -32,7 +32,7 @@ def complaint(done: subprocess.CompletedProcess[str]) -> str:
     assert "Traceback" not in done.stderr
     assert "internal error" not in done.stderr
     assert done.returncode == 2, done.stderr
-    # The summary of an output file is no complaint.
+    # The summary of an output file does not count.
     lines = [line for line in done.stderr.splitlines() if line != "no rows" and "/out: " not in line]
     assert len(lines) == 1, lines
     assert lines[0].startswith("kseg: ")

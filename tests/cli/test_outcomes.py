@@ -150,5 +150,5 @@ def test_interrupted_processes_end_at_once(tmp_path: Path) -> None:
     os.killpg(process.pid, signal.SIGINT)
     _, reported = process.communicate(timeout=60)
     assert time.monotonic() - began < 5
-    assert (process.returncode, list(target.parent.iterdir())) == (2, [])
+    assert (process.returncode, list(target.parent.iterdir())) == (130, [])
     assert b"interrupted" in reported

@@ -95,7 +95,7 @@ def test_interrupted_it_cleans_up(tmp_path: Path) -> None:
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
     _, told = process.communicate()
-    assert (process.returncode, list(target.parent.iterdir())) == (2, [])
+    assert (process.returncode, list(target.parent.iterdir())) == (130, [])
     assert b"interrupted" in told
 
 

@@ -90,7 +90,7 @@ def test_a_wrong_crc_and_a_cut_batch_say_what_was_expected() -> None:
 
 
 def test_position_chooses_the_batch_or_the_damage() -> None:
-    """An error message names a byte; this shows what is there."""
+    """An error message names a byte; this shows the bytes there."""
     path = FINDINGS / "lost-bytes" / "00000000000000000000.log"
     shown = kseg("dump", "--format", "hex", "--position", "1240", path).stdout
     assert "37 bytes at 1230 that are not in a batch" in shown

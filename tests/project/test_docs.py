@@ -14,7 +14,7 @@ from tools.docs import documents, examples, site
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGES.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-#: What may stand in a block of each language. Commands of kseg belong into `console`, whose output is compared.
+#: What may be in a block of each language. Commands of kseg belong into `console`, whose output is compared.
 LANGUAGES = {"console", "python", "text", "sh", "toml", "yaml", "sql", "json", ""}
 
 
@@ -51,7 +51,7 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_command_is_run_or_marked(page: Path) -> None:
-    """Output that is typed by hand grows old: each command stands in a block that is run, or is marked with a reason."""
+    """Output that is typed by hand grows old: each command is in a block that is run, or is marked with a reason."""
     text = page.read_text(encoding="utf-8")
     for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         assert language in LANGUAGES

@@ -29,7 +29,7 @@ def decodes(data: bytes, encoding: str) -> bool:
 @given(st.one_of(st.binary(max_size=12), st.lists(st.sampled_from(PIECES), max_size=6).map(b"".join)))
 @example(b"")
 def test_text_is_recognised_as_python_does(data: bytes) -> None:
-    """A header key is called invalid exactly if Python can't decode it, whatever stands around it."""
+    """A header key is called invalid exactly if Python can't decode it, whatever the bytes around it are."""
     around = b"\xff" + data + b"\x80"
     assert is_utf8(around, 1, len(data)) == decodes(data, "utf-8")
     assert is_ascii(around, 1, len(data)) == decodes(data, "ascii")

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from kseg import schema
-from kseg.commands.dump.rows import RowFilter, dump_segment
+from kseg.commands.dump.row_filter import RowFilter
+from kseg.commands.dump.rows import dump_segment
 from kseg.format.record.layout import LAST_MILLISECOND
 from kseg.format.segment.objects import Header
 from kseg.format.writer.records_builder import PlainRecord, build_batch

@@ -67,7 +67,7 @@ def test_no_number_is_cut_and_no_column_is_lost(
 def test_a_pipe_gets_every_cell_on_the_line_of_its_row(
     table: tuple[list[TableColumn], list[tuple[list[str], str]]],
 ) -> None:
-    """grep finds what is there."""
+    """grep finds every cell."""
     columns, rows = table
     out = io.StringIO()
     print_cells(out, columns, rows)
@@ -104,7 +104,7 @@ def test_a_marker_is_named_and_times_are_iso() -> None:
     ["dump", "dump --deep", "stats", "recovery", "transactions", "validate-damaged"],
 )
 def test_every_command_fits_a_terminal(command: str, width: int, tmp_path: Path) -> None:
-    """On a real terminal nothing is wrapped by the terminal itself, which would break columns apart."""
+    """A line that the terminal itself wraps would break columns apart."""
     pytest.importorskip("pty", reason="a pseudo-terminal needs POSIX")
     from tests.support.terminal import run_in_terminal
 

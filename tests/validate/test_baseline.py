@@ -107,7 +107,7 @@ def test_several_reports_come_from_one_run(logs: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("report", ["junit", "junit=", "json=x", "=x"])
 def test_a_wrong_report_is_refused(report: str) -> None:
-    """Nothing is read before the options are understood."""
+    """Options are checked before the first file is read."""
     run = kseg("validate", PLAIN, "--report", report)
     assert (run.returncode, run.stdout) == (2, "")
     assert "FORMAT=FILE" in run.stderr

@@ -122,7 +122,7 @@ def test_null_and_empty_differ_for_people_too(tmp_path: Path) -> None:
     assert "key" in kseg("dump", "--as", "wide-crc", "--format", "table", path).stdout.splitlines()[2].split()
     # A request does not have a key.
     shown = kseg("dump", "--as", "requests", "--format", "table", make_findings.STREAMS / make_findings.PRODUCED).stdout
-    # In a pipe nothing is cut.
+    # A pipe gets whole cells.
     assert "…" not in shown
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kseg.commands.dump.rows import BatchItem, FileStart, Item, RecordsItem, RowFilter, WireRow, dump_reader
+from kseg.commands.dump.row_filter import RowFilter
+from kseg.commands.dump.rows import BatchItem, FileStart, Item, RecordsItem, WireRow, dump_reader
 from kseg.errors import NotASegmentError
 from kseg.findings import Report
 from kseg.format.checks.record_set_checks import RecordSetChecks

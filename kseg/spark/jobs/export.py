@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from kseg.commands.convert.parallel import BoundedFindings
-from kseg.commands.dump.rows import BatchItem, Item, RecordsItem, RowFilter, SegmentItem, dump_segment
+from kseg.commands.dump.row_filter import RowFilter
+from kseg.commands.dump.rows import BatchItem, Item, RecordsItem, SegmentItem, dump_segment
 from kseg.errors import UsageError
 from kseg.format.internal_topics.recognise import internal_topic
 from kseg.format.storage.atomic_write import SUFFIX, whole_file, writing

@@ -9,7 +9,7 @@ from typing import Any
 
 from kseg import schema
 from kseg.commands.dump.framed import framed_rows
-from kseg.commands.dump.rows import RowFilter
+from kseg.commands.dump.row_filter import RowFilter
 from kseg.commands.validate.folder_checks import check_folders
 from kseg.commands.validate.parallel import validate_files
 from kseg.errors import KsegError

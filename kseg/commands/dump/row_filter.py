@@ -1,0 +1,82 @@
+"""The selection of rows by offset, time, key, producer and kind: the options of ``kseg dump``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kseg.format.record import columns
+from kseg.format.record.columns import BatchColumns
+from kseg.format.record.layout import CODEC_MASK, CONTROL, LOG_APPEND_TIME
+from kseg.format.segment.records_chunk import Chunk
+
+
+@dataclass(frozen=True, slots=True)
+class RowFilter:
+    """Selects rows. Ranges are half-open, ``begin`` <= x < ``end``; None means unbounded.
+
+    Timestamps are epoch milliseconds; rows without one fail a time filter. ``control`` True keeps only control
+    rows, False none of them.
+    """
+
+    first_offset: int | None = None
+    end_offset: int | None = None
+    since: int | None = None
+    until: int | None = None
+    key: bytes | None = None
+    producer_id: int | None = None
+    control: bool | None = None
+
+    def accepts_batch(self, batches: BatchColumns, row: int) -> bool:
+        """Return whether the batch can have an accepted row, by its header. The base offset of a wrapper is unknown."""
+        first = self.first_offset
+        if first is not None and batches.last_offset[row] < first and batches.crc_state[row] != columns.CRC_BAD:
+            return False
+        wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
+        if self.end_offset is not None and not wrapper and batches.base_offset[row] >= self.end_offset:
+            return False
+        if self.since is not None and batches.max_timestamp[row] < self.since:
+            return False
+        if self.until is not None and not self._may_be_before(batches, row, self.until):
+            return False
+        if self.producer_id is not None and not self._is_from(batches, row):
+            return False
+        if self.control is not None:
+            control = batches.magic[row] >= 2 and bool(batches.attributes[row] & CONTROL)
+            return control is self.control
+        return True
+
+    def accepted_rows(self, chunk: Chunk, row: int) -> Sequence[int]:
+        """Return the accepted record rows of an accepted batch."""
+        kept: Sequence[int] = chunk.rows(row)
+        if not self.needs_records:
+            return kept  # without reading the columns, which would make a list of each
+        offset, timestamp = chunk.lists.offset, chunk.lists.timestamp
+        if (first := self.first_offset) is not None:
+            kept = [i for i in kept if offset[i] >= first]
+        if (end := self.end_offset) is not None:
+            kept = [i for i in kept if offset[i] < end]
+        if (since := self.since) is not None:
+            kept = [i for i in kept if timestamp[i] != -1 and timestamp[i] >= since]
+        if (until := self.until) is not None:
+            kept = [i for i in kept if timestamp[i] != -1 and timestamp[i] < until]
+        if self.key is not None:
+            kept = [i for i in kept if chunk.key(i) == self.key]
+        return kept
+
+    @property
+    def needs_records(self) -> bool:
+        """Return whether records of an accepted batch can be rejected."""
+        bounds = (self.first_offset, self.end_offset, self.since, self.until)
+        return self.key is not None or bounds != (None, None, None, None)
+
+    def _is_from(self, batches: BatchColumns, row: int) -> bool:
+        return batches.magic[row] >= 2 and batches.producer_id[row] == self.producer_id
+
+    @staticmethod
+    def _may_be_before(batches: BatchColumns, row: int, until: int) -> bool:
+        """Return whether a timestamp can be before ``until``; False is certain only for equal timestamps or one message."""
+        single = batches.magic[row] == 1 and not batches.attributes[row] & CODEC_MASK
+        if single or batches.attributes[row] & LOG_APPEND_TIME:
+            return batches.max_timestamp[row] < until
+        return True
