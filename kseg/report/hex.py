@@ -131,11 +131,11 @@ class _Records:
         at = layout.RECORD_BATCH_OVERHEAD if plain else 0
         return record_fields(self.data, at, batch.base_offset or 0, base_timestamp, control=bool(batch.control))
 
-    def _decompress(self, payload: memoryview) -> bytes:
+    def _decompress(self, payload: memoryview) -> memoryview:
         codec = int.from_bytes(self._stored[layout.ATTRIBUTES_AT :][:2], "big") if self._batch.magic >= 2 else 0
         codec = codec or self._stored[layout.LEGACY_ATTRIBUTES_AT]
         magic = min(self._batch.magic, 2)
-        return bytes(codecs.decompress(codec & layout.CODEC_MASK, payload, limit=DECOMPRESSION_LIMIT, magic=magic))
+        return memoryview(codecs.decompress(codec & layout.CODEC_MASK, payload, limit=DECOMPRESSION_LIMIT, magic=magic))
 
     def _title(self, item: RecordsItem, i: int) -> str:
         lists = item.chunk.lists
@@ -186,7 +186,7 @@ def _incomplete_batch(stored: bytes) -> Iterator[list[Field]]:
 def field_lines(fields: Sequence[Field], data: bytes | memoryview, shift: int, colours: Iterator[int]) -> Iterator[str]:
     """Yield the lines of fields. ``shift`` is the position of ``data[0]``; ``colours`` are taken from, if there are any."""
     for field in fields:
-        stored = bytes(data[field.at : field.at + field.size])
+        stored = memoryview(data)[field.at : field.at + field.size]
         label = escape_controls(f"{field.name} {field.meaning}".strip())
         colour = next(colours, 0)
         begin, end = (f"\x1b[{colour}m", "\x1b[0m") if colour else ("", "")
@@ -267,6 +267,9 @@ def hex_lines(data: bytes | memoryview, position: int) -> Iterator[str]:
         yield f"{position + at:10d}  {piece.hex(' '):<{3 * DATA_WIDTH}} {ascii_text(piece)}"
 
 
-def ascii_text(data: bytes) -> str:
+_PRINTABLE = bytes(byte if 32 <= byte < 127 else ord(".") for byte in range(256))
+
+
+def ascii_text(data: bytes | memoryview) -> str:
     """Return printable ASCII, and a dot for each other byte."""
-    return "".join(chr(byte) if 32 <= byte < 127 else "." for byte in data)
+    return bytes(data).translate(_PRINTABLE).decode("ascii")

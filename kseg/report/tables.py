@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from kseg.report.rich_parts import cell_len
+from kseg.report.rich_parts import Table, Text, box, cell_len, console
 from kseg.text import escape_controls
 
 #: The cells of a row, with content of files already escaped, and the style of the row (a name in STYLES).
@@ -28,6 +28,8 @@ LEAST_TEXT = 24
 MOST_PADDED = 40
 MAX_WIDTH = 1000
 _BETWEEN = "   "
+#: The largest table that rich draws: it takes 0.4 ms for a row, a hundred times as long as this module.
+RICH_ROWS = 100
 #: What an empty cell can be.
 _EMPTY = ("", "-")
 
@@ -73,7 +75,10 @@ def print_cells(
     shown, widths, hidden = layout
     picked = [columns[n] for n in shown]
     wrapped = [([cells[n] for n in shown], style) for cells, style in rows]
-    out.writelines(_terminal_lines(picked, wrapped, widths, whole_rows, may_colour()))
+    if len(rows) <= RICH_ROWS:
+        _print_rich(out, picked, wrapped, widths, whole_rows)
+    else:
+        out.writelines(_terminal_lines(picked, wrapped, widths, whole_rows, may_colour()))
     if hidden:
         print_note(out, f"hidden columns: {', '.join(hidden)}; a wider terminal or another format shows them", 1)
     out.write("\n")
@@ -187,6 +192,24 @@ def _terminal_lines(
                 yield _styled(f" {_BETWEEN.join(parts)}".rstrip(), style, colour) + "\n"
             else:
                 yield f" {_BETWEEN.join([_styled(parts[0], style, colour), *parts[1:]])}".rstrip() + "\n"
+
+
+def _print_rich(
+    out: TextIO, columns: Sequence[TableColumn], rows: Sequence[Row], widths: Sequence[int], whole_rows: bool
+) -> None:
+    """Draw a table with rich, in the widths of the layout."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column, width in zip(columns, widths, strict=True):
+        table.add_column(
+            Text(escape_controls(column.name)),
+            justify="right" if column.right else "left",
+            width=width,
+            no_wrap=column.text != "wrap",
+            overflow="ellipsis" if column.text == "cut" else "fold",
+        )
+    for (first, *others), style in rows:
+        table.add_row(Text(first, style), *map(Text, others), style=style if whole_rows else None)
+    console(out).print(table)
 
 
 def _cell_lines(cell: str, width: int, column: TableColumn) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TextIO
 
 from kseg.findings import Severity, Verdict
-from kseg.report.tables import TableColumn, print_cells, print_note
+from kseg.report.tables import TableColumn, print_cells, print_note, print_text
 from kseg.report.wording import advice, summary_text
 from kseg.results import FileResult, Summary
 from kseg.text import count_of, escape_controls
@@ -29,7 +29,7 @@ def write_table(results: Iterable[FileResult], total: Summary, out: TextIO) -> N
             out.write(f"{escape_controls(result.file)}: {result.summary.verdict} ({known})\n")
         elif result.summary.files and not result.unread:
             out.write(f"{escape_controls(result.file)}: {result.summary.verdict}{_limits_of_verdict(result)}\n")
-    out.write(summary_text(total) + "\n")
+    print_text(out, summary_text(total), indent=2)
 
 
 def _limits_of_verdict(result: FileResult) -> str:

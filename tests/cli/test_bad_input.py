@@ -106,7 +106,6 @@ def test_a_file_without_permission(tmp_path: Path, command: str) -> None:
         ("pyarrow", ("dump", "--format", "parquet", "-o", "{out}", str(SEGMENT))),
         ("pyspark", ("validate", "--spark", "local[1]", str(SEGMENT))),
         ("pyspark", ("audit", "gaps", str(SEGMENT))),
-        ("rich", ("dump", str(SEGMENT))),
     ],
 )
 def test_a_missing_library(library: str, arguments: tuple[str, ...], tmp_path: Path) -> None:

@@ -320,7 +320,7 @@ def github_parts(*results: FileResult) -> list[tuple[str, dict[str, str], str]]:
 
 
 def test_github_gets_the_worst_findings_as_annotations() -> None:
-    """GitHub shows ten annotations of a kind; the other findings are lines of the log, so GitHub's limit hides no finding."""
+    """GitHub shows ten annotations of a kind; the other findings are lines of the log, so the limit hides none."""
     commands = github_parts(every_rule(), SOUND)
     kinds = Counter(command for command, _, _ in commands)
     labels = [{"info": "notice"}.get(rule.severity.label, rule.severity.label) for rule in RULES.values()]

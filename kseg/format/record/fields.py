@@ -6,6 +6,7 @@ and slowly; ``default_records`` and ``legacy_records`` are the fast loops.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
@@ -79,14 +80,13 @@ class FieldReader:
         self._add(size, name, describe(value) or str(value))
         return value
 
-    def content(self, size: int, name: str, meaning: str = "") -> bytes:
+    def content(self, size: int, name: str, meaning: str = "") -> None:
         """Read ``size`` bytes of data; none if ``size`` is 0 or, for null, negative."""
         if size > self.end - self.at:
             raise UnexpectedBytesError(f"{name} has {count_of(size, 'byte')}, but only {self.end - self.at} are left")
-        found = bytes(self.data[self.at : self.at + max(size, 0)])
         if size > 0:
-            self._add(size, name, meaning or describe_bytes(found), content=True)
-        return found
+            meaning = meaning or describe_bytes(self.data[self.at : self.at + min(size, _DESCRIBED)], size)
+            self._add(size, name, meaning, content=True)
 
     def rest(self, meaning: str) -> None:
         """Add all bytes that are left, which were not decoded."""
@@ -98,14 +98,19 @@ class FieldReader:
         self.at += size
 
 
-def describe_bytes(data: bytes) -> str:
-    """Return the size of some bytes, and whether they are text."""
+#: The first bytes of a key or value, which show whether it is text.
+_DESCRIBED = 64 * 1024
+
+
+def describe_bytes(data: bytes | memoryview, size: int) -> str:
+    """Return the size of a content and whether it is text, by its first bytes ``data``."""
     try:
-        text = data.decode("utf-8")
+        # The last character may be cut.
+        text, _ = codecs.utf_8_decode(data, "strict", size == len(data))
     except UnicodeDecodeError:
-        return f"{count_of(len(data), 'byte')}, binary"
+        return f"{count_of(size, 'byte')}, binary"
     kind = "text" if text.isprintable() or not any(c < " " and c not in "\t\r\n" for c in text) else "binary"
-    return f"{count_of(len(data), 'byte')}, {kind}"
+    return f"{count_of(size, 'byte')}, {kind}"
 
 
 def batch_fields(stored: bytes | memoryview) -> list[Field]:
@@ -205,10 +210,10 @@ def _record(reader: FieldReader, end: int, base_offset: int, base_timestamp: int
     reader.integer(1, "attributes")
     reader.varint("timestampDelta", lambda delta: f"{delta}: {describe_time(base_timestamp + delta)}", most=10)
     reader.varint("offsetDelta", lambda delta: f"{delta}: offset {base_offset + delta}")
-    key_at, key = reader.at, reader.content(reader.varint("keyLength", describe_size), "key")
-    value = reader.content(reader.varint("valueLength", describe_size), "value")
-    if control and key_at:
-        _describe_control(reader, key, value)
+    reader.content(reader.varint("keyLength", describe_size), "key")
+    reader.content(reader.varint("valueLength", describe_size), "value")
+    if control:
+        _describe_control(reader)
     count = reader.varint("headersCount")
     if not 0 <= count <= (reader.end - reader.at) // 2:
         raise UnexpectedBytesError(f"headersCount: expected 0 to {(reader.end - reader.at) // 2}, found {count}")
@@ -219,10 +224,13 @@ def _record(reader: FieldReader, end: int, base_offset: int, base_timestamp: int
     reader.rest(f"not decoded: {more}")
 
 
-def _describe_control(reader: FieldReader, key: bytes, value: bytes) -> None:
+def _describe_control(reader: FieldReader) -> None:
     """Replace the key and the value of a control record, the last fields that were read, by their own fields."""
+    stored = {
+        field.name: bytes(reader.data[field.at : field.at + field.size]) for field in reader.fields if field.content
+    }
     try:
-        meaning = decode(key, value).as_dict()
+        meaning = decode(stored.get("key", b""), stored.get("value", b"")).as_dict()
     except MalformedControlRecord as error:
         meaning = {"type": f"malformed: {error}"}
     marker = meaning["type"] in ("ABORT", "COMMIT")
