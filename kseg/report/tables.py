@@ -59,7 +59,8 @@ def print_cells(
     terminal = out.isatty()
     if title is not None:
         print_text(out, title, indent=2)
-        out.write("\n")
+    if not terminal or len(rows) > RICH_ROWS:
+        out.write("\n" * (title is not None))  # rich begins and ends a table with an empty line
     if not terminal:
         widths = [
             min(max(map(len, cells)), MOST_PADDED if column.text else MAX_WIDTH)
@@ -81,7 +82,8 @@ def print_cells(
         out.writelines(_terminal_lines(picked, wrapped, widths, whole_rows, may_colour()))
     if hidden:
         print_note(out, f"hidden columns: {', '.join(hidden)}; a wider terminal or another format shows them", 1)
-    out.write("\n")
+    if hidden or len(rows) > RICH_ROWS:
+        out.write("\n")
 
 
 def print_note(out: TextIO, text: str, indent: int) -> None:
@@ -134,7 +136,7 @@ def _fit(
     hidden: list[str] = []
     while True:
         least = {n: _least(columns[n], wanted[n]) for n in shown}
-        spare = width - 1 - sum(least.values()) - len(_BETWEEN) * (len(shown) - 1)
+        spare = width - 2 - sum(least.values()) - len(_BETWEEN) * (len(shown) - 1)
         if spare >= 0:
             widths = _shared_out(least, wanted, spare)
             return shown, [widths[n] for n in shown], [column.name for column in columns if column.name in hidden]
