@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kseg.format.sidefiles import registry
     from kseg.format.writer import output_guards
     from kseg.report import spool, wording
+    from kseg.report import validate as table
     from kseg.spark.jobs import inventory
 else:
     spark = lazy("kseg.cli.spark")
@@ -41,6 +42,7 @@ else:
     registry = lazy("kseg.format.sidefiles.registry")
     output_guards = lazy("kseg.format.writer.output_guards")
     spool = lazy("kseg.report.spool")
+    table = lazy("kseg.report.validate")
     wording = lazy("kseg.report.wording")
     inventory = lazy("kseg.spark.jobs.inventory")
 
@@ -74,6 +76,8 @@ _FAIL_ON = common.Choice(["error", "warning", "info", "never"])
               help="Store results in FILE. The next run skips unchanged files.")  # fmt: skip
 @click.option("--report", "reports", multiple=True, metavar="FORMAT=FILE",
               help="Also write a report to FILE. Repeat it for several.")  # fmt: skip
+@click.option("-v", "--verbose", is_flag=True, help="List every finding and every valid segment in the table.")
+@click.option("-q", "--quiet", is_flag=True, help="List only damaged partitions and the summary in the table.")
 @click.option("--baseline", metavar="FILE", help="Ignore the known findings in FILE for the exit code.")
 @click.option("--write-baseline", metavar="FILE", help="Write the findings of this run to FILE as known.")
 @common.spark
@@ -137,7 +141,11 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
         nullcontext() if master is None else spark.spark_pool(master, files, progress) as pool,
         nullcontext() if state_path is None else state_file.open_state_file(state_path, settings, files) as state,
     ):
-        write(VALIDATION, options["format_name"], out, reports.results(results(progress)), total)
+        found = reports.results(results(progress))
+        if options["format_name"] == "table":
+            table.write_table(found, total, out, detail=_detail(options))
+        else:
+            write(VALIDATION, options["format_name"], out, found, total)
     reports.write(total)
     if output not in (None, "-"):
         note(f"{output}: {wording.summary_text(total)}")
@@ -209,6 +217,13 @@ class _Reports:
     def _again(self) -> Iterator[FileResult]:
         assert self._spool
         return self._spool.again()
+
+
+def _detail(options: Mapping[str, Any]) -> int:
+    """Return the detail of the table. Raises UsageError for contradicting options."""
+    if options["verbose"] and options["quiet"]:
+        raise UsageError("--verbose and --quiet contradict each other: choose one")
+    return int(options["verbose"]) - int(options["quiet"])
 
 
 def _report(text: str) -> tuple[str, str]:

@@ -19,8 +19,12 @@ class Spool:
     def recorded(self, results: Iterable[FileResult]) -> Iterator[FileResult]:
         """Yield the results and keep them."""
         for result in results:
-            pickle.dump(replace(result, facts=None), self._file)
+            self.add(result)
             yield result
+
+    def add(self, result: FileResult) -> None:
+        """Keep a result."""
+        pickle.dump(replace(result, facts=None), self._file)
 
     def again(self) -> Iterator[FileResult]:
         """Yield the kept results."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TextIO
 
 from kseg.findings import Severity, Verdict
+from kseg.report.spool import Spool
 from kseg.report.tables import TableColumn, print_cells, print_note, print_text
 from kseg.report.wording import advice, summary_text
 from kseg.results import FileResult, Summary
@@ -19,17 +21,90 @@ _STYLES = {Severity.INFO: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "r
 _NOTHING = {None: "no batch yet", "message-set": "no batch", "message": "no message", "wide-crc": "no message"}
 
 
-def write_table(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
-    """Write a table for each file with findings, a line for each other segment, and a line for the whole run."""
-    for result in results:
-        if any(not verdict.known for verdict in result.verdicts):
-            _write_findings(replace(result, verdicts=tuple(v for v in result.verdicts if not v.known)), out)
-        elif result.verdicts:
-            known = count_of(len(result.verdicts), "known finding")
-            out.write(f"{escape_controls(result.file)}: {result.summary.verdict} ({known})\n")
-        elif result.summary.files and not result.unread:
-            out.write(f"{escape_controls(result.file)}: {result.summary.verdict}{_limits_of_verdict(result)}\n")
+#: From this number of findings of one rule in a file on, they are one row.
+_FOLDED = 4
+
+
+def write_table(results: Iterable[FileResult], total: Summary, out: TextIO, *, detail: int = 0) -> None:
+    """Write the damaged partitions, a table for each file with findings, and a line for the whole run.
+
+    With ``detail`` 1 each finding has a row and each valid segment a line, with -1 the tables of files are left out. The
+    damaged partitions come first, so the results are kept until the end of the run; an interrupted run shows them, too.
+    """
+    spool = Spool()
+    damaged: dict[str, _Damage] = {}
+    try:
+        for result in results:
+            if _is_listed(result, detail):
+                spool.add(result)
+            if _new_errors(result) or result.unread:
+                damaged.setdefault(os.path.dirname(result.file), _Damage()).add(result)
+    finally:
+        if len(damaged) > 1 or (damaged and total.files + total.side_files > 1):
+            _write_damaged(damaged, out)
+        for result in spool.again():
+            _write_file(result, out, detail)
+        spool.close()
     print_text(out, summary_text(total), indent=2)
+
+
+def _is_listed(result: FileResult, detail: int) -> bool:
+    if detail < 0:
+        return False
+    valid = not result.verdicts and result.summary.verdict == "sound" and not _limits_of_verdict(result)
+    return bool(detail) or not valid or result.file == "-"
+
+
+def _new_errors(result: FileResult) -> int:
+    """Return the number of errors that are not in the baseline."""
+    return result.summary.errors - sum(one.known and one.severity >= Severity.ERROR for one in result.verdicts)
+
+
+class _Damage:
+    """The damage of one partition."""
+
+    def __init__(self) -> None:
+        self.errors = self.lost_bytes = self.unread = 0
+        self.offsets: list[int] = []
+        self.rules: dict[str, None] = {}
+
+    def add(self, result: FileResult) -> None:
+        self.errors += _new_errors(result)
+        self.lost_bytes += result.summary.lost_bytes
+        self.unread += result.unread is not None
+        for verdict in result.verdicts:
+            if verdict.severity >= Severity.ERROR and not verdict.known:
+                finding = verdict.finding
+                self.rules[finding.rule] = None
+                self.offsets += [at for at in (finding.offset, finding.last_offset) if at is not None]
+
+    def cells(self) -> tuple[str, ...]:
+        offsets = f"{min(self.offsets)}..{max(self.offsets)}" if self.offsets else "-"
+        rules = [*self.rules, *(["could not be read"] if self.unread else [])]
+        return f"{self.errors:,}", f"{self.lost_bytes:,}", offsets, ", ".join(rules) or "-"
+
+
+def _write_damaged(damaged: dict[str, _Damage], out: TextIO) -> None:
+    columns = [
+        TableColumn("damaged", text="wrap"),
+        TableColumn("errors", right=True),
+        TableColumn("lost bytes", right=True, priority=1),
+        TableColumn("offsets", priority=2),
+        TableColumn("rules", text="wrap"),
+    ]
+    rows = [([escape_controls(folder or "."), *damage.cells()], "red") for folder, damage in damaged.items()]
+    print_cells(out, columns, rows)
+
+
+def _write_file(result: FileResult, out: TextIO, detail: int) -> None:
+    if any(not verdict.known for verdict in result.verdicts):
+        new = replace(result, verdicts=tuple(verdict for verdict in result.verdicts if not verdict.known))
+        _write_findings(new, out, _FOLDED if detail < 1 else len(new.verdicts) + 1)
+    elif result.verdicts:
+        known = count_of(len(result.verdicts), "known finding")
+        out.write(f"{escape_controls(result.file)}: {result.summary.verdict} ({known})\n")
+    elif result.summary.files and not result.unread:
+        out.write(f"{escape_controls(result.file)}: {result.summary.verdict}{_limits_of_verdict(result)}\n")
 
 
 def _limits_of_verdict(result: FileResult) -> str:
@@ -43,19 +118,32 @@ def _limits_of_verdict(result: FileResult) -> str:
     return f" ({', '.join(limits)})" if limits else ""
 
 
-def _write_findings(result: FileResult, out: TextIO) -> None:
-    rows = [(_cells(verdict), _STYLES[verdict.severity]) for verdict in result.verdicts]
-    columns = [
-        TableColumn("severity"),
-        TableColumn("rule"),
-        TableColumn("bytes", priority=1),
-        TableColumn("offsets"),
-        TableColumn("message", text="wrap"),
-    ]
-    print_cells(out, columns, rows, title=escape_controls(result.file))
+_COLUMNS = (
+    TableColumn("severity"),
+    TableColumn("rule"),
+    TableColumn("bytes", priority=1),
+    TableColumn("offsets"),
+    TableColumn("message", text="wrap"),
+)
+
+
+def _write_findings(result: FileResult, out: TextIO, folded: int) -> None:
+    """Write the findings of a file; from ``folded`` equal ones on, they are one row."""
+    by_rule: dict[tuple[str, Severity], list[Verdict]] = {}
+    for verdict in result.verdicts:
+        by_rule.setdefault((verdict.rule.name, verdict.severity), []).append(verdict)
+    rows = []
+    for verdict in result.verdicts:
+        equal = by_rule[verdict.rule.name, verdict.severity]
+        if len(equal) < folded:
+            rows.append((_cells([verdict]), _STYLES[verdict.severity]))
+        elif verdict is equal[0]:
+            rows.append((_cells(equal, result.summary.rules[verdict.rule.name]), _STYLES[verdict.severity]))
+    print_cells(out, _COLUMNS, rows, title=escape_controls(result.file))
     reported = {verdict.rule.name: verdict for verdict in result.verdicts if verdict.severity >= Severity.WARNING}
     for name, verdict in reported.items():
-        more = result.summary.rules[name] - sum(verdict.rule.name == name for verdict in result.verdicts)
+        listed = by_rule[name, verdict.severity]
+        more = result.summary.rules[name] - len(listed) if len(listed) < folded else 0
         lines = advice(verdict)
         if more or lines:
             print_note(out, f"{name}{f' ({more:,} more, not listed)' if more else ''}", indent=2)
@@ -65,15 +153,20 @@ def _write_findings(result: FileResult, out: TextIO) -> None:
         out.write("\n")
 
 
-def _cells(verdict: Verdict) -> tuple[str, ...]:
+def _cells(equal: Sequence[Verdict], count: int = 1) -> tuple[str, ...]:
+    """Return the cells of one finding, or of ``count`` equal ones: their places, and the message of the first."""
+    verdict, findings = equal[0], [one.finding for one in equal]
+    positions = [at for found in findings for at in (found.position, found.end) if at is not None]
+    offsets = [at for found in findings for at in (found.offset, found.last_offset) if at is not None]
     finding = verdict.finding
     return (
         verdict.severity.label,
-        f"{verdict.rule.code} {finding.rule}",
-        _span(finding.position, finding.end),
+        f"{verdict.rule.code} {finding.rule}" + (f" ×{count:,}" if count > 1 else ""),
+        _span(min(positions), max(positions)) if count > 1 and positions else _span(finding.position, finding.end),
         # A header with a wrong CRC may be what is damaged.
-        _span(finding.offset, finding.last_offset) + ("?" if finding.rule == "crc-mismatch" else ""),
-        escape_controls(verdict.message),
+        (_span(min(offsets), max(offsets)) if count > 1 and offsets else _span(finding.offset, finding.last_offset))
+        + ("?" if finding.rule == "crc-mismatch" else ""),
+        ("the first: " if count > 1 else "") + escape_controls(verdict.message),
     )
 
 

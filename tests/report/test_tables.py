@@ -142,3 +142,37 @@ def test_columns_choose_and_order() -> None:
     run = kseg("dump", "--columns", "positon", log)
     assert run.returncode == 2
     assert "did you mean position" in run.stderr
+
+
+def test_validate_leads_with_what_is_damaged(tmp_path: Path) -> None:
+    """The answer comes first: which partitions, how much, which rules. Valid segments are counted, not listed."""
+    for name, source in (("a-0", LOG), ("b-0", DAMAGED), ("c-0", DAMAGED.parent / "lost-bytes")):
+        (tmp_path / name).mkdir()
+        for file in source.glob("*.log"):
+            (tmp_path / name / file.name).write_bytes(file.read_bytes())
+    run = kseg("validate", ".", cwd=tmp_path)
+    head, _, first, second, *_ = run.stdout.splitlines()
+    assert head.split() == ["damaged", "errors", "lost", "bytes", "offsets", "rules"]
+    assert first.split() == ["b-0", "1", "267", "12..12", "crc-mismatch"]
+    assert second.split() == ["c-0", "1", "37", "-", "lost-bytes"]
+    assert ": sound" not in run.stdout
+    quiet = kseg("validate", "-q", ".", cwd=tmp_path).stdout
+    assert run.stdout.startswith(quiet[: quiet.index("damaged: ")])
+    assert len(quiet.splitlines()) == 6
+    verbose = kseg("validate", "-v", "--rule", "no-indexes=ignore", ".", cwd=tmp_path).stdout
+    assert verbose.count(": sound") == 6
+
+
+def test_equal_findings_of_a_file_are_one_row(tmp_path: Path) -> None:
+    """Twenty gaps of one file are one row with their range; -v lists them."""
+    log = SEGMENTS / "4.3.0-v2-none" / "00000000000000000000.log"
+    content = bytearray(log.read_bytes())
+    size = 12 + int.from_bytes(content[8:12], "big")
+    content[size - 1] ^= 1
+    (tmp_path / "00000000000000000000.log").write_bytes(bytes(content[:size]) * 30 + bytes(content[size:]))
+    shown = kseg("validate", tmp_path).stdout
+    assert "K201 crc-mismatch ×30" in shown
+    assert shown.count(" K201 ") == 1
+    verbose = kseg("validate", "-v", tmp_path).stdout
+    assert verbose.count(" K201 ") == 16
+    assert "14 more, not listed" in verbose

@@ -11,10 +11,10 @@ from kseg.format.storage.source import LATELY, SegmentFile
 
 #: Size in bytes, modification time in ns, inode; None if the file does not exist.
 Stamp = tuple[int, int, int] | None
-# Seconds to wait for a write to finish. A write is short, but the writer may have to wait for a processor.
-_PATIENCE = 0.05
+# Seconds to wait for a write to finish, and between looks. A write is short, but the writer may wait for a processor.
+_PATIENCE = _STEP = 0.05
 # A broker writes a batch and then its index entries; on a busy machine, another process can run between the two.
-_PATIENCE_WITH_BROKER = 0.5
+_PATIENCE_WITH_BROKER = 2.0
 
 
 def stamp_of(path: str) -> Stamp:
@@ -44,8 +44,10 @@ def unchanged(file: SegmentFile, before: tuple[Stamp, ...]) -> bool:
     newest = max((stamp[1] for stamp in now if stamp), default=0)
     if now == before and time.time_ns() - newest < LATELY * 1e9:
         log_dir = os.path.dirname(os.path.dirname(os.path.abspath(file.path)))
-        time.sleep(_PATIENCE_WITH_BROKER if is_in_use(log_dir) else _PATIENCE)
-        now = stamps_of(file)
+        until = time.monotonic() + (_PATIENCE_WITH_BROKER if is_in_use(log_dir) else _PATIENCE)
+        while now == before and time.monotonic() < until:
+            time.sleep(_STEP)
+            now = stamps_of(file)
     return now == before
 
 
