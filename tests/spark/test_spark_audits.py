@@ -126,5 +126,5 @@ def test_formats_and_refusals(tmp_path: Path) -> None:
     lines = run("audit", "legacy", "--spark", "local[2]", "--format", "csv", tmp_path).stdout.splitlines()
     assert lines[0].startswith("topic,partition,file,magic")
     assert len(lines) == 3
-    assert run("audit", "legacy", "--spark", "local[2]", SEGMENTS / "4.3.0-v2-none").stderr.endswith("nothing found\n")
+    assert run("audit", "legacy", "--spark", "local[2]", SEGMENTS / "4.3.0-v2-none").stderr.endswith("no rows found\n")
     assert run("audit", "gaps", tmp_path / "missing").exit_code == 2

@@ -114,7 +114,7 @@ def test_a_call_fails_alone_and_a_fault_in_one_line(spark: SparkSession) -> None
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["local[2]", "-"], "standard input can't be read by Spark"),
+        (["local[2]", "-"], "Spark cannot read standard input"),
         (
             ["spark://localhost:1", str(SEGMENTS / "4.3.0-v2-none" / "00000000000000000000.log")],
             "spark://localhost:1: no Spark master answers at this address",
@@ -144,7 +144,7 @@ def test_a_wrong_java_or_python_is_reported_with_the_remedy(monkeypatch: pytest.
     assert (old.exit_code, old.stderr.count("\n")) == (2, 1)
     assert "needs Java 17 or newer" in old.stderr
     for python, why in (
-        ("/nowhere/python", "can't be run"),
+        ("/nowhere/python", "cannot be run"),
         (shutil.which("true"), "is Python of no version: tasks need kseg"),
     ):
         monkeypatch.setenv("PYSPARK_PYTHON", str(python))

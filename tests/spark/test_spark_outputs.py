@@ -100,11 +100,11 @@ def test_an_interrupted_dump_continues(log_dir: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--format", "jsonl"], "give -o DIR"),
-        (["-o", "out"], "give -o DIR, and --format"),
+        (["--format", "jsonl"], "add -o DIR"),
+        (["-o", "out"], "add -o DIR and --format"),
         (["--format", "csv", "-o", "."], "contains SRC"),
         (["--format", "csv", "-o", "other"], "contains other files"),
-        (["--format", "csv", "-o", "out", "--limit", "3"], "without --limit and --follow"),
+        (["--format", "csv", "-o", "out", "--limit", "3"], "without --limit, --follow and --template"),
     ],
 )
 def test_what_can_not_be_spread_is_refused(

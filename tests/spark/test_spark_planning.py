@@ -391,7 +391,7 @@ def test_java_is_checked_before_spark_starts(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(UsageError, match=r"needs Java 17 or newer, but .*/old/bin/java is version 11: set JAVA_HOME"):
         check_java(local=True)
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "ancient", "1.8.0_392")))
-    with pytest.raises(UsageError, match="is 8: set"):
+    with pytest.raises(UsageError, match="is version 8: set"):
         check_java(local=True)
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "new", "21.0.1")))
     check_java(local=False)
