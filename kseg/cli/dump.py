@@ -17,6 +17,7 @@ from kseg.cli.messages import FAILED, FOUND, fail, note, until_reader_closes
 from kseg.commands.dump.row_filter import RowFilter
 from kseg.commands.dump.rows import (
     BatchItem,
+    DamagedBytes,
     Item,
     RecordsItem,
     SideFileItem,
@@ -120,13 +121,13 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
 
     A folder stands for its segments. To show an index, a snapshot or a checkpoint, give its own path.
     """
+    format_name = _format(format_name, {**options, "shallow": shallow})
     keep, outcome = _filter(options), _DumpOutcome()
     if options["framings"]:
         return framed.show_framed(paths, shallow, (output, format_name), options, keep, outcome)
     if options["effective"]:
         context = click.get_current_context()
         return effective.show_effective(paths, (output, format_name), options["decode"], outcome, context)
-    format_name = _format(format_name, {**options, "shallow": shallow})
     # The fields of records are what these formats are for.
     shallow = format_name not in ("hex", "template") if shallow is None else shallow
     decode_as = _decode_as(options, shallow)
@@ -138,6 +139,9 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
     listed = {file.path: file for file in files}
     beside = {file.path: known for file in files if (known := side_file_of(file.path))}
     if beside:
+        for only in ("columns", "template", "position"):
+            if options[only] is not None:
+                raise UsageError(f"--{only} is for segments: omit it for side files")
         sidefiles.refuse_for_side_files([file.path for file in files], format_name, filtered=keep != RowFilter())
     if options["spark"] is not None:
         if beside or options["limit"] is not None or options["follow"] or options["template"] is not None:
@@ -170,8 +174,12 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
                 check=True,
                 damaged=format_name == "hex" and end is None,
             )
-        for item in outcome.attempt(dumped, listed=path not in paths):
-            outcome.rows |= isinstance(item, (BatchItem, RecordsItem, SideFileItem))
+        yield from outcome.attempt(dumped, listed=path not in paths)
+
+    def noted(items: Iterator[Item]) -> Iterator[Item]:
+        """Yield the items, and record whether there are rows among them."""
+        for item in items:
+            outcome.rows |= isinstance(item, (BatchItem, RecordsItem, DamagedBytes, SideFileItem))
             yield item
 
     with until_reader_closes(), destination(output, to_the_end=False) as out:
@@ -198,11 +206,11 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
                 write_rows(rows, replace(view, continued=not first))
                 out.flush()
 
-            found = follow.Follower(paths, show, note).rows()
+            found = noted(follow.Follower(paths, show, note).rows())
             follow.write_until_interrupted(first_rows(found, options["limit"]), write_on)
             return outcome.exit_code()
         shown = at_position(chain.from_iterable(show(file.path) for file in files), options["position"])
-        shown = first_rows(shown, options["limit"])
+        shown = noted(first_rows(shown, options["limit"]))
         if beside:
             sidefiles.write_mixed(format_name, shown, out, view)
         else:
@@ -214,7 +222,16 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
 
 def _format(name: str, options: Mapping[str, Any]) -> str:
     """Return the format; ``--template`` is one. Raises UsageError for options that contradict it."""
+    if options["columns"] is not None and not options["columns"].strip(" ,"):
+        raise UsageError("--columns: expected names, such as offset,key,value")
+    for only in ("columns", "template", "position"):
+        if options[only] is not None and (options["framings"] or options["effective"]):
+            raise UsageError(f"--{only} is for segments: it cannot be combined with --as or --effective")
     if options["template"] is not None:
+        if not options["template"]:
+            raise UsageError("--template is empty: write what a line contains, such as '%o %k %v'")
+        if options["columns"]:
+            raise UsageError("--template and --columns exclude each other: write the columns into the template")
         if name != "table":
             raise UsageError(f"--template writes lines of its own: it cannot be combined with --format {name}")
         if options["shallow"]:

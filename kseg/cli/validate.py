@@ -169,8 +169,12 @@ class _Reports:
         summary = os.environ.get("GITHUB_STEP_SUMMARY")
         self._step_summary = summary if summary and options["format_name"] == "github" else None
         self._path, written = options["baseline"], options["write_baseline"]
-        for target in (*(path for _, path in self._targets), written):
+        targets = [path for _, path in self._targets]
+        for target in (*targets, written):
             check_output(target, inputs)
+        if written == "-":
+            raise UsageError("--write-baseline: expected a file, got '-'")
+        _check_distinct([options["output"] or "-", *targets, written], [self._path, options["state"]])
         if (self._path or written) and options["state"]:
             raise UsageError("--baseline and --write-baseline cannot be combined with --state")
         self._baseline = baseline.Baseline(self._path) if self._path else None
@@ -217,6 +221,17 @@ class _Reports:
     def _again(self) -> Iterator[FileResult]:
         assert self._spool
         return self._spool.again()
+
+
+def _check_distinct(outputs: Sequence[str | None], kept: Sequence[str | None]) -> None:
+    """Raise UsageError if a file is written twice, or is a baseline or a state file that the run reads."""
+    seen = {os.path.realpath(path) for path in kept if path}
+    for path in filter(None, outputs):
+        real = path if path == "-" else os.path.realpath(path)
+        if real in seen:
+            named = "standard output" if path == "-" else path
+            raise UsageError(f"{named} is used twice: give each output, baseline and state a file of its own")
+        seen.add(real)
 
 
 def _detail(options: Mapping[str, Any]) -> int:

@@ -16,6 +16,8 @@ from kseg.text import escape_controls, to_json
 Items = Iterable[Item]
 Columns = Sequence[Column]
 
+# Columns that a narrow terminal does not hide.
+_SHOWN_FIRST = ("position", "api_name", "offset", "key", "value", "body")
 # Columns in which null and empty differ.
 _SIZED = ("key", "value")
 
@@ -57,10 +59,13 @@ def write_table(dumped: Items, columns: Columns, out: TextIO, view: View) -> Non
         if len(kinds) > 1:
             shown.insert(0, columns[0])
         columns_shown = [
-            TableColumn(column.name, True)
-            if column.type in NUMBERS
-            else TableColumn(column.name, text="cut", priority=n)
-            for n, column in enumerate(shown)
+            TableColumn(
+                column.name,
+                column.type in NUMBERS,
+                "" if column.type in NUMBERS else "cut",
+                0 if column.name in _SHOWN_FIRST else n,
+            )
+            for n, column in enumerate(shown, 1)
         ]
         # A column that a row kind lacks is empty, not null.
         names = [column.name for column in shown]

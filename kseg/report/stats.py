@@ -151,13 +151,13 @@ def _print_levels(levels: list[Level], out: TextIO) -> None:
 
 _COLUMNS = (
     TableColumn("path", text="wrap"),
-    TableColumn("batches", right=True, priority=2),
-    TableColumn("records", right=True, priority=1),
+    TableColumn("batches", right=True, priority=4),
+    TableColumn("records", right=True, priority=3),
     TableColumn("bytes", right=True),
-    TableColumn("magic", priority=3),
-    TableColumn("compression", priority=4),
-    TableColumn("offsets", right=True, priority=1),
-    TableColumn("max_timestamp", priority=5),
+    TableColumn("magic", priority=1),
+    TableColumn("compression", priority=5),
+    TableColumn("offsets", right=True, priority=2),
+    TableColumn("max_timestamp", priority=6),
     TableColumn("damage", right=True),
 )
 

@@ -113,7 +113,8 @@ def terminal_width(out: TextIO) -> int:
         found = os.get_terminal_size(out.fileno()).columns
     except (OSError, ValueError):
         found = 0
-    return int(os.environ.get("COLUMNS", "0") or 0) or found or shutil.get_terminal_size().columns
+    given = os.environ.get("COLUMNS", "")
+    return (int(given) if given.isdecimal() else 0) or found or shutil.get_terminal_size((80, 24)).columns
 
 
 def width_of(text: str) -> int:
@@ -209,7 +210,9 @@ def _print_rich(
             no_wrap=column.text != "wrap",
             overflow="ellipsis" if column.text == "cut" else "fold",
         )
-    for (first, *others), style in rows:
+    for cells, style in rows:
+        wrapped = zip(cells, widths, columns, strict=True)
+        first, *others = ("\n".join(_cell_lines(cell, width, column)) for cell, width, column in wrapped)
         table.add_row(Text(first, style), *map(Text, others), style=style if whole_rows else None)
     console(out).print(table)
 
@@ -220,10 +223,21 @@ def _cell_lines(cell: str, width: int, column: TableColumn) -> list[str]:
         return [cell]
     if column.text == "cut":
         return [_cut(cell, width - 1) + "…"]
-    if not cell.isascii():
-        return list(_folded(cell, width))
-    # Words stay whole; a path, which is one word, is broken anywhere.
-    return textwrap.wrap(cell, width, break_on_hyphens=False) or [""]
+    return _wrapped(cell, width)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Return a text in lines: words and the parts of a path stay whole where they fit."""
+    if not text.isascii():
+        return list(_folded(text, width))
+    if " " in text or "/" not in text:
+        return textwrap.wrap(text, width, break_on_hyphens=False) or [""]
+    lines = [""]
+    for part in text.replace("/", "/\0").split("\0"):
+        if lines[-1] and len(lines[-1]) + len(part) > width:
+            lines.append("")
+        lines[-1] += part
+    return [piece for line in lines for piece in _folded(line, width)]
 
 
 def _cut(text: str, width: int) -> str:
@@ -253,12 +267,12 @@ def _styled(text: str, style: str, colour: bool) -> str:
 
 
 def _blocks(columns: Sequence[TableColumn], rows: Sequence[Row], width: int) -> Iterator[str]:
-    """Yield a block of lines for each row: a line for each cell that is not empty."""
+    """Yield a block of lines for each row. Empty cells of columns that may be hidden are left out."""
     names = max(len(column.name) for column in columns)
     for cells, _ in rows:
         for column, cell in zip(columns, cells, strict=True):
-            if cell not in _EMPTY:
-                first, *rest = _folded(escape_controls(cell), max(width - names - 3, LEAST_TEXT))
+            if cell not in _EMPTY or not column.priority:
+                first, *rest = _wrapped(escape_controls(cell), max(width - names - 3, LEAST_TEXT)) or [""]
                 yield f" {column.name:<{names}}  {first}\n"
                 yield from (f" {'':{names}}  {line}\n" for line in rest)
         yield "\n"

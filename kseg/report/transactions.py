@@ -48,9 +48,9 @@ _COLUMNS = (
     TableColumn("epoch", right=True, priority=2),
     TableColumn("first", right=True),
     TableColumn("last", right=True),
-    TableColumn("records", right=True, priority=1),
+    TableColumn("records", right=True, priority=4),
     TableColumn("since", priority=3),
-    TableColumn("age", priority=3),
+    TableColumn("age", priority=1),
 )
 _PAGE_ROWS = 500
 

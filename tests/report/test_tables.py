@@ -176,3 +176,44 @@ def test_equal_findings_of_a_file_are_one_row(tmp_path: Path) -> None:
     verbose = kseg("validate", "-v", tmp_path).stdout
     assert verbose.count(" K201 ") == 16
     assert "14 more, not listed" in verbose
+
+
+def test_an_odd_variable_is_no_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """COLUMNS comes from the environment: text in it must not end the command."""
+    for columns in ("abc", "8.5", "-3", ""):
+        monkeypatch.setenv("COLUMNS", columns)
+        print_cells(Terminal(), [TableColumn("a")], [(["1"], "")])
+
+
+def test_paths_are_broken_between_folders_and_texts_between_words() -> None:
+    """The name of a segment stays whole where it fits."""
+    columns = [TableColumn("path", text="wrap"), TableColumn("message", text="wrap")]
+    row = ["some-topic-0/00000000000000000000.log", "CRC mismatch: stored 0x25064564, computed 0x67b53150"]
+    lines = printed(columns, [(row, "")], 60)
+    words = " ".join(lines).split()
+    assert {"some-topic-0/", "00000000000000000000.log", "0x25064564,", "0x67b53150"} <= set(words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--columns", ","], "expected names"),
+        (["--template", ""], "is empty"),
+        (["--template", "%o", "--columns", "offset"], "exclude each other"),
+        (["--position", "1", "--as", "message-set"], "is for segments"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(arguments: list[str], reason: str) -> None:
+    """An option without effect misleads."""
+    log = SEGMENTS / "4.3.0-v2-none" / "00000000000000000000.log"
+    run = kseg("dump", *arguments, log)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert reason in run.stderr
+    index = kseg("dump", "--position", "1", log.with_suffix(".index"))
+    assert (index.returncode, index.stdout) == (2, "")
+
+
+def test_a_position_after_the_end_is_no_row() -> None:
+    """Nothing found is said, not shown as an empty output."""
+    run = kseg("dump", "--position", "99999999", SEGMENTS / "4.3.0-v2-none" / "00000000000000000000.log")
+    assert "no rows" in run.stderr

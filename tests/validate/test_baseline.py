@@ -111,3 +111,25 @@ def test_a_wrong_report_is_refused(report: str) -> None:
     run = kseg("validate", PLAIN, "--report", report)
     assert (run.returncode, run.stdout) == (2, "")
     assert "FORMAT=FILE" in run.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--baseline", "known.json", "-o", "known.json"],
+        ["--baseline", "known.json", "--report", "junit=known.json"],
+        ["--state", "state", "--report", "junit=./state"],
+        ["--report", "junit=a", "--report", "html=a"],
+        ["-o", "a", "--write-baseline", "a"],
+        ["--report", "junit=-"],
+        ["--write-baseline", "-"],
+    ],
+)
+def test_no_output_replaces_another(arguments: list[str], tmp_path: Path) -> None:
+    """A wrong option must not destroy the known findings or the state."""
+    known = '{"kseg_baseline": 1, "findings": [\n\n]}\n'
+    (tmp_path / "known.json").write_text(known)
+    run = kseg("validate", *arguments, PLAIN, cwd=tmp_path)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert (tmp_path / "known.json").read_text() == known
+    assert [path.name for path in tmp_path.iterdir()] == ["known.json"]
