@@ -8,6 +8,7 @@ enough, each row becomes a block of lines.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -30,6 +31,8 @@ MAX_WIDTH = 1000
 _BETWEEN = "   "
 #: The largest table that rich draws: it takes 0.4 ms for a row, a hundred times as long as this module.
 RICH_ROWS = 100
+# A folder of a path, a word, or spaces: lines are broken between them.
+_PARTS = re.compile(r"[^\s/]*/|[^\s/]+|\s+")
 #: What an empty cell can be.
 _EMPTY = ("", "-")
 
@@ -230,14 +233,12 @@ def _wrapped(text: str, width: int) -> list[str]:
     """Return a text in lines: words and the parts of a path stay whole where they fit."""
     if not text.isascii():
         return list(_folded(text, width))
-    if " " in text or "/" not in text:
-        return textwrap.wrap(text, width, break_on_hyphens=False) or [""]
     lines = [""]
-    for part in text.replace("/", "/\0").split("\0"):
-        if lines[-1] and len(lines[-1]) + len(part) > width:
+    for part in _PARTS.findall(text):
+        if lines[-1] and len(lines[-1]) + len(part.rstrip()) > width:
             lines.append("")
-        lines[-1] += part
-    return [piece for line in lines for piece in _folded(line, width)]
+        lines[-1] += part if lines[-1] else part.lstrip()
+    return [piece for line in lines for piece in _folded(line.rstrip(), width)] or [""]
 
 
 def _cut(text: str, width: int) -> str:
