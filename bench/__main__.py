@@ -17,7 +17,7 @@ from bench.measure import BenchError, Command, Run, alternate, run
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
 #: A case starts no further round after this many seconds.
 QUICK_SECONDS, FULL_SECONDS = 8.0, 240.0
-_SUMMARY = re.compile(r"(\d+) batches, (\d+|records not counted)")
+_SUMMARY = re.compile(r"([\d,]+) batch(?:es)?, ([\d,]+|records not counted)")
 
 
 def main() -> int:
@@ -100,9 +100,9 @@ def _check(command: Command, runs: list[Run], made: Mapping[str, Corpus]) -> Non
             counted = done.counted()
             summary = _SUMMARY.search(done.output)
             if summary is not None:
-                counted = {"batches": int(summary[1])}
-                if summary[2].isdigit():
-                    counted["records"] = int(summary[2])
+                counted = {"batches": int(summary[1].replace(",", ""))}
+                if summary[2][0].isdigit():
+                    counted["records"] = int(summary[2].replace(",", ""))
             if command.output and not counted:
                 raise BenchError(f"{command.name} does not say how much it saw: {done.output[-200:]}")
             if "--shallow" in command.argv:

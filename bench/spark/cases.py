@@ -30,7 +30,7 @@ SMALL = 2000
 MASTER = "local[2]"
 SHARE = Figure(lambda ours, peer: peer.wall / ours.wall * 100, "{:.0f}% of its speed")
 EACH = Figure(lambda ours, peer: ours.wall / SMALL * 1000, "{:.1f} ms each")
-_COUNTED = re.compile(r"(\d+) records")
+_COUNTED = re.compile(r"([\d,]+) records")
 
 #: The work of a contender: a call that returns the number of its records, or None, or a command as a process.
 Work = Callable[[], "int | None"] | Command
@@ -76,7 +76,7 @@ def _kseg(*arguments: str) -> Callable[[], int | None]:
 def counted(output: str) -> int | None:
     """Return the number of records in the last line that has one, the summary."""
     found = _COUNTED.findall(output)
-    return int(found[-1]) if found else None
+    return int(found[-1].replace(",", "")) if found else None
 
 
 def _export(source: Path) -> Callable[[], int | None]:
