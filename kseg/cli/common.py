@@ -47,7 +47,7 @@ def _once(context: click.Context, parameter: click.Parameter, given: tuple[str, 
 
 paths = click.argument("paths", metavar="PATH...", nargs=-1, required=True, callback=_once)
 output = click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of stdout, atomically.")
-no_crc = click.option("--no-crc", is_flag=True, help="Skip CRC checks, like check.crcs=false of a consumer.")
+no_crc = click.option("--no-crc", is_flag=True, help="Do not check CRCs.")
 
 
 def _cores() -> int:

@@ -24,7 +24,7 @@ from kseg.report.formats import REPAIR, destination, writer
 @click.argument("target", metavar="[DST]", required=False)
 @click.option("--dry-run", is_flag=True, help="Write only the report. DST can be omitted.")
 @click.option("--salvage-records", is_flag=True, help="Keep the records before a fault in a batch.")  # fmt: skip
-@click.option("--indexes-only", is_flag=True, help="Copy an undamaged log, and build only its indexes.")
+@click.option("--indexes-only", is_flag=True, help="Write only index files to DST, for an undamaged log.")
 @click.option("--index-interval", type=click.IntRange(min=0), default=4096, show_default=True, metavar="BYTES",
               help="Set index.interval.bytes of the topic.")  # fmt: skip
 @click.option("--rule", multiple=True, metavar="NAME=SEVERITY",

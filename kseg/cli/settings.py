@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,17 @@ else:
     tomllib = lazy("tomllib")
 
 
-def read_settings(folder: Path, known: set[str]) -> dict[str, Any]:
-    """Return options of ``kseg validate`` by name, with dashes or underscores; ``rule`` can be a table.
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value of a settings file. ``key`` is the name as the file has it, with dashes or underscores."""
+
+    file: str
+    key: str
+    value: Any
+
+
+def read_settings(folder: Path, known: set[str]) -> dict[str, Setting]:
+    """Return options of ``kseg validate`` by name with dashes, such as those in ``known``; ``rule`` can be a table.
 
     Raises UsageError for a file that is not TOML and for unknown names.
     """
@@ -29,7 +39,7 @@ def read_settings(folder: Path, known: set[str]) -> dict[str, Any]:
         except (OSError, ValueError) as error:
             if place:
                 continue  # a broken pyproject.toml is reported by the tools that own it
-            raise UsageError(f"{name}: {error}") from error
+            raise UsageError(f"{name}: {_reason(error)}") from error
         for key in place:
             table = table.get(key, {})
         if table:
@@ -37,18 +47,19 @@ def read_settings(folder: Path, known: set[str]) -> dict[str, Any]:
     return {}
 
 
-def _as_written(known: set[str]) -> list[str]:
-    """Return the names with dashes, as the options of the command line."""
-    return [name.replace("_", "-") for name in sorted(known)]
+def _reason(error: OSError | ValueError) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"byte {error.start} is not UTF-8: expected a text file in TOML"
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
 
 
-def _options(table: dict[str, Any], name: str, known: set[str]) -> dict[str, Any]:
-    options: dict[str, Any] = {}
+def _options(table: dict[str, Any], name: str, known: set[str]) -> dict[str, Setting]:
+    options: dict[str, Setting] = {}
     for key, value in table.items():
-        option = key.replace("-", "_")
+        option = key.replace("_", "-")
         if option not in known:
-            raise UsageError(f"{name}: {unknown_name('setting', key, _as_written(known))}")
+            raise UsageError(f"{name}: {unknown_name('setting', key, sorted(known))}")
         if option == "rule" and isinstance(value, dict):
             value = [f"{rule}={severity}" for rule, severity in value.items()]
-        options[option] = [value] if option == "rule" and isinstance(value, str) else value
+        options[option] = Setting(name, key, [value] if option == "rule" and isinstance(value, str) else value)
     return options

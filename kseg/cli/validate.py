@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -271,16 +271,23 @@ def _files(paths: tuple[str, ...]) -> tuple[list[SegmentFile], bool]:
 
 def _with_settings(context: click.Context) -> dict[str, Any]:
     """Return the options of the command line, and for missing ones those of the settings file."""
-    names = {"format" if name == "format_name" else name for name in context.params} - _OF_ONE_RUN
-    found = read_settings(Path.cwd(), names)
+    found = read_settings(Path.cwd(), set(setting_names(context.params)))
     options = dict(context.params)
     for parameter in context.command.params:
         name = parameter.name or ""
-        setting = "format" if name == "format_name" else name
-        given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-        if setting in found and not given:
+        setting = found.get(_setting_name(name))
+        if setting and context.get_parameter_source(name) is not click.core.ParameterSource.COMMANDLINE:
             try:
-                options[name] = parameter.type_cast_value(context, found[setting])
+                options[name] = parameter.type_cast_value(context, setting.value)
             except click.BadParameter as error:
-                raise UsageError(f"settings file: {setting}: {error.message}") from error
+                raise UsageError(f"{setting.file}: {setting.key}: {error.message}") from error
     return options
+
+
+def setting_names(options: Iterable[str]) -> list[str]:
+    """Return the names of those options that a settings file can set, with dashes."""
+    return sorted(_setting_name(name) for name in options if name not in _OF_ONE_RUN)
+
+
+def _setting_name(option: str) -> str:
+    return "format" if option == "format_name" else option.replace("_", "-")

@@ -139,7 +139,8 @@ def _truncation_lines(row: Row) -> Iterator[str]:
         offset = row["truncation_offset"][follower]
         end = row[follower]["end_offset"]
         if offset is None:
-            yield f"with {leader} as leader, {follower} would truncate to its high watermark, without leader epochs"
+            why = "the leader epochs do not decide it"
+            yield f"with {leader} as leader, {follower} would truncate to its high watermark ({why})"
         elif offset < end:
             lost = count_of(end - offset, "offset")
             yield f"with {leader} as leader, {follower} would truncate to offset {offset} and lose {lost}"

@@ -147,7 +147,7 @@ class _Records:
 
 def _damaged_lines(item: DamagedBytes, colours: Iterator[int]) -> Iterator[str]:
     size = item.end - item.position
-    yield f"{count_of(size, 'byte')} at {item.position} that are not in a batch\n"
+    yield f"{count_of(size, 'byte')} at {item.position} that {'is' if size == 1 else 'are'} not in a batch\n"
     for finding in item.findings:
         yield f"  {escape_controls(Verdict(item.file, Severity.ERROR, finding).message)}\n"
     shown = min(size, MAX_SHOWN)

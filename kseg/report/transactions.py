@@ -11,7 +11,7 @@ from typing import TextIO
 from kseg.commands.transactions.history import STATES, PartitionState, Transaction
 from kseg.report.tables import TableColumn, print_cells, print_text
 from kseg.schema import Row
-from kseg.text import count_of, escape_controls, iso_time
+from kseg.text import count_of, escape_controls, inclusive_range, iso_time
 
 Items = Iterable[Transaction | PartitionState]
 
@@ -100,10 +100,10 @@ def _partition_text(item: PartitionState) -> str:
     if item.held_by is None:
         end = "" if item.last_stable_offset is None else f" {item.last_stable_offset}"
         return f"{counts or 'no transactions'}; last stable offset{end or ' unknown'}, not held by a transaction"
-    behind = (item.log_end or 0) - (item.last_stable_offset or 0)
+    unseen = inclusive_range("offset", item.last_stable_offset or 0, (item.log_end or 0) - 1)
     return (
-        f"{counts}; last stable offset {item.last_stable_offset}, held by producer {item.held_by}: "
-        f"read_committed consumers miss {count_of(behind, 'offset')} up to {item.log_end}"
+        f"{counts}; last stable offset {item.last_stable_offset}, producer {item.held_by} blocks it: "
+        f"read_committed consumers do not see {unseen}"
     )
 
 

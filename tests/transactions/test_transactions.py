@@ -61,7 +61,7 @@ def test_a_hanging_transaction_is_reported_with_its_remedy(tmp_path: Path) -> No
     done = kseg(folder)
     assert done.returncode == 1
     assert "abort --topic orders --partition 3 --start-offset 78\n" in done.stdout
-    assert "last stable offset 78, held by producer 4" in done.stdout
+    assert "last stable offset 78, producer 4 blocks it" in done.stdout
     assert "\ncommitted " not in done.stdout
     (hanging,) = of(rows(folder), "hanging")
     assert hanging["records"] == 4

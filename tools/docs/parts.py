@@ -6,6 +6,7 @@ import ast
 import inspect
 import json
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import click
 import kseg
 from kseg import schema
 from kseg.cli.main import COMMANDS, main
+from kseg.cli.validate import setting_names, validate
 from kseg.format.sidefiles.registry import SIDE_FILES
 from kseg.format.wire.connections import FRAME_COLUMNS
 from kseg.spark.source.views import VIEWS
@@ -101,6 +103,12 @@ def output_formats() -> str:
     return "\n".join(lines)
 
 
+def settings() -> str:
+    """Return the names of the options of ``kseg validate`` that a settings file can set."""
+    exposed = (option.name or "" for option in validate.params if option.expose_value)
+    return "\n".join(textwrap.wrap(", ".join(f"`{name}`" for name in setting_names(exposed)), 120)) + "."
+
+
 def spark_views() -> str:
     """Return a table of the columns of each Spark view."""
     lines = ["| view | columns |", "|---|---|"]
@@ -140,6 +148,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "rows": row_tables,
     "peers": peers,
     "formats": output_formats,
+    "settings": settings,
     "spark-views": spark_views,
 }
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 from kseg.format.log_loader.plan import OfflineError, RefusedError
 from kseg.format.record.layout import INT32_MAX, INT64_MAX
 from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, CheckpointOffset, LeaderEpoch
+from kseg.text import count_of
 
 #: The largest text that is read; the checkpoint of a log dir with 200,000 partitions has 10 MB.
 MAX_TEXT = 64 << 20
@@ -86,7 +87,7 @@ def _entries(data: bytes, name: str, size: int, entry: Callable[[list[str]], _En
     for line in lines[2:]:
         fields = split(_SPACES, line)
         if len(fields) != size:
-            raise OfflineError(f"the line {line[:80]!r} has {len(fields)} fields, expected {size}", name)
+            raise OfflineError(f"the line {line[:80]!r} has {count_of(len(fields), 'field')}, expected {size}", name)
         yield entry(fields)
     if len(lines) - 2 != count:
         raise OfflineError(f"expected {count} entries, found {len(lines) - 2}", name)
