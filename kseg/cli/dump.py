@@ -30,7 +30,7 @@ from kseg.errors import KsegError, UsageError, VanishedError
 from kseg.findings import Finding
 from kseg.format.checks.run_checks import policy_for, side_file_of
 from kseg.format.internal_topics.recognise import BY_FOLDER, internal_topic
-from kseg.format.storage.source import SegmentFile, find_segments, local_size, open_source
+from kseg.format.storage.source import SegmentFile, find_segments, local_size, once_each, open_source
 from kseg.lazy import lazy
 from kseg.ranges import parse_offsets, parse_time
 from kseg.report.formats import DUMP, EFFECTIVE, View, destination, write
@@ -134,7 +134,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
     if keep.key is not None and shallow:
         raise UsageError("--key selects records: add --deep")
 
-    files = list(chain.from_iterable(outcome.attempt(find_segments(path)) for path in paths))
+    files = once_each(chain.from_iterable(outcome.attempt(find_segments(path)) for path in paths))
     check_output(output, [*paths, *(file.path for file in files)])
     listed = {file.path: file for file in files}
     beside = {file.path: known for file in files if (known := side_file_of(file.path))}

@@ -15,7 +15,7 @@ from kseg.errors import UsageError
 from kseg.findings import Report
 from kseg.format.internal_topics.effective import effective
 from kseg.format.internal_topics.recognise import BY_FOLDER, internal_topic
-from kseg.format.storage.source import STDIN, SegmentFile, find_segments, open_source, topic_partition
+from kseg.format.storage.source import STDIN, SegmentFile, find_segments, once_each, open_source, topic_partition
 from kseg.format.storage.special_files import special_kind_at
 from kseg.report.effective import Partition
 from kseg.report.formats import EFFECTIVE, check_format, destination, write
@@ -41,7 +41,7 @@ def show_effective(
     output, name = result
     _check_options(context)
     check_format(EFFECTIVE, name)
-    files = list(chain.from_iterable(outcome.attempt(_readable(path)) for path in paths))
+    files = once_each(chain.from_iterable(outcome.attempt(_readable(path)) for path in paths))
     check_output(output, [*paths, *(file.path for file in files)])
     if not files:
         return FAILED

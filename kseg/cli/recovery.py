@@ -65,14 +65,21 @@ def recovery(
     sizes = _log_bytes(paths)
 
     def plans() -> Iterator[LogDirPlan | PartitionPlan]:
+        seen: set[str] = set()
         for path in paths:
+            if os.path.realpath(path) in seen:
+                continue
             try:
                 for made in plan(path, RecoveryRequest(clean, index_interval, index_bytes), each):
+                    if (folder := os.path.realpath(made.folder)) in seen:
+                        continue
+                    seen.add(folder)
                     progress(sizes[os.path.normpath(made.folder)])
                     yield broker.check_log_dirs(made)
             except KsegError as error:
                 fail(str(error))
                 total.unread += 1
+                seen.add(os.path.realpath(path))
 
     with (
         destination(output) as out,

@@ -15,7 +15,7 @@ from kseg.cli.progress import progress_bar
 from kseg.commands.stats.levels import SegmentStats, levels, sorted_by_folder, stats_of
 from kseg.errors import KsegError
 from kseg.findings import Policy
-from kseg.format.storage.source import SegmentFile, find_segments, total_size
+from kseg.format.storage.source import SegmentFile, find_segments, once_each, total_size
 from kseg.report.formats import STATS, destination, write
 from kseg.results import Settings
 
@@ -45,6 +45,7 @@ def stats(paths: tuple[str, ...], shallow: bool, format_name: str, output: str |
             files += find_segments(path)
         except KsegError as error:
             outcome.unread(str(error))
+    files = once_each(files)
     check_output(output, [*paths, *(file.path for file in files)])
     with destination(output) as out, progress_bar(total_size(files)) as progress:
         counted = stats_of(sorted_by_folder(files), settings, options["jobs"], progress)

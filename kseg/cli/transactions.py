@@ -15,7 +15,7 @@ from kseg.cli.finding_notes import FindingNotes
 from kseg.cli.messages import FAILED, FOUND, fail
 from kseg.commands.transactions.history import PartitionState, Transaction, transactions_of
 from kseg.errors import KsegError
-from kseg.format.storage.source import SegmentFile, find_segments
+from kseg.format.storage.source import SegmentFile, find_segments, once_each
 from kseg.report.formats import TRANSACTIONS, destination, write
 from kseg.report.transactions import Total
 
@@ -50,6 +50,7 @@ def transactions(
             files += find_segments(path)
         except KsegError as error:
             failed = bool(fail(str(error)))
+    files = once_each(files)
     check_output(output, [*paths, *(file.path for file in files)])
 
     def unread(why: str) -> None:

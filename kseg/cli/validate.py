@@ -19,7 +19,7 @@ from kseg.commands.validate.parallel import validate_files
 from kseg.errors import KsegError, UsageError
 from kseg.findings import Policy, do_nothing, parse_severity
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.source import SegmentFile, find_segments, is_folder, total_size
+from kseg.format.storage.source import SegmentFile, find_segments, is_folder, once_each, total_size
 from kseg.format.wire.framings import framed_files
 from kseg.lazy import lazy
 from kseg.report.formats import VALIDATION, destination, write
@@ -263,10 +263,11 @@ def _files(paths: tuple[str, ...]) -> tuple[list[SegmentFile], bool]:
                 files += find_segments(path)
         except KsegError as error:
             failed = bool(fail(str(error)))
+    skipped = list(dict.fromkeys(skipped))
     if skipped and files:
         named = ", ".join(skipped[:_SKIPPED_SHOWN]) + ", …" * (len(skipped) > _SKIPPED_SHOWN)
         note(f"skipped {count_of(len(skipped), 'file')} (not Kafka files, or not in use): {named}")
-    return files, failed
+    return once_each(files), failed
 
 
 def _with_settings(context: click.Context) -> dict[str, Any]:

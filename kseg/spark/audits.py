@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
@@ -23,7 +24,7 @@ from kseg.errors import KsegError
 from kseg.findings import do_nothing
 from kseg.format.storage import naming
 from kseg.format.storage.process_pool import map_ordered
-from kseg.format.storage.source import find_segments, topic_partition
+from kseg.format.storage.source import find_segments, once_each, topic_partition
 from kseg.spark.jobs.pool import SparkPool
 
 if TYPE_CHECKING:
@@ -46,11 +47,10 @@ def replicas(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     complete when the function returns. Raises KsegError.
     """
     folders: dict[tuple[str, int], dict[str, None]] = defaultdict(dict)
-    for path in paths:
-        for file in find_segments(path):
-            topic, partition = topic_partition(file.path)
-            if topic is not None and partition is not None:
-                folders[topic, partition][file.path.rpartition("/")[0]] = None
+    for file in once_each(chain.from_iterable(map(find_segments, paths))):
+        topic, partition = topic_partition(file.path)
+        if topic is not None and partition is not None:
+            folders[topic, partition][file.path.rpartition("/")[0]] = None
     pool = SparkPool(spark)
     calls = [
         (place, first, other)

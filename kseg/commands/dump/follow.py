@@ -17,7 +17,7 @@ from typing import Any
 from kseg.commands.dump.rows import FileStart
 from kseg.format.sidefiles.log_end import LogEnd, last_valid_batch
 from kseg.format.storage.naming import base_offset_of, is_snapshot
-from kseg.format.storage.source import find_segments, local_size
+from kseg.format.storage.source import find_segments, local_size, once_each
 
 #: Seconds between two polls.
 INTERVAL = 0.2
@@ -51,7 +51,7 @@ class Follower:
         """Yield rows without an end; None as long as nothing is new. Raises UnreadableError and UsageError."""
         while True:
             folders: defaultdict[str, list[str]] = defaultdict(list)
-            for file in dict.fromkeys(chain.from_iterable(map(find_segments, self._paths))):
+            for file in once_each(chain.from_iterable(map(find_segments, self._paths))):
                 if not is_snapshot(file.path):
                     folders[os.path.dirname(file.path)].append(file.path)
             for folder, files in folders.items():

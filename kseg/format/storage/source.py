@@ -269,6 +269,36 @@ def find_segments(path: str) -> Iterator[SegmentFile]:
     yield from found
 
 
+def once_each(files: Iterable[SegmentFile]) -> list[SegmentFile]:
+    """Return the files without duplicates: several paths can lead to one file.
+
+    A named file that is also in a listed folder is returned with the folder. Symbolic links inside a folder are segments
+    of their own: their names are their base offsets.
+    """
+    found = list(files)
+    real_folders: dict[str, str] = {}
+
+    def place_of(path: str) -> str:
+        if path == STDIN or _URL.match(path):
+            return path
+        folder, name = os.path.split(path)
+        if folder not in real_folders:
+            real_folders[folder] = os.path.realpath(folder)
+        return os.path.join(real_folders[folder], name)
+
+    listed = {place_of(path) for file in found if file.listed for path in (file.path, *(file.indexes or ()))}
+    kept: dict[str, SegmentFile] = {}
+    for file in found:
+        place = place_of(file.path)
+        if not file.listed:
+            real = place if file.path == STDIN or is_url(file.path) else os.path.realpath(place)
+            if listed & {place, real}:
+                continue
+            place = real
+        kept.setdefault(place, file)
+    return list(kept.values())
+
+
 def is_url(path: str) -> bool:
     """Return whether a path is a URL."""
     return _URL.match(path) is not None

@@ -22,6 +22,7 @@ from kseg.format.storage.source import (
     find_segments,
     is_folder,
     local_size,
+    once_each,
     open_source,
     topic_partition,
 )
@@ -155,7 +156,7 @@ def needs_outcomes(options: Options) -> bool:
 
 def folders(paths: Sequence[str], limits: RowLimits) -> Mapping[str, list[Segment]]:
     """Return the requested segments by folder, in order. A segment that several paths contain is returned once."""
-    files = dict.fromkeys(chain.from_iterable(map(find_segments, paths)))
+    files = once_each(chain.from_iterable(map(find_segments, paths)))
     by_folder: dict[str, list[SegmentFile]] = defaultdict(list)
     for file in files:
         if limits.accepts_file(*topic_partition(file.path)):
