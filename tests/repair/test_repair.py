@@ -869,6 +869,26 @@ def test_only_the_indexes(partition: Path, tmp_path: Path) -> None:
     assert all(path.exists() for path in index_paths(target))
 
 
+@pytest.mark.parametrize("folder", sorted(SEGMENTS.glob("*-segments")), ids=lambda folder: folder.name)
+def test_only_the_indexes_reports_the_gaps_of_a_repair(folder: Path) -> None:
+    """Segments that follow each other must not be reported as missing offsets; a missing segment must."""
+    for args in ([], ["--format", "jsonl"]):
+        done = run("--dry-run", "--indexes-only", folder, *args)
+        assert "segment-gap" not in done.stdout
+        assert done.exit_code == 0
+
+
+def test_only_the_indexes_reports_a_missing_segment(partition: Path) -> None:
+    """The range of missing offsets is the one that a repair reports."""
+    (partition / sorted(path.name for path in partition.glob("*.log"))[1]).unlink()
+    missing = [
+        [line for line in run("--dry-run", *args, partition).stdout.splitlines() if line.startswith("missing")]
+        for args in ([], ["--indexes-only"])
+    ]
+    assert len(missing[0]) == 1
+    assert missing[0] == missing[1]
+
+
 def test_indexes_of_a_damaged_log_are_refused(tmp_path: Path) -> None:
     """They would have positions that a reader does not reach."""
     for name in ("crc-mismatch", "invalid-size"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -90,7 +90,7 @@ class PartitionRepair:
         _add_open_transactions(txns, partition.path / (partition.logs[0].removesuffix(".log") + ".snapshot"))
         segments: list[SegmentRepair] = []
         stored = epoch_checkpoint.stored(partition.path) or ()
-        last_epoch = -1
+        last_epoch = floor = -1
         places = _places(partition, self.plan)
         for n, place in enumerate(places):
             if place.order is None and not self.plan.indexes_only:
@@ -106,6 +106,10 @@ class PartitionRepair:
                 txns=txns, place=place, epochs=epochs,
             )  # fmt: skip
             last_epoch = segment.last_epoch
+            if self.plan.indexes_only:
+                # Its place was found by its name alone.
+                last_offset, place = segment.last_offset, replace(place, floor=floor)
+                floor = floor if last_offset is None else last_offset
             if segment.lost_bytes and not segment.kept and not self.plan.dry_run:
                 # No batch of it is kept, so the adjacent segments are the log.
                 for written in (path, *index_paths(path), txn_index_path(path)):
