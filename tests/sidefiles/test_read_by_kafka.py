@@ -94,8 +94,9 @@ def _stricter(path: Path, rules: list[str]) -> bool:
     """Return whether kseg is right to be stricter: Kafka ignores the names in partition.metadata and reads any clean
     shutdown file.
 
-    The class that reads meta.properties accepts an empty file, but the broker does not.
+    The class that reads meta.properties accepts a version 0 without broker.id, such as an empty file, but the broker does
+    not.
     """
     lenient = kind_of(path) in ("partition_metadata", "clean_shutdown")
-    empty = kind_of(path) == "meta_properties" and b"=" not in path.read_bytes()
-    return (lenient or empty) and rules == ["metadata-malformed"]
+    nameless = kind_of(path) == "meta_properties" and b"broker.id" not in path.read_bytes()
+    return (lenient or nameless) and rules == ["metadata-malformed"]

@@ -29,7 +29,7 @@ from kseg.other_files import side_entries
 from kseg.report.formats import View
 from kseg.report.sidefiles import rows
 from tests.support import damage
-from tests.support.cli import kseg
+from tests.support.cli import MIXED, kseg
 from tests.support.fixtures import FOLDERS
 from tests.support.fuzzing import cases
 from tests.support.side_files import REAL, SMALL, walked
@@ -222,6 +222,12 @@ def test_a_line_that_cannot_be_read_does_not_hide_the_others() -> None:
         ("partition.metadata", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA"),
         ("partition.metadata", b"version: -1\ntopic_id: 3Mb7AcgvRwuQFwjHVl29Yw"),
         ("meta.properties", b""),
+        ("meta.properties", b"junk"),
+        ("meta.properties", bytes(range(256))),
+        ("meta.properties", b"node.id=1\n"),
+        ("meta.properties", b"node.id=1\ncluster.id=a\n"),
+        ("meta.properties", b"version=0\ncluster.id=a\n"),
+        ("meta.properties", b"version=1\ncluster.id=a\nbroker.id=1\n"),
         ("meta.properties", b"version=1\nnode.id=1\n"),
         ("meta.properties", b"version=2\nnode.id=1\ncluster.id=a\n"),
         ("quorum-state", b""),
@@ -246,6 +252,7 @@ def test_older_metadata_is_read_too() -> None:
         [(0, (0, "x=y", 7, None))],
         [],
     )
+    assert walked("meta.properties", b"broker.id=7\n") == ([(0, (0, None, 7, None))], [])
     old = {"leaderId": 1, "leaderEpoch": 2, "votedId": -1, "appliedOffset": 0, "currentVoters": [{"voterId": 1}]}
     entries, found = walked("quorum-state", json.dumps({"clusterId": "", **old, "data_version": 0}).encode())
     assert (entries, found) == ([(0, (0, 1, 2, -1, None, 0, [1]))], [])
@@ -324,7 +331,7 @@ def test_every_kind_is_dumped_in_every_format(kind: str, name: str) -> None:
 def test_a_dump_of_several_kinds() -> None:
     """JSON Lines mix kinds; CSV and Parquet have one set of columns, and filters select from segments."""
     segment, index = SMALL["offset_index_entry"].with_suffix(".log"), SMALL["offset_index_entry"]
-    done = kseg("dump", "--format", "jsonl", segment, index, segment)
+    done = kseg("dump", "--format", "jsonl", segment, index, MIXED)
     kinds = [json.loads(line)["kind"] for line in done.stdout.splitlines()]
     assert list(dict.fromkeys(kinds)) == ["batch", "offset_index_entry"]
     assert kinds[-1] == "batch"

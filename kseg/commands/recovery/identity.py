@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 
-from kseg.format.log_loader.checkpoints import MAX_TEXT
-from kseg.format.log_loader.partition_files import File
 from kseg.format.log_loader.plan import OfflineError, RefusedError
-from kseg.format.sidefiles.metadata_files import MetaProperties, properties, walk_meta_properties
+from kseg.format.sidefiles.metadata_files import MetaProperties, walk_meta_properties
 from kseg.format.sidefiles.reading import entries_of
 
 META = "meta.properties"
@@ -27,11 +26,9 @@ def read_identity(log_dir: str) -> MetaProperties:
     if not os.path.exists(path):
         raise RefusedError("it does not exist: the log directory is not formatted", META)
     try:
-        found: MetaProperties = entries_of(path, walk_meta_properties)[0]
+        found: MetaProperties = entries_of(path, partial(walk_meta_properties, needs_node=False))[0]
     except ValueError as error:
-        if properties(File.at(path).read(0, MAX_TEXT).decode("latin-1")):
-            raise OfflineError(str(error), META) from error
-        raise RefusedError("the file is empty", META) from error
+        raise OfflineError(str(error), META) from error
     for field in ("node_id", "cluster_id"):
         if getattr(found, field) is None:
             raise RefusedError(f"{_SHOWN[field]} is missing", META)

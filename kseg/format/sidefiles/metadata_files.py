@@ -86,17 +86,26 @@ def walk_partition_metadata(source: Source, report: Report = do_nothing) -> Iter
     yield from _walk(source, parse, report)
 
 
-def walk_meta_properties(source: Source, report: Report = do_nothing) -> Iterator[tuple[int, MetaProperties]]:
+def walk_meta_properties(
+    source: Source, report: Report = do_nothing, *, needs_node: bool = True
+) -> Iterator[tuple[int, MetaProperties]]:
+    """Yield the properties. ``needs_node=False`` accepts a version 0 without ``broker.id``, like the class that reads it.
+
+    No broker starts with such a file, so it is malformed otherwise. A missing version is version 0.
+    """
+
     def parse(text: str) -> MetaProperties:
         values = properties(text)
-        if not values:
+        if needs_node and not values:
             raise _MalformedError("the file has no properties")
         version = _integer(values.get("version", "0"), "version")
         if version not in (0, 1):
             raise _MalformedError(f"version {version}")
         node = "broker.id" if version == 0 else "node.id"
         cluster = values.get("cluster.id") if version == 0 else _required(values, "cluster.id")
-        if version == 1:
+        if needs_node and "version" not in values and node not in values:
+            raise _MalformedError("version is missing, and so is broker.id, which version 0 needs")
+        if needs_node or version == 1:
             _required(values, node)
         node_id = _integer(values[node], node) if node in values else None
         directory = _uuid(values["directory.id"], "directory.id") if "directory.id" in values else None
