@@ -210,7 +210,9 @@ class _Reports:
             note(f"{self._written}: {count_of(len(self._writer.entries), 'known finding')}")
         if self._baseline:
             gone = self._baseline.gone()
-            note(f"{count_of(self._baseline.known, 'known finding')} of {self._path}; {len(gone)} no longer occur")
+            known, unread = count_of(self._baseline.known, "known finding"), self._baseline.unread()
+            others = f"; {unread:,} of files that were not read" if unread else ""
+            note(f"{known} of {self._path}; {len(gone):,} no longer occur{others}")
             for entry in gone[:_GONE_SHOWN]:
                 note(f"no longer found: {entry.get('file')}: {entry.get('rule')}")
 

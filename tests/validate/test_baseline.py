@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import DAMAGED, PLAIN, kseg
+from tests.support.cli import DAMAGED, PLAIN, SEGMENTS, kseg
 
 FINDINGS = DAMAGED.parent
 NAME = "00000000000000000000.log"
@@ -64,6 +64,40 @@ def test_mended_damage_is_reported(logs: Path, tmp_path: Path) -> None:
     assert run.returncode == 0
     assert "1 no longer occur" in run.stderr
     assert "crc-mismatch" in run.stderr
+
+
+@pytest.mark.parametrize("change", ["other path", "missing", "unreadable"])
+def test_findings_of_files_that_were_not_read_are_not_gone(change: str, logs: Path, tmp_path: Path) -> None:
+    """Damage that a run did not look for must not be reported as repaired."""
+    known = tmp_path / "known.json"
+    kseg("validate", logs, "--write-baseline", known)
+    files = [entry["file"] for entry in json.loads(known.read_text())["findings"]]
+    if change == "other path":
+        logs = logs.rename(tmp_path / "other")
+    elif change == "missing":
+        shutil.rmtree(logs / "orders-0")
+    else:
+        (logs / "orders-0" / NAME).write_bytes(b"junk" * 100)
+    run = kseg("validate", logs, "--baseline", known)
+    unread = len(files) if change == "other path" else sum("orders-0" in file for file in files)
+    assert unread > 0
+    assert f"; 0 no longer occur; {unread} of files that were not read" in run.stderr
+    assert "no longer found" not in run.stderr
+
+
+def test_a_side_file_without_damage_was_read(tmp_path: Path) -> None:
+    """The findings of an index belong to the index, which is read with its segment."""
+    folder = tmp_path / "orders-0"
+    shutil.copytree(SEGMENTS / "0.10.2.2-v1-gzip-segments", folder)
+    index = folder / "00000000000000000000.timeindex"
+    valid, known = index.read_bytes(), tmp_path / "known.json"
+    index.write_bytes(b"\xff" * 12)
+    kseg("validate", folder, "--write-baseline", known)
+    count = len(json.loads(known.read_text())["findings"])
+    index.write_bytes(valid)
+    run = kseg("validate", folder, "--baseline", known)
+    assert count > 0
+    assert f"; {count} no longer occur\n" in run.stderr
 
 
 def test_more_findings_than_are_listed_are_compared(tmp_path: Path) -> None:

@@ -48,10 +48,13 @@ class Baseline:
         self.known = 0
         self._left = {entry["id"]: entry for entry in _read(path)}
         self._ids = set(self._left)
+        self._read: set[str] = set()
 
     def marked(self, results: Iterable[FileResult], max_per_rule: int) -> Iterator[FileResult]:
         """Yield the results with ``known`` set on known findings, and at most ``max_per_rule`` new ones of each rule."""
         for result in results:
+            if not (result.unread or result.vanished):
+                self._read.add(result.file)
             verdicts: list[Verdict] = []
             new: dict[str, int] = {}
             for verdict in result.verdicts:
@@ -78,8 +81,12 @@ class Baseline:
                 self.new.count(name, verdict.severity, more)
 
     def gone(self) -> list[dict[str, Any]]:
-        """Return the known findings that did not occur in this run."""
-        return list(self._left.values())
+        """Return the known findings that did not occur in this run although their files were read."""
+        return [entry for entry in self._left.values() if entry.get("file") in self._read]
+
+    def unread(self) -> int:
+        """Return the number of known findings of files that this run did not read."""
+        return len(self._left) - len(self.gone())
 
 
 class BaselineWriter:
