@@ -31,6 +31,7 @@ from kseg.format.segment.reader import WINDOW_SIZE
 from kseg.format.sidefiles.indexes import read_offset_index
 from kseg.format.sidefiles.txn_index import ABORTED_TXN, AbortedTransactions, AbortedTxn, read_txn_index
 from kseg.format.storage.source import SegmentFile
+from kseg.format.writer.output_guards import PartitionFolder, each_partition
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message
 from kseg.format.writer.targets import DamagedError, index_paths
 from kseg.results import Settings
@@ -895,6 +896,32 @@ def test_indexes_of_a_damaged_log_are_refused(tmp_path: Path) -> None:
         with pytest.raises(DamagedError, match=f"{name} at byte"):
             repair(str(log_of(FINDINGS / name)), str(tmp_path / FIRST), RepairPlan(indexes_only=True))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_partition_without_valid_batches_leaves_no_folder(tmp_path: Path) -> None:
+    """An empty folder looks like a repaired partition."""
+    folder = tmp_path / "logs" / "orders-0"
+    folder.mkdir(parents=True)
+    (folder / FIRST).write_bytes(b"junk" * 100)
+    assert run(folder, tmp_path / "one").exit_code == 1
+    assert run(tmp_path / "logs", tmp_path / "all").exit_code == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["logs"]
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_an_interrupted_run_leaves_no_empty_folder(exists: bool, log_dir: Path, tmp_path: Path) -> None:
+    """An output is complete or absent. A folder that existed before the run is not its output."""
+    out = tmp_path / "out"
+    if exists:
+        out.mkdir()
+
+    def interrupt(partition: PartitionFolder, target: Path) -> None:
+        assert out.is_dir()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        each_partition(PartitionFolder(log_dir), out, interrupt, ())
+    assert out.exists() == exists
 
 
 def test_what_is_there_is_kept_without_force(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -84,6 +85,8 @@ class PartitionRepair:
                 _write_epochs(partition, folder, segments)
             elif LEADER_EPOCHS in partition.names:
                 self.result.left_out.append(str((partition.path / LEADER_EPOCHS).relative_to(self.root)))
+        with suppress(OSError):  # it is not empty
+            target.rmdir()
 
     def _repair_logs(self, partition: PartitionFolder, folder: Path, target: Path) -> list[SegmentRepair]:
         txns = AbortedTransactions()

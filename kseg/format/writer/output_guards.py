@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from kseg.errors import KsegError, UnreadableError, UsageError
@@ -129,19 +129,29 @@ def each_partition(
         if not force:
             check_absent(targets)
         check_replaceable(partitions.values(), targets)
-        with writing(target):
-            target.mkdir(exist_ok=True)
-    for name, partition in partitions.items():
-        try:
-            work(partition, target / name)
-        except UsageError:
-            raise
-        except excused as error:
-            failed.append(str(error))
-    if write:
-        with suppress(OSError):
-            target.rmdir()  # it is empty
+    with _folder(target) if write else nullcontext():
+        for name, partition in partitions.items():
+            try:
+                work(partition, target / name)
+            except UsageError:
+                raise
+            except excused as error:
+                failed.append(str(error))
     return failed, [name for name in log_dir.names if name not in partitions]
+
+
+@contextmanager
+def _folder(target: Path) -> Iterator[None]:
+    """Create a folder if it does not exist, and remove it after the block if it is still empty, also on Ctrl-C."""
+    exists = target.is_dir()
+    with writing(target):
+        target.mkdir(exist_ok=True)
+    try:
+        yield
+    finally:
+        if not exists:
+            with suppress(OSError):  # it is not empty
+                target.rmdir()
 
 
 def copy_file(source: Path, target: Path) -> None:
