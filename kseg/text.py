@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,12 +18,19 @@ else:
 
 # C0, DEL, C1, and the marks that change the direction of text.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+# Bytes of a file name that are not UTF-8, as Python decodes them.
+_CONTROLS_AND_BYTES = re.compile(f"{_CONTROLS.pattern[:-1]}\udc80-\udcff]")
 _encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def escape_controls(text: str) -> str:
-    r"""Return text in which control characters are written as ``\xNN`` or ``\uNNNN``."""
-    return _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], text)
+    r"""Return text in which control characters, and bytes that are not UTF-8, are written as ``\xNN`` or ``\uNNNN``."""
+    return _CONTROLS_AND_BYTES.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else ascii(match[0])[1:-1]
 
 
 def escape_json(text: str) -> str:
@@ -52,6 +60,17 @@ def _field(value: object) -> str:
 def encoded(text: str) -> bytes:
     """Return text as the bytes of every output: the bytes of a file name that is not UTF-8 are shown escaped."""
     return text.encode("utf-8", "backslashreplace")
+
+
+def os_error_text(error: OSError) -> str:
+    """Return the reason of an error without its number: ``x.log: No such file or directory``."""
+    if not error.strerror:
+        return str(error) or type(error).__name__
+    return (
+        f"{os.fsdecode(error.filename)}: {error.strerror}"
+        if isinstance(error.filename, (str, bytes))
+        else error.strerror
+    )
 
 
 def count_of(count: int, noun: str) -> str:

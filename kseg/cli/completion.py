@@ -48,7 +48,8 @@ def completion(context: click.Context, shell: str | None, install: bool) -> None
         click.echo(script, nl=False)
         return
     for path in _install(shell, script):
-        note(f"wrote {path}")
+        home = Path.home()
+        note(f"wrote {Path('~', path.relative_to(home)) if path.is_relative_to(home) else path}")
 
 
 def source(command: click.Command, shell: str) -> str:

@@ -107,7 +107,7 @@ class Commands(click.Group):
         except MemoryError:
             code = fail("not enough memory: use fewer processes, such as --jobs 1")
         except OSError as error:
-            code = fail(str(error) or type(error).__name__)
+            code = fail(text.os_error_text(error))
         except Exception as error:
             if os.environ.get("KSEG_DEBUG"):
                 raise

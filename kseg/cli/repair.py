@@ -14,6 +14,7 @@ from kseg.cli.messages import FAILED, FOUND, fail, guard_stdout, note
 from kseg.cli.progress import progress_bar
 from kseg.commands.repair.repair import repair as run
 from kseg.commands.repair.segment import RepairPlan
+from kseg.errors import UsageError
 from kseg.findings import Policy
 from kseg.format.storage.source import find_segments, total_size
 from kseg.report.formats import REPAIR, destination, writer
@@ -44,7 +45,7 @@ def repair(source: str, target: str | None, format_name: str, output: str | None
     """
     policy = Policy.parse(options.pop("rule"))
     plan = RepairPlan(**options, policy=policy)
-    check_output(output, [source] if target is None else [source, target])
+    _check_report(output, source, target)
     with destination(output) as out, progress_bar(total_size(find_segments(source))) as progress:
         sink = _ReportSink(out)
         report = writer(REPAIR, format_name)(sink)
@@ -59,6 +60,15 @@ def repair(source: str, target: str | None, format_name: str, output: str | None
     for line in result.failed:
         fail(line)
     return FAILED if result.failed else FOUND if result.lost else 0
+
+
+def _check_report(output: str | None, source: str, target: str | None) -> None:
+    """Raise UsageError if the report would overwrite SRC or a file of DST."""
+    check_output(output, [source])
+    try:
+        check_output(output, [target] if target is not None else [])
+    except UsageError:
+        raise UsageError(f"-o {output}: the report would be in DST or replace it: give another FILE") from None
 
 
 class _ReportSink:

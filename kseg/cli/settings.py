@@ -50,7 +50,7 @@ def read_settings(folder: Path, known: set[str]) -> dict[str, Setting]:
 def _reason(error: OSError | ValueError) -> str:
     if isinstance(error, UnicodeDecodeError):
         return f"byte {error.start} is not UTF-8: expected a text file in TOML"
-    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+    return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
 def _options(table: dict[str, Any], name: str, known: set[str]) -> dict[str, Setting]:

@@ -111,7 +111,7 @@ def export_segments(
             "--spark writes one file per segment: add -o DIR and --format jsonl, csv, text, hex or parquet"
         )
     for file in files:
-        check_no_overlap(file.path, Path(folder).absolute())
+        check_no_overlap(file.path, Path(folder).absolute(), "-o")
     with progress_bar(total_size(files)) as progress, spark_pool(master, files, progress) as executors:
         job = export.Export(os.path.abspath(folder), format_name, *others)
         export.begin(job)

@@ -104,10 +104,10 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
         raise UsageError("--inventory needs --spark and --deep")
     if options["framings"] and (tables is not None or state_path is not None):
         raise UsageError("--as cannot be combined with --inventory or --state")
-    for target in (tables, state_path):
+    for option, target in (("--inventory", tables), ("--state", state_path)):
         if target is not None:
             for path in paths:
-                output_guards.check_no_overlap(path, Path(target))
+                output_guards.check_no_overlap(path, Path(target), option)
     if tables is not None and state_path is not None:
         raise UsageError("--inventory cannot be combined with --state: --state skips unchanged segments")
     fail_on = None if options["fail_on"] == "never" else parse_severity(options["fail_on"])
@@ -282,8 +282,11 @@ def _with_settings(context: click.Context) -> dict[str, Any]:
         if setting and context.get_parameter_source(name) is not click.core.ParameterSource.COMMANDLINE:
             try:
                 options[name] = parameter.type_cast_value(context, setting.value)
-            except click.BadParameter as error:
-                raise UsageError(f"{setting.file}: {setting.key}: {error.message}") from error
+                if name == "rule":
+                    Policy.parse(options[name])
+            except (click.BadParameter, TypeError, UsageError) as error:
+                why = error.message if isinstance(error, click.BadParameter) else str(error)
+                raise UsageError(f"{setting.file}: {setting.key}: {why}") from error
     return options
 
 

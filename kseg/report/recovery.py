@@ -17,12 +17,16 @@ Plans = Iterable[LogDirPlan | PartitionPlan]
 
 @dataclass(slots=True)
 class Total:
-    """Counts over all plans, complete after the last one; ``unread`` counts paths without a plan."""
+    """Counts over all plans, complete after the last one; ``unread`` counts paths without a plan.
+
+    ``failing`` counts partitions and log directories, ``failing_log_dirs`` only these.
+    """
 
     log_dirs: int = 0
     partitions: int = 0
     losing: int = 0
     failing: int = 0
+    failing_log_dirs: int = 0
     lost_bytes: int = 0
     lost_records: int = 0
     unread: int = 0
@@ -34,6 +38,7 @@ class Total:
             self.partitions += isinstance(plan, PartitionPlan)
             self.losing += lost.bytes > 0
             self.failing += plan.fails
+            self.failing_log_dirs += plan.fails and isinstance(plan, LogDirPlan)
             self.lost_bytes += lost.bytes
             self.lost_records += lost.records
             yield plan
@@ -51,7 +56,9 @@ def rows(plans: Plans, total: Total) -> Iterator[Row]:
         else:
             row |= {"clean": plan.clean, "partitions": plan.partitions}
         yield {**row, "fails": plan.fails}
-    yield {"kind": "summary", **asdict(total)}
+    counts = asdict(total)
+    del counts["failing_log_dirs"]  # it has a row of its own
+    yield {"kind": "summary", **counts}
 
 
 def _partition_name(plan: LogDirPlan | PartitionPlan) -> Row:
@@ -147,12 +154,10 @@ def _lost_text(lost: Lost) -> str:
 
 def summary_line(total: Total) -> str:
     """Return the summary as one line of text."""
-    fails = (
-        f"; the broker would not start, or go offline, because of {count_of(total.failing, 'partition')}"
-        if total.failing
-        else ""
-    )
-    fails += f"; {count_of(total.unread, 'partition')} unreadable" if total.unread else ""
+    failing = {"log directory": total.failing_log_dirs, "partition": total.failing - total.failing_log_dirs}
+    causes = " and ".join(count_of(count, noun) for noun, count in failing.items() if count)
+    fails = f"; the broker would not start, or go offline, because of {causes}" if causes else ""
+    fails += f"; {count_of(total.unread, 'path')} unreadable" if total.unread else ""
     if not total.partitions:
         return f"no partition was read{fails}"
     if not total.lost_bytes:

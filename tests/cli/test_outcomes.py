@@ -67,7 +67,7 @@ def test_nothing_read_is_not_success(tmp_path: Path) -> None:
     (tmp_path / "b-0").mkdir()
     (tmp_path / "b-0" / FIRST).symlink_to("nowhere")
     absent = kseg("recovery", tmp_path / "absent")
-    assert absent.stdout.splitlines()[-1] == "no partition was read; 1 partition unreadable"
+    assert absent.stdout.splitlines()[-1] == "no partition was read; 1 path unreadable"
     folder = kseg("recovery", tmp_path / "a-0")
     assert (folder.returncode, folder.stderr) == (1, "")
     assert "a folder has the name of a file" in folder.stdout
@@ -152,3 +152,64 @@ def test_interrupted_processes_end_at_once(tmp_path: Path) -> None:
     assert time.monotonic() - began < 5
     assert (process.returncode, list(target.parent.iterdir())) == (130, [])
     assert b"interrupted" in reported
+
+
+@pytest.mark.parametrize(
+    ("content", "start"),
+    [
+        (b"\xff\xfe", "kseg: kseg.toml: byte 0 is not UTF-8"),
+        (b"fail-on = 'x'", "kseg: kseg.toml: fail-on: unknown value 'x'"),
+        (b"max_per_rule = 0", "kseg: kseg.toml: max_per_rule: 0 is not in the range"),
+        (b"max-per-rule = [1]", "kseg: kseg.toml: max-per-rule: int() argument"),
+        (b"rule = ['x=error']", "kseg: kseg.toml: rule: unknown rule 'x'"),
+    ],
+)
+def test_a_wrong_setting_names_the_file_and_the_setting(content: bytes, start: str, tmp_path: Path) -> None:
+    """The user finds the place in the file by its own spelling."""
+    (tmp_path / "kseg.toml").write_bytes(content)
+    code, reported = shell(f"cd {tmp_path} && kseg validate {PLAIN}")
+    assert code == 2
+    assert reported.startswith(start)
+
+
+@pytest.mark.parametrize("verb", ["repair", "convert any-to-v2"])
+def test_dst_is_named_as_it_was_given(verb: str, tmp_path: Path) -> None:
+    """A relative DST stays relative in the report and in errors; one without a name of its own is made absolute."""
+    (tmp_path / "here").mkdir()
+    for dst, shown in (("out-0", "out-0"), (".", str(tmp_path / "here")), ("./a/../b-0", "a/../b-0")):
+        (tmp_path / "here" / "a").mkdir(exist_ok=True)
+        command = (
+            f"cd {tmp_path}/here && kseg {verb} {PLAIN.parent} {dst} 2>/dev/null; kseg {verb} {PLAIN.parent} {dst} >&2"
+        )
+        code, reported = shell(command)
+        assert code == 2
+        assert reported.splitlines()[-1] == f"kseg: {shown} exists: add --force to replace it"
+
+
+def test_a_printed_name_that_is_not_utf8_has_its_bytes(tmp_path: Path) -> None:
+    """A name that is not UTF-8 is shown by its bytes, not by Python's placeholders for them."""
+    code, reported = shell(f"kseg validate $'{tmp_path}/a\\xff.log'")
+    assert (code, reported) == (2, f"kseg: {tmp_path}/a\\xff.log: No such file or directory\n")
+
+
+@pytest.mark.parametrize("stream", ["dump", "stats", "rules"])
+def test_a_full_disk_is_reported_without_a_number(stream: str) -> None:
+    """The number of an operating system's error helps nobody."""
+    code, reported = shell(f"kseg {stream} {'' if stream == 'rules' else PLAIN} > /dev/full")
+    assert code == 2
+    assert "No space left" in reported
+    assert "Errno" not in reported
+
+
+def test_outputs_are_not_named_as_inputs(tmp_path: Path) -> None:
+    """The message names the option or argument that has to change."""
+    shutil.copy(PLAIN, tmp_path / FIRST)
+    state = kseg("validate", "--state", tmp_path / FIRST, tmp_path / FIRST).stderr
+    assert state == f"kseg: {tmp_path / FIRST} is the input {tmp_path / FIRST}: give another --state\n"
+    report = kseg("repair", tmp_path / FIRST, tmp_path / "x", "-o", tmp_path / "x").stderr
+    assert report == f"kseg: -o {tmp_path / 'x'}: the report would be in DST or replace it: give another FILE\n"
+    (tmp_path / "ld" / "t-0").mkdir(parents=True)
+    shutil.copy(PLAIN, tmp_path / "ld" / "t-0" / FIRST)
+    (tmp_path / "ld" / "meta.properties").write_text("version=9\n")
+    summary = kseg("recovery", tmp_path / "ld").stdout.splitlines()[-1]
+    assert summary.endswith("because of 1 log directory")

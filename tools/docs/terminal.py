@@ -97,8 +97,7 @@ class Terminal:
         self._server.stdin.write(json.dumps(request) + "\n")
         self._server.stdin.flush()
         answer = json.loads(self._server.stdout.readline())
-        # Some messages name the absolute path of the folder.
-        return Printed(answer["output"].replace(f"{folder}/", ""), answer["code"])
+        return Printed(answer["output"], answer["code"])
 
 
 def _serve() -> None:

@@ -39,6 +39,7 @@ from kseg.format.writer.output_guards import (
     copied_files,
     copy_file,
     each_partition,
+    target_path,
 )
 from kseg.format.writer.source_checks import side_file_error
 from kseg.format.writer.targets import DamagedError, index_paths, txn_index_path
@@ -84,7 +85,7 @@ def convert_by(work: ConvertSegments, source: str, target: str, plan: Conversion
     """Convert like ``convert``, with ``work`` for the segments of a folder, which raises the same errors."""
     if source == STDIN:
         raise UsageError("convert cannot read standard input: give a file or a folder")
-    goal = Path(os.path.abspath(target))
+    goal = target_path(target)
     check_regular(source)
     check_no_overlap(source, goal)
     if not os.path.isdir(source):

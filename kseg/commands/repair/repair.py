@@ -26,6 +26,7 @@ from kseg.format.writer.output_guards import (
     check_not_folder,
     check_not_input,
     each_partition,
+    target_path,
 )
 from kseg.format.writer.targets import index_paths, txn_index_path
 
@@ -55,7 +56,7 @@ def repair(
         raise UsageError("--indexes-only cannot be combined with --salvage-records: it does not change the log")
     if target is None and not plan.dry_run:
         raise UsageError("DST is missing: repair never changes SRC (--dry-run needs no DST)")
-    output_path = Path(os.path.abspath(source if target is None else target))
+    output_path = target_path(source if target is None else target)
     check_regular(source)
     if target is not None:
         check_no_overlap(source, output_path)

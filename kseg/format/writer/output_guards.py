@@ -16,19 +16,33 @@ from kseg.format.storage.naming import is_log
 from kseg.format.storage.special_files import open_file, skip_special
 
 
-def check_no_overlap(source: str, target: Path) -> None:
-    """Raise UsageError if writing ``target`` could change the source."""
+def target_path(given: str) -> Path:
+    """Return DST as it was given. One without a name of its own, such as ``.`` or ``..``, becomes absolute."""
+    path = Path(given)
+    return path if path.name not in ("", "..") else Path(os.path.abspath(given))
+
+
+def check_no_overlap(source: str, target: Path, option: str = "") -> None:
+    """Raise UsageError if writing ``target`` could change the source.
+
+    ``option`` is the option that names the target, for messages; by default it is the argument DST.
+    """
+    given, input_ = (option, f"the input {source}") if option else ("DST", "SRC")
     if target.name == "-" or target.name.endswith(registry.segment_suffixes()):
-        raise UsageError(f"{target}: expected a .log file or a folder as DST")
+        raise UsageError(
+            f"{target}: {option} needs a name that is neither - nor that of a side file"
+            if option
+            else f"{target}: expected a .log file or a folder as DST"
+        )
     if not os.path.exists(source):
         return
     first, second = Path(os.path.realpath(source)), Path(os.path.realpath(target))
     if first == second or (second.exists() and os.path.samefile(first, second)):
-        raise UsageError(f"{target} is SRC itself: give another DST")
+        raise UsageError(f"{target} is {input_}{'' if option else ' itself'}: give another {given}")
     if first.is_dir() and second.is_relative_to(first):
-        raise UsageError(f"{target} is in SRC: inputs are never changed")
+        raise UsageError(f"{target} is in {input_}: inputs are never changed")
     if first.is_relative_to(second):
-        raise UsageError(f"{target} contains SRC: give another DST")
+        raise UsageError(f"{target} contains {input_}: give another {given}")
 
 
 def check_not_input(source: str, targets: Iterable[Path]) -> None:
