@@ -17,7 +17,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from kseg.commands.validate.segment_facts import FactsCollector, SegmentFacts
 from kseg.commands.validate.txn_index_check import TxnIndexCheck
-from kseg.errors import UnreadableError
+from kseg.errors import UnreadableError, VanishedError
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.record.bounded_map import LIMIT
 from kseg.format.record.layout import INT64_MAX
@@ -214,7 +214,8 @@ class IndexChecks:
     """The checks of one segment's indexes, while the segment is read.
 
     ``reports`` has the report of each existing index by its path, ``report`` is that of the segment and gets the
-    findings about missing indexes. ``unread`` has the reason by path for each index that cannot be read.
+    findings about missing indexes. ``unread`` has the reason by path for each index that cannot be read, ``vanished`` the
+    paths that a broker has deleted since they were listed.
     """
 
     def __init__(self, file: SegmentFile, reports: Mapping[str, Report], report: Report) -> None:
@@ -223,6 +224,7 @@ class IndexChecks:
         self._report = report
         self._crowded = False
         self.unread: dict[str, str] = {}
+        self.vanished: set[str] = set()
         self._sources: list[Source] = []
         base = base_offset_of(file.path) or 0
         opened = {os.path.splitext(path)[1]: (self._open(path), reported) for path, reported in reports.items()}
@@ -248,6 +250,9 @@ class IndexChecks:
     def _open(self, path: str) -> Source | None:
         try:
             self._sources.append(open_source(path, listed=True))
+        except VanishedError:
+            self.vanished.add(path)
+            return None
         except UnreadableError as error:
             self.unread[path] = str(error)
             return None

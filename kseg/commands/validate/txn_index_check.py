@@ -13,19 +13,23 @@ from kseg.format.segment.reader import Window
 from kseg.format.segment.transaction_events import transaction_events
 from kseg.format.sidefiles.index_reader import walk_txn_index
 from kseg.format.sidefiles.txn_index import ABORTED_TXN, AbortedTxn
-from kseg.format.storage.source import Source
+from kseg.format.storage.source import Source, local_size, open_range
 
 
 class TxnIndexCheck:
     """The checks of a transaction index. If the file does not exist, it has 0 entries and ``report`` is the log's."""
 
     def __init__(self, source: Source | None, base_offset: int, report: Report) -> None:
+        self._source = source
+        self._base_offset = base_offset
         self._report = report
         # Whether the current entry already has a finding.
         self._reported = False
         self._entries = walk_txn_index(source, base_offset, self._record) if source else iter(())
         self._at = 0
         self._entry: AbortedTxn | None = None
+        self._read_to = 0
+        self._appended: Source | None = None
         self._advance()
         self._opener = DeepIterator(do_nothing)
         self._open: dict[int, int] = {}
@@ -44,6 +48,29 @@ class TxnIndexCheck:
     def _advance(self) -> None:
         self._reported = False
         self._at, self._entry = next(self._entries, (self._at, None))
+        if self._entry is not None:
+            self._read_to = self._at + ABORTED_TXN.size
+
+    def _read_appended(self) -> bool:
+        """Continue with the entries that a broker has appended since; return whether there are any.
+
+        In a preallocated segment a reader also gets the batches that are appended while it reads. A broker writes a marker
+        and then its entry, so the entries of these markers are not in the index as it was opened.
+        """
+        size = local_size(self._source.name) if self._source else None
+        if size is None or size < self._read_to + ABORTED_TXN.size:
+            return False
+        self.close()
+        self._appended = open_range(self._source.name, self._read_to, size)  # type: ignore[union-attr]
+        self._entries = walk_txn_index(self._appended, self._base_offset, self._record)
+        self._advance()
+        return True
+
+    def close(self) -> None:
+        """Close what was opened for appended entries."""
+        if self._appended is not None:
+            self._appended.close()
+            self._appended = None
 
     def update(self, window: Window) -> None:
         """Compare the window's transactional batches with the index."""
@@ -71,6 +98,8 @@ class TxnIndexCheck:
         known = self._ended.get(producer_id)
         before = -1 if known is None else known
         self._ended.put(producer_id, offset)
+        if self._entry is None and aborted:
+            self._read_appended()
         self._skip_entries(offset)
         entry = self._entry
         if entry is not None and entry.last_offset == offset:
@@ -98,6 +127,7 @@ class TxnIndexCheck:
             self._skip_entries(INT64_MAX)
         while self._entry is not None:
             self._advance()
+        self.close()
 
     def _mismatch(self, entry: AbortedTxn, why: str) -> None:
         facts = {"producer_id": entry.producer_id, "first": entry.first_offset, "last": entry.last_offset, "why": why}

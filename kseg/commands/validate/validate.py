@@ -113,7 +113,12 @@ class SegmentWithIndexes:
         unread = self._indexes.unread
         for path in unread:
             self._collectors[path].summary.unread = 1
-        indexes = tuple(collector.result(unread.get(path)) for path, collector in self._collectors.items())
+        indexes = tuple(
+            FileResult(path, (), Summary(), vanished=True)
+            if path in self._indexes.vanished
+            else collector.result(unread.get(path))
+            for path, collector in self._collectors.items()
+        )
         return replace(result, indexes=indexes, facts=facts)
 
 
