@@ -102,7 +102,7 @@ def test_an_interrupted_dump_continues(log_dir: Path, tmp_path: Path) -> None:
     [
         (["--format", "jsonl"], "add -o DIR"),
         (["-o", "out"], "add -o DIR and --format"),
-        (["--format", "csv", "-o", "."], "contains SRC"),
+        (["--format", "csv", "-o", "."], "contains the input"),
         (["--format", "csv", "-o", "other"], "contains other files"),
         (["--format", "csv", "-o", "out", "--limit", "3"], "without --limit, --follow and --template"),
     ],
