@@ -9,12 +9,15 @@ from dataclasses import replace
 
 from kseg.results import FileResult
 
+#: The bytes of results that are kept in memory; more of them are kept on disk.
+_IN_MEMORY = 16 * 1024 * 1024
+
 
 class Spool:
-    """The results of a run, on disk."""
+    """The results of a run, in memory or on disk."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the object
+        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - closed with the object
 
     def recorded(self, results: Iterable[FileResult]) -> Iterator[FileResult]:
         """Yield the results and keep them."""
