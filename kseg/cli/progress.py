@@ -59,9 +59,11 @@ class _Bar:
         bar = rich.Progress(*columns, console=console, transient=True, auto_refresh=False)
         task = bar.add_task("", total=self._total, completed=self._done)
         bar.tasks[0].start_time = bar.get_time() - (time.monotonic() - began)
-        while not self.finished.wait(INTERVAL):
+        while True:
             bar.update(task, completed=self._done)
             with screen.drawing(bar) as visible:
                 if visible:
                     bar.refresh()
+            if self.finished.wait(INTERVAL):
+                break
         screen.hide()

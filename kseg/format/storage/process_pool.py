@@ -86,7 +86,8 @@ class _Processes:
         self._reported = 0
 
     def submit(self, work: Callable[..., Any], /, *args: Any) -> Future[Any]:
-        future = self._executor.submit(work, *args)
+        with _signals_held():
+            future = self._executor.submit(work, *args)
         self.workers.update(self._executor._processes)  # a broken executor forgets them
         return future
 
@@ -154,12 +155,31 @@ def context() -> BaseContext:
 _counter: Any = None
 
 
+#: The signals that end a command.
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Hold the signals back while a worker may be started: until ``_begin`` it would handle them as its parent does."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _begin(parent: int, rate: float | None, counter: Any) -> None:
     """Prepare a worker. Ctrl-C and a service manager's SIGTERM reach all processes: the parent ends its workers."""
     global _counter
     _counter = counter
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _ENDING:
         signal.signal(number, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
     file_access.current().limit.rate = rate
     _end_with_parent(parent)
 
