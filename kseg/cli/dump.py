@@ -119,7 +119,7 @@ def _internal_topic(context: click.Context, parameter: click.Parameter, name: st
 def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output: str | None, **options: Any) -> int:
     """Show the batches or records of segments, or the content of side files.
 
-    A folder stands for its segments. To show an index, a snapshot or a checkpoint, give its own path.
+    A folder means all segments in it. To show an index, a snapshot or a checkpoint, give its own path.
     """
     format_name = _format(format_name, {**options, "shallow": shallow})
     keep, outcome = _filter(options), _DumpOutcome()

@@ -6,7 +6,6 @@ first decompressed byte.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import cycle, groupby
 from textwrap import wrap
@@ -30,6 +29,7 @@ from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT
 from kseg.format.sidefiles.stored_fields import STORED_FIELDS, StoredFields
 from kseg.format.storage.source import Source, open_range, open_source
 from kseg.report.formats import View
+from kseg.report.tables import may_colour
 from kseg.text import count_of, escape_controls, iso_time
 
 #: The bytes of a field on one line; of data, next to its text.
@@ -64,8 +64,7 @@ def write_hex(dumped: Iterable[SegmentItem], out: TextIO, view: View) -> None:
 
 def _colours(view: View) -> Iterator[int]:
     """Return the colours of successive fields; none unless the output is a terminal that may have colours."""
-    plain = not view.terminal or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
-    return iter(()) if plain else cycle(_COLOURS)
+    return cycle(_COLOURS) if view.terminal and may_colour() else iter(())
 
 
 def _batch_lines(item: BatchItem, records: _Records | None, colours: Iterator[int]) -> Iterator[str]:

@@ -24,9 +24,8 @@ else:
 
 
 def console(out: TextIO) -> Any:
-    """Return a rich console that writes text without markup or highlighting."""
-    # A pipe has no width: lines are not wrapped.
-    shown: Any = Console(file=out, highlight=False, markup=False, emoji=False, width=None if out.isatty() else 400)
+    """Return a rich console that writes text to a terminal without markup or highlighting."""
+    shown: Any = Console(file=out, highlight=False, markup=False, emoji=False)
     shown.on_broken_pipe = _broken_pipe
     return shown
 
