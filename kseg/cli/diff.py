@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import click
@@ -10,16 +11,27 @@ import click
 from kseg.cli import common
 from kseg.cli.common import check_output
 from kseg.cli.finding_notes import FindingNotes
-from kseg.cli.messages import FOUND
+from kseg.cli.messages import FAILED, FOUND, fail
+from kseg.cli.parallel import parallel_map
 from kseg.cli.progress import progress_bar
 from kseg.commands.diff.diff import compare
 from kseg.commands.diff.differences import SAME_CONTENT, Difference
-from kseg.commands.diff.replica import Replica
+from kseg.commands.diff.log_dirs import (
+    MISSING_PARTITION,
+    UNREAD,
+    PairOutcome,
+    PartitionPair,
+    compare_pair,
+    is_log_dir,
+    partition_pairs,
+)
+from kseg.commands.diff.replica import Replica, files_of
 from kseg.errors import UsageError
 from kseg.format.storage.source import STDIN, local_size
-from kseg.report.formats import DIFF, destination, writer
+from kseg.report.diff_log_dirs import Total
+from kseg.report.formats import DIFF, LOG_DIR_DIFF, destination, write, writer
 
-_ALLOWED = ("starts-later", "ends-earlier", "missing")
+_ALLOWED = ("starts-later", "ends-earlier", "missing", MISSING_PARTITION)
 
 
 @click.command()
@@ -33,17 +45,29 @@ _ALLOWED = ("starts-later", "ends-earlier", "missing")
               help="Accept this difference.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=0), default=16, show_default=True, metavar="N",
               help="List at most N differences of each kind.")  # fmt: skip
-def diff(a: str, b: str, deep: bool, format_name: str, output: str | None, limit: int, **options: Any) -> int:
-    """Compare two replicas of a partition offline.
+@common.jobs
+@common.max_rate
+def diff(a: str, b: str, jobs: int, **options: Any) -> int:
+    """Compare two replicas of a partition, or two log directories, offline.
 
     A and B are partition folders or segments. Their records are compared by offset: segments and batches can differ. For
     diverged replicas it prints the first different offset, its leader epochs, the last common offset, and the offset to
     which a follower would truncate.
 
+    For log directories it compares each partition that both have, and lists the partitions that one of them lacks.
+
     Exit codes: 0 same content, 1 different content, 2 the comparison failed.
     """
     if a == b == STDIN:
         raise UsageError("standard input can be only one of the replicas")
+    if is_log_dir(a) and is_log_dir(b):
+        return _diff_log_dirs(a, b, jobs, **options)
+    return _diff_replicas(a, b, **options)
+
+
+def _diff_replicas(
+    a: str, b: str, *, deep: bool, format_name: str, output: str | None, limit: int, allow: tuple[str, ...]
+) -> int:
     listed: Counter[str] = Counter()
 
     def write_difference(difference: Difference) -> None:
@@ -60,6 +84,42 @@ def diff(a: str, b: str, deep: bool, format_name: str, output: str | None, limit
     with destination(output) as out, progress_bar(known) as progress:
         report = writer(DIFF, format_name)(out)
         result = compare(left, right, write_difference, shallow=not deep, progress=progress)
-        report.finish(result, left, right)
-    expected = SAME_CONTENT | set(options["allow"])
-    return 0 if set(result.counts) <= expected and not result.damage and result.verdict != "disjoint" else FOUND
+        report.finish(result, left.summary(), right.summary())
+    return 0 if result.accepted(SAME_CONTENT | set(allow)) else FOUND
+
+
+def _diff_log_dirs(
+    a: str, b: str, jobs: int, *, deep: bool, format_name: str, output: str | None, limit: int, allow: tuple[str, ...]
+) -> int:
+    check_output(output, [a, b])
+    pairs = partition_pairs(a, b)
+    size = sum(map(_size, pairs))
+    notes, total = FindingNotes(), Total()
+    different = False
+
+    def noted(outcome: PairOutcome) -> PairOutcome:
+        nonlocal different
+        for file, finding in outcome.findings:
+            notes(file, finding)
+        if outcome.verdict == UNREAD:
+            fail(outcome.reason)
+        different |= not outcome.accepted(allow)
+        return outcome
+
+    with (
+        destination(output) as out,
+        progress_bar(size) as progress,
+        parallel_map(jobs, len(pairs), size, progress) as (each, add),
+    ):
+        outcomes = each(partial(compare_pair, limit=limit, shallow=not deep, progress=add), pairs)
+        write(LOG_DIR_DIFF, format_name, out, total.counted(map(noted, outcomes)), total)
+    if total.verdicts[UNREAD]:
+        return FAILED
+    return FOUND if different else 0
+
+
+def _size(pair: PartitionPair) -> int:
+    """Return the bytes of segments that are compared."""
+    if pair.a is None or pair.b is None:
+        return 0
+    return sum(local_size(file.path) or 0 for folder in (pair.a, pair.b) for file in files_of(folder))

@@ -5,21 +5,19 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import suppress
 
 import click
 
 from kseg.cli import common
 from kseg.cli.common import check_output
 from kseg.cli.messages import FAILED, FOUND, fail
+from kseg.cli.parallel import parallel_map
 from kseg.cli.progress import progress_bar
-from kseg.commands.recovery.log_dirs import Broker, Each, RecoveryRequest, plan
+from kseg.commands.recovery.log_dirs import Broker, RecoveryRequest, plan
 from kseg.errors import KsegError, UsageError
 from kseg.format.log_loader.log_segment import INDEX_BYTES
 from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
-from kseg.format.segment import split_points
-from kseg.format.storage.process_pool import map_ordered, process_pool
 from kseg.format.storage.source import find_segments, is_url, size_of
 from kseg.report.formats import RECOVERY, destination, write
 from kseg.report.recovery import Total
@@ -84,7 +82,7 @@ def recovery(
     with (
         destination(output) as out,
         progress_bar(sum(sizes.values())) as progress,
-        _partitions_by(jobs, sizes) as each,
+        parallel_map(jobs, len(sizes), sizes.total(), progress) as (each, _),
     ):
         write(RECOVERY, format_name, out, total.counted(plans()), total)
     if total.unread:
@@ -100,13 +98,3 @@ def _log_bytes(paths: Iterable[str]) -> Counter[str]:
             for file in find_segments(path):
                 sizes[os.path.normpath(os.path.dirname(file.path))] += size_of(file) or 0
     return sizes
-
-
-@contextmanager
-def _partitions_by(jobs: int, sizes: Counter[str]) -> Iterator[Each]:
-    """Yield ``map``, or ``map_ordered`` if there are enough partitions to make processes worthwhile."""
-    if jobs == 1 or len(sizes) < 2 or sizes.total() < 2 * split_points.RANGE_SIZE:
-        yield map
-        return
-    with process_pool(jobs) as pool:
-        yield partial(map_ordered, pool)

@@ -9,7 +9,7 @@ from typing import TextIO
 
 from kseg.commands.diff.diff import truncations
 from kseg.commands.diff.differences import COUNTED, KINDS, Comparison, Difference, DifferencePlace
-from kseg.commands.diff.replica import Replica
+from kseg.commands.diff.replica import ReplicaSummary
 from kseg.report.rows import write_jsonl
 from kseg.report.tables import TableColumn, print_cells, print_text
 from kseg.schema import Row
@@ -23,7 +23,7 @@ def difference_row(difference: Difference) -> Row:
     return {"kind": "difference", **row}
 
 
-def outcome_row(result: Comparison, a: Replica, b: Replica) -> Row:
+def outcome_row(result: Comparison, a: ReplicaSummary, b: ReplicaSummary) -> Row:
     """Return the last row: the verdict, the first difference, and the offset a follower would truncate to."""
     first = result.first_difference
     return {
@@ -40,10 +40,10 @@ def outcome_row(result: Comparison, a: Replica, b: Replica) -> Row:
     }
 
 
-def _replica_row(replica: Replica) -> Row:
+def _replica_row(replica: ReplicaSummary) -> Row:
     return {
         "path": replica.path,
-        "segments": len(replica.files),
+        "segments": replica.segments,
         "batches": replica.batch_count,
         "first_offset": replica.first_offset,
         "last_offset": replica.last_offset,
@@ -61,7 +61,7 @@ class JsonLinesWriter:
     def write_difference(self, difference: Difference) -> None:
         write_jsonl([difference_row(difference)], self._out)
 
-    def finish(self, result: Comparison, a: Replica, b: Replica) -> None:
+    def finish(self, result: Comparison, a: ReplicaSummary, b: ReplicaSummary) -> None:
         write_jsonl([outcome_row(result, a, b)], self._out)
 
 
@@ -75,7 +75,7 @@ class TableWriter:
     def write_difference(self, difference: Difference) -> None:
         self._listed.append(difference)
 
-    def finish(self, result: Comparison, a: Replica, b: Replica) -> None:
+    def finish(self, result: Comparison, a: ReplicaSummary, b: ReplicaSummary) -> None:
         if self._listed:
             _print_table(self._listed, self._out)
         for line in _outcome_lines(outcome_row(result, a, b), result):

@@ -133,6 +133,13 @@ RULES = ResultKind("rules", "kseg.report.rules:rows", {"text": "kseg.report.rule
 DIFF = ResultKind(
     "differences", "", {"table": "kseg.report.diff:TableWriter", "jsonl": "kseg.report.diff:JsonLinesWriter"}
 )
+# (outcomes, total)
+LOG_DIR_DIFF = ResultKind(
+    "differences of log directories",
+    "kseg.report.diff_log_dirs:rows",
+    {"table": "kseg.report.diff_log_dirs:write_table", "jsonl": JSON_LINES},
+)
+# Written while they are found, with a class of (out).
 REPAIR = ResultKind(
     "repairs", "", {"text": "kseg.report.repair:TextWriter", "jsonl": "kseg.report.repair:JsonLinesWriter"}
 )

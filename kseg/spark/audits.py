@@ -66,7 +66,7 @@ def _compare(a: str, b: str) -> tuple[Any, ...]:
     try:
         left, right = Replica(a, do_nothing), Replica(b, do_nothing)
         result = compare(left, right, do_nothing)
-        truncates = truncations(left, right)
+        truncates = truncations(left.summary(), right.summary())
     except KsegError as error:
         return a, b, "unread", None, None, None, None, None, None, None, str(error)
     first = result.first_difference

@@ -34,7 +34,8 @@ def outcome(a: Path, b: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     out = io.StringIO()
     writer = JsonLinesWriter(out)
     left, right = (Replica(str(path), lambda file, finding: None) for path in (a, b))
-    writer.finish(compare(left, right, writer.write_difference), left, right)
+    result = compare(left, right, writer.write_difference)
+    writer.finish(result, left.summary(), right.summary())
     *rows, last = map(json.loads, out.getvalue().splitlines())
     return rows, last
 

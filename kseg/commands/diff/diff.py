@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from kseg.commands.diff.differences import SAME_CONTENT, Comparison, Difference, DifferencePlace
 from kseg.commands.diff.leader_epochs import truncation_offset
-from kseg.commands.diff.replica import Replica
+from kseg.commands.diff.replica import Replica, ReplicaSummary
 from kseg.findings import do_nothing
 from kseg.format.compress.codecs import codec_name
 from kseg.format.record import equality, memory
@@ -49,7 +49,7 @@ def compare(
     return merge.result
 
 
-def truncations(a: Replica, b: Replica) -> dict[str, int | None]:
+def truncations(a: ReplicaSummary, b: ReplicaSummary) -> dict[str, int | None]:
     """Return the offset to which each replica would truncate under the other, None if leader epochs do not decide it."""
     return {"a": truncation_offset(a.lineage, b.lineage), "b": truncation_offset(b.lineage, a.lineage)}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 #: Kinds of difference and their meanings.
@@ -87,3 +87,7 @@ class Comparison:
         if kinds == {"starts-later", "ends-earlier"} and self.last_common_offset is None:
             return "disjoint"
         return next(name for name, enough in _VERDICTS if kinds <= enough)
+
+    def accepted(self, kinds: Set[str]) -> bool:
+        """Return whether only differences of these kinds were found, both replicas are readable, and they overlap."""
+        return set(self.counts) <= kinds and not self.damage and self.verdict != "disjoint"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,32 @@ def files_of(path: str) -> list[SegmentFile]:
     """Return the segments of a partition folder in offset order, or the one segment at ``path``. Raises UnreadableError."""
     if not is_folder(path):
         return [SegmentFile(path)]
-    try:
-        names = skip_special(path, sorted(os.listdir(path)))
-    except OSError as error:
-        raise UnreadableError(f"{path}: {error.strerror or error}") from error
-    found = [file for file in segments_in(Path(path), names) if not is_snapshot(file.path)]
+    found = [file for file in segments_in(Path(path), names_in(path)) if not is_snapshot(file.path)]
     if not found:
         raise UnreadableError(f"{path}: no segment found: give a partition folder or a segment")
     return found
+
+
+def names_in(folder: str) -> list[str]:
+    """Return the sorted names in a folder, without special files. Raises UnreadableError."""
+    try:
+        return skip_special(folder, sorted(os.listdir(folder)))
+    except OSError as error:
+        raise UnreadableError(f"{folder}: {error.strerror or error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSummary:
+    """The extent of a replica after it was read: numbers of segments, batches and damaged places, and its offsets."""
+
+    path: str
+    segments: int
+    batch_count: int
+    first_offset: int | None
+    last_offset: int | None
+    end_offset: int
+    damage: int
+    lineage: LeaderEpochCache
 
 
 class Replica:
@@ -129,6 +148,13 @@ class Replica:
     def lineage(self) -> LeaderEpochCache:
         """The leader epochs of the checkpoint next to the log or, without one, of the batches read so far."""
         return LeaderEpochCache(self._checkpoint or self._from_batches.entries, self.end_offset)
+
+    def summary(self) -> ReplicaSummary:
+        """Return the extent of the replica, once it was read to its end."""
+        return ReplicaSummary(
+            self.path, len(self.files), self.batch_count, self.first_offset, self.last_offset, self.end_offset,
+            self.damage, self.lineage,
+        )  # fmt: skip
 
     def starts_after(self, offset: int) -> bool:
         """Whether the log begins after ``offset``, by its first file name or, without one, by its first batch."""

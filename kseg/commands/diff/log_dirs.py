@@ -1,0 +1,146 @@
+"""Compare two log directories: the replicas of each partition, matched by name and topic id."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from kseg.commands.diff.diff import compare
+from kseg.commands.diff.differences import SAME_CONTENT, Comparison, Difference
+from kseg.commands.diff.replica import Replica, ReplicaSummary, names_in
+from kseg.errors import KsegError, UnreadableError, UsageError
+from kseg.findings import Finding, do_nothing
+from kseg.format.log_loader.topic_id import TOPIC_ID
+from kseg.format.sidefiles.metadata_files import walk_partition_metadata
+from kseg.format.storage import file_access
+from kseg.format.storage.file_access import Progress
+from kseg.format.storage.naming import is_log, partition_of
+from kseg.format.storage.source import is_folder, open_source, walk_folders
+from kseg.results import MAX_PER_RULE
+from kseg.text import count_of
+
+#: Verdicts of partitions that were not compared.
+MISSING_IN_A, MISSING_IN_B, OTHER_TOPIC, UNREAD = "missing-in-a", "missing-in-b", "other-topic-id", "unread"
+#: The difference that --allow accepts for partitions of one log directory only.
+MISSING_PARTITION = "missing-partition"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPair:
+    """The folders of a partition in both log directories, None where it is missing."""
+
+    topic: str
+    partition: int
+    a: str | None
+    b: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PairOutcome:
+    """The outcome for a pair. ``comparison``, ``a`` and ``b`` are None if the replicas were not compared.
+
+    ``differences`` are the first ones of each kind; ``findings`` are those of the segments, with the file. ``reason``
+    says why the replicas were not compared.
+    """
+
+    pair: PartitionPair
+    verdict: str
+    reason: str = ""
+    comparison: Comparison | None = None
+    a: ReplicaSummary | None = None
+    b: ReplicaSummary | None = None
+    differences: Sequence[Difference] = ()
+    findings: Sequence[tuple[str, Finding]] = ()
+
+    def accepted(self, allowed: Collection[str]) -> bool:
+        """Return whether the replicas have the same content, apart from the ``allowed`` differences."""
+        if self.comparison is None:
+            return self.verdict in (MISSING_IN_A, MISSING_IN_B) and MISSING_PARTITION in allowed
+        return self.comparison.accepted(SAME_CONTENT | set(allowed))
+
+
+def is_log_dir(path: str) -> bool:
+    """Return whether ``path`` is a folder without segments: its partitions are in folders below it."""
+    return is_folder(path) and not any(map(is_log, names_in(path)))
+
+
+def partition_pairs(a: str, b: str) -> list[PartitionPair]:
+    """Return the partitions of two log directories, sorted by topic and partition. Raises UnreadableError, UsageError.
+
+    Folders with the suffixes ``-delete``, ``-future`` and ``-stray`` are skipped with a warning.
+    """
+    in_a, in_b = _partitions_in(a), _partitions_in(b)
+    return [PartitionPair(*key, in_a.get(key), in_b.get(key)) for key in sorted(in_a.keys() | in_b.keys())]
+
+
+def _partitions_in(log_dir: str) -> dict[tuple[str, int], str]:
+    found: dict[tuple[str, int], str] = {}
+    skipped = []
+    for folder, names in walk_folders(log_dir):
+        partition = partition_of(folder.name)
+        if partition is None or not any(map(is_log, names)):
+            continue
+        if partition.state is not None:
+            skipped.append(folder.name)
+            continue
+        other = found.setdefault(partition[:2], str(folder))
+        if other != str(folder):
+            raise UsageError(f"{log_dir}: {other} and {folder} are the same partition: give one log directory")
+    if not found:
+        raise UnreadableError(f"{log_dir}: no segment found: give a log directory, a partition folder or a segment")
+    if skipped:
+        more = " and others" if len(skipped) > 1 else ""
+        count = count_of(len(skipped), "folder")
+        file_access.current().warn(f"{log_dir}: skipped {count} not in use: {skipped[0]}{more}")
+    return found
+
+
+def compare_pair(pair: PartitionPair, limit: int, shallow: bool, progress: Progress = do_nothing) -> PairOutcome:
+    """Compare the replicas of a partition. ``limit`` is the number of differences of each kind that are returned."""
+    if pair.a is None or pair.b is None:
+        present = pair.a or pair.b
+        return PairOutcome(pair, MISSING_IN_A if pair.a is None else MISSING_IN_B, f"only {present} exists")
+    first, second = _topic_id(pair.a), _topic_id(pair.b)
+    if first and second and first != second:
+        return PairOutcome(pair, OTHER_TOPIC, f"the topic ids are {first} and {second}")
+    seen: Counter[str] = Counter()
+    differences: list[Difference] = []
+    collected = _Findings()
+
+    def keep(difference: Difference) -> None:
+        seen[difference.kind] += 1
+        if seen[difference.kind] <= limit:
+            differences.append(difference)
+
+    try:
+        a, b = Replica(pair.a, collected), Replica(pair.b, collected)
+        result = compare(a, b, keep, shallow=shallow, progress=progress)
+    except KsegError as error:
+        return PairOutcome(pair, UNREAD, str(error), findings=collected.kept)
+    return PairOutcome(
+        pair, result.verdict, "", result, a.summary(), b.summary(), differences, collected.kept
+    )  # fmt: skip
+
+
+class _Findings:
+    """Keeps a limited number of findings per file and rule."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[str, Finding]] = []
+        self._seen: Counter[tuple[str, str]] = Counter()
+
+    def __call__(self, path: str, finding: Finding) -> None:
+        self._seen[path, finding.rule] += 1
+        if self._seen[path, finding.rule] <= MAX_PER_RULE:
+            self.kept.append((path, finding))
+
+
+def _topic_id(folder: str) -> str | None:
+    """Return the topic id of a partition folder, None without a readable ``partition.metadata``."""
+    try:
+        with open_source(os.path.join(folder, TOPIC_ID), listed=True) as source:
+            return next((found.topic_id.rstrip("=") for _, found in walk_partition_metadata(source)), None)
+    except KsegError:
+        return None

@@ -1,0 +1,111 @@
+"""`kseg diff` of two log directories has the verdicts of `kseg diff` of their partitions."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from kseg.cli.main import main
+from kseg.format.segment import split_points
+from tests.support import fleet
+from tests.support.cli import kseg
+
+TOPIC_IDS = "version: 0\ntopic_id: {}\n"
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> list[Path]:
+    return fleet.make(tmp_path)
+
+
+def diff(a: Path, b: Path, *options: object) -> tuple[int, dict[str, dict[str, Any]], dict[str, Any]]:
+    """Return exit code, the outcome rows by partition, and the summary."""
+    run = CliRunner().invoke(main, ["diff", "--format", "jsonl", *map(str, (*options, a, b))])
+    rows = [json.loads(line) for line in run.stdout.splitlines()]
+    outcomes = {f"{row['topic']}-{row['partition']}": row for row in rows if row["kind"] == "diff"}
+    return run.exit_code, outcomes, rows[-1]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_partitions_have_the_verdicts_of_single_comparisons(
+    jobs: int, brokers: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The comparison of log directories adds the matching of partitions and nothing else."""
+    monkeypatch.setattr(split_points, "RANGE_SIZE", 1)
+    for other in brokers[1:]:
+        code, outcomes, summary = diff(brokers[0], other, "--jobs", jobs)
+        for name, row in outcomes.items():
+            run = kseg("diff", "--format", "jsonl", brokers[0] / name, other / name)
+            single = json.loads(run.stdout.splitlines()[-1])
+            assert {key: row[key] for key in single} == single
+        assert (code, summary["partitions"]) == (1, 3)
+    assert diff(brokers[0], brokers[0])[0] == 0
+
+
+def test_a_missing_partition_is_a_difference_unless_allowed(brokers: list[Path]) -> None:
+    """Two brokers rarely have the same partitions; a missing replica must still be named."""
+    a, b = brokers[0], brokers[2]
+    shutil.rmtree(b / "clicks-2")
+    shutil.rmtree(a / "payments-1")
+    code, outcomes, summary = diff(a, b)
+    assert (code, outcomes["clicks-2"]["verdict"], outcomes["payments-1"]["verdict"]) == (
+        1,
+        "missing-in-b",
+        "missing-in-a",
+    )
+    assert (outcomes["clicks-2"]["a"], outcomes["clicks-2"]["b"]) == ({"path": str(a / "clicks-2")}, None)
+    assert summary["verdicts"] == {"identical": 1, "missing-in-a": 1, "missing-in-b": 1}
+    assert diff(a, b, "--allow", "missing-partition")[0] == 0
+
+
+def test_topics_with_one_name_and_two_ids_are_not_compared(brokers: list[Path]) -> None:
+    """A topic that was deleted and created again has other records at the same offsets."""
+    for broker, topic_id in zip(brokers, ("T6xSBAi6Q_CtzYWGz-Oqzg", "aaaaaaaaaaaaaaaaaaaaaw"), strict=False):
+        (broker / "orders-0" / "partition.metadata").write_text(TOPIC_IDS.format(topic_id), encoding="utf-8")
+    code, outcomes, _ = diff(brokers[0], brokers[1], "--allow", "missing-partition")
+    assert (code, outcomes["orders-0"]["verdict"]) == (1, "other-topic-id")
+    (brokers[1] / "orders-0" / "partition.metadata").write_bytes(b"")
+    assert diff(brokers[0], brokers[1])[1]["orders-0"]["verdict"] == "damaged"
+
+
+def test_a_partition_that_cannot_be_read_does_not_end_the_comparison(brokers: list[Path]) -> None:
+    """The other partitions are compared, and the exit code says that the comparison is incomplete."""
+    (brokers[0] / "orders-0" / "00000000000000000000.log").write_bytes(b"not a segment" * 100)
+    code, outcomes, _ = diff(brokers[0], brokers[2])
+    assert (code, outcomes["clicks-2"]["verdict"]) == (2, "diverged")
+    assert outcomes["orders-0"]["verdict"] == "unread"
+    assert "not a" in outcomes["orders-0"]["reason"] or "no batch" in outcomes["orders-0"]["reason"]
+
+
+def test_folders_not_in_use_are_skipped(brokers: list[Path]) -> None:
+    """A deleted partition can still be on the disk for a minute."""
+    (brokers[0] / "clicks-2").rename(brokers[0] / "clicks-2.0123456789abcdef-delete")
+    shutil.rmtree(brokers[2] / "clicks-2")
+    run = kseg("diff", brokers[0], brokers[2])
+    assert run.returncode == 0
+    assert "1 folder not in use" in run.stderr
+
+
+def test_the_table_lists_only_partitions_that_differ(brokers: list[Path]) -> None:
+    """Thousands of equal partitions are one number."""
+    lines = kseg("diff", brokers[0], brokers[2]).stdout.splitlines()
+    assert [line.split()[0] for line in lines if line.startswith(" ")] == [
+        "partition",
+        "─" * len(lines[1].strip()),
+        "clicks-2",
+    ]
+    assert lines[-1] == "3 partitions: 2 identical, 1 diverged"
+
+
+def test_wrong_arguments(brokers: list[Path], tmp_path: Path) -> None:
+    """A log directory and a partition cannot be compared, and a folder of several log directories is ambiguous."""
+    assert "no segment found" in kseg("diff", brokers[0], brokers[0] / "orders-0").stderr
+    assert "give one log directory" in kseg("diff", tmp_path, brokers[0]).stderr
+    (tmp_path / "empty").mkdir()
+    run = kseg("diff", tmp_path / "empty", brokers[0])
+    assert (run.returncode, "no segment found" in run.stderr) == (2, True)
