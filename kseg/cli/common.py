@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kseg.errors import UsageError
 from kseg.format.storage.file_access import file_access, parse_rate
 from kseg.format.wire.framings import FRAMINGS
 from kseg.lazy import lazy
@@ -100,3 +101,20 @@ def output_format(kind: ResultKind, text: str | None = None) -> Callable[[Any], 
     """Return the option ``--format`` with the formats of a kind of results; the first is the default."""
     known = list(kind.writers)
     return click.option("--format", "format_name", type=Choice(known), default=known[0], show_default=True, help=text)
+
+
+def details(verbose: str, quiet: str) -> Callable[[Any], Any]:
+    """Return the options ``-v`` and ``-q`` of a table, with these help texts; ``detail_of`` reads them."""
+
+    def add(command: Any) -> Any:
+        command = click.option("-q", "--quiet", is_flag=True, help=quiet)(command)
+        return click.option("-v", "--verbose", is_flag=True, help=verbose)(command)
+
+    return add
+
+
+def detail_of(verbose: bool, quiet: bool) -> int:
+    """Return the detail of a table: 1 with ``-v``, -1 with ``-q``, else 0. Raises UsageError for both."""
+    if verbose and quiet:
+        raise UsageError("--verbose and --quiet contradict each other: choose one")
+    return int(verbose) - int(quiet)

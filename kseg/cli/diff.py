@@ -45,9 +45,10 @@ _ALLOWED = ("starts-later", "ends-earlier", "missing", MISSING_PARTITION)
               help="Accept this difference.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=0), default=16, show_default=True, metavar="N",
               help="List at most N differences of each kind.")  # fmt: skip
+@common.details("List every difference and partition in the table.", "Print only the answer in the table.")
 @common.jobs
 @common.max_rate
-def diff(a: str, b: str, jobs: int, **options: Any) -> int:
+def diff(a: str, b: str, jobs: int, verbose: bool, quiet: bool, **options: Any) -> int:
     """Compare two replicas of a partition, or two log directories, offline.
 
     A and B are partition folders or segments. Their records are compared by offset: segments and batches can differ. For
@@ -60,13 +61,14 @@ def diff(a: str, b: str, jobs: int, **options: Any) -> int:
     """
     if a == b == STDIN:
         raise UsageError("standard input can be only one of the replicas")
+    options["detail"] = common.detail_of(verbose, quiet)
     if is_log_dir(a) and is_log_dir(b):
         return _diff_log_dirs(a, b, jobs, **options)
     return _diff_replicas(a, b, **options)
 
 
 def _diff_replicas(
-    a: str, b: str, *, deep: bool, format_name: str, output: str | None, limit: int, allow: tuple[str, ...]
+    a: str, b: str, *, deep: bool, format_name: str, output: str | None, limit: int, allow: tuple[str, ...], detail: int
 ) -> int:
     listed: Counter[str] = Counter()
 
@@ -82,14 +84,23 @@ def _diff_replicas(
     sizes = [local_size(path) for path in files]
     known = None if None in sizes else sum(size or 0 for size in sizes)
     with destination(output) as out, progress_bar(known) as progress:
-        report = writer(DIFF, format_name)(out)
+        report = writer(DIFF, format_name)(out, detail)
         result = compare(left, right, write_difference, shallow=not deep, progress=progress)
         report.finish(result, left.summary(), right.summary())
     return 0 if result.accepted(SAME_CONTENT | set(allow)) else FOUND
 
 
 def _diff_log_dirs(
-    a: str, b: str, jobs: int, *, deep: bool, format_name: str, output: str | None, limit: int, allow: tuple[str, ...]
+    a: str,
+    b: str,
+    jobs: int,
+    *,
+    deep: bool,
+    format_name: str,
+    output: str | None,
+    limit: int,
+    allow: tuple[str, ...],
+    detail: int,
 ) -> int:
     check_output(output, [a, b])
     pairs = partition_pairs(a, b)
@@ -112,7 +123,7 @@ def _diff_log_dirs(
         parallel_map(jobs, len(pairs), size, progress) as (each, add),
     ):
         outcomes = each(partial(compare_pair, limit=limit, shallow=not deep, progress=add), pairs)
-        write(LOG_DIR_DIFF, format_name, out, total.counted(map(noted, outcomes)), total)
+        write(LOG_DIR_DIFF, format_name, out, total.counted(map(noted, outcomes)), total, detail=detail)
     if total.verdicts[UNREAD]:
         return FAILED
     return FOUND if different else 0

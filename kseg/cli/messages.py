@@ -16,7 +16,9 @@ from kseg.report.terminal import screen
 
 if TYPE_CHECKING:
     from kseg import text
+    from kseg.report import tables
 else:
+    tables = lazy("kseg.report.tables")
     text = lazy("kseg.text")  # loads json: few runs have a message
 
 #: Exit codes: findings, a failure, and Ctrl-C (128 + SIGINT, as shells report it).
@@ -24,8 +26,10 @@ FOUND, FAILED, INTERRUPTED = 1, 2, 130
 
 
 def note(line: str) -> None:
-    """Print one line with the prefix ``kseg:``."""
+    """Print one line with the prefix ``kseg:``; a terminal shows it in several lines, broken between words."""
     message = f"kseg: {text.escape_controls(line)}\n"
+    if sys.stderr is not None and sys.stderr.isatty():
+        message = tables.text_lines(sys.stderr, message.rstrip("\n"), indent=2)
     with ignore_stderr_errors(), screen.writing(message):
         click.echo(message, nl=False, err=True)
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from kseg.format.sidefiles import registry
     from kseg.format.writer import output_guards
     from kseg.report import spool, wording
-    from kseg.report import validate as table
     from kseg.spark.jobs import inventory
 else:
     spark = lazy("kseg.cli.spark")
@@ -42,7 +41,6 @@ else:
     registry = lazy("kseg.format.sidefiles.registry")
     output_guards = lazy("kseg.format.writer.output_guards")
     spool = lazy("kseg.report.spool")
-    table = lazy("kseg.report.validate")
     wording = lazy("kseg.report.wording")
     inventory = lazy("kseg.spark.jobs.inventory")
 
@@ -76,8 +74,8 @@ _FAIL_ON = common.Choice(["error", "warning", "info", "never"])
               help="Store results in FILE. The next run skips unchanged files.")  # fmt: skip
 @click.option("--report", "reports", multiple=True, metavar="FORMAT=FILE",
               help="Also write a report to FILE. Repeat it for several.")  # fmt: skip
-@click.option("-v", "--verbose", is_flag=True, help="List every finding and every valid segment in the table.")
-@click.option("-q", "--quiet", is_flag=True, help="List only damaged partitions and the summary in the table.")
+@common.details("List every finding and every valid segment in the table.",
+                "List only damaged partitions and the summary in the table.")  # fmt: skip
 @click.option("--baseline", metavar="FILE", help="Ignore the known findings in FILE for the exit code.")
 @click.option("--write-baseline", metavar="FILE", help="Write the findings of this run to FILE as known.")
 @common.spark
@@ -91,6 +89,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     explains a finding. Exit codes: 0 no errors (see --fail-on), 1 errors, 2 a file could not be read.
     """
     options = _with_settings(context)
+    detail = common.detail_of(options["verbose"], options["quiet"])
     settings = Settings(
         deep=options["deep"],
         verify_crc=not options["no_crc"],
@@ -142,10 +141,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
         nullcontext() if state_path is None else state_file.open_state_file(state_path, settings, files) as state,
     ):
         found = reports.results(results(progress))
-        if options["format_name"] == "table":
-            table.write_table(found, total, out, detail=_detail(options))
-        else:
-            write(VALIDATION, options["format_name"], out, found, total)
+        write(VALIDATION, options["format_name"], out, found, total, detail=detail)
     reports.write(total)
     if output not in (None, "-"):
         note(f"{output}: {wording.summary_text(total)}")
@@ -234,13 +230,6 @@ def _check_distinct(outputs: Sequence[str | None], kept: Sequence[str | None]) -
             named = "standard output" if path == "-" else path
             raise UsageError(f"{named} is used twice: give each output, baseline and state a file of its own")
         seen.add(real)
-
-
-def _detail(options: Mapping[str, Any]) -> int:
-    """Return the detail of the table. Raises UsageError for contradicting options."""
-    if options["verbose"] and options["quiet"]:
-        raise UsageError("--verbose and --quiet contradict each other: choose one")
-    return int(options["verbose"]) - int(options["quiet"])
 
 
 def _report(text: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Output of ``kseg diff``: the differences in offset order, then the outcome, as a table or as JSON Lines."""
+"""Output of ``kseg diff``: the verdict and the differences, as a table or as JSON Lines."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kseg.commands.diff.diff import truncations
 from kseg.commands.diff.differences import COUNTED, KINDS, Comparison, Difference, DifferencePlace
 from kseg.commands.diff.replica import ReplicaSummary
 from kseg.report.rows import write_jsonl
-from kseg.report.tables import TableColumn, print_cells, print_text
+from kseg.report.tables import FOLDED, TableColumn, print_cells, print_note, print_text
 from kseg.schema import Row
-from kseg.text import count_of, escape_controls, inclusive_range
+from kseg.text import count_of, escape_controls
 
 
 def difference_row(difference: Difference) -> Row:
@@ -55,7 +55,7 @@ def _replica_row(replica: ReplicaSummary) -> Row:
 class JsonLinesWriter:
     """Writes one ``kind="difference"`` row per difference and one ``kind="diff"`` row at the end."""
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: TextIO, detail: int = 0) -> None:
         self._out = out
 
     def write_difference(self, difference: Difference) -> None:
@@ -66,20 +66,145 @@ class JsonLinesWriter:
 
 
 class TableWriter:
-    """Writes a table of the first differences, then the outcome as text."""
+    """Writes the verdict, the replicas, what to do, and a table of the first differences.
 
-    def __init__(self, out: TextIO) -> None:
+    With ``detail`` 1 each listed difference has a row, with -1 the table of differences is left out.
+    """
+
+    def __init__(self, out: TextIO, detail: int = 0) -> None:
         self._out = out
+        self._detail = detail
         self._listed: list[Difference] = []
 
     def write_difference(self, difference: Difference) -> None:
         self._listed.append(difference)
 
     def finish(self, result: Comparison, a: ReplicaSummary, b: ReplicaSummary) -> None:
-        if self._listed:
-            _print_table(self._listed, self._out)
-        for line in _outcome_lines(outcome_row(result, a, b), result):
-            print_text(self._out, escape_controls(line), indent=2)
+        row = outcome_row(result, a, b)
+        print_text(self._out, escape_controls("; ".join(_answer(row, result))), indent=2)
+        _print_replicas(row, result, self._out)
+        for text in _as_followers(row, self._detail):
+            print_text(self._out, text, indent=2)
+        for text in _advice(row, result):
+            print_text(self._out, f"What to do: {escape_controls(text)}", indent=2)
+        if self._listed and self._detail >= 0:
+            self._out.write("\n" * (not self._out.isatty()))
+            _print_table(self._listed, result, self._out, len(self._listed) + 1 if self._detail else FOLDED)
+
+
+def _answer(row: Row, result: Comparison) -> Iterator[str]:
+    """Yield the parts of the answer: the verdict with its meaning, and what each replica lacks."""
+    verdict = row["verdict"]
+    damaged = [
+        f"{name} is damaged in {count_of(row['damaged_places'][name], 'place')}"
+        for name in _REPLICAS
+        if row["damaged_places"][name]
+    ]
+    first, last = result.first_difference, row["last_common_offset"]
+    if first is not None:
+        equal = "" if last is None else f", equal up to offset {last}"
+        yield f"{verdict}: different records from offset {first.first_offset} on{equal}"
+        yield f"{count_of(result.counts['content'], 'record')} {'differs' if result.counts['content'] == 1 else 'differ'}"
+        yield from damaged
+    elif damaged:
+        yield f"{verdict}: {' and '.join(damaged)}; all other records are equal"
+    else:
+        yield f"{verdict}: {_MEANINGS[verdict]}"
+    for (kind, replica), count in result.lacking.items():
+        yield f"{replica} lacks {count_of(count, 'record')}{_LACKING[kind]}"
+    if result.counts.get("unopened"):
+        yield f"{count_of(result.counts['unopened'], 'place')} with different batches, whose records were not compared"
+
+
+_REPLICAS = ("a", "b")
+_MEANINGS = {
+    "identical": "both replicas have the same batches",
+    "same": "both replicas have the same records, in other batches or with other leader epochs",
+    "consistent": "all offsets that both replicas have are equal",
+    "disjoint": "the replicas have no common offset",
+    "undetermined": "the headers do not show whether the records are equal",
+}
+_LACKING = {
+    "starts-later": " at its start",
+    "ends-earlier": " at its end",
+    "missing": " in between",
+    "damaged": " that the other replica has",
+}
+_REPLACE = "stop its broker, move its partition folder away and start the broker: it fetches the log from the leader."
+
+
+def _advice(row: Row, result: Comparison) -> Iterator[str]:
+    """Yield what to do about the differences."""
+    verdict = row["verdict"]
+    if verdict == "same":
+        yield "Nothing: the records are equal."
+    if verdict == "disjoint":
+        yield "Check that both are replicas of one partition."
+    if result.first_difference is not None:
+        at = result.first_difference.first_offset
+        yield (
+            f"Look at the records (`kseg dump --deep --offsets {at}:{at + 10} PATH`) and keep the replica with the right "
+            f"ones. To replace the other one, {_REPLACE}"
+        )
+    for name in _REPLICAS:
+        if row["damaged_places"][name] and result.first_difference is None:
+            yield f"Replace {name}: {_REPLACE} Without a valid replica, `kseg repair` keeps the valid batches of {name}."
+    if verdict == "undetermined":
+        yield "Compare the records: leave out --shallow."
+    if verdict == "consistent":
+        causes = (_CAUSES[kind].format(replica) for kind, replica in result.lacking)
+        yield f"Nothing if {', and '.join(causes)}. Otherwise replace the replica that lacks records: {_REPLACE}"
+
+
+_CAUSES = {
+    "starts-later": "retention deleted the first records of {}",
+    "ends-earlier": "{} is a follower that lags",
+    "missing": "compaction deleted the records of {}",
+}
+_REPLICA_COLUMNS = (
+    TableColumn("replica"),
+    TableColumn("path", text="wrap"),
+    TableColumn("offsets", right=True),
+    TableColumn("damaged", right=True, priority=1),
+    TableColumn("only here", right=True, priority=2),
+    TableColumn("batches", right=True, priority=3),
+    TableColumn("segments", right=True, priority=4),
+)
+
+
+def _print_replicas(row: Row, result: Comparison, out: TextIO) -> None:
+    rows = []
+    for name, other in (_REPLICAS, _REPLICAS[::-1]):
+        one, damaged = row[name], row["damaged_places"][name]
+        only = sum(count for (_, replica), count in result.lacking.items() if replica == other)
+        cells = (
+            name,
+            escape_controls(one["path"]),
+            _extent(one),
+            count_of(damaged, "place") if damaged else "-",
+            count_of(only, "record") if only else "-",
+            f"{one['batches']:,}",
+            f"{one['segments']:,}",
+        )
+        rows.append((cells, "red" if damaged else ""))
+    out.write("\n" * (not out.isatty()))
+    print_cells(out, _REPLICA_COLUMNS, rows)
+
+
+def _as_followers(row: Row, detail: int) -> Iterator[str]:
+    """Yield what each replica would do with its log as a follower of the other one; without ``detail`` only changes."""
+    first = row["first_difference"]
+    for name, leader in (_REPLICAS, _REPLICAS[::-1]):
+        offset, end = row["truncation_offset"][name], row[name]["end_offset"]
+        text = f"As a follower of {leader}, {name} would"
+        if offset is None and (first is not None or detail > 0):
+            yield f"{text} truncate to its high watermark: the leader epochs do not decide it."
+        elif offset is not None and offset < end:
+            yield f"{text} truncate to offset {offset} and lose {count_of(end - offset, 'offset')}."
+        elif offset is not None and detail > 0:
+            yield f"{text} keep its whole log, to the end offset {end}."
+        if first is not None and offset is not None and offset > first:
+            yield f"It would keep the difference at offset {first}: replication does not correct it."
 
 
 _COLUMNS = (
@@ -92,14 +217,37 @@ _COLUMNS = (
 )
 
 
-def _print_table(reported: list[Difference], out: TextIO) -> None:
+def _print_table(listed: list[Difference], result: Comparison, out: TextIO, folded: int) -> None:
+    """Print the listed differences; from ``folded`` of one kind on, they are one row."""
+    by_kind: dict[tuple[str, str | None], list[Difference]] = {}
+    for one in listed:
+        by_kind.setdefault((one.kind, one.lacking), []).append(one)
     rows = []
-    for one in reported:
-        kind = one.kind if one.lacking is None else f"{one.lacking} {one.kind}"
-        offsets = f"{one.first_offset}..{one.last_offset}"
-        cells = (kind, offsets, str(one.count), _place(one.a), _place(one.b), one.detail)
-        rows.append(([*map(escape_controls, cells)], ""))
+    for (kind, lacking), equal in by_kind.items():
+        name = kind if lacking is None else f"{lacking} {kind}"
+        parts = [equal] if len(equal) >= folded else [[one] for one in equal]
+        rows += [([*map(escape_controls, _cells(name, part))], "") for part in parts]
     print_cells(out, _COLUMNS, rows)
+    for kind, meaning in KINDS.items():
+        if count := result.stretches.get(kind):
+            more = count - sum(one.kind == kind for one in listed)
+            omitted = f", {more:,} of them not listed (see --limit)" if more else ""
+            counted = count_of(result.counts[kind], COUNTED[kind])
+            print_note(out, f"{kind}: {counted} in {count_of(count, 'range')}{omitted}: {meaning}", indent=2)
+
+
+def _cells(name: str, equal: list[Difference]) -> tuple[str, ...]:
+    """Return the cells of one difference, or of several of one kind: their range, and the places of the first."""
+    first = equal[0]
+    more = len(equal) > 1
+    return (
+        name + (f" ×{len(equal):,}" if more else ""),
+        f"{first.first_offset}..{max(one.last_offset for one in equal)}",
+        f"{sum(one.count for one in equal):,}",
+        _place(first.a),
+        _place(first.b),
+        ("the first: " if more and first.detail else "") + first.detail,
+    )
 
 
 def _place(place: DifferencePlace | None) -> str:
@@ -109,57 +257,7 @@ def _place(place: DifferencePlace | None) -> str:
     return f"{os.path.basename(place.file)} at byte {place.position}{epoch}"
 
 
-def _outcome_lines(row: Row, result: Comparison) -> Iterator[str]:
-    for name in ("a", "b"):
-        one = row[name]
-        damaged = row["damaged_places"][name]
-        yield (
-            f"{name}: {one['path']}: {_extent(one)}, {count_of(one['batches'], 'batch')} in "
-            + count_of(one["segments"], "segment")
-            + (f", damaged in {count_of(damaged, 'place')}" if damaged else "")
-        )
-    for kind, meaning in KINDS.items():
-        if row["stretches"][kind]:
-            yield (
-                f"  {kind}: {count_of(row['counts'][kind], COUNTED[kind])} in "
-                f"{count_of(row['stretches'][kind], 'range')}: {meaning}"
-            )
-    first = result.first_difference
-    if first is not None:
-        epochs = f"leader epoch {_epoch(first.a)} in a, {_epoch(first.b)} in b"
-        yield f"first difference: offset {first.first_offset} ({first.detail}), {epochs}"
-    yield f"last common offset: {_number(row['last_common_offset'])}"
-    yield from _truncation_lines(row)
-    yield row["verdict"]
-
-
-def _truncation_lines(row: Row) -> Iterator[str]:
-    first = row["first_difference"]
-    for follower, leader in (("a", "b"), ("b", "a")):
-        offset = row["truncation_offset"][follower]
-        end = row[follower]["end_offset"]
-        if offset is None:
-            why = "the leader epochs do not decide it"
-            yield f"with {leader} as leader, {follower} would truncate to its high watermark ({why})"
-        elif offset < end:
-            lost = count_of(end - offset, "offset")
-            yield f"with {leader} as leader, {follower} would truncate to offset {offset} and lose {lost}"
-        else:
-            yield f"with {leader} as leader, {follower} would keep its whole log, to the end offset {end}"
-        if first is not None and offset is not None and offset > first:
-            yield f"  it would keep the difference at offset {first}: replication does not correct it"
-
-
 def _extent(one: Row) -> str:
     if one["last_offset"] is None:
-        return "no batches"
-    first, last = one["first_offset"], one["last_offset"]
-    return f"offsets up to {last}" if first is None else inclusive_range("offset", first, last)
-
-
-def _epoch(place: DifferencePlace | None) -> str:
-    return "-" if place is None else _number(place.leader_epoch)
-
-
-def _number(value: int | None) -> str:
-    return "none" if value is None else str(value)
+        return "-"
+    return f"{'?' if one['first_offset'] is None else one['first_offset']}..{one['last_offset']}"

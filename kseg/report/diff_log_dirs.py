@@ -59,11 +59,11 @@ _COLUMNS = (
 )
 
 
-def write_table(outcomes: Iterable[PairOutcome], total: Total, out: TextIO) -> None:
-    """Write the partitions that differ, then the number of partitions by verdict."""
+def write_table(outcomes: Iterable[PairOutcome], total: Total, out: TextIO, *, detail: int = 0) -> None:
+    """Write the partitions that differ, with ``detail`` 1 all, with -1 none; then the number of partitions by verdict."""
     listed = []
     for outcome in outcomes:
-        if outcome.verdict not in _SAME:
+        if detail > 0 or (not detail and outcome.verdict not in _SAME):
             listed.append((_cells(outcome), ""))
         if len(listed) == _PAGE_ROWS:
             print_cells(out, _COLUMNS, listed)

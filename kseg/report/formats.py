@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, cast
 
@@ -129,7 +130,7 @@ CONVERSION = ResultKind(
 )
 # (name of a rule, or None for all)
 RULES = ResultKind("rules", "kseg.report.rules:rows", {"text": "kseg.report.rules:write_text", "jsonl": JSON_LINES})
-# Written while they are found, with a class of (out).
+# Written while they are found, with a class of (out, detail).
 DIFF = ResultKind(
     "differences", "", {"table": "kseg.report.diff:TableWriter", "jsonl": "kseg.report.diff:JsonLinesWriter"}
 )
@@ -151,9 +152,16 @@ def check_format(kind: ResultKind, name: str) -> None:
         raise UsageError(f"--format {name} cannot write {kind.title}: expected {one_of(list(kind.writers))}")
 
 
-def write(kind: ResultKind, name: str, out: TextIO, *results: Any, view: View | None = None) -> None:
-    """Write results in a format. Raises UsageError if the kind does not have the format."""
+def write(
+    kind: ResultKind, name: str, out: TextIO, *results: Any, view: View | None = None, detail: int | None = None
+) -> None:
+    """Write results in a format. Raises UsageError if the kind does not have the format.
+
+    ``detail`` is for the table only: 1 also lists what is valid, -1 lists only the answer.
+    """
     write_in = writer(kind, name)
+    if detail is not None and name == "table":
+        write_in = partial(write_in, detail=detail)
     views = () if view is None else (view,)
     if kind.writers[name] in _ROW_WRITERS:
         write_in(imported(kind.rows)(*results, *views), out, view or View(terminal=out.isatty()))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TextIO
@@ -29,10 +28,13 @@ LEAST_TEXT = 24
 MOST_PADDED = 40
 MAX_WIDTH = 1000
 _BETWEEN = "   "
+#: From this number of equal rows on, tables of answers fold them into one.
+FOLDED = 4
 #: The largest table that rich draws: it takes 0.4 ms for a row, a hundred times as long as this module.
 RICH_ROWS = 100
-# A folder of a path, a word, or spaces: lines are broken between them.
+# A folder of a path, a word, or spaces: the lines of a cell are broken between them, those of a text between words.
 _PARTS = re.compile(r"[^\s/]*/|[^\s/]+|\s+")
+_WORDS = re.compile(r"\S+|\s+")
 #: What an empty cell can be.
 _EMPTY = ("", "-")
 
@@ -74,6 +76,7 @@ def print_cells(
         return
     layout = _fit(columns, rows, terminal_width(out))
     if layout is None:
+        out.write("\n" * (title is None or len(rows) <= RICH_ROWS))
         out.writelines(_blocks(columns, rows, terminal_width(out)))
         return
     shown, widths, hidden = layout
@@ -94,15 +97,29 @@ def print_note(out: TextIO, text: str, indent: int) -> None:
     if not out.isatty():
         out.write(" " * indent + text + "\n")
         return
-    lines = textwrap.wrap(text, max(terminal_width(out) - indent, 20), break_on_hyphens=False)
+    lines = _broken(text, max(terminal_width(out) - indent, 20), _WORDS)
     out.writelines(_styled(" " * indent + line, "dim", may_colour()) + "\n" for line in lines)
 
 
 def print_text(out: TextIO, text: str, indent: int = 0) -> None:
     """Print a line; a terminal shows it in several lines, broken between words, with an indent from the second on."""
-    width, rest = max(terminal_width(out), 20 + indent) if out.isatty() else 0, " " * indent
-    lines = textwrap.wrap(text, width, subsequent_indent=rest, break_on_hyphens=False) if width else [text]
-    out.writelines(f"{line}\n" for line in lines)
+    out.write(text_lines(out, text, indent))
+
+
+def text_lines(out: TextIO, text: str, indent: int = 0, more: str = "") -> str:
+    """Return what ``print_text`` prints on ``out``; ``more`` ends each line but the last.
+
+    A word that is longer than a line, such as a path, stays whole: so it can be copied.
+    """
+    if not out.isatty():
+        return text + "\n"
+    width = max(terminal_width(out) - indent - len(more), 20)
+    return (more + "\n" + " " * indent).join(_broken(text, width, _WORDS, first=width + indent)) + "\n"
+
+
+def print_command(out: TextIO, command: str) -> None:
+    """Print a command for the shell; a terminal shows it in several lines that can be copied."""
+    out.write("  " + text_lines(out, escape_controls(command), 4, " \\").replace("\n    ", "\n      "))
 
 
 def may_colour() -> bool:
@@ -230,15 +247,27 @@ def _cell_lines(cell: str, width: int, column: TableColumn) -> list[str]:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Return a text in lines: words and the parts of a path stay whole where they fit."""
-    if not text.isascii():
-        return list(_folded(text, width))
-    lines = [""]
-    for part in _PARTS.findall(text):
-        if lines[-1] and len(lines[-1]) + len(part.rstrip()) > width:
+    """Return a cell in lines: words and the parts of a path stay whole where they fit."""
+    return [piece for line in _broken(text, width, _PARTS) for piece in _folded(line, width)] or [""]
+
+
+def _broken(text: str, width: int, parts: re.Pattern[str], first: int = 0) -> list[str]:
+    """Return a text in lines of at most ``width`` columns that are broken between parts; a longer part stays whole.
+
+    ``first`` is the width of the first line if it differs.
+    """
+    size = len if text.isascii() else width_of
+    lines, left = [""], first or width
+    for part in parts.findall(text):
+        if lines[-1] and size(part.rstrip()) > left:
+            lines[-1] = lines[-1].rstrip()
             lines.append("")
-        lines[-1] += part if lines[-1] else part.lstrip()
-    return [piece for line in lines for piece in _folded(line.rstrip(), width)] or [""]
+            left = width
+        part = part if lines[-1] or len(lines) == 1 else part.lstrip()
+        lines[-1] += part
+        left -= size(part)
+    lines[-1] = lines[-1].rstrip()
+    return lines
 
 
 def _cut(text: str, width: int) -> str:

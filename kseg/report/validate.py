@@ -9,7 +9,7 @@ from typing import TextIO
 
 from kseg.findings import Severity, Verdict
 from kseg.report.spool import Spool
-from kseg.report.tables import TableColumn, print_cells, print_note, print_text
+from kseg.report.tables import FOLDED, TableColumn, print_cells, print_note, print_text
 from kseg.report.wording import advice, summary_text
 from kseg.results import FileResult, Summary
 from kseg.text import count_of, escape_controls
@@ -19,10 +19,6 @@ _STYLES = {Severity.INFO: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "r
 
 # What an empty file lacks; the default is for streams.
 _NOTHING = {None: "no batch yet", "message-set": "no batch", "message": "no message", "wide-crc": "no message"}
-
-
-#: From this number of findings of one rule in a file on, they are one row.
-_FOLDED = 4
 
 
 def write_table(results: Iterable[FileResult], total: Summary, out: TextIO, *, detail: int = 0) -> None:
@@ -99,7 +95,7 @@ def _write_damaged(damaged: dict[str, _Damage], out: TextIO) -> None:
 def _write_file(result: FileResult, out: TextIO, detail: int) -> None:
     if any(not verdict.known for verdict in result.verdicts):
         new = replace(result, verdicts=tuple(verdict for verdict in result.verdicts if not verdict.known))
-        _write_findings(new, out, _FOLDED if detail < 1 else len(new.verdicts) + 1)
+        _write_findings(new, out, FOLDED if detail < 1 else len(new.verdicts) + 1)
     elif result.verdicts:
         known = count_of(len(result.verdicts), "known finding")
         out.write(f"{escape_controls(result.file)}: {result.summary.verdict} ({known})\n")

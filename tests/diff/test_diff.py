@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -417,3 +418,38 @@ def test_a_follower_truncates_as_kip_101_and_279_say(
         LeaderEpochCache([LeaderEpoch(*entry) for entry in entries], end) for entries, end in (follower, leader)
     ]
     assert truncation_offset(*lineages) == offset
+
+
+def test_the_verdict_comes_first(tmp_path: Path) -> None:
+    """The first line says whether the replicas differ, from where on, and which one is damaged or lacks records."""
+    a = write(tmp_path / "a", log(range(40)))
+    others = {
+        "identical": log(range(40)),
+        "same": log(range(40), size=5),
+        "consistent": log(range(36)),
+        "diverged": log(range(40), values={13: b"value-!!"}),
+        "damaged": [*log(range(36)), damage.flip(log(range(36, 40))[0], 70)],
+    }
+    expected = {
+        "consistent": "b lacks 4 records at its end",
+        "diverged": "different records from offset 13 on, equal up to offset 12; 1 record differs",
+        "damaged": "b is damaged in 1 place; all other records are equal; b lacks 4 records",
+    }
+    for verdict, batches in others.items():
+        b = write(tmp_path / verdict, batches)
+        first, _, head, *_ = kseg("diff", a, b).stdout.splitlines()
+        assert first.startswith(f"{verdict}: ")
+        assert expected.get(verdict, "both replicas have") in first
+        assert head.split()[:3] == ["replica", "path", "offsets"]
+    assert "What to do: Replace b: " in kseg("diff", a, tmp_path / "damaged").stdout
+
+
+def test_equal_differences_are_one_row(tmp_path: Path) -> None:
+    """Ten holes are one row; -v lists them, -q lists none."""
+    a = write(tmp_path / "a", log(range(40), size=1))
+    b = write(tmp_path / "b", log([offset for offset in range(40) if offset % 4 != 1], size=1))
+    shown = kseg("diff", a, b).stdout
+    assert re.search(r"^ b missing ×10 +1\.\.37 +10 ", shown, re.MULTILINE)
+    assert len(re.findall("^ b missing ", kseg("diff", "-v", a, b).stdout, re.MULTILINE)) == 10
+    assert "b missing" not in kseg("diff", "-q", a, b).stdout
+    assert "of them not listed" in kseg("diff", "--limit", "3", a, b).stdout

@@ -247,6 +247,8 @@ class _Merge:
         """Record a difference, or extend the previous one if it continues."""
         result, pending = self.result, self._pending
         result.counts[kind] = result.counts.get(kind, 0) + count
+        if lacking is not None:
+            result.lacking[kind, lacking] += count
         equal = pending is not None and (pending.kind, pending.lacking) == (kind, lacking)
         if pending is not None and equal and (kind == "content" or pending.detail == detail):
             self._last = last

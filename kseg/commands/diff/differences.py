@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
@@ -69,12 +70,14 @@ class Difference:
 class Comparison:
     """The outcome of a comparison: the number of differences and of records or batches by kind.
 
-    ``last_common_offset`` is the last offset with equal records before ``first_difference``, the first offset with
-    different records; without such a difference it is the last offset with equal records of the whole log.
+    ``lacking`` counts the records that a replica lacks, by kind and replica (``a`` or ``b``). ``last_common_offset`` is the
+    last offset with equal records before ``first_difference``, the first offset with different records; without such a
+    difference it is the last offset with equal records of the whole log.
     """
 
     stretches: dict[str, int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    lacking: Counter[tuple[str, str]] = field(default_factory=Counter)
     last_common_offset: int | None = None
     first_difference: Difference | None = None
     damage: int = 0
