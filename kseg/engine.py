@@ -26,6 +26,7 @@ COMPILED_MODULES = (
     "kseg.format.checks.record_checks",
     "kseg.commands.validate.segment_facts",
     "kseg.format.record.memory",
+    "kseg.format.record.byte_search",
     "kseg.format.record.encoder",
     "kseg.format.record.equality",
     "kseg.format.sidefiles.max_timestamp",

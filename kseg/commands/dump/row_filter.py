@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kseg.format.record import columns
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CODEC_MASK, CONTROL, LOG_APPEND_TIME
+from kseg.format.segment.record_search import KeySearch, RecordSearch, by_batch
 from kseg.format.segment.records_chunk import Chunk
 
 
@@ -16,7 +17,7 @@ class RowFilter:
     """Selects rows. Ranges are half-open, ``begin`` <= x < ``end``; None means unbounded.
 
     Timestamps are epoch milliseconds; rows without one fail a time filter. ``control`` True keeps only control
-    rows, False none of them.
+    rows, False none of them. ``search`` is a condition on records in place of ``key``.
     """
 
     first_offset: int | None = None
@@ -26,6 +27,7 @@ class RowFilter:
     key: bytes | None = None
     producer_id: int | None = None
     control: bool | None = None
+    search: RecordSearch | None = None
 
     def accepts_batch(self, batches: BatchColumns, row: int) -> bool:
         """Return whether the batch can have an accepted row, by its header. The base offset of a wrapper is unknown."""
@@ -46,10 +48,28 @@ class RowFilter:
             return control is self.control
         return True
 
-    def accepted_rows(self, chunk: Chunk, row: int) -> Sequence[int]:
-        """Return the accepted record rows of an accepted batch."""
-        kept: Sequence[int] = chunk.rows(row)
-        if not self.needs_records:
+    def accepted_records(self, chunk: Chunk) -> Iterator[tuple[int, Sequence[int]]]:
+        """Yield the row of each batch with accepted records, and the rows of these records."""
+        for row, rows in self._found_records(chunk):
+            if self.accepts_batch(chunk.batches, row) and (kept := self._within_ranges(chunk, rows)):
+                yield row, kept
+
+    @property
+    def selects_records(self) -> bool:
+        """Return whether the filter has a condition on the content of records."""
+        return self.key is not None or self.search is not None
+
+    def _found_records(self, chunk: Chunk) -> Iterable[tuple[int, Sequence[int]]]:
+        """Return each batch with its records that fulfil the condition on content."""
+        search = KeySearch(self.key) if self.key is not None else self.search
+        if search is not None:
+            return by_batch(chunk, search.rows(chunk))
+        totals = chunk.batches.record_total
+        return ((row, chunk.rows(row)) for row in range(chunk.first, chunk.stop) if totals[row])
+
+    def _within_ranges(self, chunk: Chunk, kept: Sequence[int]) -> Sequence[int]:
+        """Return the records within the ranges of offsets and times."""
+        if (self.first_offset, self.end_offset, self.since, self.until) == (None, None, None, None):
             return kept  # without reading the columns, which would make a list of each
         offset, timestamp = chunk.lists.offset, chunk.lists.timestamp
         if (first := self.first_offset) is not None:
@@ -60,15 +80,7 @@ class RowFilter:
             kept = [i for i in kept if timestamp[i] != -1 and timestamp[i] >= since]
         if (until := self.until) is not None:
             kept = [i for i in kept if timestamp[i] != -1 and timestamp[i] < until]
-        if self.key is not None:
-            kept = [i for i in kept if chunk.key(i) == self.key]
         return kept
-
-    @property
-    def needs_records(self) -> bool:
-        """Return whether records of an accepted batch can be rejected."""
-        bounds = (self.first_offset, self.end_offset, self.since, self.until)
-        return self.key is not None or bounds != (None, None, None, None)
 
     def _is_from(self, batches: BatchColumns, row: int) -> bool:
         return batches.magic[row] >= 2 and batches.producer_id[row] == self.producer_id

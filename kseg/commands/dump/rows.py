@@ -157,7 +157,7 @@ def dump_segment(
     ``keep`` the bytes that are not in a batch are items, too.
     """
     wanted = keep or RowFilter()
-    if wanted.key is not None and not deep:
+    if wanted.selects_records and not deep:
         raise UsageError("--key selects records: add --deep")
     source = open_source(path, listed=listed) if end is None else open_range(path, start, end)
     findings: list[Finding] = []
@@ -237,14 +237,19 @@ def _batch_item(path: str, window: Window, row: int, heading: bool) -> BatchItem
 def _deep(
     path: str, chunk: Chunk, wanted: RowFilter, headings: bool, topic: str | None
 ) -> Iterator[BatchItem | RecordsItem]:
+    accepted = wanted.accepted_records(chunk)
+    if not headings:
+        for row, kept in accepted:
+            yield RecordsItem(path, chunk, row, kept, topic)
+        return
+    kept_of = dict(accepted)
     for row in range(chunk.first, chunk.stop):
         if not wanted.accepts_batch(chunk.batches, row):
             continue
-        if headings and not chunk.resumed:
+        if not chunk.resumed:
             yield _batch_item(path, chunk.window, row, True)
-        kept = wanted.accepted_rows(chunk, row) if chunk.batches.record_total[row] else ()
-        if kept:
-            yield RecordsItem(path, chunk, row, kept, topic)
+        if row in kept_of:
+            yield RecordsItem(path, chunk, row, kept_of[row], topic)
 
 
 def with_damaged_bytes(

@@ -1,0 +1,31 @@
+# C types for byte_search.py.
+
+cimport cython
+
+from kseg.format.record.columns cimport RecordColumns
+
+cdef bint BY_THE_BYTE
+
+
+cdef class Needle:
+    cdef const unsigned char[::1] text, masks
+    cdef Py_ssize_t size, first, second
+    cdef bint ignore_case
+
+@cython.locals(
+    first=cython.Py_ssize_t, second=cython.Py_ssize_t, x=cython.uchar, x_mask=cython.uchar, y=cython.uchar,
+    y_mask=cython.uchar, stop=cython.Py_ssize_t, least=cython.uchar, difference=cython.uchar, n=cython.Py_ssize_t,
+)
+cpdef Py_ssize_t find(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end, Needle needle) except -2
+
+@cython.locals(different=cython.uchar, n=cython.Py_ssize_t)
+cdef bint matches_at(const unsigned char[::1] data, Py_ssize_t at, Needle needle) noexcept
+
+@cython.locals(
+    key_at="long long[::1]", row=cython.Py_ssize_t, at=cython.Py_ssize_t, after=cython.Py_ssize_t,
+    middle=cython.Py_ssize_t,
+)
+cpdef records_with(
+    const unsigned char[::1] data, Py_ssize_t end, Needle needle, RecordColumns records, Py_ssize_t first,
+    Py_ssize_t stop, list found
+)
