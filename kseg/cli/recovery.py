@@ -36,6 +36,9 @@ from kseg.report.recovery import Total
               help="Set segment.index.bytes of the topics.")  # fmt: skip
 @common.output_format(RECOVERY)
 @common.output
+@common.details(
+    "List the steps for every partition in the table.", "List only what is lost and what to do in the table."
+)
 @common.jobs
 @common.max_rate
 def recovery(
@@ -46,6 +49,8 @@ def recovery(
     format_name: str,
     output: str | None,
     jobs: int,
+    verbose: bool,
+    quiet: bool,
 ) -> int:
     """Predict the start of a broker (Kafka 4) on a log directory or a partition folder.
 
@@ -58,6 +63,7 @@ def recovery(
     for path in filter(is_url, paths):
         raise UsageError(f"{path}: recovery reads local log directories only: give a folder")
     check_output(output, paths)
+    detail = common.detail_of(verbose, quiet)
     total = Total()
     broker = Broker()
     sizes = _log_bytes(paths)
@@ -84,7 +90,7 @@ def recovery(
         progress_bar(sum(sizes.values())) as progress,
         parallel_map(jobs, len(sizes), sizes.total(), progress) as (each, _),
     ):
-        write(RECOVERY, format_name, out, total.counted(plans()), total)
+        write(RECOVERY, format_name, out, total.counted(plans()), total, detail=detail)
     if total.unread:
         return FAILED
     return FOUND if total.lost_bytes or total.failing else 0

@@ -175,7 +175,7 @@ class _Reports:
             raise UsageError("--baseline and --write-baseline cannot be combined with --state")
         self._baseline = baseline.Baseline(self._path) if self._path else None
         self._written, self._writer = written, baseline.BaselineWriter() if written else None
-        self._spool = spool.Spool() if self._targets or self._step_summary else None
+        self._spool: spool.Spool[FileResult] | None = spool.Spool() if self._targets or self._step_summary else None
 
     def settings(self, settings: Settings) -> Settings:
         """Return the settings of the run: a baseline needs all findings."""
@@ -189,7 +189,7 @@ class _Reports:
             results = self._writer.collected(results, limit)
         if self._baseline:
             results = self._baseline.marked(results, self._max_per_rule)
-        return self._spool.recorded(results) if self._spool else results
+        return spool.recorded(results, self._spool) if self._spool else results
 
     def write(self, total: Summary) -> None:
         """Write the reports and the baseline after the run, and report what became of the known findings."""

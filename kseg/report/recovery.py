@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import TextIO
 
 from kseg.format.log_loader.plan import FAILURES, NOTHING_LOST, LogDirPlan, Lost, PartitionPlan, Step
-from kseg.report.tables import TableColumn, print_cells, print_text
+from kseg.report.spool import Spool
+from kseg.report.tables import FOLDED, TableColumn, print_cells, print_text
 from kseg.schema import Row
 from kseg.text import count_of, escape_controls, inclusive_range
 
@@ -33,7 +34,7 @@ class Total:
 
     def counted(self, plans: Plans) -> Iterator[LogDirPlan | PartitionPlan]:
         for plan in plans:
-            lost = plan.lost if isinstance(plan, PartitionPlan) else NOTHING_LOST
+            lost = plan_lost(plan)
             self.log_dirs += isinstance(plan, LogDirPlan)
             self.partitions += isinstance(plan, PartitionPlan)
             self.losing += lost.bytes > 0
@@ -84,15 +85,99 @@ def _lost(lost: Lost) -> Row:
     }
 
 
-def write_table(plans: Plans, total: Total, out: TextIO) -> None:
-    """Write a table per partition that the broker would change, a line for each other one, and a summary line."""
+def write_table(plans: Plans, total: Total, out: TextIO, *, detail: int = 0) -> None:
+    """Write what is lost or fails, what to do, a table of steps for each of these partitions, and a summary line.
+
+    With ``detail`` 1 all partitions have their steps, with -1 none. The losses come first, so the plans are kept until the
+    last one.
+    """
+    spool = Spool[LogDirPlan | PartitionPlan]()
+    affected: list[tuple[Sequence[str], str]] = []
+    causes: set[str] = set()
+    changed = 0
     for plan in plans:
+        is_affected = plan.fails or any(step.lost.bytes for step in plan.steps)
+        changes = any(step.action != "nothing" for step in plan.steps)
+        if is_affected:
+            affected.append((_answer(plan), "red"))
+            causes |= _causes(plan)
+        elif changes:
+            changed += 1
+        if detail > 0 or (not detail and is_affected):
+            spool.add(plan)
+    if affected:
+        print_cells(out, _ANSWER_COLUMNS, affected)
+        for cause, text in _REMEDIES.items():
+            if cause in causes:
+                print_text(out, f"What to do: {text}", indent=2)
+        out.write("\n")
+    for plan in spool.again():
         head = f"{escape_controls(plan.folder)}: {_head(plan)}"
         if any(step.action != "nothing" for step in plan.steps):
-            _write_steps(head, plan.steps, out)
+            _write_steps(head, plan.steps, out, FOLDED if detail <= 0 else len(plan.steps) + 1)
         else:
             print_text(out, head, indent=2)
+    spool.close()
+    if changed and detail <= 0:
+        print_text(
+            out, f"{count_of(changed, 'other folder')} would change without a loss: -v lists the steps", indent=2
+        )
     print_text(out, summary_line(total), indent=2)
+
+
+_ANSWER_COLUMNS = (
+    TableColumn("folder", text="wrap"),
+    TableColumn("lost bytes", right=True),
+    TableColumn("records", right=True, priority=1),
+    TableColumn("offsets", priority=2),
+    TableColumn("the broker would", text="wrap"),
+)
+#: What is lost or fails -> what to do.
+_REMEDIES = {
+    "fails": "Correct what keeps the broker from starting. `kseg validate PATH` explains damaged files.",
+    "records": "Before you start the broker, copy the folders, or save their valid batches with `kseg repair PATH NEW`. "
+    "If another broker leads the partition, this one fetches the lost records from it after the start.",
+    "bytes": "Nothing for folders that lose 0 records: only bytes that nobody can read are lost.",
+    "mark-stray": "Restore partition.metadata with the topic id before you start the broker, or move the folder away.",
+    "unchecked": "After a clean shutdown the broker does not check its segments. `kseg recovery --unclean PATH` predicts "
+    "its start without .kafka_cleanshutdown.",
+}
+
+
+def _causes(plan: LogDirPlan | PartitionPlan) -> set[str]:
+    """Return the keys of _REMEDIES that apply to a plan."""
+    causes = {"fails"} if plan.fails else set()
+    for step in plan.steps:
+        if step.lost.bytes and step.action in ("hide-records", "keep-tail"):
+            causes.add("unchecked")
+        elif step.lost.bytes and step.action == "mark-stray":
+            causes.add("mark-stray")
+        elif step.lost.bytes:
+            causes.add("records" if step.lost.records else "bytes")
+    return causes - {"bytes"} if plan_lost(plan).records else causes
+
+
+def plan_lost(plan: LogDirPlan | PartitionPlan) -> Lost:
+    """Return what a plan loses; a log directory itself loses nothing."""
+    return plan.lost if isinstance(plan, PartitionPlan) else NOTHING_LOST
+
+
+_FAILING = {"offline": "take the log directory offline because of", "refuse": "stop at its start because of"}
+
+
+def _answer(plan: LogDirPlan | PartitionPlan) -> Sequence[str]:
+    """Return the cells of a folder that loses data or fails, with the steps that cause it."""
+    harmful = [step for step in plan.steps if step.lost.bytes or step.action in FAILURES]
+    steps: list[str] = []
+    for action, group in groupby(harmful, key=lambda step: step.action):
+        first, *others = group
+        at = "" if first.position is None else f" at byte {first.position}"
+        more = f" and {len(others):,} more" if others else ""
+        why = f": {first.why}" if first.why and not steps else ""
+        verb = _FAILING.get(action) or action.replace("-", " ")
+        steps.append(f"{verb}{f' {first.file}' if first.file else ''}{at}{more}{why}")
+    cells = (plan.folder, *(cell or "-" for cell in _lost_cells(plan_lost(plan))), "; ".join(steps))
+    return [*map(escape_controls, cells)]
 
 
 def _head(plan: LogDirPlan | PartitionPlan) -> str:
@@ -109,41 +194,46 @@ def _head(plan: LogDirPlan | PartitionPlan) -> str:
 
 _COLUMNS = (
     TableColumn("action"),
-    TableColumn("file"),
+    TableColumn("file", text="wrap"),
     TableColumn("from byte", right=True, priority=3),
     TableColumn("offset", right=True, priority=4),
-    TableColumn("lost", text="wrap", priority=1),
+    TableColumn("lost bytes", right=True, priority=1),
+    TableColumn("records", right=True, priority=2),
+    TableColumn("offsets", priority=5),
     TableColumn("why", text="wrap"),
 )
 
 
-def _write_steps(head: str, steps: Iterable[Step], out: TextIO) -> None:
-    rows = [
-        (_cells(step, more), "red" if step.lost.bytes or step.action in FAILURES else "") for step, more in _runs(steps)
-    ]
+def _write_steps(head: str, steps: Iterable[Step], out: TextIO, folded: int) -> None:
+    """Write the steps of a folder; those without a loss, and from ``folded`` on those with one, are one row per action."""
+    rows = []
+    for (action, harmless), group in groupby(steps, key=lambda step: (step.action, not step.lost.bytes)):
+        run = list(group)
+        parts = [run] if harmless or len(run) >= folded else [[step] for step in run]
+        style = "" if harmless and action not in FAILURES else "red"
+        rows += [(_cells(part), style) for part in parts]
     print_cells(out, _COLUMNS, rows, title=head)
 
 
-def _cells(step: Step, more: int) -> tuple[str, ...]:
+def _cells(run: Sequence[Step]) -> tuple[str, ...]:
+    """Return the cells of a step, or of several with one action: the place and the reason of the first."""
+    step, more = run[0], len(run) - 1
     return (
         step.action,
         escape_controls(step.file or "") + (f" and {more:,} more" if more else ""),
         "" if step.position is None else str(step.position),
         "" if step.offset is None or more else str(step.offset),
-        _lost_text(step.lost) if step.lost.bytes else "",
+        *_lost_cells(sum((one.lost for one in run), NOTHING_LOST)),
         escape_controls(step.why),
     )
 
 
-def _runs(steps: Iterable[Step]) -> Iterator[tuple[Step, int]]:
-    """Fold consecutive steps with the same action and without loss into one line, with their number."""
-    for (_, lossless), run in groupby(steps, key=lambda step: (step.action, not step.lost.bytes)):
-        first, *others = run
-        if lossless:
-            yield first, len(others)
-        else:
-            yield first, 0
-            yield from ((step, 0) for step in others)
+def _lost_cells(lost: Lost) -> tuple[str, str, str]:
+    """Return the lost bytes, records and offsets; empty without a loss."""
+    if not lost.bytes:
+        return "", "", ""
+    offsets = "" if lost.first_offset is None else f"{lost.first_offset}..{lost.last_offset}"
+    return f"{lost.bytes:,}", f"{lost.records:,}", offsets
 
 
 def _lost_text(lost: Lost) -> str:

@@ -1,4 +1,4 @@
-"""Write several reports from one run: the results are kept in a temporary file and read again for each report."""
+"""Keep results until the answer that comes before them is known, or for several reports: on disk if they are many."""
 
 from __future__ import annotations
 
@@ -6,31 +6,28 @@ import pickle
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Generic, TypeVar
 
 from kseg.results import FileResult
+
+Item = TypeVar("Item")
 
 #: The bytes of results that are kept in memory; more of them are kept on disk.
 _IN_MEMORY = 16 * 1024 * 1024
 
 
-class Spool:
-    """The results of a run, in memory or on disk."""
+class Spool(Generic[Item]):
+    """The items of a run that were added, in memory or on disk."""
 
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - closed with the object
 
-    def recorded(self, results: Iterable[FileResult]) -> Iterator[FileResult]:
-        """Yield the results and keep them."""
-        for result in results:
-            self.add(result)
-            yield result
+    def add(self, item: Item) -> None:
+        """Keep an item."""
+        pickle.dump(item, self._file)
 
-    def add(self, result: FileResult) -> None:
-        """Keep a result."""
-        pickle.dump(replace(result, facts=None), self._file)
-
-    def again(self) -> Iterator[FileResult]:
-        """Yield the kept results."""
+    def again(self) -> Iterator[Item]:
+        """Yield the kept items."""
         self._file.seek(0)
         while True:
             try:
@@ -41,3 +38,10 @@ class Spool:
     def close(self) -> None:
         """Delete the file."""
         self._file.close()
+
+
+def recorded(results: Iterable[FileResult], spool: Spool[FileResult]) -> Iterator[FileResult]:
+    """Yield the results and keep them, without the facts that reports do not need."""
+    for result in results:
+        spool.add(replace(result, facts=None))
+        yield result

@@ -27,12 +27,12 @@ def write_table(results: Iterable[FileResult], total: Summary, out: TextIO, *, d
     With ``detail`` 1 each finding has a row and each valid segment a line, with -1 the tables of files are left out. The
     damaged partitions come first, so the results are kept until the end of the run; an interrupted run shows them, too.
     """
-    spool = Spool()
+    spool = Spool[FileResult]()
     damaged: dict[str, _Damage] = {}
     try:
         for result in results:
             if _is_listed(result, detail):
-                spool.add(result)
+                spool.add(replace(result, facts=None))
             if _new_errors(result) or result.unread:
                 damaged.setdefault(os.path.dirname(result.file), _Damage()).add(result)
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -394,3 +395,25 @@ def test_a_broker_drops_the_log_dirs_as_predicted() -> None:
             failing.append(name)
 
     assert offline(OFFLINE, see) == failing == list(OFFLINE)
+
+
+def test_the_losses_come_first(tmp_path: Path) -> None:
+    """The first table has the partitions that lose data, the step that causes it, and what to do; -v lists the others."""
+    for number in range(3):
+        shutil.copytree(SEGMENTS / "4.3.0-v2-none-segments", tmp_path / f"orders-{number}")
+    first = tmp_path / "orders-1" / log(0)
+    first.write_bytes(first.read_bytes()[:-1])
+    shown = run("--unclean", tmp_path).stdout
+    head, _, lost, _, advice = shown.splitlines()[:5]
+    assert head.split()[:3] == ["folder", "lost", "bytes"]
+    assert re.search(
+        rf"orders-1 .* truncate segment {log(0)} at byte 714: .*; delete segment {log(24)} and 4 more", lost
+    )
+    assert advice.startswith("What to do: Before you start the broker")
+    assert re.search(rf"^ delete-segment +{log(24)} and 4 more .* 97 +24\.\.120 ", shown, re.MULTILINE)
+    assert "orders-0" not in shown
+    assert "2 other folders would change without a loss: -v lists the steps" in shown
+    verbose = run("--unclean", "-v", tmp_path).stdout
+    assert len(re.findall("^ delete-segment ", verbose, re.MULTILINE)) == 5
+    assert "orders-0: loses nothing" in verbose
+    assert "delete-segment" not in run("--unclean", "-q", tmp_path).stdout
