@@ -123,3 +123,19 @@ SEGMENT_TABLE = (
     Column("verdict", "text", "sound, damaged or undetermined"),
     Column("unread", "text", "why the file could not be read, or null"),
 )
+
+
+TRANSACTION_TABLE = (
+    *PLACE_COLUMNS,
+    Column("folder", "text", "the folder of the partition"),
+    Column("state", "text", "hanging, open, aborted or committed"),
+    Column("producer_id", "int", "the producer of the transaction"),
+    Column("producer_epoch", "int", "the epoch of its data"),
+    Column("first_offset", "int", "offset of its first record"),
+    Column("last_offset", "int", "offset of its marker, or of its last record"),
+    Column("batches", "int", "number of its data batches in the log"),
+    Column("records", "int", "number of its data records in the log"),
+    Column("start_timestamp", "ms", "epoch ms of its first batch; null if that was deleted"),
+    Column("last_timestamp", "ms", "epoch ms of its last batch; null if that was deleted"),
+    Column("coordinator_epoch", "int", "the epoch in its marker; null without a marker"),
+)

@@ -1,4 +1,4 @@
-"""Rows as Arrow record batches, for Parquet and Spark: records from buffers that ``gather`` fills, others by value.
+"""Rows as Arrow record batches, for Parquet and the views: records from buffers that ``gather`` fills, others by value.
 
 The types are exactly those that Spark
 accepts: all columns nullable, timestamps in microseconds UTC, no dictionaries, no large or view types.
@@ -266,9 +266,12 @@ def payload_runs(chunk: Chunk) -> Iterator[tuple[Any, int, int]]:
 
 
 def from_rows(columns: Sequence[Column], found: Sequence[schema.Row]) -> pa.RecordBatch:
-    """Return rows as one Arrow batch, for row kinds that are few. Columns of PLACE_COLUMNS come from the row's ``file``."""
+    """Return rows as one Arrow batch, for row kinds that are few.
+
+    Columns of PLACE_COLUMNS come from the row's ``file``, unless the rows have them.
+    """
     types = _types()
-    if any(column in schema.PLACE_COLUMNS for column in columns):
+    if any(column in schema.PLACE_COLUMNS for column in columns) and "topic" not in found[0]:
         places = [Place.of(row["file"]) for row in found]
         found = [
             {"topic": place.topic, "partition": place.partition, **row}

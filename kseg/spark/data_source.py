@@ -14,11 +14,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from kseg.spark.source import options as reader_options
-from kseg.spark.source.options import Options, RowLimits, apply_filters
-from kseg.spark.source.planning import Split, check_paths, plan
-from kseg.spark.source.reading import read
+from kseg.spark.source.ddl import ddl
+from kseg.spark.source.options import Options, apply_filters
 from kseg.spark.source.streaming import KsegStreamReader
-from kseg.spark.source.views import ddl
+from kseg.views.planning import Split, check_paths, plan
+from kseg.views.reading import read
+from kseg.views.request import RowLimits
 
 # gc.freeze after the imports saves 10 ms per task, because each task runs a collection. Frozen in every task, the garbage
 # of the tasks would never be freed.

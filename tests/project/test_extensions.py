@@ -113,16 +113,17 @@ def test_a_spark_view_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Options, schema and reading of a view come from one table."""
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     from kseg.spark.data_source import KsegDataSource
-    from kseg.spark.source import views
+    from kseg.spark.source.ddl import ddl
     from kseg.spark.source.options import parse
-    from kseg.spark.source.planning import plan
-    from kseg.spark.source.reading import read
+    from kseg.views import view_table
+    from kseg.views.planning import plan
+    from kseg.views.reading import read
 
-    columns = views.VIEWS["batches"].columns
-    new = views.LogView(columns[:4], "kseg.spark.source.reading:read_batches")
-    monkeypatch.setitem(views.VIEWS, "positions", new)
+    columns = view_table.VIEWS["batches"].columns
+    new = view_table.LogView(columns[:4], "kseg.views.reading:read_batches")
+    monkeypatch.setitem(view_table.VIEWS, "positions", new)
     given = {"path": str(SEGMENT.parent), "view": "positions"}
-    assert KsegDataSource(given).schema() == views.ddl(columns[:4])
+    assert KsegDataSource(given).schema() == ddl(columns[:4])
     options = parse(given)
     found = [batch for split in plan(options, options.limits) for batch in read(options, options.limits, split)]
     assert sum(batch.num_rows for batch in found) > 0

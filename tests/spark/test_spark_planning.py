@@ -32,8 +32,9 @@ from pyspark.sql.datasource import (
 
 from kseg.spark.data_source import KsegDataSource, KsegReader
 from kseg.spark.jobs.launch import check_java
-from kseg.spark.source.options import RowLimits, apply_filters, parse
-from kseg.spark.source.planning import FILE_COST, Segment, SegmentRange, plan, split_size
+from kseg.spark.source.options import apply_filters, parse
+from kseg.views.planning import FILE_COST, Segment, SegmentRange, plan, split_size
+from kseg.views.request import RowLimits
 from tests.support.growing_logs import batch, write
 
 pytestmark = pytest.mark.spark
@@ -248,7 +249,7 @@ def test_splits_are_as_large_as_there_is_to_read() -> None:
             {"as": "requests", "requests": "x"},
             "option requests: expected the file of requests for one file of responses",
         ),
-        ({"path": "-"}, "Spark cannot read standard input: give load() files, folders or URLs"),
+        ({"path": "-"}, "standard input can be read only once: give files, folders or URLs"),
     ],
 )
 def test_options_are_checked_with_the_remedy(given: dict[str, str], line: str) -> None:

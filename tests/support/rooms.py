@@ -13,6 +13,7 @@ ROOMS = [
         "validate", "dump", "stats", "diff", "transactions", "recovery", "convert", "repair",
     )),
     "report",
+    "views",
     "spark.source",
     "spark.jobs",
     "spark",

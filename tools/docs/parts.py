@@ -19,7 +19,7 @@ from kseg.cli.main import COMMANDS, main
 from kseg.cli.validate import setting_names, validate
 from kseg.format.sidefiles.registry import SIDE_FILES
 from kseg.format.wire.connections import FRAME_COLUMNS
-from kseg.spark.source.views import VIEWS
+from kseg.views.view_table import VIEWS
 from tests.support.rooms import ROOMS
 
 ROOT = Path(__file__).parents[2]

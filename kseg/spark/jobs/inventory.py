@@ -15,8 +15,8 @@ from kseg.format.storage.source import SegmentFile, local_size
 from kseg.report.arrow_parts import ParquetWriter
 from kseg.report.arrow_rows import BATCH_ROWS, arrow_schema, from_rows
 from kseg.results import FileResult, Settings
-from kseg.spark.source.segment_summary import result_and_row
-from kseg.spark.source.views import VIEWS
+from kseg.views.segment_summary import result_and_row
+from kseg.views.view_table import VIEWS
 
 #: The views that are written, each to a file with its name.
 WRITTEN = ("findings", "segments")

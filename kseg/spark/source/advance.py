@@ -17,7 +17,8 @@ from kseg.format.sidefiles.log_end import LogEnd, last_valid_batch
 from kseg.format.storage.naming import is_snapshot, partition_of
 from kseg.format.storage.source import local_size
 from kseg.spark.source.options import Options
-from kseg.spark.source.planning import (
+from kseg.text import inclusive_range
+from kseg.views.planning import (
     Segment,
     SegmentRange,
     Split,
@@ -28,7 +29,6 @@ from kseg.spark.source.planning import (
     reads_committed,
     split_size,
 )
-from kseg.text import inclusive_range
 
 #: Partition (``orders-3``) -> first unread offset. Files outside partition folders have their folder path as key.
 Offsets = Mapping[str, int]

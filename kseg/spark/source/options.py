@@ -6,7 +6,7 @@ Spark passes options as text with case-insensitive names. Names are those of ``k
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -27,56 +27,16 @@ from kseg.format.internal_topics.decode import TOPICS
 from kseg.format.internal_topics.recognise import BY_FOLDER
 from kseg.format.wire.framings import FRAMINGS
 from kseg.ranges import milliseconds, parse_offsets, parse_time
-from kseg.schema import Column
-from kseg.spark.source.views import VIEWS, columns_of
+from kseg.spark.source.ddl import check_types
 from kseg.text import unknown_name
+from kseg.views.request import Request, RowLimits
+from kseg.views.view_table import VIEWS, columns_of
 
 NO_DECODING = "none"
 MODES = ("permissive", "dropmalformed", "failfast")
 STARTS = ("earliest", "latest")
 ISOLATIONS = ("read_uncommitted", "read_committed")
 _Value = TypeVar("_Value")
-
-
-@dataclass(frozen=True, slots=True)
-class RowLimits:
-    """The requested rows. Ranges are half-open, timestamps in epoch milliseconds; None means unbounded."""
-
-    topics: frozenset[str] | None = None
-    partitions: frozenset[int] | None = None
-    first_offset: int | None = None
-    end_offset: int | None = None
-    since: int | None = None
-    until: int | None = None
-
-    def accepts_file(self, topic: str | None, partition: int | None) -> bool:
-        """Return whether files of the partition can contain requested rows."""
-        return (self.topics is None or topic in self.topics) and (
-            self.partitions is None or partition in self.partitions
-        )
-
-    def both(self, other: RowLimits) -> RowLimits:
-        """Return the intersection with other limits."""
-        return RowLimits(
-            _common(self.topics, other.topics),
-            _common(self.partitions, other.partitions),
-            _larger(self.first_offset, other.first_offset),
-            _smaller(self.end_offset, other.end_offset),
-            _larger(self.since, other.since),
-            _smaller(self.until, other.until),
-        )
-
-
-def _common(a: frozenset[Any] | None, b: frozenset[Any] | None) -> frozenset[Any] | None:
-    return b if a is None else a if b is None else a & b
-
-
-def _larger(a: int | None, b: int | None) -> int | None:
-    return b if a is None else a if b is None else max(a, b)
-
-
-def _smaller(a: int | None, b: int | None) -> int | None:
-    return b if a is None else a if b is None else min(a, b)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,29 +50,18 @@ class Streaming:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """Checked options. ``columns`` are the requested columns of the view in order. ``split_bytes`` None adapts to the input.
+class Options(Request):
+    """Checked options: those of any reader, and Spark's own.
 
     ``pushdown`` is opt-in. Spark (seen up to 4.3) keeps the filtered reader of a source for later queries of the same
     DataFrame, and lets all scans of one plan read with the filters of the last one: rows would be missing.
     """
 
-    paths: tuple[str, ...]
-    view: str = "records"
-    columns: tuple[Column, ...] = ()
-    decode_as: str | None = None
-    framing: str | None = None
-    requests: str | None = None
-    mode: str = "permissive"
-    isolation: str = "read_uncommitted"
-    limits: RowLimits = field(default_factory=RowLimits)
-    verify_crc: bool = True
-    split_bytes: int | None = None
     pushdown: bool = False
     stream: Streaming = field(default_factory=Streaming)
 
 
-def parse(given: Mapping[str, str], schema: Iterable[tuple[str, str]] | None = None) -> Options:
+def parse(given: Mapping[str, str], schema: Sequence[tuple[str, str]] | None = None) -> Options:
     """Parse the options of a reader. ``schema`` has the (name, type) pairs of a user's schema. Raises UsageError."""
     options = {name.lower(): value for name, value in given.items()}
     for name in options:
@@ -128,10 +77,14 @@ def parse(given: Mapping[str, str], schema: Iterable[tuple[str, str]] | None = N
         _refuse_beside_a_framing(options, framing, view)
     decode_as: str | None = _choice("decode", options, (NO_DECODING, BY_FOLDER, *TOPICS), NO_DECODING)
     decode_as = None if decode_as == NO_DECODING else decode_as
+    names = _list(options.get("columns")) if schema is None else [name for name, _ in schema]
+    columns = columns_of(view, names, decoded=decode_as is not None, framed=framing)
+    if schema:
+        check_types(columns, schema)
     return Options(
         paths=tuple(paths),
         view=view,
-        columns=columns_of(view, _list(options.get("columns")), schema, decoded=decode_as is not None, framed=framing),
+        columns=columns,
         decode_as=decode_as,
         framing=framing,
         requests=options.get("requests"),

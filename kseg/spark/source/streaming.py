@@ -13,8 +13,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from kseg.errors import UsageError
 from kseg.spark.source.advance import LogEnds, check_there, limited, splits
 from kseg.spark.source.options import Options
-from kseg.spark.source.planning import Split
-from kseg.spark.source.reading import read
+from kseg.views.planning import Split
+from kseg.views.reading import read
 
 try:
     from pyspark.sql.streaming.datasource import (

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, pairwise, zip_longest
 
@@ -27,8 +27,8 @@ from kseg.format.storage.source import (
     topic_partition,
 )
 from kseg.format.wire.framings import framed_files
-from kseg.spark.source.options import Options, RowLimits
-from kseg.spark.source.views import FINDINGS, TRANSACTION_STATE
+from kseg.views.request import Request, RowLimits
+from kseg.views.view_table import FINDINGS, TRANSACTION_STATE, VIEWS
 
 #: The cost of opening a file, in bytes of reading: without it, a split of tiny files would have thousands of files.
 FILE_COST = 256 * 1024
@@ -82,16 +82,16 @@ class Split:
     pieces: tuple[SegmentRange, ...] = field(default=())
 
 
-def check_paths(options: Options) -> None:
+def check_paths(request: Request) -> None:
     """Raise UnreadableError or UsageError for the first path without a readable file."""
-    for path in options.paths:
+    for path in request.paths:
         if path == STDIN:
-            raise UsageError("Spark cannot read standard input: give load() files, folders or URLs")
-        if options.framing:
-            for file in framed_files([path], [options.framing]):
+            raise UsageError("standard input can be read only once: give files, folders or URLs")
+        if request.framing:
+            for file in framed_files([path], [request.framing]):
                 open_source(file.path, listed=True).close()
             continue
-        if next(_validated_files(path) if options.view == FINDINGS else find_segments(path)).path == path:
+        if next(_validated_files(path) if request.view == FINDINGS else find_segments(path)).path == path:
             open_source(path, listed=True).close()
 
 
@@ -100,37 +100,39 @@ def _validated_files(path: str) -> Iterator[SegmentFile]:
     return find_files(path, do_nothing) if is_folder(path) else find_segments(path)
 
 
-def plan(options: Options, limits: RowLimits) -> list[Split]:
+def plan(request: Request, limits: RowLimits) -> list[Split]:
     """Return the splits of a read. Raises KsegError if a path can't be listed.
 
-    The segments view is split by file only, the findings view by folder, because a check needs the other files of a
-    folder.
+    The segments view is split by file only, the findings and the transactions view by folder, because they need the other
+    files of a folder.
     """
-    if options.framing:
-        files = framed_files(options.paths, [options.framing])
-        alone = ([SegmentRange(replace(file, requests=options.requests), local_size(file.path))] for file in files)
-        return list(pack_splits(alone, options.split_bytes or LEAST_SPLIT_BYTES))
-    if options.view == FINDINGS:
-        units = list(_folder_units(options.paths, limits))
-        return list(pack_splits(units, options.split_bytes or SPLIT_BYTES))
-    by_folder = folders(options.paths, limits)
-    split_bytes = options.split_bytes or split_size(chain.from_iterable(by_folder.values()))
+    if request.framing:
+        files = framed_files(request.paths, [request.framing])
+        alone = ([SegmentRange(replace(file, requests=request.requests), local_size(file.path))] for file in files)
+        return list(pack_splits(alone, request.split_bytes or LEAST_SPLIT_BYTES))
+    if VIEWS[request.view].by_folder:
+        find = _validated_files if request.view == FINDINGS else find_segments
+        return list(pack_splits(_folder_units(request.paths, limits, find), request.split_bytes or SPLIT_BYTES))
+    by_folder = folders(request.paths, limits)
+    split_bytes = request.split_bytes or split_size(chain.from_iterable(by_folder.values()))
     pieces: list[SegmentRange] = []
     for folder in by_folder.values():
-        seen = committed([segment.file.path for segment in folder]) if needs_outcomes(options) else None
+        seen = committed([segment.file.path for segment in folder]) if needs_outcomes(request) else None
         for segment in folder:
-            if options.view == "segments":
+            if request.view == "segments":
                 pieces.append(SegmentRange(segment.file, segment.size))
             elif _can_hold(segment, limits):
                 pieces += _pieces(segment, limits, split_bytes, seen)
     return list(pack_splits(([piece] for piece in pieces), split_bytes))
 
 
-def _folder_units(paths: Sequence[str], limits: RowLimits) -> Iterator[list[SegmentRange]]:
-    """Return the files of each folder, including side files. A file given as a path is alone."""
+def _folder_units(
+    paths: Sequence[str], limits: RowLimits, find: Callable[[str], Iterator[SegmentFile]]
+) -> Iterator[list[SegmentRange]]:
+    """Yield the files of each folder. A file given as a path is alone."""
     seen: set[str] = set()
     for path in paths:
-        accepted = (file for file in _validated_files(path) if limits.accepts_file(*topic_partition(file.path)))
+        accepted = (file for file in find(path) if limits.accepts_file(*topic_partition(file.path)))
         for _, files in groupby(accepted, key=lambda file: os.path.dirname(file.path)):
             new = [file for file in files if file.path not in seen]
             seen.update(file.path for file in new)
@@ -144,14 +146,14 @@ def split_size(segments: Iterable[Segment]) -> int:
     return min(max(size // SPLITS, LEAST_SPLIT_BYTES), SPLIT_BYTES)
 
 
-def reads_committed(options: Options) -> bool:
+def reads_committed(request: Request) -> bool:
     """Return whether the query returns only records of committed transactions."""
-    return options.isolation == "read_committed" and options.view == "records"
+    return request.isolation == "read_committed" and request.view == "records"
 
 
-def needs_outcomes(options: Options) -> bool:
+def needs_outcomes(request: Request) -> bool:
     """Return whether the query needs the outcomes of transactions."""
-    return reads_committed(options) or any(column is TRANSACTION_STATE for column in options.columns)
+    return reads_committed(request) or any(column is TRANSACTION_STATE for column in request.columns)
 
 
 def folders(paths: Sequence[str], limits: RowLimits) -> Mapping[str, list[Segment]]:

@@ -1,33 +1,37 @@
-"""Read a split in a task: batches become rows of a view, as Arrow record batches."""
+"""Read a split: batches become rows of a view, as Arrow record batches."""
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from importlib import import_module
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby, islice
 from typing import Any
 
 from kseg import schema
 from kseg.commands.dump.framed import framed_rows
 from kseg.commands.dump.row_filter import RowFilter
+from kseg.commands.transactions.history import MAX_TRANSACTION_MS, Transaction, transactions_of
 from kseg.commands.validate.folder_checks import check_folders
 from kseg.commands.validate.parallel import validate_files
-from kseg.errors import KsegError
-from kseg.findings import RULES, Finding, Severity, Verdict
+from kseg.errors import KsegError, VanishedError
+from kseg.findings import RULES, Finding, Severity, Verdict, do_nothing
 from kseg.format.checks.run_checks import policy_for
 from kseg.format.internal_topics.recognise import internal_topic
 from kseg.format.segment import rows
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.objects import record_batch
 from kseg.format.segment.reader import SegmentReader, Window
-from kseg.format.storage.source import open_source, open_split
+from kseg.format.storage.source import SegmentFile, open_source, open_split
+from kseg.lazy import imported
 from kseg.report.arrow_parts import pa, pc
 from kseg.report.arrow_rows import BATCH_ROWS, Place, RecordRows, from_rows, payload_runs
 from kseg.results import Settings
-from kseg.spark.source.options import Options, RowLimits
-from kseg.spark.source.planning import SegmentRange, Split, reads_committed
-from kseg.spark.source.segment_summary import segment_row
-from kseg.spark.source.views import FINDINGS, VIEWS
+from kseg.views.planning import SegmentRange, Split, reads_committed
+from kseg.views.request import Request, RowLimits
+from kseg.views.segment_summary import segment_row
+from kseg.views.view_table import FINDINGS, VIEWS
 
 #: Findings of one rule in one file that the findings view shows; the segments view counts all.
 MAX_PER_RULE = 1000
@@ -38,11 +42,20 @@ class Damaged(KsegError):
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """The parameters of a view's reader: the options, and the limits of options and pushed filters."""
+class Notices:
+    """Receives the path of a file with each finding in it, and a line for each file that cannot be read."""
 
-    options: Options
+    finding: Callable[[str, Finding], object] = do_nothing
+    unread: Callable[[str], object] = do_nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The parameters of a view's reader: the request, the limits of the request and of filters, and the notices."""
+
+    request: Request
     limits: RowLimits
+    notices: Notices = Notices()
 
     @property
     def filter(self) -> RowFilter:
@@ -51,14 +64,14 @@ class Task:
         return RowFilter(limits.first_offset, limits.end_offset, limits.since, limits.until)
 
 
-def read(options: Options, limits: RowLimits, split: Split) -> Iterator[pa.RecordBatch]:
+def read(request: Request, limits: RowLimits, split: Split, notices: Notices = Notices()) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a split. Raises Damaged in failfast mode.
 
-    In other modes unreadable data becomes rows or is left out.
+    In other modes unreadable data becomes rows or is left out. ``notices`` are called in every mode.
     """
-    module, _, function = VIEWS[options.view].reader.partition(":")
-    reader = _framed if options.framing and options.view != FINDINGS else getattr(import_module(module), function)
-    found: Iterator[pa.RecordBatch] = reader(Task(options, limits), split)
+    framed = request.framing and request.view != FINDINGS
+    reader = read_framed if framed else imported(VIEWS[request.view].reader)
+    found: Iterator[pa.RecordBatch] = reader(Task(request, limits, notices), split)
     return found
 
 
@@ -67,18 +80,27 @@ class DamagePolicy:
     them.
     """
 
-    def __init__(self, piece: SegmentRange, mode: str) -> None:
+    def __init__(self, piece: SegmentRange, task: Task, *, rows: bool = True) -> None:
+        """``rows`` is False for a view without the column ``damage``."""
         self.rows: list[schema.Row] = []
         self._piece = piece
-        self._mode = mode
+        self._mode = task.request.mode if rows or task.request.mode == "failfast" else "dropmalformed"
+        self._notices = task.notices
         self._policy = policy_for(piece.file, Settings())
 
     def __call__(self, finding: Finding) -> None:
         path = self._piece.file.path
+        self._notices.finding(path, finding)
         verdict = Verdict(path, self._policy.severity(RULES[finding.rule]), finding)
         if verdict.severity < Severity.ERROR:
             return
         self.add(f"{finding.rule}: {verdict.message}", finding.position, finding.offset)
+
+    def add_unread(self, error: KsegError) -> None:
+        """Add the reason why the file cannot be read to its end. A listed file may have been deleted since."""
+        if not (isinstance(error, VanishedError) and self._piece.file.listed):
+            self._notices.unread(str(error))
+        self.add(str(error))
 
     def add(self, what: str, position: int | None = None, offset: int | None = None) -> None:
         """Add a description of damage."""
@@ -91,20 +113,20 @@ class DamagePolicy:
     def reported(self, task: Task) -> Iterator[pa.RecordBatch]:
         """Yield the rows kept so far with the task's columns, and drop them."""
         for at in range(0, len(self.rows), BATCH_ROWS):
-            yield from_rows(task.options.columns, self.rows[at : at + BATCH_ROWS])
+            yield from_rows(task.request.columns, self.rows[at : at + BATCH_ROWS])
         self.rows.clear()
 
 
 def read_records(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
     bounds = _bounds(task.limits)
-    wanted = task.options.columns
+    wanted = task.request.columns
     # The columns that the bounds need are read, too, and removed from the result.
     hidden = [column for column in VIEWS["records"].columns if column.name in bounds and column not in wanted]
     gathered = RecordRows([*wanted, *hidden])
     for piece in split.pieces:
-        damage = DamagePolicy(piece, task.options.mode)
+        damage = DamagePolicy(piece, task)
         path = piece.file.path
-        place = Place.of(path, internal_topic(path, task.options.decode_as))
+        place = Place.of(path, internal_topic(path, task.request.decode_as))
         if piece.committed:
             place = replace(place, outcome=piece.committed.outcome)
         opener = DeepIterator(damage)
@@ -120,7 +142,7 @@ def read_records(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
         except Damaged:
             raise
         except KsegError as error:
-            damage.add(str(error))
+            damage.add_unread(error)
         yield from damage.reported(task)
     for batch in gathered.finish():
         yield _within(batch, bounds, len(wanted))
@@ -147,13 +169,13 @@ def _windows(piece: SegmentRange, task: Task, damage: DamagePolicy) -> Iterator[
     """Yield the windows of a piece. A batch at the edge of a piece has the same findings as in a whole file."""
     path, end = piece.file.path, piece.size if piece.end is None else piece.end
     source = open_source(path, listed=True) if end is None else open_split(path, piece.start, end)
-    with SegmentReader(source, report=damage, verify_crc=task.options.verify_crc) as reader:
+    with SegmentReader(source, report=damage, verify_crc=task.request.verify_crc) as reader:
         yield from reader.windows()
 
 
 def _rows_to_skip(piece: SegmentRange, task: Task) -> Callable[[Any, int], bool] | None:
     """Return a test for batches without requested records, None if all batches are requested."""
-    keep, seen = task.filter, piece.committed if reads_committed(task.options) else None
+    keep, seen = task.filter, piece.committed if reads_committed(task.request) else None
     if seen is not None:
         return lambda batches, row: not (seen.accepts(batches, row) and keep.accepts_batch(batches, row))
     return None if keep == RowFilter() else lambda batches, row: not keep.accepts_batch(batches, row)
@@ -170,80 +192,97 @@ def _skip_rows(window: Window, unwanted: Callable[[Any, int], bool] | None) -> N
 
 
 def read_batches(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
-    found: list[schema.Row] = []
+    return _as_arrow(task, _batch_rows(task, split))
+
+
+def _batch_rows(task: Task, split: Split) -> Iterator[schema.Row]:
     keep = task.filter
     for piece in split.pieces:
-        damage = DamagePolicy(piece, "failfast" if task.options.mode == "failfast" else "dropmalformed")
+        damage = DamagePolicy(piece, task, rows=False)
         try:
             for window in _windows(piece, task, damage):
                 for row in range(window.batches.count):
                     if keep.accepts_batch(window.batches, row):
-                        found.append(rows.batch_row(piece.file.path, record_batch(window.batches, row)))
-                    if len(found) == BATCH_ROWS:
-                        yield from_rows(task.options.columns, found)
-                        found.clear()
+                        yield rows.batch_row(piece.file.path, record_batch(window.batches, row))
         except Damaged:
             raise
         except KsegError as error:
-            damage.add(str(error))
-    if found:
-        yield from_rows(task.options.columns, found)
+            damage.add_unread(error)
 
 
-def _framed(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
+def read_framed(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
     """Yield the rows of files that are not logs, like ``kseg dump --as``."""
-    options = task.options
+    return _as_arrow(task, _framed_rows(task, split))
+
+
+def _framed_rows(task: Task, split: Split) -> Iterator[schema.Row]:
+    deep = task.request.view == "records"
     for piece in split.pieces:
-        damage = DamagePolicy(
-            piece, options.mode if options.view == "records" or options.mode == "failfast" else "dropmalformed"
-        )
-        found: list[schema.Row] = []
+        damage = DamagePolicy(piece, task, rows=deep)
         try:
-            for row in framed_rows(piece.file, damage, deep=options.view == "records", verify_crc=options.verify_crc):
-                found.append(row)
-                if len(found) == BATCH_ROWS:
-                    yield from_rows(options.columns, found)
-                    found.clear()
+            yield from framed_rows(piece.file, damage, deep=deep, verify_crc=task.request.verify_crc)
         except Damaged:
             raise
         except KsegError as error:
-            damage.add(str(error))
-        if found:
-            yield from_rows(options.columns, found)
-        yield from damage.reported(task)
+            damage.add_unread(error)
+        yield from damage.rows
 
 
 def read_findings(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
     """Yield the findings of ``validate`` folder by folder. An unreadable file is a row, too."""
-    settings = Settings(verify_crc=task.options.verify_crc, max_per_rule=MAX_PER_RULE)
+    return _as_arrow(task, _finding_rows(task, split))
+
+
+def _finding_rows(task: Task, split: Split) -> Iterator[schema.Row]:
+    settings = Settings(verify_crc=task.request.verify_crc, max_per_rule=MAX_PER_RULE)
     files = [piece.file for piece in split.pieces]
-    found: list[schema.Row] = []
     for result in check_folders(files, settings, validate_files(files, settings)):
-        found += [verdict.as_row() for verdict in result.verdicts]
+        for verdict in result.verdicts:
+            yield verdict.as_row()
         if result.unread:
-            found.append({"file": result.file, "severity": "error", "message": result.unread})
-        _fail_fast(task, result.unread)
-        if len(found) >= BATCH_ROWS:
-            yield from _whole_batches(task, found)
-            found.clear()
-    yield from _whole_batches(task, found)
-
-
-def _whole_batches(task: Task, found: list[schema.Row]) -> Iterator[pa.RecordBatch]:
-    for at in range(0, len(found), BATCH_ROWS):
-        yield from_rows(task.options.columns, found[at : at + BATCH_ROWS])
+            _fail_fast(task, result.unread)
+            yield {"file": result.file, "severity": "error", "message": result.unread}
 
 
 def read_segments(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
-    settings = Settings(verify_crc=task.options.verify_crc, max_per_rule=1)
-    found = []
+    return _as_arrow(task, _segment_rows(task, split))
+
+
+def _segment_rows(task: Task, split: Split) -> Iterator[schema.Row]:
+    settings = Settings(verify_crc=task.request.verify_crc, max_per_rule=1)
     for piece in split.pieces:
-        found.append(segment_row(piece.file, piece.size, settings))
-        _fail_fast(task, found[-1]["unread"])
-    if found:
-        yield from_rows(task.options.columns, found)
+        row = segment_row(piece.file, piece.size, settings)
+        _fail_fast(task, row["unread"])
+        yield row
+
+
+def read_transactions(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
+    """Yield the transactions of each partition, the open ones last."""
+    return _as_arrow(task, _transaction_rows(task, split))
+
+
+def _transaction_rows(task: Task, split: Split) -> Iterator[schema.Row]:
+    now = time.time_ns() // 1_000_000
+
+    def report(path: str, finding: Finding) -> None:
+        DamagePolicy(SegmentRange(SegmentFile(path), None), task, rows=False)(finding)
+
+    def unread(reason: str) -> None:
+        task.notices.unread(reason)
+        _fail_fast(task, reason)
+
+    for folder, pieces in groupby(split.pieces, key=lambda piece: os.path.dirname(piece.file.path)):
+        files = (piece.file for piece in pieces)
+        for item in transactions_of(folder or ".", files, now, MAX_TRANSACTION_MS, report, unread):
+            if isinstance(item, Transaction):
+                yield asdict(item)
+
+
+def _as_arrow(task: Task, found: Iterator[schema.Row]) -> Iterator[pa.RecordBatch]:
+    while group := list(islice(found, BATCH_ROWS)):
+        yield from_rows(task.request.columns, group)
 
 
 def _fail_fast(task: Task, unread: str | None) -> None:
-    if unread and task.options.mode == "failfast":
+    if unread and task.request.mode == "failfast":
         raise Damaged(unread)

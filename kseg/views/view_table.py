@@ -1,0 +1,77 @@
+"""The views of logs: their columns and readers. ``kseg.scan``, ``kseg sql`` and Spark have the same views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kseg import schema
+from kseg.errors import UsageError
+from kseg.format.wire.framings import framing
+from kseg.report.arrow_rows import widened
+from kseg.schema import Column
+from kseg.text import unknown_name
+
+#: Null for records; in permissive mode damage is a separate row.
+DAMAGE = Column("damage", "text", "the damage at this position; null for a record")
+
+#: Only returned if requested by name: it needs all transaction markers of a partition at planning.
+TRANSACTION_STATE = Column("transaction_state", "text", "committed, aborted or open; null outside transactions")
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """A view: its columns, and "module:function" of its reader, called as ``reader(Task, Split)`` for Arrow batches.
+
+    ``by_folder``: the reader needs all files of a folder at once.
+    """
+
+    columns: tuple[Column, ...]
+    reader: str
+    by_folder: bool = False
+
+
+FINDINGS = "findings"
+TRANSACTIONS = "transactions"
+VIEWS: Mapping[str, LogView] = {
+    "records": LogView(widened((*schema.RECORD_TABLE, DAMAGE)), "kseg.views.reading:read_records"),
+    "batches": LogView(widened(schema.BATCH_TABLE), "kseg.views.reading:read_batches"),
+    FINDINGS: LogView(widened(schema.FINDING_TABLE), "kseg.views.reading:read_findings", by_folder=True),
+    "segments": LogView(widened(schema.SEGMENT_TABLE), "kseg.views.reading:read_segments"),
+    TRANSACTIONS: LogView(widened(schema.TRANSACTION_TABLE), "kseg.views.reading:read_transactions", by_folder=True),
+}
+
+_ON_REQUEST: Mapping[str, tuple[Column, ...]] = {"records": (TRANSACTION_STATE,)}
+
+
+def columns_of(
+    view: str, names: Iterable[str], *, decoded: bool = False, framed: str | None = None
+) -> tuple[Column, ...]:
+    """Return the named columns of a view, or all default columns. Raises UsageError for an unknown name.
+
+    A ``*`` among the names means all default columns. ``decoded`` adds the column for internal topics. ``framed`` is the
+    value of the option ``as``: the columns are then those of that kind of file.
+    """
+    default = _framed(view, framed) if framed else VIEWS[view].columns
+    if decoded and view == "records":
+        default = (*default, schema.DECODED)
+    known = {column.name: column for column in (*default, *_ON_REQUEST.get(view, ()))}
+    wanted: list[Column] = []
+    for name in names:
+        if name != "*" and name not in known:
+            raise UsageError(f"view {view}: {unknown_name('column', name, known)}")
+        wanted += default if name == "*" else (known[name],)
+    return tuple(wanted) or default
+
+
+def _framed(view: str, name: str) -> tuple[Column, ...]:
+    own = framing(name)
+    if view == "records" and own.columns:
+        return (*widened(own.columns), DAMAGE)
+    return widened(own.shallow_columns) if view == "batches" and own.columns else VIEWS[view].columns
+
+
+def common_columns(columns: Sequence[Column], names: Sequence[str]) -> tuple[Column, ...]:
+    """Return the columns with these names, in the order of the names."""
+    by_name = {column.name: column for column in columns}
+    return tuple(by_name[name] for name in names)
