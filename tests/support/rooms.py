@@ -6,8 +6,8 @@ from __future__ import annotations
 ROOMS = [
     "",
     *(f"format.{room}" for room in (
-        "messages", "compress", "record", "storage", "segment", "internal_topics", "sidefiles", "wire", "checks",
-        "log_loader", "writer",
+        "messages", "compress", "record", "storage", "segment", "internal_topics", "serialization", "sidefiles", "wire",
+        "checks", "log_loader", "writer",
     )),
     *(f"commands.{room}" for room in (
         "validate", "dump", "stats", "diff", "transactions", "recovery", "convert", "repair",

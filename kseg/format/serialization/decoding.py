@@ -1,0 +1,216 @@
+"""Decode keys and values: with a deserializer that is named, or by the schema id that comes with the bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from kseg.errors import UsageError
+from kseg.format.serialization import wire_format
+from kseg.format.serialization.plain import PLAIN, parse_json
+from kseg.format.serialization.schemas import (
+    AVRO,
+    JSON,
+    PROTOBUF,
+    Schema,
+    SchemaError,
+    SchemaSet,
+    SchemaSource,
+    referenced,
+)
+from kseg.lazy import lazy
+from kseg.text import one_of, unknown_name
+
+if TYPE_CHECKING:
+    from kseg.format.serialization import avro, protobuf
+else:
+    avro = lazy("kseg.format.serialization.avro")
+    protobuf = lazy("kseg.format.serialization.protobuf")
+
+#: Decode what has a schema id, and leave other bytes as they are.
+AUTO = "auto"
+#: Deserializers of values with or without a schema id; without it, they use the schema of the topic's subject.
+_BY_SCHEMA = {"avro": AVRO, "protobuf": PROTOBUF, "json-schema": JSON}
+#: What ``--key-as`` and ``--value-as`` accept.
+NAMES = (AUTO, *_BY_SCHEMA, *PLAIN)
+
+#: The largest value that is decoded by a schema: a byte can become hundred bytes of Python objects.
+MOST_BYTES = 16 << 20
+#: The schemas whose readers are kept; data with random ids has many.
+_MOST_READERS = 10_000
+
+
+class Decoded(NamedTuple):
+    """A decoded key or value. ``value`` is what JSON has; ``kind`` is the deserializer, None if nothing was decoded.
+
+    ``error`` says why bytes were not decoded; then ``value`` is None.
+    """
+
+    kind: str | None = None
+    value: Any = None
+    schema_id: int | None = None
+    error: str | None = None
+
+
+#: Bytes that are left as they are without a reason: null, or bytes without a schema id.
+NOT_DECODED = Decoded()
+Headers = Iterable[tuple[Any, Any]]
+
+
+class Decoder(Protocol):
+    """Decodes the keys or the values of topics."""
+
+    def decode(self, topic: str | None, data: bytes | None, headers: Headers = ()) -> Decoded:
+        """Return a key or a value decoded; ``headers`` are those of its record, ``topic`` is None if it is not known."""
+
+
+class _Reader(NamedTuple):
+    """Reads the values of one schema from byte ``start``. ``read`` takes the bytes, and message indexes of a header."""
+
+    kind: str | None
+    schema_id: int | None = None
+    start: int = 0
+    read: Callable[[bytes, bytes | None], Any] | None = None
+    error: str | None = None
+
+
+class FieldDecoder:
+    """Decodes keys or values with one of NAMES. ``side`` is "key" or "value".
+
+    ``avro:SUBJECT`` and ``protobuf:MESSAGE`` name the schema of bytes without a schema id. Raises UsageError for an unknown
+    name.
+    """
+
+    def __init__(self, side: str, name: str, schemas: SchemaSource | None = None) -> None:
+        kind, _, self._argument = name.partition(":")
+        if kind not in NAMES or (self._argument and kind not in _BY_SCHEMA):
+            raise UsageError(unknown_name("deserializer", name, NAMES))
+        self._side = side
+        self._kind = kind
+        self._plain = PLAIN[kind].decode if kind in PLAIN else None
+        self._schemas: SchemaSource = schemas or SchemaSet()
+        self._readers: dict[tuple[str | None, bytes, bool], _Reader] = {}
+        self._fingerprints: dict[bytes, Schema] | None = None
+
+    def decode(self, topic: str | None, data: bytes | None, headers: Headers = ()) -> Decoded:
+        """Return a key or a value decoded. Raises UsageError if a library is missing."""
+        if data is None:
+            return NOT_DECODED
+        if self._plain:
+            try:
+                return Decoded(self._kind, self._plain(data))
+            except ValueError as error:
+                return Decoded(self._kind, error=str(error))
+        prefix, indexes = _prefix(data), None
+        if headers and (stored := wire_format.header_of(self._side, headers)) is not None:
+            found = wire_format.read_header_id(stored)
+            if found:
+                prefix, indexes = stored[: found.end], stored[found.end :]
+        place = topic, prefix, indexes is not None
+        reader = self._readers.get(place) or self._keep(place)
+        if not reader.read:
+            return Decoded(reader.kind, None, reader.schema_id, reader.error)
+        if len(data) > MOST_BYTES:
+            return Decoded(reader.kind, None, reader.schema_id, f"larger than {MOST_BYTES:,} bytes")
+        try:
+            return Decoded(reader.kind, reader.read(data[reader.start :], indexes), reader.schema_id)
+        except (ValueError, SchemaError) as error:
+            return Decoded(reader.kind, None, reader.schema_id, str(error))
+
+    def _keep(self, place: tuple[str | None, bytes, bool]) -> _Reader:
+        if len(self._readers) >= _MOST_READERS:
+            self._readers.clear()
+        self._readers[place] = self._open(*place)
+        return self._readers[place]
+
+    def _open(self, topic: str | None, prefix: bytes, in_header: bool) -> _Reader:
+        """Return the reader for bytes with a prefix, which is empty without a schema id."""
+        if not prefix and self._kind == AUTO:
+            return _Reader(None)
+        subject = f"{topic}-{self._side}" if topic else ""
+        found = wire_format.read_header_id(prefix)
+        number = found.number if found else None
+        try:
+            schema = self._registered(found, prefix, subject) if prefix else None
+            start = 0 if in_header or schema is None else len(prefix)
+            if schema is None and self._kind != AUTO:
+                schema = self._unregistered(subject)
+            if schema is None:
+                return _Reader(None, number, error=self._missing(found, prefix, subject))
+            number = number or schema.id
+            if schema.type not in _TYPES:
+                raise SchemaError(f"{schema.label} has the type {schema.type!r}: expected {one_of(list(_TYPES))}")
+            kind, open_reader = _TYPES[schema.type]
+            message = self._argument if self._kind == "protobuf" and not start and not in_header else ""
+            return _Reader(kind, number, start, open_reader(schema, referenced(schema, self._schemas), message))
+        except SchemaError as error:
+            return _Reader(None, number, error=str(error))
+
+    def _registered(self, found: wire_format.SchemaId | None, prefix: bytes, subject: str) -> Schema | None:
+        """Return the schema that the prefix names, by its id, its GUID or its fingerprint."""
+        if found is None:
+            return self._by_fingerprint().get(prefix[len(wire_format.SINGLE_OBJECT) :])
+        if found.guid:
+            return self._schemas.by_guid(found.guid)
+        return self._schemas.by_id(found.number or 0, subject)
+
+    def _by_fingerprint(self) -> dict[bytes, Schema]:
+        if self._fingerprints is None:
+            self._fingerprints = {}
+            for schema in self._schemas.all():
+                if schema.type == AVRO:
+                    with suppress(SchemaError):
+                        self._fingerprints[avro.fingerprint(schema)] = schema
+        return self._fingerprints
+
+    def _unregistered(self, subject: str) -> Schema | None:
+        """Return the schema for bytes without a schema id: of the subject, or the only one of the type."""
+        wanted = _BY_SCHEMA[self._kind]
+        if self._kind == "avro" and self._argument:
+            return self._schemas.by_subject(self._argument)
+        schema = self._schemas.by_subject(subject)
+        if schema is None or schema.type != wanted:
+            others = [schema for schema in self._schemas.all() if schema.type == wanted]
+            schema = others[0] if len(others) == 1 else None
+        return schema
+
+    def _missing(self, found: wire_format.SchemaId | None, prefix: bytes, subject: str) -> str:
+        if not prefix:
+            return f"no schema id, and no schema of {self._argument or subject or 'its subject'}"
+        if found is None:
+            return f"no schema with the fingerprint {prefix[len(wire_format.SINGLE_OBJECT) :].hex()}"
+        return f"schema {found.number or found.guid} is not known"
+
+
+def _prefix(data: bytes) -> bytes:
+    """Return the bytes that name the schema at the start of a value."""
+    if data[:1] == b"\0":
+        return data[: wire_format.ID_END] if wire_format.read_schema_id(data) else b""
+    is_object = data[:2] == wire_format.SINGLE_OBJECT and len(data) >= wire_format.SINGLE_OBJECT_END
+    return data[: wire_format.SINGLE_OBJECT_END] if is_object else b""
+
+
+_References = list[tuple[str, Schema]]
+_Read = Callable[[bytes, bytes | None], Any]
+
+
+def _avro(schema: Schema, references: _References, message: str) -> _Read:
+    read = avro.avro_reader(schema, references)
+    return lambda data, indexes: read(data)
+
+
+def _protobuf(schema: Schema, references: _References, message: str) -> _Read:
+    return protobuf.protobuf_reader(schema, references, message or None)
+
+
+def _json(schema: Schema, references: _References, message: str) -> _Read:
+    return lambda data, indexes: parse_json(data)
+
+
+#: The readers by the type of a schema, with the kind that results have. Adding a type is one row.
+_TYPES: Mapping[str, tuple[str, Callable[[Schema, _References, str], _Read]]] = {
+    AVRO: ("avro", _avro),
+    PROTOBUF: ("protobuf", _protobuf),
+    JSON: ("json-schema", _json),
+}

@@ -1,0 +1,157 @@
+"""Protobuf messages as JSON values, in Protobuf's own JSON mapping with the names of the ``.proto`` file.
+
+Schemas come as text, which protoc compiles in a process of its own, or as compiled descriptors.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import Any
+
+from kseg.format.serialization.libraries import descriptor_pb2, descriptor_pool, json_format, message_factory
+from kseg.format.serialization.protoc import compile_proto
+from kseg.format.serialization.schemas import Schema, SchemaError
+from kseg.format.serialization.wire_format import read_message_indexes
+
+#: The files of Protobuf's well-known types, and the modules that have them.
+_WELL_KNOWN = {
+    f"google/protobuf/{name}.proto": f"google.protobuf.{name}_pb2"
+    for name in ("any", "descriptor", "duration", "empty", "field_mask", "struct", "timestamp", "wrappers")
+}
+#: Decode the bytes of a message whose name or indexes are known.
+Decode = Callable[[bytes], Any]
+
+
+class ProtobufSchema:
+    """The messages of a compiled schema. Raises SchemaError if the schema cannot be used, UsageError without protobuf."""
+
+    def __init__(self, schema: Schema, references: Iterable[tuple[str, Schema]]) -> None:
+        self._label = schema.label
+        files = _descriptors(schema, references)
+        if not files.file:
+            raise SchemaError(f"{schema.label} has no Protobuf file")
+        self._root = files.file[-1]
+        self._pool = descriptor_pool.DescriptorPool()
+        self._decoders: dict[tuple[int, ...] | str, Decode] = {}
+        try:
+            for file in files.file:
+                self._pool.Add(file)
+            self._pool.FindFileByName(self._root.name)
+        except (TypeError, KeyError) as error:
+            raise SchemaError(f"{schema.label} is not a valid Protobuf schema: {_first_line(error)}") from None
+
+    def decoder(self, message: tuple[int, ...] | str) -> Decode:
+        """Return a function that decodes a message, given by its indexes in the file or its full name.
+
+        The function raises ValueError. Raises SchemaError if the schema has no such message.
+        """
+        if message not in self._decoders:
+            name = message if isinstance(message, str) else self._name_of(message)
+            try:
+                found = message_factory.GetMessageClass(self._pool.FindMessageTypeByName(name))
+            except (KeyError, TypeError) as error:
+                raise SchemaError(f"{self._label} has no message {name!r}: {_first_line(error)}") from None
+            self._decoders[message] = _decode_with(found, self._pool)
+        return self._decoders[message]
+
+    def _name_of(self, indexes: tuple[int, ...]) -> str:
+        """Return the full name of a message: of a message of the file, of a message nested in that, and so on."""
+        names = [self._root.package] if self._root.package else []
+        messages = self._root.message_type
+        for index in indexes:
+            if not 0 <= index < len(messages):
+                raise SchemaError(f"{self._label} has no message with the indexes {list(indexes)}")
+            names.append(messages[index].name)
+            messages = messages[index].nested_type
+        return ".".join(names)
+
+
+def protobuf_reader(
+    schema: Schema, references: Iterable[tuple[str, Schema]], name: str | None = None
+) -> Callable[[bytes, bytes | None], Any]:
+    """Return a function that decodes a value.
+
+    Its second argument are the bytes with the message indexes, None if the value begins with them. With ``name``, that
+    message is read, and there are no indexes. Raises as ProtobufSchema does.
+    """
+    compiled = ProtobufSchema(schema, references)
+    if name is not None:
+        named = compiled.decoder(name)
+        return lambda data, indexes: named(data)
+
+    def decode(data: bytes, indexes: bytes | None) -> Any:
+        path, end = read_message_indexes(data if indexes is None else indexes, 0)
+        return compiled.decoder(path)(data[end:] if indexes is None else data)
+
+    return decode
+
+
+def _decode_with(message_class: Any, pool: Any) -> Decode:
+    def decode(data: bytes) -> Any:
+        try:
+            message = message_class.FromString(data)
+            return json_format.MessageToDict(
+                message,
+                preserving_proto_field_name=True,
+                always_print_fields_with_no_presence=True,
+                descriptor_pool=pool,
+            )
+        except RecursionError:
+            raise ValueError("the message is nested too deeply") from None
+        except Exception as error:  # DecodeError, and what the JSON mapping rejects: no common base
+            raise ValueError(f"not a message {message_class.DESCRIPTOR.full_name}: {_first_line(error)}") from None
+
+    return decode
+
+
+def _descriptors(schema: Schema, references: Iterable[tuple[str, Schema]]) -> Any:
+    """Return the compiled files that a schema needs; its own file is the last. Raises SchemaError."""
+    files = descriptor_pb2.FileDescriptorSet()
+    if schema.descriptors:
+        _parse(files, schema.descriptors, schema.label)
+        return files
+    own = _compiled_text(schema.text)
+    if own is None:
+        sources = {name: other.text for name, other in references}
+        _parse(files, compile_proto(schema.label, schema.text, sources), schema.label)
+        return files
+    for name, other in references:
+        if (compiled := _compiled_text(other.text)) is None:
+            raise SchemaError(f"{schema.label} refers to {name!r}, which is not compiled as it is")
+        compiled.name = name
+        files.file.append(compiled)
+    _add_known_types(files, own)
+    files.file.append(own)
+    return files
+
+
+def _parse(files: Any, data: bytes, label: str) -> None:
+    try:
+        files.ParseFromString(data)
+    except Exception:  # DecodeError
+        raise SchemaError(f"{label} is not a set of Protobuf descriptors") from None
+
+
+def _compiled_text(text: str) -> Any:
+    """Return the file that a text is as base64, which clients other than Java's register, None for a ``.proto`` text."""
+    try:
+        return descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+    except Exception:  # not base64, or DecodeError, whose class differs between the implementations of protobuf
+        return None
+
+
+def _add_known_types(files: Any, own: Any) -> None:
+    """Put the files of Protobuf's well-known types that compiled files import before them."""
+    present = {file.name for file in files.file}
+    imported = {name for file in (*files.file, own) for name in file.dependency} - present
+    for name in sorted(imported & _WELL_KNOWN.keys()):
+        import_module(_WELL_KNOWN[name])
+        found = descriptor_pb2.FileDescriptorProto()
+        descriptor_pool.Default().FindFileByName(name).CopyToProto(found)
+        files.file.insert(0, found)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).strip("'\"").splitlines()[0][:200]

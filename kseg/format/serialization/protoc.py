@@ -1,0 +1,75 @@
+"""Compile ``.proto`` texts with protoc, in a process of its own: it may take long, or end, for texts that nobody checked."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from kseg.errors import UsageError
+from kseg.format.serialization.schemas import SchemaError
+
+_TIMEOUT = 30
+_ROOT = "kseg_schema.proto"
+_MOST_BYTES = 16 << 20
+
+
+def compile_proto(label: str, text: str, imported: Mapping[str, str]) -> bytes:
+    """Return the FileDescriptorSet of a ``.proto`` text, with its imports first.
+
+    ``imported`` has the texts of imports by name. Raises SchemaError if the text is not valid, and UsageError if there is
+    no protoc.
+    """
+    command = _protoc()
+    with tempfile.TemporaryDirectory(prefix="kseg-") as folder:
+        source = Path(folder) / "source"
+        for name, content in {**imported, _ROOT: text}.items():
+            _write(label, source, name, content)
+        result = Path(folder) / "result"
+        arguments = [f"-I{source}", f"--descriptor_set_out={result}", "--include_imports", _ROOT]
+        try:
+            done = subprocess.run(
+                [*command, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE, timeout=_TIMEOUT, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise SchemaError(f"{label}: protoc did not finish within {_TIMEOUT} s") from None
+        if done.returncode or not result.is_file():
+            raise SchemaError(f"{label} is not valid Protobuf: {_reason(done.stderr, done.returncode)}")
+        if result.stat().st_size > _MOST_BYTES:
+            raise SchemaError(f"{label}: its descriptors are larger than {_MOST_BYTES:,} bytes")
+        return result.read_bytes()
+
+
+def _protoc() -> list[str]:
+    if importlib.util.find_spec("grpc_tools"):
+        return [sys.executable, "-P", "-m", "grpc_tools.protoc"]  # -P: no modules from the current folder
+    if found := shutil.which("protoc"):
+        return [found]
+    raise UsageError("Protobuf schemas as text need protoc: pip install 'kseg[protobuf]'")
+
+
+def _write(label: str, folder: Path, name: str, text: str) -> None:
+    """Write a file of an import; a name that leads out of the folder is rejected."""
+    parts = PurePosixPath(name).parts
+    if not parts or PurePosixPath(name).is_absolute() or ".." in parts or "\0" in name or len(name) > 1000:
+        raise SchemaError(f"{label} imports {name!r}, which is not a relative path")
+    if parts[:2] == ("google", "protobuf"):
+        return  # protoc has its own
+    path = folder.joinpath(*parts)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise SchemaError(f"{label} imports {name!r}: {error.strerror}") from None
+
+
+def _reason(messages: bytes, code: int) -> str:
+    lines = [line for line in messages.decode("utf-8", "replace").splitlines() if line.strip()]
+    if code < 0 or not lines:
+        return f"protoc ended with {code}"
+    return lines[0].removeprefix(f"{_ROOT}:").strip()[:200]

@@ -1,0 +1,206 @@
+"""The topic of a schema registry, ``_schemas``: its log is the registry's database, so an offline copy is enough.
+
+The records are JSON in the form of Confluent's registry. Karapace orders the fields of keys in another way, and Redpanda
+adds ``seq`` and ``node`` to keys. Source: ``io.confluent.kafka.schemaregistry.storage.KafkaStoreMessageHandler``.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kseg.errors import UnreadableError
+from kseg.findings import Report, do_nothing
+from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.reader import SegmentReader
+from kseg.format.serialization.plain import parse_json
+from kseg.format.serialization.schemas import AVRO, Reference, Schema, guid_of
+from kseg.format.storage.source import find_segments, open_source, topic_partition
+
+#: The name of the topic, unless the registry's setting ``kafkastore.topic`` says otherwise.
+TOPIC = "_schemas"
+_MOST_DELETED = 100_000
+
+
+@dataclass(slots=True)
+class RegistryState:
+    """The state of a registry after the records of its topic.
+
+    ``configs`` and ``modes`` are the settings by subject, None for the global one. ``gone`` are the hard-deleted schemas
+    whose records the log still has. ``unread`` describes records that are not a registry's.
+    """
+
+    schemas: dict[tuple[str, int], Schema] = field(default_factory=dict)
+    gone: list[Schema] = field(default_factory=list)
+    configs: dict[str | None, dict[str, Any]] = field(default_factory=dict)
+    modes: dict[str | None, str] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
+
+    def all(self) -> Iterator[Schema]:
+        """Yield all schemas, also the deleted ones, by subject and version."""
+        known = (*self.schemas.values(), *self.gone)
+        yield from sorted(known, key=lambda schema: (schema.subject or "", schema.version or 0))
+
+    def apply(self, offset: int, key: bytes | None, value: bytes | None) -> None:
+        """Apply a record of the topic."""
+        try:
+            name, stored = _object(key), _object(value)
+            if name is None:
+                raise ValueError("the key is null")
+            kind = str(name.get("keytype"))
+            if kind not in _APPLY:
+                raise ValueError(f"the key type {kind!r} is not known")
+            if stored is not None and name.get("seq", offset) != offset:
+                return  # Redpanda: another broker wrote first, and the writer tries again with the next offset
+            _APPLY[kind](self, name, stored)
+        except (ValueError, KeyError, TypeError) as error:
+            reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            self.unread.append(f"offset {offset}: {reason}")
+
+    def delete(self, place: tuple[str, int]) -> None:
+        """Delete a version for good."""
+        if schema := self.schemas.pop(place, None):
+            self.gone.append(replace(schema, deleted="hard"))
+            del self.gone[:-_MOST_DELETED]
+
+
+def _object(data: bytes | None) -> dict[str, Any] | None:
+    """Return a JSON object, None for null. Some writers have an empty value or the JSON null instead."""
+    found = parse_json(data) if data else None
+    if found is not None and not isinstance(found, dict):
+        raise ValueError("the record is not a JSON object")
+    return found
+
+
+def _schema(state: RegistryState, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
+    place = _text(key, "subject"), _number(key, "version")
+    if value is None:
+        state.delete(place)
+        return
+    new = _schema_of(place, value)
+    old = state.schemas.get(place)
+    if old is not None and (old.id, old.text) != (new.id, new.text):
+        state.delete(place)  # the version was registered anew
+    state.schemas[place] = new
+
+
+def _schema_of(place: tuple[str, int], value: Mapping[str, Any]) -> Schema:
+    text = _text(value, "schema")
+    references = tuple(
+        Reference(_text(reference, "name"), _text(reference, "subject"), _number(reference, "version"))
+        for reference in value.get("references") or ()
+    )
+    digest = value.get("md5")
+    plain = not value.get("metadata") and not value.get("ruleSet")
+    guid = str(uuid.UUID(bytes=base64.b64decode(digest))) if digest else guid_of(text, references) if plain else None
+    return Schema(
+        type=str(value.get("schemaType") or AVRO).upper(),
+        text=text,
+        id=_number(value, "id"),
+        guid=value.get("guid") or guid,
+        subject=place[0],
+        version=place[1],
+        references=references,
+        deleted="soft" if value.get("deleted") else "",
+        settings={name: value[name] for name in ("metadata", "ruleSet") if value.get(name)},
+    )
+
+
+def _delete_subject(state: RegistryState, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
+    """Mark the versions of a subject as deleted, up to the version in the record."""
+    if value is None:
+        return
+    subject, last = _text(value, "subject"), value.get("version")
+    for place, schema in state.schemas.items():
+        if place[0] == subject and not schema.deleted and (last is None or place[1] <= last):
+            state.schemas[place] = replace(schema, deleted="soft")
+
+
+def _clear_subject(state: RegistryState, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
+    """Delete the soft-deleted versions of a subject for good."""
+    if value is not None:
+        subject = _text(value, "subject")
+        for place in [place for place, schema in state.schemas.items() if place[0] == subject and schema.deleted]:
+            state.delete(place)
+
+
+def _config(state: RegistryState, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
+    _set(state.configs, key.get("subject"), value)
+
+
+def _mode(state: RegistryState, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
+    _set(state.modes, key.get("subject"), None if value is None else _text(value, "mode"))
+
+
+def _set(settings: dict[str | None, Any], subject: str | None, value: Any) -> None:
+    if value is None:
+        settings.pop(subject, None)
+    else:
+        settings[subject] = value
+
+
+def _ignore(state: RegistryState, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
+    """Ignore records that say nothing about schemas."""
+
+
+#: What to do with a record, by the type in its key.
+_APPLY: Mapping[str, Callable[[RegistryState, Mapping[str, Any], Mapping[str, Any] | None], None]] = {
+    "SCHEMA": _schema,
+    "DELETE_SUBJECT": _delete_subject,
+    "CLEAR_SUBJECT": _clear_subject,
+    "CONFIG": _config,
+    "MODE": _mode,
+    "NOOP": _ignore,
+    "CONTEXT": _ignore,
+    "ASSOC": _ignore,
+}
+
+
+def _text(record: Mapping[str, Any], name: str) -> str:
+    if not isinstance(record[name], str):
+        raise ValueError(f"{name} is not a text")
+    found: str = record[name]
+    return found
+
+
+def _number(record: Mapping[str, Any], name: str) -> int:
+    if type(record[name]) is not int:
+        raise ValueError(f"{name} is not a number")
+    found: int = record[name]
+    return found
+
+
+def read_schemas_topic(
+    paths: Iterable[str], report: Callable[[str], Report] = lambda path: do_nothing
+) -> RegistryState:
+    """Return the state of a registry from the segments of its topic.
+
+    A path is a segment, a partition folder, or a log directory, of which the folders of the topic are read. ``report``
+    returns the report callback for a path. Raises UnreadableError and NotASegmentError.
+    """
+    state = RegistryState()
+    for path in _segments(paths):
+        opener = DeepIterator(report(path))
+        with SegmentReader(open_source(path), report=report(path)) as reader:
+            for window in reader.windows():
+                for chunk in opener.chunks(window):
+                    for i in range(chunk.records.count):
+                        if chunk.control(i) is None:
+                            state.apply(chunk.lists.offset[i], chunk.key(i), chunk.value(i))
+    return state
+
+
+def _segments(paths: Iterable[str]) -> Iterator[str]:
+    for path in paths:
+        found = [file.path for file in find_segments(path)]
+        topics = {topic_partition(file)[0] for file in found}
+        if TOPIC in topics:
+            found = [file for file in found if topic_partition(file)[0] == TOPIC]
+        elif len(topics) > 1:
+            raise UnreadableError(
+                f"{path}: no folder of the topic {TOPIC}; if the topic has another name, give its folder"
+            )
+        yield from found

@@ -1,0 +1,260 @@
+"""Keys and values decoded without a registry: plain deserializers, and Avro with a schema at hand."""
+
+from __future__ import annotations
+
+import io
+import json
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pytest
+
+from kseg.errors import UsageError
+from kseg.format.serialization.decoding import MOST_BYTES, NAMES, NOT_DECODED, Decoded, FieldDecoder
+from kseg.format.serialization.schemas import AVRO, JSON, Reference, Schema, SchemaSet, guid_of
+
+ORDER: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "note", "type": ["null", "string", "bytes"]},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "tags", "type": {"type": "map", "values": "double"}},
+    ],
+}
+
+
+def avro(schema: Any, value: Any) -> bytes:
+    """Return the Avro bytes of a value, written by fastavro."""
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, schema, value)
+    return out.getvalue()
+
+
+def decode_avro(schema: Any, data: bytes) -> Decoded:
+    """Return Avro bytes without a prefix, decoded with a schema."""
+    return FieldDecoder("value", "avro", SchemaSet([Schema(AVRO, json.dumps(schema))])).decode("t", data)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "value"),
+    [
+        ("string", "Zürich".encode(), "Zürich"),
+        ("json", b'{"a":[1,2.5,null]}', {"a": [1, 2.5, None]}),
+        ("int16", b"\xff\xfe", -2),
+        ("int32", b"\0\0\1\0", 256),
+        ("int64", b"\x80" + bytes(7), -(2**63)),
+        ("float", b"\x3f\xc0\0\0", 1.5),
+        ("double", b"\x7f\xf8" + bytes(6), "NaN"),
+        ("double", b"\xff\xf0" + bytes(6), "-Infinity"),
+        ("uuid", b"123E4567-e89b-12d3-a456-426614174000", "123e4567-e89b-12d3-a456-426614174000"),
+        ("hex", b"\0\xff", "00ff"),
+        ("base64", b"\0\xff", "AP8="),
+    ],
+)
+def test_plain_deserializers(name: str, data: bytes, value: Any) -> None:
+    """The bytes are those of Kafka's serializers of the same types."""
+    assert FieldDecoder("key", name).decode("t", data) == Decoded(name, value)
+    assert FieldDecoder("key", name).decode("t", None) == NOT_DECODED
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("string", b"a\xff", "byte 1 is not UTF-8"),
+        ("int32", b"\0\0\0", "expected 4 bytes, got 3"),
+        ("uuid", b"abc", "expected a UUID as a text of 36 characters, got 3"),
+        ("uuid", b"z" * 36, "badly formed hexadecimal UUID string"),
+        ("json", b"{", "not JSON: Expecting property name enclosed in double quotes at character 1"),
+        ("json", b'{"a":NaN}', "NaN is not JSON"),
+        ("json", b"1e999", "the number 1e999 is too large"),
+        ("json", b"[" * 100_000, "not JSON that can be read: it is nested too deeply"),
+    ],
+)
+def test_a_value_that_does_not_decode_has_a_reason(name: str, data: bytes, reason: str) -> None:
+    """Bytes of another type are no error of the program: the reason is one line."""
+    assert FieldDecoder("value", name).decode("t", data) == Decoded(name, error=reason)
+
+
+def test_unknown_names_are_rejected() -> None:
+    """A wrong name has one clear line, with the near name."""
+    with pytest.raises(UsageError, match="unknown deserializer 'int23': did you mean int32"):
+        FieldDecoder("key", "int23")
+    with pytest.raises(UsageError, match="unknown deserializer 'int32:x'"):
+        FieldDecoder("key", "int32:x")
+    assert all(FieldDecoder("key", name) for name in NAMES)
+
+
+def test_avro_becomes_deterministic_json() -> None:
+    """Decimals and times are exact texts, bytes are base64, NaN is a text: JSON has no other way for them."""
+    value = {
+        "id": 5,
+        "at": 1_700_000_000_123_456,
+        "note": b"\0\xff",
+        "price": Decimal("-0.05"),
+        "tags": {"x": float("nan"), "y": 2.0},
+    }
+    found = decode_avro(ORDER, avro(ORDER, value)).value
+    assert found == {
+        "id": 5,
+        "at": "2023-11-14T22:13:20.123456Z",
+        "note": "AP8=",
+        "price": "-0.05",
+        "tags": {"x": "NaN", "y": 2.0},
+    }
+
+
+@pytest.mark.parametrize(
+    ("schema", "stored", "value"),
+    [
+        ({"type": "int", "logicalType": "date"}, 19_675, "2023-11-14"),
+        ({"type": "int", "logicalType": "date"}, 2**31 - 1, 2**31 - 1),
+        ({"type": "int", "logicalType": "time-millis"}, 3_661_001, "01:01:01.001"),
+        ({"type": "long", "logicalType": "time-micros"}, 86_400_000_000, 86_400_000_000),
+        ({"type": "long", "logicalType": "timestamp-millis"}, -1, "1969-12-31T23:59:59.999Z"),
+        ({"type": "long", "logicalType": "timestamp-millis"}, 2**62, 2**62),
+        ({"type": "long", "logicalType": "timestamp-nanos"}, 1, "1970-01-01T00:00:00.000000001Z"),
+        ({"type": "long", "logicalType": "local-timestamp-micros"}, 0, "1970-01-01T00:00:00.000000"),
+        ({"type": "long", "logicalType": "unknown"}, 7, 7),
+        (
+            {"type": "fixed", "name": "u", "size": 16, "logicalType": "uuid"},
+            bytes(16),
+            f"{'0' * 8}-0000-0000-0000-{'0' * 12}",
+        ),
+        (
+            {"type": "fixed", "name": "d", "size": 12, "logicalType": "duration"},
+            b"\1\0\0\0\2\0\0\0\3\0\0\0",
+            {"months": 1, "days": 2, "milliseconds": 3},
+        ),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 0}, b"\xff", "-1"),
+    ],
+)
+def test_logical_types(schema: Any, stored: Any, value: Any) -> None:
+    """A value outside of the range of dates stays the number that is stored."""
+    plain = {name: schema[name] for name in schema if name != "logicalType"}
+    assert decode_avro(schema, avro(plain, stored)) == Decoded("avro", value)
+
+
+def test_ids_in_the_prefix_select_the_schema() -> None:
+    """Magic 0 and four bytes, as Confluent's serializers write them; other bytes are left as they are."""
+    source = SchemaSet([Schema(AVRO, '"string"', 7), Schema(JSON, "{}", 8)])
+    decoder = FieldDecoder("value", "auto", source)
+    assert decoder.decode("t", b"\0\0\0\0\7\6abc") == Decoded("avro", "abc", 7)
+    assert decoder.decode("t", b'\0\0\0\0\x08{"a":1}') == Decoded("json-schema", {"a": 1}, 8)
+    assert decoder.decode("t", b"\0\0\0\0\x09abc") == Decoded(None, None, 9, "schema 9 is not known")
+    assert decoder.decode("t", b"plain text") == NOT_DECODED
+    assert decoder.decode("t", b"\0" * 8) == NOT_DECODED  # the int64 0
+
+
+def test_guids_in_headers_select_the_schema() -> None:
+    """Newer serializers put magic 1 and a GUID into a header; the value has no prefix then."""
+    guid = guid_of('"string"', ())
+    source = SchemaSet([Schema(AVRO, '"string"', 7, guid=guid)])
+    header = b"\1" + bytes.fromhex(guid.replace("-", ""))
+    value = FieldDecoder("value", "auto", source)
+    assert value.decode("t", b"\6abc", [(b"other", None), (b"__value_schema_id", header)]) == Decoded("avro", "abc", 7)
+    assert value.decode("t", b"\6abc", [("__key_schema_id", header)]) == NOT_DECODED
+    key = FieldDecoder("key", "auto", source)
+    assert key.decode("t", b"\6abc", [("__key_schema_id", header)]) == Decoded("avro", "abc", 7)
+    assert "is not known" in str(key.decode("t", b"x", [("__key_schema_id", b"\1" * 17)]).error)
+
+
+def test_single_object_encoding() -> None:
+    """C3 01 and the fingerprint of the schema."""
+    schema = fastavro.schema.to_parsing_canonical_form(ORDER)
+    mark = b"\xc3\x01" + bytes.fromhex(fastavro.schema.fingerprint(schema, "CRC-64-AVRO"))
+    source = SchemaSet([Schema(AVRO, json.dumps(ORDER), 1), Schema(AVRO, '"string"', 2)])
+    value: dict[str, Any] = {"id": 1, "at": 0, "note": None, "price": Decimal(1), "tags": {}}
+    found = FieldDecoder("value", "auto", source).decode("t", mark + avro(ORDER, value))
+    assert found.error is None
+    assert found.value["id"] == 1
+
+
+def test_references_are_resolved() -> None:
+    """A schema can use named types of other subjects, and these of others; a circle ends with a reason."""
+    inner = {"type": "record", "name": "Inner", "namespace": "a", "fields": [{"name": "n", "type": "int"}]}
+    outer = {"type": "record", "name": "Outer", "fields": [{"name": "inner", "type": "a.Inner"}]}
+    to_inner = (Reference("a.Inner", "inner", 1),)
+    source = SchemaSet([
+        Schema(AVRO, json.dumps(inner), 1, subject="inner", version=1),
+        Schema(AVRO, json.dumps(outer), 2, subject="outer", version=1, references=to_inner),
+        Schema(AVRO, '"a.Inner"', 3, subject="top", version=1, references=to_inner),
+        Schema(AVRO, '"a.Inner"', 4, subject="gone", version=1, references=(Reference("a.Inner", "inner", 9),)),
+        Schema(AVRO, '"x"', 5, subject="circle", version=1, references=(Reference("x", "circle", 1),)),
+    ])  # fmt: skip
+    decoder = FieldDecoder("value", "auto", source)
+    assert decoder.decode("t", b"\0\0\0\0\2\4").value == {"inner": {"n": 2}}
+    assert decoder.decode("t", b"\0\0\0\0\3\4").value == {"n": 2}
+    assert (
+        decoder.decode("t", b"\0\0\0\0\4\4").error
+        == "schema 4 refers to 'a.Inner', and version 9 of inner is not known"
+    )
+    assert decoder.decode("t", b"\0\0\0\0\5\4").error == "schema 5: its references form a circle at 'x'"
+
+
+def test_the_schema_of_the_subjects_context_is_preferred() -> None:
+    """Ids are unique in a context only."""
+    source = SchemaSet([
+        Schema(AVRO, '"int"', 7, subject=":.test:orders-value"),
+        Schema(AVRO, '"string"', 7, subject="others-value"),
+    ])  # fmt: skip
+    decoder = FieldDecoder("value", "auto", source)
+    assert decoder.decode("orders", b"\0\0\0\0\7\2").value == 1
+    assert decoder.decode("elsewhere", b"\0\0\0\0\7\2a").value == "a"
+
+
+def nested(levels: int) -> Any:
+    """Return a schema of arrays in arrays."""
+    schema: Any = "int"
+    for _ in range(levels):
+        schema = {"type": "array", "items": schema}
+    return schema
+
+
+def doubling(levels: int) -> Any:
+    """Return a schema whose values have no bytes, and 2 to the power of ``levels`` fields."""
+    schema: Any = "null"
+    for level in range(levels):
+        again = f"r{level - 1}" if level else "null"
+        fields = [{"name": "a", "type": schema}, {"name": "b", "type": again}]
+        schema = {"type": "record", "name": f"r{level}", "fields": fields}
+    return schema
+
+
+LIST = {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "data", "reason"),
+    [
+        ("string", b"\xfe\xff\xff\xff\x0fabc", "the value is longer than its 8 bytes"),
+        ("string", b"\6abcd", "1 byte after the value"),
+        ("string", b"\2\xff", "not a value of the schema"),
+        ({"type": "array", "items": "int"}, b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f\2", "longer than its 10 bytes"),
+        (
+            {"type": "array", "items": "null"},
+            b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f",
+            "an array of items without bytes",
+        ),
+        (["null", "int"], b"\x08", "the number of a union branch"),
+        ({"type": "enum", "name": "e", "symbols": ["A"]}, b"\x08", "or of an enum symbol"),
+        (LIST, b"\2" * 1_000_000 + b"\0", "the value is nested too deeply"),
+        ({"type": "record", "name": "L", "fields": [{"name": "next", "type": "L"}]}, b"", "nested too deeply"),
+        (nested(250), b"\0", "nested deeper than 200 levels"),
+        (doubling(40), b"", "a record with"),
+        ({"type": "record", "name": "x"}, b"", "a record without valid fields"),
+        ({"type": "enum", "name": "x"}, b"", "not a valid Avro schema"),
+        ("absent", b"", "not a valid Avro schema: UnknownType: absent"),
+        ({}, b"", "has a type that is not a name"),
+        ("string", bytes(MOST_BYTES + 1), "larger than 16,777,216 bytes"),
+    ],
+)
+def test_hostile_avro_ends_with_a_reason(schema: Any, data: bytes, reason: str) -> None:
+    """No schema and no value can crash the process, take all memory or take forever."""
+    found = decode_avro(schema, data)
+    assert reason in str(found.error)
+    assert found.value is None
