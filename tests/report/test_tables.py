@@ -101,7 +101,7 @@ def test_a_marker_is_named_and_times_are_iso() -> None:
 @pytest.mark.parametrize("width", [80, 100, 120, 200])
 @pytest.mark.parametrize(
     "command",
-    ["dump", "dump --deep", "stats", "recovery", "transactions", "validate-damaged"],
+    ["dump", "dump --deep", "stats", "recovery -v", "transactions", "validate-damaged"],
 )
 def test_every_command_fits_a_terminal(command: str, width: int, tmp_path: Path) -> None:
     """A line that the terminal itself wraps would break columns apart."""
