@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, BinaryIO
 from weakref import WeakSet
 
 from kseg.commands.dump.row_filter import RowFilter
-from kseg.commands.dump.rows import BatchItem, RecordsItem, SegmentItem, dump_reader
+from kseg.commands.dump.rows import BatchItem, RecordsItem, SegmentItem, byte_range, dump_reader
 from kseg.errors import UnreadableError, UsageError, VanishedError
 from kseg.findings import Report, do_nothing
 from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT, DeepIterator
 from kseg.format.segment.objects import Record, RecordBatch
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.sidefiles import index_lookup
 from kseg.format.storage.naming import base_offset_of, is_snapshot
 from kseg.format.storage.source import Source, find_segments, local_size, open_range, open_source, topic_partition
 from kseg.lazy import lazy
@@ -163,7 +162,7 @@ class Segment(Log):
         """Return a reader of the bytes that can hold the wanted rows."""
         source, self._unread = self._unread, None
         size = local_size(self._path) if isinstance(self._path, str) else None
-        part = None if size is None else _byte_range(self.name, size, wanted)
+        part = None if size is None else byte_range(self.name, size, wanted)
         if size is not None and part != (0, size) and part is not None:
             if source is not None:
                 source.close()
@@ -174,17 +173,6 @@ class Segment(Log):
             raise UsageError(f"{self.name}: this source can be read only once: open it again")
         self._open.add(source)
         return SegmentReader(source, report=self._options.report, verify_crc=self._options.verify_crc)
-
-
-def _byte_range(path: str, size: int, wanted: RowFilter) -> tuple[int, int]:
-    """Return the bytes of a local segment that can hold the wanted rows, half-open."""
-    first = wanted.first_offset
-    if wanted.since is not None:
-        since = index_lookup.first_offset_since(path, wanted.since)
-        first = max((offset for offset in (first, since) if offset is not None), default=None)
-    if first is None and wanted.end_offset is None:
-        return 0, size
-    return index_lookup.byte_range(path, size, first, wanted.end_offset)
 
 
 class PartitionLog(Log):

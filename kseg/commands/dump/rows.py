@@ -18,13 +18,17 @@ from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT, DeepIterator
 from kseg.format.segment.objects import Record, RecordBatch, record_batch
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.storage.source import open_range, open_source
+from kseg.format.storage.source import local_size, open_range, open_source
+from kseg.lazy import lazy
 from kseg.results import Settings
 from kseg.schema import Row
 
 if TYPE_CHECKING:
     from kseg.format.checks.record_set_checks import RecordSetChecks
+    from kseg.format.sidefiles import index_lookup
     from kseg.format.sidefiles.registry import Recognised, SideFile
+else:
+    index_lookup = lazy("kseg.format.sidefiles.index_lookup")
 
 #: The latest findings that are kept to explain damaged bytes.
 MAX_FINDINGS_KEPT = 1000
@@ -154,11 +158,15 @@ def dump_segment(
     A batch with a wrong CRC is a row of a shallow dump; its records are rows only without ``verify_crc``. With
     ``headings`` a deep dump has each batch before its records, too. ``listed`` is that of open_source, ``topic`` that of
     RecordsItem. With ``check`` all checks of ``kseg validate`` run, not only those of reading. With ``damaged`` and without
-    ``keep`` the bytes that are not in a batch are items, too.
+    ``keep`` the bytes that are not in a batch are items, too. With a range of offsets or times only the bytes are read that
+    can have these rows according to the segment's indexes.
     """
     wanted = keep or RowFilter()
     if wanted.selects_records and not deep:
         raise UsageError("--key selects records: add --deep")
+    if end is None and (size := local_size(path)) is not None:
+        start, end = byte_range(path, size, wanted)
+        end = None if (start, end) == (0, size) else end
     source = open_source(path, listed=listed) if end is None else open_range(path, start, end)
     findings: list[Finding] = []
 
@@ -171,6 +179,17 @@ def dump_segment(
         yield FileStart(path, reader.name_offset)
         items = dump_reader(path, reader, report, wanted, deep=deep, headings=headings, topic=topic, check=check)
         yield from with_damaged_bytes(items, path, reader, findings) if damaged and wanted == RowFilter() else items
+
+
+def byte_range(path: str, size: int, wanted: RowFilter) -> tuple[int, int]:
+    """Return the bytes of a local segment that can have the wanted rows, half-open, according to its indexes."""
+    first = wanted.first_offset
+    if wanted.since is not None:
+        since = index_lookup.first_offset_since(path, wanted.since)
+        first = max((offset for offset in (first, since) if offset is not None), default=None)
+    if first is None and wanted.end_offset is None:
+        return 0, size
+    return index_lookup.byte_range(path, size, first, wanted.end_offset)
 
 
 def dump_reader(

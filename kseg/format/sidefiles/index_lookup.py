@@ -6,15 +6,17 @@ offset. Without a valid index the batches of the log are read.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 
 from kseg.errors import KsegError, UnreadableError
 from kseg.format.record.layout import CODEC_MASK, NO_TIMESTAMP
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.segment.single_batch import batch_at
-from kseg.format.sidefiles.indexes import OffsetEntry, TimeEntry, read_offset_index, read_time_index
+from kseg.format.sidefiles.index_columns import Order, offset_columns
+from kseg.format.sidefiles.indexes import OFFSET_ENTRY, OffsetEntry, TimeEntry, read_time_index
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import local_size, open_range
 from kseg.format.storage.special_files import read_file
@@ -29,19 +31,18 @@ def byte_range(path: str, size: int, first_offset: int | None, end_offset: int |
     The range is found with the offset index: the whole file without a valid one. Both ends are batch starts or the
     file's end.
     """
-    entries = offset_entries(path, size)
+    offsets, positions = _valid_entries(path, size)
     start, end = 0, size
     if first_offset is not None:
         # As OffsetIndex.lookup: reading begins at the position of the last entry at or before the offset.
-        before = [entry for entry in entries if entry.offset <= first_offset]
-        if before and may_hold(path, size, before[-1]):
-            start = before[-1].log_position
+        row = bisect_right(offsets, first_offset) - 1
+        if row >= 0 and may_hold(path, size, OffsetEntry(offsets[row], positions[row])):
+            start = positions[row]
     if end_offset is not None:
         # The batch of an entry can contain smaller offsets than the entry's. The batch of the next entry can't.
-        for entry, following in pairwise(entries):
-            if entry.offset >= end_offset - 1:
-                end = following.log_position if may_hold(path, size, following) else size
-                break
+        row = bisect_left(offsets, end_offset - 1) + 1
+        if row < len(offsets) and may_hold(path, size, OffsetEntry(offsets[row], positions[row])):
+            end = positions[row]
     return start, max(start, end)
 
 
@@ -114,14 +115,17 @@ def offset_entries(path: str, size: int) -> list[OffsetEntry]:
     """Return the entries of a local segment's offset index, up to the first one that is not valid (preallocated
     zeros).
     """
-    found: list[OffsetEntry] = []
-    for entry in read_offset_index(_index_of(path, ".index"), base_offset_of(path) or 0):
-        if entry.log_position >= size or (
-            found and (entry.log_position <= found[-1].log_position or entry.offset <= found[-1].offset)
-        ):
-            break
-        found.append(entry)
-    return found
+    return [OffsetEntry(*entry) for entry in zip(*_valid_entries(path, size), strict=True)]
+
+
+def _valid_entries(path: str, size: int) -> tuple[Sequence[int], Sequence[int]]:
+    """Return the entries of ``offset_entries`` as two columns: offsets and log positions."""
+    base_offset = base_offset_of(path) or 0
+    data = memoryview(_index_of(path, ".index"))
+    offsets, positions = offset_columns(data[: len(data) - len(data) % OFFSET_ENTRY.size], base_offset)
+    valid = Order(base_offset, 0, 1).next_break(offsets, positions, 0)
+    valid = bisect_left(positions, size, 0, valid)
+    return offsets[:valid], positions[:valid]
 
 
 def time_entries(path: str) -> list[TimeEntry]:
