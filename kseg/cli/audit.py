@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from kseg.audit_table import AUDITS, Audit, rows_of
 from kseg.cli import common
 from kseg.cli.common import check_output
-from kseg.cli.messages import FOUND, note
-from kseg.format.storage.source import find_segments
-from kseg.lazy import lazy
+from kseg.cli.messages import FAILED, FOUND, fail, note
+from kseg.cli.parallel import parallel_map
+from kseg.cli.progress import progress_bar
+from kseg.format.storage.source import SegmentFile, find_segments, once_each, total_size
+from kseg.lazy import imported, lazy
 from kseg.report.formats import AUDIT, destination, write
+from kseg.schema import Row
 
 if TYPE_CHECKING:
     from kseg.cli import spark as spark_runs
@@ -23,44 +29,64 @@ else:
     audits = lazy("kseg.spark.audits")
     pool = lazy("kseg.spark.jobs.pool")
 
-# Audit -> SQL condition for the rows that are problems. The functions are in ``spark.audits``.
-_AUDITS = {
-    "replicas": "verdict not in ('identical', 'same', 'consistent')",
-    "gaps": "kind = 'overlap'",
-    "duplicates": "true",
-    "legacy": "false",
-    "top-producers": "false",
-    "top-keys": "false",
-    "retention-pins": "future",
-}
-
 
 @click.command()
-@click.argument("name", metavar="NAME", type=common.Choice(list(_AUDITS)))
+@click.argument("name", metavar="NAME", type=common.Choice(list(AUDITS)))
 @common.paths
-@click.option("--spark", metavar="MASTER", default="local[*]", show_default=True,
-              help="Run on Spark: local[*], spark://… or yarn.")  # fmt: skip
+@common.spark
 @common.output_format(AUDIT)
 @common.output
-def audit(name: str, paths: tuple[str, ...], spark: str, format_name: str, output: str | None) -> int:
-    """Run an audit over many segments with Spark.
+@common.jobs
+@common.max_rate
+def audit(name: str, paths: tuple[str, ...], spark: str | None, format_name: str, output: str | None, jobs: int) -> int:
+    """Run an audit over many segments.
 
     NAME is replicas (replicas of several brokers that diverge or are stale), gaps (gaps and overlaps between segments),
     duplicates (of offsets and producer sequences), legacy (v0 and v1 batches), top-producers or top-keys (by bytes), or
     retention-pins (batches that delay time retention).
 
-    Exit code 1: replicas diverge or are damaged, segments overlap, offsets or sequences occur twice, or timestamps are in
-    the future.
+    Exit codes: 0 no problem, 1 replicas diverge or are damaged, segments overlap, offsets or sequences occur twice, or
+    timestamps are in the future, 2 a file cannot be read.
     """
-    files = [file.path for path in paths for file in find_segments(path)]
-    check_output(output, [*paths, *files])
-    with spark_runs.spark_session(spark, paths) as session, pool.one_line_errors():
-        table = getattr(audits, name.replace("-", "_"))(session, paths)
-        table = table.selectExpr("*", f"({_AUDITS[name]}) as is_problem")
-        columns, found = table.columns[:-1], [row.asDict(recursive=True) for row in table.collect()]
-    problems = sum(bool(row.pop("is_problem")) for row in found)
-    with destination(output) as out:
-        write(AUDIT, format_name, out, columns, found)
-    if not found:
+    files = once_each(file for path in paths for file in find_segments(path))
+    check_output(output, [*paths, *(file.path for file in files)])
+    failed = False
+    problems = count = 0
+
+    def unread(reason: str) -> None:
+        nonlocal failed
+        failed = bool(fail(reason))
+
+    def counted(rows: Iterator[Row]) -> Iterator[Row]:
+        nonlocal problems, count
+        for row in rows:
+            problems += AUDITS[name].problem(row)
+            count += 1
+            yield row
+
+    found = _rows_on_spark(spark, name, paths, unread) if spark else _rows(AUDITS[name], files, jobs, unread)
+    with found as rows, destination(output) as out:
+        write(AUDIT, format_name, out, list(AUDITS[name].columns), counted(rows))
+    if not count:
         note(f"{name}: no rows found")
+    if failed:
+        return FAILED
     return FOUND if problems else 0
+
+
+@contextmanager
+def _rows(audit: Audit, files: list[SegmentFile], jobs: int, unread: Callable[[str], None]) -> Iterator[Iterator[Row]]:
+    parts: list[Any] = imported(audit.parts)(files)
+    size = total_size(files)
+    jobs = 1 if audit.streams else jobs
+    with progress_bar(size) as progress, parallel_map(jobs, len(parts), size or 0, progress) as each:
+        yield rows_of(audit, parts, each, unread)
+
+
+@contextmanager
+def _rows_on_spark(
+    master: str, name: str, paths: tuple[str, ...], unread: Callable[[str], None]
+) -> Iterator[Iterator[Row]]:
+    with spark_runs.spark_session(master, paths) as session, pool.one_line_errors():
+        table = audits.audit(session, name, paths, unread)
+        yield (row.asDict(recursive=True) for row in table.collect())

@@ -120,9 +120,9 @@ def _diff_log_dirs(
     with (
         destination(output) as out,
         progress_bar(size) as progress,
-        parallel_map(jobs, len(pairs), size, progress) as (each, add),
+        parallel_map(jobs, len(pairs), size, progress) as each,
     ):
-        outcomes = each(partial(compare_pair, limit=limit, shallow=not deep, progress=add), pairs)
+        outcomes = each(partial(compare_pair, limit=limit, shallow=not deep), pairs)
         write(LOG_DIR_DIFF, format_name, out, total.counted(map(noted, outcomes)), total, detail=detail)
     if total.verdicts[UNREAD]:
         return FAILED

@@ -9,19 +9,19 @@ from typing import Any
 
 from kseg.format.segment import split_points
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.process_pool import add_progress, map_ordered, process_pool
+from kseg.format.storage.process_pool import map_ordered, process_pool, progress_to
 
 
 @contextmanager
-def parallel_map(
-    jobs: int, parts: int, size: int, progress: Progress
-) -> Iterator[tuple[Callable[..., Iterator[Any]], Progress]]:
-    """Yield ``map``, or a function like it that runs in ``jobs`` processes, and the function that its calls report to.
+def parallel_map(jobs: int, parts: int, size: int, progress: Progress) -> Iterator[Callable[..., Iterator[Any]]]:
+    """Yield ``map``, or a function like it that runs in ``jobs`` processes.
 
-    One process is enough for a single part, and for a few bytes: ``parts`` with ``size`` bytes in all.
+    One process is enough for a single part, and for a few bytes: ``parts`` with ``size`` bytes in all. ``progress`` is
+    called with the bytes that the calls pass to ``add_progress``.
     """
     if jobs == 1 or parts < 2 or size < 2 * split_points.RANGE_SIZE:
-        yield map, progress
+        with progress_to(progress):
+            yield map
         return
     with process_pool(jobs, progress) as pool:
-        yield partial(map_ordered, pool), add_progress
+        yield partial(map_ordered, pool)

@@ -88,7 +88,7 @@ def recovery(
     with (
         destination(output) as out,
         progress_bar(sum(sizes.values())) as progress,
-        parallel_map(jobs, len(sizes), sizes.total(), progress) as (each, _),
+        parallel_map(jobs, len(sizes), sizes.total(), progress) as each,
     ):
         write(RECOVERY, format_name, out, total.counted(plans()), total, detail=detail)
     if total.unread:

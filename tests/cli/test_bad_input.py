@@ -105,7 +105,7 @@ def test_a_file_without_permission(tmp_path: Path, command: str) -> None:
         ("fsspec", ("dump", "s3://bucket/topic-0/00000000000000000000.log")),
         ("pyarrow", ("dump", "--format", "parquet", "-o", "{out}", str(SEGMENT))),
         ("pyspark", ("validate", "--spark", "local[1]", str(SEGMENT))),
-        ("pyspark", ("audit", "gaps", str(SEGMENT))),
+        ("pyspark", ("audit", "gaps", "--spark", "local[1]", str(SEGMENT))),
     ],
 )
 def test_a_missing_library(library: str, arguments: tuple[str, ...], tmp_path: Path) -> None:

@@ -1,18 +1,15 @@
-"""The audits of a fleet: each finds the planted fault at its place, and none in logs that brokers wrote."""
+"""The audits on Spark have the rows of the audits on one machine."""
 
 from __future__ import annotations
 
-import json
-import shutil
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from kseg.format.writer.records_builder import PlainRecord, build_batch
-from tests.support.cli import MIXED, SEGMENTS, kseg
-from tests.support.spark_jobs import run
+from kseg.audit_table import AUDITS
+from tests.support import fleet
+from tests.support.cli import SEGMENTS
+from tests.support.spark_jobs import on_spark, run
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
@@ -20,111 +17,15 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
-def audit(name: str, *paths: object, code: int = 0) -> list[dict[str, Any]]:
-    done = run("audit", name, "--spark", "local[2]", "--format", "jsonl", *paths)
-    assert done.exit_code == code, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def batch(offset: int, count: int, timestamp: int = 1_000, value: bytes = b"v", **header: Any) -> bytes:
-    records = [PlainRecord(offset + i, b"k%d" % (offset + i), value, timestamp) for i in range(count)]
-    return build_batch(records, **header)
-
-
-def segment(folder: Path, offset: int, batches: Sequence[bytes]) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{offset:020}.log"
-    path.write_bytes(b"".join(batches))
-    return path
-
-
-def test_replicas_show_where_they_diverge_and_which_is_stale(tmp_path: Path) -> None:
-    """As two brokers after an unclean election; the verdicts are those of ``kseg diff``."""
-    common = batch(0, 5, partition_leader_epoch=1)
-    a = segment(tmp_path / "a" / "orders-0", 0, [common, batch(5, 3, value=b"old", partition_leader_epoch=1)])
-    b = segment(tmp_path / "b" / "orders-0", 0, [common, batch(5, 3, value=b"new", partition_leader_epoch=2)])
-    for name in "ab":
-        segment(tmp_path / name / "same-1", 0, [common])
-    segment(tmp_path / "a" / "alone-0", 0, [common])
-    parted, same = audit("replicas", tmp_path / "a", tmp_path / "b", code=1)
-    assert (parted["topic"], parted["verdict"], parted["first_offset"]) == ("orders", "diverged", 5)
-    assert (parted["a_epoch"], parted["b_epoch"], parted["stale"], parted["a_truncates_to"]) == (1, 2, "a", 5)
-    assert (same["topic"], same["partition"], same["verdict"]) == ("same", 1, "identical")
-    reported = json.loads(kseg("diff", "--format", "jsonl", a.parent, b.parent).stdout.splitlines()[-1])
-    assert reported["verdict"] == parted["verdict"]
-
-
-def test_gaps_and_overlaps(tmp_path: Path) -> None:
-    """Planted gaps and overlaps are found, and no others."""
-    first = segment(tmp_path / "orders-0", 0, [batch(0, 10)])
-    segment(tmp_path / "orders-0", 20, [batch(20, 10)])
-    segment(tmp_path / "orders-0", 25, [batch(25, 10)])
-    segment(tmp_path / "other-0", 35, [batch(35, 1)])
-    gap, overlap = audit("gaps", tmp_path, code=1)
-    assert (gap["kind"], gap["first_offset"], gap["last_offset"], gap["file"]) == ("gap", 10, 19, str(first))
-    assert (overlap["kind"], overlap["first_offset"], overlap["last_offset"]) == ("overlap", 25, 29)
-    assert audit("gaps", SEGMENTS / "4.3.0-v2-none-segments") == []
-
-
-def test_duplicates_of_offsets_and_of_sequences(tmp_path: Path) -> None:
-    """Within one folder only: another replica has all the same offsets."""
-    producer: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0}
-    batches = [batch(0, 2, base_sequence=0, **producer), batch(2, 2, base_sequence=0, **producer), batch(3, 2)]
-    segment(tmp_path / "a" / "orders-0", 0, batches)
-    segment(tmp_path / "b" / "orders-0", 0, batches[:1])
-    sequence, offset = audit("duplicates", tmp_path, code=1)
-    assert (sequence["kind"], sequence["first_offset"], sequence["earlier_offset"]) == ("sequence", 2, 1)
-    assert (offset["kind"], offset["first_offset"], offset["earlier_offset"]) == ("offset", 3, 3)
-    assert audit("duplicates", SEGMENTS / "4.3.0-v2-none-transactions", SEGMENTS / "4.3.0-v2-none-segments") == []
-
-
-def test_old_versions_are_counted(tmp_path: Path) -> None:
-    """The audit counts batches and bytes of v0 and v1."""
-    found = {row["magic"]: row for row in audit("legacy", MIXED, SEGMENTS / "4.3.0-v2-none")}
-    reported = [json.loads(line) for line in kseg("dump", "--format", "jsonl", MIXED).stdout.splitlines()]
-    for magic in (0, 1):
-        own = [row for row in reported if row["magic"] == magic]
-        assert (found[magic]["batches"], found[magic]["bytes"]) == (len(own), sum(row["size"] for row in own))
-    assert set(found) == {0, 1}
-
-
-def test_the_largest_producers_and_keys(tmp_path: Path) -> None:
-    """Producers and keys are listed by the bytes that they use."""
-    batches = [
-        batch(0, 3, value=bytes(100), producer_id=1, producer_epoch=0, base_sequence=0),
-        batch(3, 3, producer_id=2, producer_epoch=0, base_sequence=0),
-        build_batch([PlainRecord(6, b"k0", bytes(50)), PlainRecord(7, b"k0", None)]),
+@pytest.mark.parametrize("name", AUDITS)
+def test_spark_has_the_same_rows(name: str, tmp_path: Path) -> None:
+    """Spark only distributes the work. The largest keys are grouped by Spark itself."""
+    paths = [
+        *fleet.make(tmp_path),
+        *SEGMENTS.glob("*-mixed"),
+        *SEGMENTS.glob("*-transactions"),
+        SEGMENTS / "0.8.2.2-v0-lz4",
     ]
-    segment(tmp_path / "orders-0", 0, batches)
-    producers = audit("top-producers", tmp_path)
-    assert [(row["producer_id"], row["bytes"], row["records"]) for row in producers] == [
-        (1, len(batches[0]), 3),
-        (2, len(batches[1]), 3),
-    ]
-    keys = audit("top-keys", tmp_path)
-    assert (keys[0]["key"], keys[0]["bytes"], keys[0]["records"], keys[0]["tombstones"]) == ("k0", 156, 3, 1)
-    assert sum(row["records"] for row in keys) == 8
-
-
-def test_retention_blockers(tmp_path: Path) -> None:
-    """A timestamp in the future, and one that is larger than the following ones, with its batch."""
-    late = 4_102_444_800_000
-    segment(tmp_path / "orders-0", 0, [batch(0, 2, 1_000), batch(2, 2, late), batch(4, 2, 1_001)])
-    behind = segment(tmp_path / "orders-0", 6, [batch(6, 2, 2_000)])
-    segment(tmp_path / "calm-0", 0, [batch(0, 2, 1_000)])
-    segment(tmp_path / "calm-0", 2, [batch(2, 2, 2_000)])
-    (pin,) = audit("retention-pins", tmp_path, code=1)
-    assert (pin["offset"], pin["position"], pin["timestamp_ms"], pin["future"]) == (3, len(batch(0, 2)), late, True)
-    assert (pin["held_segments"], pin["held_bytes"]) == (1, behind.stat().st_size)
-
-
-def test_formats_and_refusals(tmp_path: Path) -> None:
-    """A table for people, CSV for a spreadsheet; an empty result is stated."""
-    shutil.copy(MIXED, tmp_path / MIXED.name)
-    table = run("audit", "legacy", "--spark", "local[2]", tmp_path)
-    assert "max_timestamp_ms" in table.stdout
-    lines = run("audit", "legacy", "--spark", "local[2]", "--format", "csv", tmp_path).stdout.splitlines()
-    assert lines[0].startswith("topic,partition,file,magic")
-    assert len(lines) == 3
-    assert run("audit", "legacy", "--spark", "local[2]", SEGMENTS / "4.3.0-v2-none").stderr.endswith("no rows found\n")
-    assert run("audit", "gaps", tmp_path / "missing").exit_code == 2
+    here = run("audit", name, "--format", "jsonl", *paths)
+    there = on_spark("audit", name, "--format", "jsonl", *paths)
+    assert (there.exit_code, there.stdout) == (here.exit_code, here.stdout)

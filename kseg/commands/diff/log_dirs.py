@@ -11,12 +11,12 @@ from kseg.commands.diff.diff import compare
 from kseg.commands.diff.differences import SAME_CONTENT, Comparison, Difference
 from kseg.commands.diff.replica import Replica, ReplicaSummary, names_in
 from kseg.errors import KsegError, UnreadableError, UsageError
-from kseg.findings import Finding, do_nothing
+from kseg.findings import Finding
 from kseg.format.log_loader.topic_id import TOPIC_ID
 from kseg.format.sidefiles.metadata_files import walk_partition_metadata
 from kseg.format.storage import file_access
-from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import is_log, partition_of
+from kseg.format.storage.process_pool import add_progress
 from kseg.format.storage.source import is_folder, open_source, walk_folders
 from kseg.results import MAX_PER_RULE
 from kseg.text import count_of
@@ -97,7 +97,7 @@ def _partitions_in(log_dir: str) -> dict[tuple[str, int], str]:
     return found
 
 
-def compare_pair(pair: PartitionPair, limit: int, shallow: bool, progress: Progress = do_nothing) -> PairOutcome:
+def compare_pair(pair: PartitionPair, limit: int, shallow: bool) -> PairOutcome:
     """Compare the replicas of a partition. ``limit`` is the number of differences of each kind that are returned."""
     if pair.a is None or pair.b is None:
         present = pair.a or pair.b
@@ -116,7 +116,7 @@ def compare_pair(pair: PartitionPair, limit: int, shallow: bool, progress: Progr
 
     try:
         a, b = Replica(pair.a, collected), Replica(pair.b, collected)
-        result = compare(a, b, keep, shallow=shallow, progress=progress)
+        result = compare(a, b, keep, shallow=shallow, progress=add_progress)
     except KsegError as error:
         return PairOutcome(pair, UNREAD, str(error), findings=collected.kept)
     return PairOutcome(

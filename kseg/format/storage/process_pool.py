@@ -151,8 +151,9 @@ def context() -> BaseContext:
     return multiprocessing.get_context("fork" if forks else "spawn")
 
 
-# In a worker: the counter of bytes of all workers, None if nobody reads it.
+# In a worker: the counter of bytes of all workers, None if nobody reads it. In a process without workers: the receiver.
 _counter: Any = None
+_receiver: Progress = do_nothing
 
 
 #: The signals that end a command.
@@ -185,10 +186,23 @@ def _begin(parent: int, rate: float | None, counter: Any) -> None:
 
 
 def add_progress(count: int) -> None:
-    """Report in a worker that ``count`` more bytes are done."""
+    """Report that ``count`` more bytes are done, in a worker or in a block of ``progress_to``."""
     if _counter:
         with _counter.get_lock():
             _counter.value += count
+    else:
+        _receiver(count)
+
+
+@contextmanager
+def progress_to(progress: Progress) -> Iterator[None]:
+    """Call ``progress`` with the bytes of ``add_progress`` in this block: the work of a pool runs in this process."""
+    global _receiver
+    before, _receiver = _receiver, progress
+    try:
+        yield
+    finally:
+        _receiver = before
 
 
 def _end_with_parent(parent: int) -> None:

@@ -1,0 +1,1 @@
+"""``kseg audit``: questions to many log directories at once."""
