@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -27,11 +28,12 @@ from kseg.results import FileResult, Settings, Summary
 from kseg.text import count_of
 
 if TYPE_CHECKING:
-    from kseg.cli import spark
+    from kseg.cli import spark, this_run
     from kseg.commands.validate import baseline, folder_checks, state_file
     from kseg.format.sidefiles import registry
     from kseg.format.writer import output_guards
     from kseg.report import spool, wording
+    from kseg.report.run import Run
     from kseg.spark.jobs import inventory
 else:
     spark = lazy("kseg.cli.spark")
@@ -41,6 +43,7 @@ else:
     registry = lazy("kseg.format.sidefiles.registry")
     output_guards = lazy("kseg.format.writer.output_guards")
     spool = lazy("kseg.report.spool")
+    this_run = lazy("kseg.cli.this_run")
     wording = lazy("kseg.report.wording")
     inventory = lazy("kseg.spark.jobs.inventory")
 
@@ -115,7 +118,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     files, failed = (framed_files(paths, options["framings"]), False) if options["framings"] else _files(paths)
     check_output(output, [*paths, *(file.path for file in files)])
 
-    reports = _Reports(options, [*paths, *(file.path for file in files)])
+    reports = _Reports(context, options, [*paths, *(file.path for file in files)])
     settings = reports.settings(settings)
 
     def results(progress: Progress) -> Iterator[FileResult]:
@@ -141,7 +144,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
         nullcontext() if state_path is None else state_file.open_state_file(state_path, settings, files) as state,
     ):
         found = reports.results(results(progress))
-        write(VALIDATION, options["format_name"], out, found, total, detail=detail)
+        write(VALIDATION, options["format_name"], out, found, total, detail=detail, run=reports.run)
     reports.write(total)
     if output not in (None, "-"):
         note(f"{output}: {wording.summary_text(total)}")
@@ -158,8 +161,9 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
 class _Reports:
     """What becomes of the results besides the output: further reports, and the baseline."""
 
-    def __init__(self, options: Mapping[str, Any], inputs: Sequence[str]) -> None:
+    def __init__(self, context: click.Context, options: Mapping[str, Any], inputs: Sequence[str]) -> None:
         """Raises UsageError for a wrong option or a baseline that can't be read."""
+        self._context, self._options, self._started = context, options, time.time_ns() // 1_000_000
         self._max_per_rule = options["max_per_rule"]
         self._targets = [_report(text) for text in options["reports"]]
         summary = os.environ.get("GITHUB_STEP_SUMMARY")
@@ -195,7 +199,7 @@ class _Reports:
         """Write the reports and the baseline after the run, and report what became of the known findings."""
         for name, path in self._targets:
             with destination(path) as out:
-                write(VALIDATION, name, out, self._again(), total)
+                write(VALIDATION, name, out, self._again(), total, run=self.run)
         if self._step_summary:
             with open(self._step_summary, "a", encoding="utf-8") as out:
                 write(VALIDATION, "markdown", out, self._again(), total)
@@ -211,6 +215,10 @@ class _Reports:
             note(f"{known} of {self._path}; {len(gone):,} no longer occur{others}")
             for entry in gone[:_GONE_SHOWN]:
                 note(f"no longer found: {entry.get('file')}: {entry.get('rule')}")
+
+    def run(self) -> Run:
+        """Return what the HTML page says about this run."""
+        return this_run.this_run(self._context, self._started, self._options)
 
     def new(self, total: Summary) -> Summary:
         """Return the counts that decide the exit code: those of all findings that are not known."""

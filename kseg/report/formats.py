@@ -23,6 +23,7 @@ from kseg.text import one_of
 
 if TYPE_CHECKING:
     from kseg.format.storage import atomic_write
+    from kseg.report.run import Run
 else:
     atomic_write = lazy("kseg.format.storage.atomic_write")
 
@@ -95,7 +96,7 @@ VALIDATION = ResultKind(
         "junit": "kseg.report.junit:write_junit",
         "sarif": "kseg.report.sarif:write_sarif",
         "github": "kseg.report.github:write_github",
-        "html": "kseg.report.html:write_html",
+        "html": "kseg.report.html.validation:write_html",
         "markdown": "kseg.report.markdown:write_markdown",
         "prometheus": "kseg.report.prometheus:write_prometheus",
     },
@@ -153,13 +154,22 @@ def check_format(kind: ResultKind, name: str) -> None:
 
 
 def write(
-    kind: ResultKind, name: str, out: TextIO, *results: Any, view: View | None = None, detail: int | None = None
+    kind: ResultKind,
+    name: str,
+    out: TextIO,
+    *results: Any,
+    view: View | None = None,
+    detail: int | None = None,
+    run: Callable[[], Run] | None = None,
 ) -> None:
     """Write results in a format. Raises UsageError if the kind does not have the format.
 
-    ``detail`` is for the table only: 1 also lists what is valid, -1 lists only the answer.
+    ``detail`` is for the table only: 1 also lists what is valid, -1 lists only the answer. ``run`` is for HTML only: it
+    returns what the page says about the run.
     """
     write_in = writer(kind, name)
+    if run is not None and name == "html":
+        write_in = partial(write_in, run=run())
     if detail is not None and name == "table":
         write_in = partial(write_in, detail=detail)
     views = () if view is None else (view,)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TextIO
 
 from kseg.findings import Severity, Verdict
+from kseg.report.damage import Damage, new_errors
 from kseg.report.spool import Spool
 from kseg.report.tables import FOLDED, TableColumn, print_cells, print_note, print_text
 from kseg.report.wording import advice, summary_text
@@ -28,13 +29,13 @@ def write_table(results: Iterable[FileResult], total: Summary, out: TextIO, *, d
     damaged partitions come first, so the results are kept until the end of the run; an interrupted run shows them, too.
     """
     spool = Spool[FileResult]()
-    damaged: dict[str, _Damage] = {}
+    damaged: dict[str, Damage] = {}
     try:
         for result in results:
             if _is_listed(result, detail):
                 spool.add(replace(result, facts=None))
-            if _new_errors(result) or result.unread:
-                damaged.setdefault(os.path.dirname(result.file), _Damage()).add(result)
+            if new_errors(result) or result.unread:
+                damaged.setdefault(os.path.dirname(result.file), Damage()).add(result)
     finally:
         if len(damaged) > 1 or (damaged and total.files + total.side_files > 1):
             _write_damaged(damaged, out)
@@ -51,36 +52,7 @@ def _is_listed(result: FileResult, detail: int) -> bool:
     return bool(detail) or not valid or result.file == "-"
 
 
-def _new_errors(result: FileResult) -> int:
-    """Return the number of errors that are not in the baseline."""
-    return result.summary.errors - sum(one.known and one.severity >= Severity.ERROR for one in result.verdicts)
-
-
-class _Damage:
-    """The damage of one partition."""
-
-    def __init__(self) -> None:
-        self.errors = self.lost_bytes = self.unread = 0
-        self.offsets: list[int] = []
-        self.rules: dict[str, None] = {}
-
-    def add(self, result: FileResult) -> None:
-        self.errors += _new_errors(result)
-        self.lost_bytes += result.summary.lost_bytes
-        self.unread += result.unread is not None
-        for verdict in result.verdicts:
-            if verdict.severity >= Severity.ERROR and not verdict.known:
-                finding = verdict.finding
-                self.rules[finding.rule] = None
-                self.offsets += [at for at in (finding.offset, finding.last_offset) if at is not None]
-
-    def cells(self) -> tuple[str, ...]:
-        offsets = f"{min(self.offsets)}..{max(self.offsets)}" if self.offsets else "-"
-        rules = [*self.rules, *(["could not be read"] if self.unread else [])]
-        return f"{self.errors:,}", f"{self.lost_bytes:,}", offsets, ", ".join(rules) or "-"
-
-
-def _write_damaged(damaged: dict[str, _Damage], out: TextIO) -> None:
+def _write_damaged(damaged: dict[str, Damage], out: TextIO) -> None:
     columns = [
         TableColumn("damaged", text="wrap"),
         TableColumn("errors", right=True),
@@ -88,8 +60,12 @@ def _write_damaged(damaged: dict[str, _Damage], out: TextIO) -> None:
         TableColumn("offsets", priority=2),
         TableColumn("rules", text="wrap"),
     ]
-    rows = [([escape_controls(folder or "."), *damage.cells()], "red") for folder, damage in damaged.items()]
+    rows = [([escape_controls(folder or "."), *_damage_cells(damage)], "red") for folder, damage in damaged.items()]
     print_cells(out, columns, rows)
+
+
+def _damage_cells(damage: Damage) -> tuple[str, ...]:
+    return f"{damage.errors:,}", f"{damage.lost_bytes:,}", damage.span(), ", ".join(damage.causes()) or "-"
 
 
 def _write_file(result: FileResult, out: TextIO, detail: int) -> None:

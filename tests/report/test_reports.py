@@ -5,13 +5,11 @@ from __future__ import annotations
 import io
 import json
 import re
-import string
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from html.parser import HTMLParser
-from typing import Any, TextIO
+from collections.abc import Iterator
+from typing import Any
 from urllib.parse import unquote_to_bytes
 from xml.etree import ElementTree
 
@@ -20,12 +18,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kseg.findings import RULES, Finding, Policy, Rule, Severity, Verdict
-from kseg.report import github, html, junit, markdown, prometheus, sarif, wording
+from kseg.report import github, junit, markdown, prometheus, sarif, wording
+from kseg.report.html import validation as html
 from kseg.report.tables import TableColumn, print_cells, print_note
-from kseg.results import MAX_PER_RULE, FileResult, FindingCollector, Summary
-from kseg.rule_table import RANGES
-
-Writer = Callable[[Iterable[FileResult], Summary, TextIO], None]
+from kseg.results import MAX_PER_RULE, FileResult, Summary
+from tests.support.reported import (
+    HOSTILE,
+    SOUND,
+    UNREAD,
+    WORST,
+    Writer,
+    every_rule,
+    facts_for,
+    finding_for,
+    result_of,
+    written,
+)
 
 WRITERS: dict[str, Writer] = {
     "junit": junit.write_junit,
@@ -35,59 +43,6 @@ WRITERS: dict[str, Writer] = {
     "markdown": markdown.write_markdown,
     "prometheus": prometheus.write_prometheus,
 }
-TEXT_FACTS = {"why", "note", "where", "unit", "ahead", "codec", "wrapper"}
-HOSTILE = (
-    "a\x00b\x1b[31mred\x07\x85\x9b",
-    "</script><script>alert(1)</script><!-- ]]> --> & \"quoted\" 'too'",
-    "line\r\n::error file=x::forged\n##[error]forged",
-    "[click](https://example.org) {0} {{why}} %s %0A $x ${x}",
-    "\udcff\ud800\ufffe\uffff\u2028\u202egnp.exe\u2066",
-    "été 日本 \U0001f600, 100%: done",
-)
-WORST = "/".join(HOSTILE)
-
-
-def facts_for(rule: Rule, text: str = "because") -> dict[str, Any]:
-    names = [name for _, name, _, _ in string.Formatter().parse(rule.message) if name is not None]
-    names += ("first", "last") if set(RANGES) & set(names) else ()
-    return {name: text if name in TEXT_FACTS else 7 for name in names}
-
-
-def finding_for(rule: Rule, text: str = "because", at: int = 0) -> Finding:
-    return Finding(rule.name, position=at, end=at + 61, offset=at, last_offset=at + 4, facts=facts_for(rule, text))
-
-
-def result_of(file: str, findings: Iterable[Finding], size: int = 4096, **more: Any) -> FileResult:
-    """Return a result as the validator makes it, with its own collector."""
-    tally = FindingCollector(file, more.get("policy", Policy()), more.get("limit", MAX_PER_RULE))
-    for finding in findings:
-        tally(finding)
-    tally.summary.bytes = size
-    tally.summary.batches = 3
-    tally.summary.unread = int(more.get("unread") is not None)
-    return FileResult(file, tuple(tally.verdicts), tally.summary, more.get("unread"))
-
-
-def every_rule(file: str = "t-0/00000000000000000000.log", text: str = "because") -> FileResult:
-    return result_of(file, [finding_for(rule, text, 61 * i) for i, rule in enumerate(RULES.values())])
-
-
-def written(writer: Writer, *results: FileResult) -> str:
-    """Return the report of results that arrive one by one and are counted as they arrive, as in the command line."""
-    total = Summary()
-
-    def counting() -> Iterator[FileResult]:
-        for result in results:
-            total.add(result.summary)
-            yield result
-
-    out = io.StringIO()
-    writer(counting(), total, out)
-    return out.getvalue()
-
-
-SOUND = result_of("t-0/00000000000000000100.log", [])
-UNREAD = result_of("t-0/00000000000000000200.log", [], size=0, unread="no permission")
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.name)
@@ -350,86 +305,6 @@ def test_github_counts_what_it_leaves_out_and_sums_up() -> None:
         "kseg: damaged: 2 files (1 unreadable), 6 batches, 0 records, 4,096 bytes; "
         "21 errors, 0 warnings, 0 infos; 0 bytes lost"
     )
-
-
-# -- HTML
-
-
-class Page(HTMLParser):
-    """Checks that the elements nest, and keeps the tags, the attributes and the text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.stack: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text: list[str] = []
-        self.feed(text)
-        self.close()
-        assert not self.stack, self.stack
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "br"):
-            self.stack.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.stack.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
-
-    def count(self, tag: str) -> int:
-        return sum(name == tag for name, _ in self.tags)
-
-
-def test_html_shows_each_finding_with_what_a_broker_does() -> None:
-    """A reader learns the consequence of each finding."""
-    result = every_rule()
-    page = Page(written(html.write_html, result, SOUND, UNREAD))
-    text = " ".join(" ".join(page.text).split())
-    for verdict in result.verdicts:
-        assert verdict.message in text
-        assert f"Broker: {verdict.rule.broker} What to do: {verdict.rule.remedy}" in text
-        assert all(part in text for part in wording.places(verdict.finding))
-    assert SOUND.file in text
-    assert "Could not be read: no permission" in text
-    assert page.count("rect") == len(RULES)
-
-
-def test_html_needs_no_other_file() -> None:
-    """It is opened from a mail or a CI artifact: no scripts, no requests, and content of files is never markup."""
-    plain = Page(written(html.write_html, every_rule("x", "y"), result_of("x", [], unread="y")))
-    hostile = Page(written(html.write_html, every_rule(WORST, WORST), result_of(WORST, [], unread=WORST)))
-    assert [tag for tag, _ in plain.tags] == [tag for tag, _ in hostile.tags]
-    names = {name for _, attributes in hostile.tags for name in attributes}
-    assert not names & {"src", "href", "srcset", "style"}
-    assert not {tag for tag, _ in hostile.tags} & {"script", "link", "img", "iframe", "object", "base", "form"}
-    assert wording.printable(HOSTILE[1]) in "".join(hostile.text)
-
-
-def test_html_puts_the_summary_above_what_it_sums_up() -> None:
-    """The verdict is read first."""
-    text = written(html.write_html, UNREAD, every_rule())
-    assert text.index("damaged</strong>") < text.index("Findings by rule") < text.index(UNREAD.file)
-
-
-@pytest.mark.parametrize(
-    ("size", "position", "end"), [(1 << 30, 0, 61), (1 << 30, (1 << 30) - 61, 1 << 30), (0, 100, 161), (61, 0, None)]
-)
-def test_byte_map_marks_are_visible_and_inside(size: int, position: int, end: int | None) -> None:
-    """One batch of a GiB is 0.0001 pixels wide; a finding may lie after the counted end."""
-    facts = {"bytes": 61, "why": "x"}
-    drawn = html.byte_map(result_of("f", [Finding("lost-bytes", position=position, end=end, facts=facts)], size))
-    rect = dict(Page(drawn).tags)["rect"]
-    x, width = float(rect["x"] or "nan"), float(rect["width"] or "nan")
-    assert width >= 3
-    assert 0 <= x <= x + width <= 1000
-
-
-def test_byte_map_is_left_out_where_nothing_has_a_place() -> None:
-    """An empty map would have no meaning."""
-    assert html.byte_map(SOUND) == ""
-    assert html.byte_map(result_of("f", [Finding("read-error", facts={"why": "x"})])) == ""
 
 
 # -- all

@@ -13,6 +13,7 @@ ROOMS = [
         "validate", "dump", "stats", "diff", "audit", "transactions", "recovery", "convert", "repair",
     )),
     "report",
+    "report.html",
     "views",
     "spark.source",
     "spark.jobs",

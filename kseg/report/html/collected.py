@@ -1,0 +1,203 @@
+"""The results of a validation, as a page needs them: counted, folded, and limited to what a browser opens at once.
+
+The lists become the JSON of the page; ``page.js`` has the same names for their columns.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from kseg.findings import RULES, Finding, Rule, Severity
+from kseg.report.damage import Damage
+from kseg.report.wording import omitted_findings, printable
+from kseg.results import FileResult
+
+#: The most findings, and the most valid segments, that a page lists. All are counted. 20,000 findings are about 3 MB.
+MAX_FINDINGS = 20_000
+MAX_VALID = 20_000
+#: The most folded findings: each can be the only one of its file.
+MAX_GROUPS = 20_000
+
+#: JavaScript rounds larger integers.
+_SAFE_INTEGER = (1 << 53) - 1
+
+#: The states of a file, from the best; ``page.js`` has the same.
+VALID, INFO, WARNING, UNDETERMINED, DAMAGED = range(5)
+LEVELS = ("valid", "info", "warning", "undetermined", "damaged")
+_LEVEL_OF = {Severity.INFO: INFO, Severity.WARNING: WARNING, Severity.ERROR: DAMAGED, Severity.FATAL: DAMAGED}
+
+
+@dataclass(slots=True)
+class PartitionTotal:
+    """The counts of a folder, which ends with its separator. ``unlisted`` are valid segments that the page does not list."""
+
+    folder: str
+    segments: int = 0
+    side_files: int = 0
+    bytes: int = 0
+    records: int = 0
+    level: int = VALID
+    unlisted: int = 0
+    damage: Damage = field(default_factory=Damage)
+
+    @property
+    def name(self) -> str:
+        """The folder as it is shown."""
+        return self.folder[:-1] or self.folder or "."
+
+    def row(self) -> list[Any]:
+        """Return the columns for the script."""
+        return [printable(self.folder), self.segments, self.side_files, self.bytes, self.records, self.unlisted]
+
+
+@dataclass(slots=True)
+class Group:
+    """The findings of one rule in one file. ``count`` includes those that are not listed; ``place`` is its file's number."""
+
+    place: int
+    file: str
+    rule: Rule
+    framed: bool
+    severity: Severity
+    known: bool = False
+    count: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def broker(self) -> str:
+        """The reaction of a broker; empty if it has none."""
+        return self.rule.broker_for(framed=self.framed) or ""
+
+    def row(self, rules: dict[tuple[str, bool], int]) -> list[Any]:
+        """Return the columns for the script; ``rules`` numbers the rules."""
+        rule = rules.setdefault((self.rule.name, self.framed), len(rules))
+        found = [[*map(exact, _range(one)), printable(one.message)] for one in self.findings]
+        return [self.place, rule, _LEVEL_OF[self.severity], int(self.known), self.count, found]
+
+
+class Collected:
+    """The partitions, files and findings of a run. Memory is bounded by the constants of this module."""
+
+    def __init__(self) -> None:
+        self.partitions: dict[str, PartitionTotal] = {}
+        self.files: list[list[Any]] = []
+        self.unread: list[tuple[str, str]] = []
+        self.framed = False
+        self._numbers: dict[str, int] = {}
+        self._groups: dict[int, list[Group]] = {level: [] for level in (INFO, WARNING, DAMAGED)}
+        self._listed = dict.fromkeys(self._groups, 0)
+        self._valid = 0
+
+    def add(self, result: FileResult) -> None:
+        """Add the result of a file."""
+        if result.vanished:
+            return
+        name = os.path.basename(result.file)
+        folder = result.file.removesuffix(name)
+        partition = self.partitions.setdefault(folder, PartitionTotal(folder))
+        level = level_of(result)
+        summary = result.summary
+        partition.segments += summary.files
+        partition.side_files += summary.side_files
+        partition.bytes += summary.bytes if summary.files else 0
+        partition.records += summary.records
+        partition.level = max(partition.level, level)
+        if level == DAMAGED or summary.lost_bytes or result.unread is not None:
+            partition.damage.add(result)
+        self.framed = self.framed or result.framing is not None
+        if result.unread is not None:
+            self.unread.append((result.file, result.unread))
+        if level == VALID:
+            if not summary.files:
+                return
+            self._valid += 1
+            if self._valid > MAX_VALID:
+                partition.unlisted += 1
+                return
+        number = self._numbers.setdefault(folder, len(self._numbers))
+        counts = (summary.bytes, summary.batches, None if summary.shallow else summary.records, summary.lost_bytes)
+        unread = [] if result.unread is None else [printable(result.unread)]
+        self.files.append([number, printable(name), level, *counts, *unread])
+        for group in _groups(result, len(self.files) - 1):
+            self._add_group(group)
+
+    def _add_group(self, group: Group) -> None:
+        level = _LEVEL_OF[group.severity]
+        kept = MAX_FINDINGS - self._listed[level]
+        del group.findings[max(kept, 1) :]
+        if len(self._groups[level]) < MAX_GROUPS:
+            self._listed[level] += len(group.findings)
+            self._groups[level].append(group)
+
+    def groups(self) -> list[Group]:
+        """Return the folded findings, the worst first, without those beyond the limits."""
+        found: list[Group] = []
+        listed = 0
+        for level in (DAMAGED, WARNING, INFO):
+            for group in sorted(self._groups[level], key=lambda group: group.known):
+                listed += len(group.findings)
+                if listed > MAX_FINDINGS or len(found) == MAX_GROUPS:
+                    return found
+                found.append(group)
+        return found
+
+    def damaged(self) -> list[PartitionTotal]:
+        """Return the partitions with new errors or unreadable files, the largest loss first."""
+        found = [one for one in self.partitions.values() if one.damage.errors or one.damage.unread]
+        return sorted(found, key=lambda one: (-one.damage.lost_bytes, -one.damage.errors))
+
+    def data(self) -> dict[str, Any]:
+        """Return the data for the script."""
+        numbers: dict[tuple[str, bool], int] = {}
+        groups = [group.row(numbers) for group in self.groups()]
+        rules = [_rule_row(RULES[name], framed) for name, framed in numbers]
+        # The partitions in the order of their numbers, then those without a listed file.
+        ordered = [*self._numbers, *(folder for folder in self.partitions if folder not in self._numbers)]
+        partitions = [self.partitions[folder].row() for folder in ordered]
+        return {"rules": rules, "partitions": partitions, "files": self.files, "groups": groups}
+
+
+def _range(finding: Finding) -> tuple[int | None, ...]:
+    return finding.position, finding.end, finding.offset, finding.last_offset
+
+
+def exact(value: int | None) -> int | str | None:
+    """Return a number for the script, as text if JavaScript would round it."""
+    return value if value is None or abs(value) <= _SAFE_INTEGER else str(value)
+
+
+def level_of(result: FileResult) -> int:
+    """Return the state of a file. Errors of the baseline count: they are damage, too."""
+    summary = result.summary
+    if summary.errors:
+        return DAMAGED
+    if result.unread is not None or summary.lost_bytes or summary.unchecked:
+        return UNDETERMINED
+    return WARNING if summary.warnings else INFO if summary.infos else VALID
+
+
+def _rule_row(rule: Rule, framed: bool) -> list[str]:
+    broker = rule.broker_for(framed=framed)
+    return [rule.code, rule.name, printable(broker or ""), printable(rule.remedy) if broker else ""]
+
+
+def _groups(result: FileResult, number: int) -> Iterator[Group]:
+    """Return the findings of a file by rule, severity, and whether they are known."""
+    groups: dict[tuple[str, bool], Group] = {}
+    framed = result.framing is not None
+
+    def group_of(rule: Rule, severity: Severity, known: bool) -> Group:
+        return groups.setdefault((rule.name, known), Group(number, result.file, rule, framed, severity, known))
+
+    for verdict in result.verdicts:
+        group = group_of(verdict.rule, verdict.severity, verdict.known)
+        group.findings.append(verdict.finding)
+        group.count += 1
+    for rule, more in omitted_findings(result):
+        # Findings beyond --max-per-rule are new ones if any is.
+        group = groups.get((rule.name, False)) or groups.get((rule.name, True)) or group_of(rule, rule.severity, False)
+        group.count += more
+    return iter(groups.values())

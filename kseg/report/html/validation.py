@@ -1,0 +1,226 @@
+"""``kseg validate --format html``: the verdict, damaged partitions, next steps, a map of segments, and findings.
+
+Without JavaScript, and on paper, the page has the verdict, the tables and the first folded findings. The script adds the
+map, the view of a segment, and the search in all findings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from string import Template
+from typing import TextIO
+
+from kseg.findings import RULES, Rule, Severity
+from kseg.report.html import content, page
+from kseg.report.html.collected import DAMAGED, LEVELS, UNDETERMINED, VALID, Collected, Group
+from kseg.report.html.page import section, table
+from kseg.report.run import Run
+from kseg.report.wording import places, printable
+from kseg.results import FileResult, Summary
+from kseg.text import count_of, inclusive_range
+
+#: The rows of the tables in the page itself. The script lists all of them.
+_STATIC_GROUPS = 100
+_STATIC_PARTITIONS = 100
+_RANGES_SHOWN = 3
+
+_STEP = Template("""<li class="$level"><h3><span class="badge $level">$level</span> $code $rule
+<span class="faint">$count</span></h3>
+<p><strong>What to do:</strong> $remedy</p>
+<p class="faint"><strong>Broker:</strong> $broker</p></li>
+""")
+
+#: The parts that the script fills in. They are hidden without it.
+_MAP = '<div id="map" hidden></div>\n<noscript><p>The map of segments needs JavaScript.</p></noscript>\n'
+_SEARCH = '<div id="search" hidden></div>\n'
+_DIALOG = '<dialog id="segment" aria-labelledby="segment-name"></dialog>\n'
+
+
+def write_html(results: Iterable[FileResult], total: Summary, out: TextIO, *, run: Run | None = None) -> None:
+    """Write the page. ``results`` is read to its end; ``total`` is complete after that."""
+    found = collect(results)
+    level = verdict_level(total)
+    head = page.header(level, total.verdict, headline(found, total), lead(total), run, "kseg validate")
+    body = [head, "<main>\n", *sections(found, total), "</main>\n", _DIALOG]
+    page.write_page(out, f"kseg validate: {total.verdict}", body, found.data())
+
+
+def collect(results: Iterable[FileResult]) -> Collected:
+    """Read the results to their end."""
+    found = Collected()
+    for result in results:
+        found.add(result)
+    return found
+
+
+def verdict_level(total: Summary) -> str:
+    """Return the class of the verdict's colour."""
+    if total.verdict == "sound":
+        return "warning" if total.warnings else "valid"
+    return total.verdict
+
+
+def headline(found: Collected, total: Summary) -> str:
+    """Return the verdict in words, such as ``2 of 4 partitions are damaged``."""
+    if total.verdict == "sound":
+        return "No errors" if total.warnings or total.infos else "No damage found"
+    if total.verdict == "undetermined":
+        return "No errors, but some data was not checked"
+    parts = [one.level for one in found.partitions.values() if one.segments or one.level]
+    noun = "folder" if found.framed else "partition"
+    if len(parts) < 2:
+        return "Damage found"
+    damaged = sum(level == DAMAGED for level in parts)
+    return f"{damaged:,} of {count_of(len(parts), noun)} {'is' if damaged == 1 else 'are'} damaged"
+
+
+def lead(total: Summary) -> str:
+    """Return the sentences below the headline."""
+    files = total.files + total.side_files
+    counts = (count_of(total.errors, "error"), count_of(total.warnings, "warning"), count_of(total.infos, "info"))
+    said = [f"{', '.join(counts)} in {count_of(files, 'file')}."]
+    if total.lost_bytes:
+        said.append(f"{count_of(total.lost_bytes, 'byte')} cannot be read.")
+    if total.unread:
+        said.append(f"{count_of(total.unread, 'file')} could not be opened.")
+    if total.unchecked:
+        said.append("CRCs or bodies of frames were not checked.")
+    return " ".join(said)
+
+
+def sections(found: Collected, total: Summary) -> Iterator[str]:
+    """Yield the sections of a validation: the page of an incident has them, too."""
+    groups = found.groups()
+    yield page.tiles(_tiles(total))
+    yield section("damaged", "Damaged partitions", _damaged(found))
+    yield section("unread", "Files that could not be read", table(("File", "Why"), found.unread[:_STATIC_PARTITIONS]))
+    yield section("steps", "What to do", _steps(groups, total))
+    yield section("segments", "Segments", _MAP if found.partitions else "")
+    yield section("content", "Content", content.plots(found))
+    yield section("findings", "Findings", _findings(groups, total))
+
+
+def _tiles(total: Summary) -> list[tuple[str, str, str]]:
+    def tile(name: str, count: int, level: int = VALID) -> tuple[str, str, str]:
+        return name, f"{count:,}", LEVELS[level] if count and level else ""
+
+    return [
+        tile("Errors", total.errors, DAMAGED),
+        tile("Warnings", total.warnings, LEVELS.index("warning")),
+        tile("Infos", total.infos, LEVELS.index("info")),
+        tile("Lost bytes", total.lost_bytes, DAMAGED),
+        *([tile("Unreadable files", total.unread, UNDETERMINED)] if total.unread else []),
+        tile("Segments", total.files),
+        tile("Side files", total.side_files),
+        tile("Batches", total.batches),
+        ("Records", "not counted", "") if total.shallow else tile("Records", total.records),
+        tile("Bytes", total.bytes),
+    ]
+
+
+def _damaged(found: Collected) -> str:
+    damaged = found.damaged()
+    shown = table(
+        ("Partition", "Errors#", "Lost bytes#", "Offsets", "Rules"),
+        (
+            (
+                one.name, f"{one.damage.errors:,}", f"{one.damage.lost_bytes:,}",
+                _offsets(one.damage.ranges(), "crc-mismatch" in one.damage.rules), ", ".join(one.damage.causes()),
+            )
+            for one in damaged[:_STATIC_PARTITIONS]
+        ),
+        "damaged-partitions",
+    )  # fmt: skip
+    return shown + _more(len(damaged) - _STATIC_PARTITIONS, "partition")
+
+
+def _offsets(ranges: list[tuple[int, int]], uncertain: bool) -> str:
+    """Return the ranges in words. They are uncertain if a CRC is wrong: the header may be what is damaged."""
+    named = [inclusive_range("offset", first, last) for first, last in ranges[:_RANGES_SHOWN]]
+    more = f", and {len(ranges) - _RANGES_SHOWN:,} more ranges" if len(ranges) > _RANGES_SHOWN else ""
+    return f"{', '.join(named)}{more}{' (if the header is right)' if uncertain else ''}" if named else "-"
+
+
+def _more(count: int, noun: str) -> str:
+    return f'<p class="faint">{count_of(count, f"more {noun}")} not listed here.</p>\n' if count > 0 else ""
+
+
+@dataclass(slots=True)
+class _Step:
+    """What to do about a rule: its highest severity, and the files that have it."""
+
+    rule: Rule
+    severity: Severity
+    broker: str
+    files: int = 0
+
+
+def _steps(groups: list[Group], total: Summary) -> str:
+    """Return what to do about each rule, the worst first; infos are folded."""
+    steps: dict[str, _Step] = {}
+    for group in groups:
+        step = steps.setdefault(group.rule.name, _Step(group.rule, group.severity, group.broker))
+        step.severity = max(step.severity, group.severity)
+        step.files += 1
+    for name in total.rules:  # those beyond the limits of the page
+        steps.setdefault(name, _Step(RULES[name], RULES[name].severity, RULES[name].broker))
+    ordered = sorted(steps.values(), key=lambda step: (-step.severity, -total.rules[step.rule.name]))
+    urgent = [_step(step, total) for step in ordered if step.severity >= Severity.WARNING]
+    others = [_step(step, total) for step in ordered if step.severity < Severity.WARNING]
+    shown = f'<ol class="steps">\n{"".join(urgent)}</ol>\n' if urgent else ""
+    if others:
+        shown += (
+            f"<details><summary>{count_of(len(others), 'rule')} of severity info</summary>\n"
+            f'<ol class="steps">\n{"".join(others)}</ol></details>\n'
+        )
+    return shown
+
+
+def _step(step: _Step, total: Summary) -> str:
+    count = count_of(total.rules[step.rule.name], "finding")
+    return _STEP.substitute(
+        level=step.severity.label,
+        code=step.rule.code,
+        rule=step.rule.name,
+        count=f"{count} in {count_of(step.files, 'file')}" if step.files else count,
+        remedy=page.prose(step.rule.remedy),
+        broker=page.prose(step.broker or "no reaction"),
+    )
+
+
+def _findings(groups: list[Group], total: Summary) -> str:
+    if not total.rules:
+        return ""
+    rows = (
+        (
+            group.severity.label + (" (known)" if group.known else ""),
+            f"{group.rule.code} {group.rule.name}" + (f" \u00d7{group.count:,}" if group.count > 1 else ""),
+            group.file,
+            _place(group),
+            ("The first: " if group.count > 1 else "")
+            + (group.findings[0].message if group.findings else "not listed"),
+        )
+        for group in groups[:_STATIC_GROUPS]
+    )
+    listed = table(("Severity", "Rule", "File", "Where", "Finding"), rows, "findings")
+    more = _more(len(groups) - _STATIC_GROUPS, "folded finding")
+    left = sum(total.rules.values()) - sum(group.count for group in groups)
+    limit = (
+        f'<p class="faint">{count_of(left, "finding")} not in this page: use --format jsonl.</p>\n' if left > 0 else ""
+    )
+    return f'{_SEARCH}<div id="listed">{listed}{more}</div>\n{limit}'
+
+
+def _place(group: Group) -> str:
+    """Return the place of the only finding, or the first and the last byte and offset of all."""
+    if len(group.findings) == 1:
+        return ", ".join(places(group.findings[0]))
+    bytes_ = [at for one in group.findings for at in (one.position, one.end) if at is not None]
+    offsets = [at for one in group.findings for at in (one.offset, one.last_offset) if at is not None]
+    spans = []
+    if bytes_:
+        spans.append(f"bytes {min(bytes_)}..{max(bytes_)}")
+    if offsets:
+        spans.append(inclusive_range("offset", min(offsets), max(offsets)))
+    return printable(", ".join(spans))

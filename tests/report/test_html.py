@@ -1,0 +1,361 @@
+"""The HTML page of `kseg validate`: complete without JavaScript, searchable with it, small, and safe for hostile content."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg.findings import RULES, Finding, Severity, Verdict
+from kseg.report import wording
+from kseg.report.html import collected
+from kseg.report.html.plots import bars, columns, size_text
+from kseg.report.html.validation import write_html
+from kseg.report.run import Run
+from kseg.results import FileResult
+from tests.support.browser import Browser
+from tests.support.reported import HOSTILE, SOUND, UNREAD, WORST, every_rule, facts_for, finding_for, result_of, written
+
+RUN = Run("kseg validate t-0", ("t-0",), "broker-7", 1_700_000_000_000, "1.2.3", ("fail-on = warning",))
+
+
+class Page(HTMLParser):
+    """Checks that the elements nest, and keeps the tags, the attributes, the text, and the data of the script."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.stack: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.parts: list[str] = []
+        self.data: dict[str, Any] = {}
+        self.feed(text)
+        self.close()
+        assert not self.stack, self.stack
+        self.text = " ".join(" ".join(self.parts).split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "br"):
+            self.stack.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.stack[-1:] == ["script"] and self.tags[-1][1].get("id") == "data":
+            self.data = json.loads(data)
+        elif self.stack and self.stack[-1] not in ("script", "style"):
+            self.parts.append(data)
+
+
+def page_of(*results: FileResult) -> Page:
+    return Page(written(write_html, *results))
+
+
+def many(files: int, each: int, rule: str = "crc-mismatch") -> list[FileResult]:
+    """Return results of damaged files with a number of findings each."""
+    return [
+        result_of(
+            f"logs/topic-{file % 40}/{100 * file:020}.log",
+            [finding_for(RULES[rule], at=61 * number) for number in range(each)],
+            size=61 * each,
+            limit=each,
+        )
+        for file in range(files)
+    ]
+
+
+# -- without JavaScript
+
+
+def test_each_rule_has_its_remedy_and_the_reaction_of_a_broker() -> None:
+    """A reader learns the consequence of each finding, and what to do, also without JavaScript."""
+    result = every_rule()
+    text = page_of(result, SOUND, UNREAD).text
+    for verdict in result.verdicts:
+        assert verdict.message in text
+        assert verdict.rule.broker.replace("`", "").replace(" ", "") in text.replace(" ", "")
+        assert verdict.rule.remedy.replace("`", "").replace(" ", "") in text.replace(" ", "")
+        assert all(part in text for part in wording.places(verdict.finding))
+    assert "no permission" in text
+
+
+def test_the_verdict_and_the_damaged_partitions_come_before_the_findings() -> None:
+    """The answer is read first."""
+    text = page_of(SOUND, every_rule("a-0/00000000000000000000.log"), UNREAD).text
+    places = [
+        text.index(part) for part in ("1 of 2 partitions is damaged", "Damaged partitions", "What to do", "Findings")
+    ]
+    assert places == sorted(places)
+
+
+def test_the_worst_findings_come_first() -> None:
+    """A page of hundreds of infos must not begin with them."""
+    listed = [group[2] for group in page_of(every_rule()).data["groups"]]
+    assert listed == sorted(listed, reverse=True)
+    assert set(listed) == {collected.DAMAGED, collected.WARNING, collected.INFO}
+
+
+def test_equal_findings_of_a_file_are_one_row_with_count_and_range() -> None:
+    """Thousands of equal findings are one fact."""
+    page = page_of(*many(1, 40))
+    assert page.text.count("crc-mismatch ×40") == 1
+    assert "bytes 0..2440" in page.text
+    ((_, _, _, _, count, findings),) = page.data["groups"]
+    assert (count, len(findings)) == (40, 40)
+
+
+def test_findings_beyond_the_limit_per_rule_are_counted() -> None:
+    """The count of a row is the count of the run."""
+    page = page_of(result_of("f", [finding_for(RULES["crc-mismatch"])] * 30))
+    ((_, _, _, _, count, findings),) = page.data["groups"]
+    assert (count, len(findings)) == (30, 16)
+
+
+def test_the_page_names_its_run() -> None:
+    """Weeks later a reader must know what was checked, where, when, and how."""
+    text = Page(written(lambda results, total, out: write_html(results, total, out, run=RUN), SOUND)).text
+    for part in ("kseg validate t-0", "broker-7", "2023-11-14T22:13:20.000Z", "kseg 1.2.3", "fail-on = warning"):
+        assert part in text
+
+
+def test_known_findings_are_marked() -> None:
+    """A finding of the baseline is not news."""
+    result = every_rule()
+    known = tuple(Verdict(one.file, one.severity, one.finding, known=True) for one in result.verdicts)
+    page = page_of(FileResult(result.file, known, result.summary))
+    assert "error (known)" in page.text
+    assert all(group[3] for group in page.data["groups"])
+
+
+def test_exact_numbers_survive_javascript() -> None:
+    """JavaScript rounds integers above 2**53: damaged offsets are larger."""
+    offset = (1 << 62) + 1
+    finding = Finding("crc-mismatch", position=0, offset=offset, last_offset=5, facts=facts_for(RULES["crc-mismatch"]))
+    ((*_, findings),) = page_of(result_of("f", [finding])).data["groups"]
+    assert findings[0][:4] == [0, None, str(offset), 5]
+
+
+def test_valid_segments_are_listed_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fleet has a million segments; the page must still open."""
+    monkeypatch.setattr(collected, "MAX_VALID", 5)
+    results = [result_of(f"t-0/{number:020}.log", []) for number in range(9)]
+    page = page_of(*results)
+    assert len(page.data["files"]) == 5
+    assert page.data["partitions"] == [["t-0/", 9, 0, 9 * 4096, 0, 4]]
+
+
+def test_findings_are_listed_up_to_a_limit_the_worst_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory and the page are bounded, and errors are never left out for infos."""
+    monkeypatch.setattr(collected, "MAX_FINDINGS", 50)
+    page = page_of(*many(10, 10, "no-indexes"), *many(10, 10))
+    listed = page.data["groups"]
+    assert sum(len(group[5]) for group in listed) <= 50
+    assert {group[2] for group in listed} == {collected.DAMAGED}
+    assert re.search(r"\d+ findings not in this page", page.text)
+
+
+# -- hostile content
+
+
+def test_content_of_files_is_never_markup() -> None:
+    """Names and messages come from damaged or hostile files: the elements of the page do not depend on them."""
+    plain = Page(written(write_html, every_rule("x", "y"), result_of("x", [], unread="y")))
+    for hostile in (*HOSTILE, WORST):
+        page = page_of(every_rule(hostile, hostile), result_of(hostile, [], unread=hostile))
+        assert [tag for tag, _ in plain.tags] == [tag for tag, _ in page.tags]
+        assert page.data["partitions"][0][0] + page.data["files"][0][1] == wording.printable(hostile)
+
+
+def test_the_page_needs_and_allows_no_other_file() -> None:
+    """It is opened from a mail or a CI artifact: its policy allows its own style and script, by their hashes."""
+    page = page_of(every_rule())
+    names = {name for _, attributes in page.tags for name in attributes}
+    assert not names & {"src", "href", "srcset", "style", "onclick"}
+    assert not {tag for tag, _ in page.tags} & {"link", "img", "iframe", "object", "base", "form"}
+    (policy,) = [tag[1]["content"] for tag in page.tags if "http-equiv" in tag[1]]
+    own = "style-src 'sha256-HASH'; script-src 'sha256-HASH'"
+    without_hashes = re.sub(r"'sha256-[\w+/]{43}='", "'sha256-HASH'", policy or "")
+    assert without_hashes == f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"
+
+
+def test_the_script_sets_text_and_never_markup() -> None:
+    """One assignment of markup would undo all escaping."""
+    script = Path(collected.__file__).with_name("page.js").read_text(encoding="ascii")
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|new Function|DOMParser", script)
+
+
+# -- plots
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [(0, "0 bytes"), (1, "1 byte"), (1023, "1,023 bytes"), (1536, "1.5 KiB"), (1 << 60, "1,024.0 PiB")],
+)
+def test_sizes(size: int, shown: str) -> None:
+    """Numbers of bytes have a unit that people read."""
+    assert size_text(size) == shown
+
+
+def test_bars_add_up() -> None:
+    """The smaller values are summed, so that nothing is missing."""
+    drawn = Page(bars("Bytes", [(f"p-{number}", number) for number in range(15)], str))
+    assert "5 others 10" in drawn.text
+    assert "100.0" in [attributes["width"] for tag, attributes in drawn.tags if tag == "rect"]
+
+
+def test_columns_have_their_numbers_as_text() -> None:
+    """A plot without its numbers is decoration."""
+    drawn = Page(columns("Sizes", [("small", 3), ("none", 0), ("large", 6)], str, ("1", "9")))
+    assert drawn.text == "Sizes small: 3 large: 6 1 9"
+    assert columns("Sizes", [("a", 0)], str, ("", "")) == ""
+
+
+# -- in a browser
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser for the tests of this module."""
+    opened = Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def opened(browser: Browser, tmp_path: Path) -> Any:
+    """Return a function that opens the page of some results."""
+
+    def open_page(*results: FileResult, **how: Any) -> Browser:
+        path = tmp_path / "report.html"
+        path.write_text(written(write_html, *results), encoding="ascii")
+        browser.open(path, **how)
+        assert browser.errors == []
+        return browser
+
+    return open_page
+
+
+MANY_ROWS = "document.querySelectorAll('#results tbody tr').length"
+STATUS = "document.querySelector('#search [role=status]').textContent"
+
+
+def test_a_click_on_a_segment_shows_its_bytes_offsets_and_findings(opened: Any) -> None:
+    """The map leads to the damage, and back."""
+    browser = opened(SOUND, *many(3, 2))
+    browser.click(".partitions .cell.damaged")
+    assert browser.value("document.getElementById('segment').open")
+    assert browser.value("document.getElementById('segment-name').textContent") == "logs/topic-0/" + "0" * 20 + ".log"
+    text = browser.value("document.getElementById('segment').textContent")
+    assert all(part in text for part in ("By byte", "By offset", "crc-mismatch", "damaged"))
+    assert browser.value("document.querySelectorAll('#segment .strip rect').length") == 4
+    assert browser.value("location.hash").startswith("#file-")
+    browser.press_escape()
+    assert not browser.value("document.getElementById('segment').open")
+    assert browser.errors == []
+
+
+def test_segments_have_signs_and_names_besides_colours(opened: Any) -> None:
+    """Colours alone say nothing to a screen reader, on a grey printout, or to one man in twelve."""
+    browser = opened(SOUND, UNREAD, *many(1, 1))
+    cells = browser.value("[...document.querySelectorAll('.partitions .cell')].map(c => [c.textContent, c.ariaLabel])")
+    assert [sign for sign, _ in cells] == ["✕", "", "?"]
+    assert all(
+        name.endswith((": damaged, crc-mismatch ×1", ": valid", ": undetermined, could not be read ×1"))
+        for _, name in cells
+    )
+
+
+def test_the_findings_are_searched_and_filtered(opened: Any) -> None:
+    """Whoever has thousands of findings looks for one topic or one rule."""
+    browser = opened(*many(80, 3), *many(1, 1, "no-indexes"), every_rule("odd name/00000000000000000000.log"))
+    total = 241 + len(RULES)
+    assert browser.value(STATUS).startswith(f"{total} findings in")
+    assert browser.value(MANY_ROWS) == 50
+    browser.click("#search > p button")
+    assert browser.value(MANY_ROWS) == min(81 + len(RULES), 250)
+    browser.type("#search input[type=search]", "TOPIC-7/")
+    assert browser.value(STATUS).startswith("6 findings in 2 rows")
+    browser.value("document.querySelector('#search input[type=search]').value = ''")
+    browser.click("#search label:nth-of-type(1) input")
+    errors = sum(rule.severity >= Severity.ERROR for rule in RULES.values())
+    assert browser.value(STATUS).startswith(f"{1 + len(RULES) - errors} findings")
+    browser.value(
+        "(() => { const one = document.querySelector('#search select'); one.value = 'no-indexes';"
+        " one.dispatchEvent(new Event('change')); })()"
+    )
+    assert browser.value(STATUS).startswith("2 findings in 2 rows")
+
+
+def test_a_row_opens_to_all_its_findings_and_what_to_do(opened: Any) -> None:
+    """A folded row hides nothing."""
+    browser = opened(*many(1, 150))
+    browser.click("#results .link")
+    assert browser.value("document.querySelectorAll('#results .several li').length") == 100
+    browser.click("#results .expanded button")
+    assert browser.value("document.querySelectorAll('#results .several li').length") == 150
+    assert "What to do: Copy the partition" in browser.value("document.querySelector('#results .expanded').textContent")
+    browser.click("#results .link")
+    assert browser.value("document.querySelector('#results .expanded')") is None
+
+
+@pytest.mark.parametrize("hostile", [*HOSTILE, WORST])
+def test_hostile_names_and_messages_run_nothing(opened: Any, hostile: str) -> None:
+    """The browser is the judge: no element, no request and no script comes from a name or a message."""
+    browser = opened(every_rule(hostile, hostile), result_of(hostile, [], unread=hostile))
+    browser.click("#results .link")
+    browser.click(".partitions .cell.damaged")
+    assert browser.value("document.scripts.length") == 2
+    shown = browser.value("document.getElementById('segment-name').textContent")
+    assert shown == wording.printable(hostile)
+    assert browser.errors == []
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1280])
+def test_the_page_is_as_wide_as_the_window(opened: Any, width: int) -> None:
+    """On a phone nobody scrolls sideways to read a verdict."""
+    browser = opened(every_rule("a" * 200 + "/" + "b" * 60 + ".log"), *many(3, 3), UNREAD, width=width, height=800)
+    assert browser.value("document.documentElement.scrollWidth") <= width
+    browser.click(".partitions .cell.damaged")
+    assert browser.value("document.getElementById('segment').scrollWidth") <= width
+    assert browser.errors == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_has_contrast_in_both_schemes(opened: Any, dark: bool) -> None:
+    """WCAG AA: 4.5 to 1 for text on its own background."""
+    browser = opened(every_rule(), UNREAD, dark=dark)
+    worst = browser.value(
+        """(() => {
+        const linear = (c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+        const light = (text) => { const [r, g, b] = text.match(/[\\d.]+/g).map((c) => linear(c / 255));
+          return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+        const back = (one) => { const color = getComputedStyle(one).backgroundColor;
+          return color === 'rgba(0, 0, 0, 0)' && one.parentElement ? back(one.parentElement) : color; };
+        const shown = 'h1,.lead,dt,dd,.verdict,.badge,.steps .faint,.partitions .cell,.link,td,th,.partition small';
+        return Math.min(...[...document.querySelectorAll(shown)].map((one) => {
+          const [a, b] = [light(getComputedStyle(one).color), light(back(one))].sort((x, y) => y - x);
+          return (a + 0.05) / (b + 0.05); })); })()"""
+    )
+    assert worst >= 4.5
+
+
+def test_ten_thousand_findings_are_a_small_page_that_prints_on_few_sheets(opened: Any, tmp_path: Path) -> None:
+    """A browser draws what is looked at; paper gets the verdict and the first folded rows."""
+    browser = opened(*many(500, 20))
+    assert (tmp_path / "report.html").stat().st_size < 3_000_000
+    assert browser.value(STATUS) == "10,000 findings in 500 rows"
+    assert browser.value("document.querySelectorAll('*').length") < 6000
+    assert browser.pages_on_paper() < 12
+
+
+def test_the_page_is_complete_without_javascript(opened: Any) -> None:
+    """Some mail clients and CI servers run no scripts."""
+    browser = opened(*many(2, 3), script=False)
+    text = browser.value("document.body.innerText")
+    assert all(part in text for part in ("2 of 2 partitions are damaged", "crc-mismatch ×3", "What to do"))
