@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from kseg.results import FileResult as FileResult
     from kseg.results import Settings as Settings
     from kseg.results import Summary as Summary
+    from kseg.scanning import scan as scan
     from kseg.validation import Validation as Validation
     from kseg.validation import validate as validate
 
@@ -66,6 +67,7 @@ _EXPORTS = {
     **dict.fromkeys(("Log", "LogDir", "PartitionLog", "Segment"), "kseg.reading"),
     **dict.fromkeys(("open_log_dir", "open_partition", "open_segment"), "kseg.reading"),
     **dict.fromkeys(("framed_rows", "side_entries"), "kseg.other_files"),
+    "scan": "kseg.scanning",
     **dict.fromkeys(("Validation", "validate"), "kseg.validation"),
     **dict.fromkeys(("Header", "Record", "RecordBatch"), "kseg.format.segment.objects"),
     "ControlRecord": "kseg.format.record.control_records",

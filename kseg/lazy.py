@@ -39,7 +39,7 @@ def lazy(module: str, name: str = "", *, needed: str = "") -> Any:
 
 
 class _Lazy:
-    """A proxy: it can be called, and its attributes can be read.
+    """A proxy: it can be called, its attributes can be read, and the proxy of a class can be a base class.
 
     ``isinstance``, ``except`` and subscripts need the object itself, so the proxy must be for its module.
     """
@@ -66,3 +66,6 @@ class _Lazy:
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         return self._target()(*arguments, **options)
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (self._target(),)

@@ -9,11 +9,15 @@ from kseg.lazy import lazy
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
+    from pyarrow import dataset
+    from pyarrow.dataset import InMemoryDataset
     from pyarrow.parquet import ParquetWriter
 else:
     _NEEDED = "Parquet and Arrow need pyarrow: pip install 'kseg[parquet]'"
     pa = lazy("pyarrow", needed=_NEEDED)
     pc = lazy("pyarrow.compute", needed=_NEEDED)
+    dataset = lazy("pyarrow.dataset", needed=_NEEDED)
+    InMemoryDataset = lazy("pyarrow.dataset", "InMemoryDataset", needed=_NEEDED)
     ParquetWriter = lazy("pyarrow.parquet", "ParquetWriter", needed=_NEEDED)
 
-__all__ = ["ParquetWriter", "pa", "pc"]
+__all__ = ["InMemoryDataset", "ParquetWriter", "dataset", "pa", "pc"]

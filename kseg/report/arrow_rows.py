@@ -7,7 +7,7 @@ accepts: all columns nullable, timestamps in microseconds UTC, no dictionaries, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -79,8 +79,12 @@ class Place:
 
     @classmethod
     def of(cls, file: str, decode: str | None = None) -> Place:
-        topic, partition = topic_partition(file)
-        return cls(_text(file), topic and _text(topic), partition, decode)
+        """Return the place of a file."""
+        return cls(file, *topic_partition(file), decode).escaped()
+
+    def escaped(self) -> Place:
+        """Return the place with names as Arrow accepts them."""
+        return replace(self, file=_text(self.file), topic=self.topic and _text(self.topic))
 
 
 class RecordRows:
@@ -157,19 +161,6 @@ class RecordRows:
         ]
         return pa.Array.from_buffers(kind, count, buffers)
 
-    def of_place(self, attribute: str, kind: str) -> pa.Array:
-        """Return a column of the file that each row comes from."""
-        arrow_type = _types()[kind]
-        runs: list[list[Any]] = []
-        for place, count in self._places:
-            value = getattr(place, attribute)
-            if runs and runs[-1][0] == value:
-                runs[-1][1] += count
-            else:
-                runs.append([value, count])
-        arrays = [pa.repeat(pa.scalar(value, arrow_type), count) for value, count in runs]
-        return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
-
     def timestamp_types(self) -> pa.Array:
         """Return the names of the timestamp types, null for v0."""
         columns = self._columns
@@ -229,10 +220,10 @@ class RecordRows:
         return self._texts(pa.binary(), getattr(self._columns, name), self._columns.count)
 
 
-_ARRAYS: Mapping[str, Callable[[RecordRows], Any]] = {
-    "topic": lambda found: found.of_place("topic", "text"),
-    "partition": lambda found: found.of_place("partition", "int32"),
-    "file": lambda found: found.of_place("file", "text"),
+_ARRAYS: Mapping[str, Callable[[Any], Any]] = {
+    "topic": lambda found: _of_places(found._places, "topic", "text"),
+    "partition": lambda found: _of_places(found._places, "partition", "int32"),
+    "file": lambda found: _of_places(found._places, "file", "text"),
     "position": lambda found: found.plain("position", None),
     "offset": lambda found: found.plain("offset", None),
     "timestamp": lambda found: found.plain("time", "time_valid", "timestamp"),
@@ -250,6 +241,56 @@ _ARRAYS: Mapping[str, Callable[[RecordRows], Any]] = {
     "transaction_state": RecordRows.transaction_states,
     "damage": RecordRows.nothing,
 }
+
+
+#: The columns that records of a file have in common.
+_OF_FILES = {column: _ARRAYS[column] for column in ("topic", "partition", "file")}
+
+
+class CountedRows:
+    """Counts the records of one or more files into Arrow record batches with columns of the files alone.
+
+    It replaces RecordRows where no column of the records is requested, as for ``count(*)``.
+    """
+
+    def __init__(self, columns: Sequence[Column], max_rows: int = BATCH_ROWS) -> None:
+        self.schema = arrow_schema(columns)
+        self._max_rows = max_rows
+        self._places: list[tuple[Place, int]] = []
+        self._count = 0
+
+    def add(self, place: Place, chunk: Chunk, data: Any, first: int, stop: int) -> Iterator[pa.RecordBatch]:
+        """Count record rows ``first`` to ``stop``; yield full batches."""
+        self._places.append((place, stop - first))
+        self._count += stop - first
+        if self._count >= self._max_rows:
+            yield from self.finish()
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Yield the last batch."""
+        if self._count:
+            arrays = [_OF_FILES[name](self) for name in self.schema.names]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+            self._places, self._count = [], 0
+
+
+def gathered_rows(columns: Sequence[Column]) -> RecordRows | CountedRows:
+    """Return what collects the records with the given (widened) columns."""
+    return CountedRows(columns) if all(column.name in _OF_FILES for column in columns) else RecordRows(columns)
+
+
+def _of_places(places: Iterable[tuple[Place, int]], attribute: str, kind: str) -> pa.Array:
+    """Return a column of the file that each row comes from; ``places`` has the files with their numbers of rows."""
+    arrow_type = _types()[kind]
+    runs: list[list[Any]] = []
+    for place, count in places:
+        value = getattr(place, attribute)
+        if runs and runs[-1][0] == value:
+            runs[-1][1] += count
+        else:
+            runs.append([value, count])
+    arrays = [pa.repeat(pa.scalar(value, arrow_type), count) for value, count in runs]
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
 def payload_runs(chunk: Chunk) -> Iterator[tuple[Any, int, int]]:

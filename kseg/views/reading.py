@@ -26,7 +26,7 @@ from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.storage.source import SegmentFile, open_source, open_split
 from kseg.lazy import imported
 from kseg.report.arrow_parts import pa, pc
-from kseg.report.arrow_rows import BATCH_ROWS, Place, RecordRows, from_rows, payload_runs
+from kseg.report.arrow_rows import BATCH_ROWS, Place, from_rows, gathered_rows, payload_runs
 from kseg.results import Settings
 from kseg.views.planning import SegmentRange, Split, reads_committed
 from kseg.views.request import Request, RowLimits
@@ -49,13 +49,16 @@ class Notices:
     unread: Callable[[str], object] = do_nothing
 
 
+NO_NOTICES = Notices()
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """The parameters of a view's reader: the request, the limits of the request and of filters, and the notices."""
 
     request: Request
     limits: RowLimits
-    notices: Notices = Notices()
+    notices: Notices = NO_NOTICES
 
     @property
     def filter(self) -> RowFilter:
@@ -64,7 +67,7 @@ class Task:
         return RowFilter(limits.first_offset, limits.end_offset, limits.since, limits.until)
 
 
-def read(request: Request, limits: RowLimits, split: Split, notices: Notices = Notices()) -> Iterator[pa.RecordBatch]:
+def read(request: Request, limits: RowLimits, split: Split, notices: Notices = NO_NOTICES) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a split. Raises Damaged in failfast mode.
 
     In other modes unreadable data becomes rows or is left out. ``notices`` are called in every mode.
@@ -122,7 +125,7 @@ def read_records(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
     wanted = task.request.columns
     # The columns that the bounds need are read, too, and removed from the result.
     hidden = [column for column in VIEWS["records"].columns if column.name in bounds and column not in wanted]
-    gathered = RecordRows([*wanted, *hidden])
+    gathered = gathered_rows([*wanted, *hidden])
     for piece in split.pieces:
         damage = DamagePolicy(piece, task)
         path = piece.file.path

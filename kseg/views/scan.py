@@ -1,0 +1,119 @@
+"""A view of logs as a dataset of pyarrow and as an Arrow stream, read when it is pulled."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextvars import Context, copy_context
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kseg.errors import UsageError
+from kseg.report.arrow_parts import InMemoryDataset, pa
+from kseg.report.arrow_rows import arrow_schema
+from kseg.views.filters import limits_of, names_in
+from kseg.views.planning import plan
+from kseg.views.reading import Notices, read
+from kseg.views.request import Request
+
+
+class Scan(InMemoryDataset):  # type: ignore[misc]
+    """A view of logs, as ``kseg.scan`` returns it.
+
+    Any library that reads Arrow streams reads it (``__arrow_c_stream__``). DuckDB, pyarrow and Polars
+    (``polars.scan_pyarrow_dataset``) read it as a dataset: they request only the columns and the rows of a query.
+    Nothing is read before the first batch is pulled, and each stream starts anew.
+    """
+
+    def __init__(self, request: Request, notices: Notices) -> None:
+        self._request = request
+        self._notices = notices
+        self._context = copy_context()
+        super().__init__(arrow_schema(request.columns).empty_table())  # for the schema alone
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Return a stream of all rows in a PyCapsule, as in Arrow's PyCapsule interface."""
+        return self.scanner().to_reader().__arrow_c_stream__(requested_schema)
+
+    def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Scanner:
+        """Return a reader of the named columns (None: all) of the rows that match a pyarrow expression."""
+        if columns is not None and (isinstance(columns, dict) or not set(columns) <= set(self.schema.names)):
+            raise UsageError(f"columns: expected names among {', '.join(self.schema.names)}, got {columns!r}")
+        return Scanner(self._request, self._notices, self._context.copy(), columns, filter)
+
+    def get_fragments(self, filter: Any = None) -> Any:
+        """Raise UsageError, as the other methods that need files in a format of Arrow do."""
+        raise UsageError("kseg.scan has no fragments, and only reads: use scanner(), to_batches() or to_table()")
+
+    replace_schema = filter = get_fragments
+
+    def __repr__(self) -> str:
+        return f"<kseg.scan of {self._request.view} in {', '.join(self._request.paths)}>"
+
+    def __reduce__(self) -> Any:
+        return Scan, (self._request, self._notices)
+
+
+@dataclass(frozen=True, slots=True)
+class Scanner:
+    """One read of a Scan, with the methods of ``pyarrow.dataset.Scanner``."""
+
+    request: Request
+    notices: Notices
+    context: Context
+    columns: Sequence[str] | None
+    filter: Any
+
+    @property
+    def dataset_schema(self) -> Any:
+        """The schema of the view."""
+        return arrow_schema(self.request.columns)
+
+    @property
+    def projected_schema(self) -> Any:
+        """The schema of the rows."""
+        view = self.dataset_schema
+        return view if self.columns is None else pa.schema([view.field(name) for name in self.columns])
+
+    def to_reader(self) -> Any:
+        """Return a ``pyarrow.RecordBatchReader``."""
+        return pa.RecordBatchReader.from_batches(self.projected_schema, self.to_batches())
+
+    def to_batches(self) -> Iterator[Any]:
+        """Yield the rows as Arrow record batches."""
+        batches = self._batches()
+        while (batch := self.context.run(next, batches, None)) is not None:
+            yield batch
+
+    def to_table(self) -> Any:
+        """Return all rows as a ``pyarrow.Table``."""
+        return self.to_reader().read_all()
+
+    def head(self, num_rows: int) -> Any:
+        """Return the first rows as a table."""
+        found, left = [], num_rows
+        batches = self.to_batches()
+        while left > 0 and (batch := next(batches, None)) is not None:
+            found.append(batch.slice(0, left))
+            left -= found[-1].num_rows
+        return pa.Table.from_batches(found, self.projected_schema)
+
+    def count_rows(self) -> int:
+        """Return the number of rows. No column of the records is collected for it."""
+        counted = replace(self, columns=self.dataset_schema.names[:1])
+        return sum(batch.num_rows for batch in counted.to_batches())
+
+    def _batches(self) -> Iterator[Any]:
+        view = self.request.columns
+        names = [column.name for column in view] if self.columns is None else list(self.columns)
+        tested = names_in(self.filter) if self.filter is not None else ()
+        needed = tuple(column for column in view if column.name in names or column.name in tested)
+        request = replace(self.request, columns=needed or view[:1], split_bytes=sys.maxsize)
+        limits = request.limits
+        if self.filter is not None:
+            limits = limits_of(self.filter, self.dataset_schema, limits, ranges=request.view == "records")
+        for split in plan(request, limits):
+            for batch in read(request, limits, split, self.notices):
+                found = batch if self.filter is None else batch.filter(self.filter)
+                if found.num_rows:
+                    yield found if found.schema.names == names else found.select(names)
