@@ -28,6 +28,7 @@ from kseg.results import Settings
 @common.output
 @click.option("--top", type=click.IntRange(min=0), default=10, show_default=True, metavar="N",
               help="List the N largest producers.")  # fmt: skip
+@common.details("List every segment in the table.", "Print only the total, without a table.")
 @common.no_crc
 @common.jobs
 @common.max_rate
@@ -38,6 +39,7 @@ def stats(paths: tuple[str, ...], shallow: bool, format_name: str, output: str |
     transactions. Shows the batch that delays time retention. Skips damage, and reports it on stderr.
     """
     settings = Settings(deep=not shallow, verify_crc=not options["no_crc"])
+    detail = common.detail_of(options["verbose"], options["quiet"])
     outcome = _Outcome()
     files: list[SegmentFile] = []
     for path in paths:
@@ -49,7 +51,7 @@ def stats(paths: tuple[str, ...], shallow: bool, format_name: str, output: str |
     check_output(output, [*paths, *(file.path for file in files)])
     with destination(output) as out, progress_bar(total_size(files)) as progress:
         counted = stats_of(sorted_by_folder(files), settings, options["jobs"], progress)
-        write(STATS, format_name, out, levels(outcome.noted(counted), settings.deep), options["top"])
+        write(STATS, format_name, out, levels(outcome.noted(counted), settings.deep), options["top"], detail=detail)
         if outcome.failed and not outcome.read:
             raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
     return outcome.exit_code()

@@ -30,8 +30,15 @@ _STATES = common.Choice(["hanging", "open", "aborted", "committed"])
               help="Set the age from which an open transaction is hanging.")  # fmt: skip
 @common.output_format(TRANSACTIONS)
 @common.output
+@common.details("List every transaction and partition in the table.", "List only hanging transactions in the table.")
 def transactions(
-    paths: tuple[str, ...], states: tuple[str, ...], max_age: int, format_name: str, output: str | None
+    paths: tuple[str, ...],
+    states: tuple[str, ...],
+    max_age: int,
+    format_name: str,
+    output: str | None,
+    verbose: bool,
+    quiet: bool,
 ) -> int:
     """List the transactions of partitions, and the last stable offset.
 
@@ -40,7 +47,7 @@ def transactions(
 
     Exit codes: 0 no hanging transaction, 1 a hanging transaction or damage, 2 the command failed.
     """
-    failed = False
+    failed, detail = False, common.detail_of(verbose, quiet)
     notes = FindingNotes()
     total = Total()
     now = time.time_ns() // 1_000_000
@@ -62,7 +69,7 @@ def transactions(
             yield from transactions_of(folder or ".", of_partition, now, max_age * 1000, notes, unread)
 
     with destination(output) as out:
-        write(TRANSACTIONS, format_name, out, total.counted(items()), total, states, now)
+        write(TRANSACTIONS, format_name, out, total.counted(items()), total, states, now, detail=detail)
     if failed:
         return FAILED
     return FOUND if total.states["hanging"] or notes.errors else 0

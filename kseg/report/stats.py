@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TextIO
 
 from kseg.commands.stats.levels import Level
 from kseg.commands.stats.totals import OffsetRange, RetentionPin, Stats
+from kseg.report.spool import Spool
+from kseg.report.tables import Row as CellRow
 from kseg.report.tables import TableColumn, print_cells, print_text
 from kseg.schema import Row
 from kseg.text import count_of, escape_controls, inclusive_range, iso_time
@@ -123,30 +126,68 @@ def _epoch_row(epoch: int, batches: int, first: int, last: int) -> Row:
     return {"partition_leader_epoch": epoch, "first_offset": first, "last_offset": last, "batches": batches}
 
 
-def write_table(levels: Iterable[Level], top: int, out: TextIO) -> None:
+def write_table(levels: Iterable[Level], top: int, out: TextIO, *, detail: int = 0) -> None:
+    """Write the total with what stands out, and a row per partition, or per segment if there is a single partition.
+
+    Damaged segments always have a row. With ``detail`` 1 each segment has one, with -1 there are none. The total comes
+    first, so the rows are kept until the end.
+    """
+    spool = Spool[tuple[bool | None, CellRow]]()
+    extremes = _Extremes()
     last: Level | None = None
-    shown: list[Level] = []
     for level in levels:
         last = level
-        # The sum of a single part would repeat it.
-        if level.level == "segment" or level.parts > 1:
-            shown.append(level)
-        if len(shown) == _TABLE_PAGE:
-            _print_levels(shown, out)
-            shown.clear()
-    if shown:
-        _print_levels(shown, out)
-    if last is not None:
-        _print_details(stats_row(last, top), out)
-
-
-def _print_levels(levels: list[Level], out: TextIO) -> None:
-    cells = []
-    for level in levels:
         row = stats_row(level, 0)
-        style = "yellow" if row["legacy_segments"] else "" if level.level == "segment" else "bold"
-        cells.append(([*_cells(row)], style))
-    print_cells(out, _COLUMNS, cells, whole_rows=True)
+        extremes.add(row)
+        # The sum of a single part would repeat its row.
+        if detail >= 0 and (level.parts > 1 or level.level in ("segment", "partition")):
+            spool.add((_only_by_segment(row, level.parts), _cell_row(row)))
+    # Partitions of one segment each are often files that were given by name.
+    by_segment = detail > 0 or extremes.partitions < 2 or extremes.segments <= extremes.partitions
+    if last is not None:
+        _print_details(stats_row(last, top), extremes, out)
+    page = []
+    for only_by_segment, cells in spool.again():
+        if only_by_segment in (None, by_segment):
+            page.append(cells)
+        if len(page) == _TABLE_PAGE:
+            print_cells(out, _COLUMNS, page, whole_rows=True)
+            page.clear()
+    spool.close()
+    if page:
+        out.write("\n" * (not out.isatty()))
+        print_cells(out, _COLUMNS, page, whole_rows=True)
+
+
+def _only_by_segment(row: Row, parts: int) -> bool | None:
+    """Return whether a row is listed only where each segment is (True), only where not (False), or always (None)."""
+    if row["level"] == "segment":
+        return None if row["lost_bytes"] or row["unread"] else True
+    return None if parts > 1 else False
+
+
+@dataclass(slots=True)
+class _Extremes:
+    """What the total does not have: the numbers of segments and partitions, and the largest partition."""
+
+    segments: int = 0
+    damaged: int = 0
+    partitions: int = 0
+    largest_bytes: int = -1
+    largest: str = ""
+
+    def add(self, row: Row) -> None:
+        self.segments += row["level"] == "segment"
+        self.damaged += row["level"] == "segment" and row["lost_bytes"] > 0
+        if row["level"] == "partition":
+            self.partitions += 1
+            if row["file_bytes"] > self.largest_bytes:
+                self.largest_bytes, self.largest = row["file_bytes"], row["path"]
+
+
+def _cell_row(row: Row) -> CellRow:
+    style = "yellow" if row["legacy_segments"] else "" if row["level"] == "segment" else "bold"
+    return [*_cells(row)], style
 
 
 _COLUMNS = (
@@ -176,17 +217,36 @@ def _cells(row: Row) -> Iterator[str]:
     yield "unreadable" if row["unread"] else count_of(damage, "byte") if damage else "-"
 
 
-def _print_details(row: Row, out: TextIO) -> None:
-    for name, text in _details(row):
+def _print_details(row: Row, extremes: _Extremes, out: TextIO) -> None:
+    for name, text in (*_outstanding(row, extremes), *_details(row)):
         print_text(out, f"{name:12} {escape_controls(text)}", indent=13)
+
+
+def _outstanding(row: Row, extremes: _Extremes) -> Iterator[tuple[str, str]]:
+    """Yield the size of all, and what an operator should look at."""
+    segments = count_of(row["segments"], "segment")
+    partitions = f" in {count_of(extremes.partitions, 'partition')}" if extremes.partitions > 1 else ""
+    yield "total", f"{segments}{partitions}, {_counts(row)}"
+    if row["unread"]:
+        yield "unreadable", count_of(row["unread"], "file")
+    if row["lost_bytes"]:
+        lost = f"{count_of(row['lost_bytes'], 'byte')} in {count_of(extremes.damaged, 'segment')}"
+        yield "damage", f"{lost} cannot be read: `kseg validate` says why"
+    if row["legacy_segments"]:
+        yield "old versions", f"v0 or v1 in {row['legacy_segments']:,} of {segments}"
+    if (row["max_timestamp"] or 0) > time.time() * 1000:
+        yield "future", f"the newest timestamp is {iso_time(row['max_timestamp'])}: time retention waits for it"
+    for unit, count in row["odd_timestamps"].items():
+        yield "wrong unit", f"{count_of(count, 'batch')} with timestamps that look like {unit}"
+    if extremes.partitions > 1 and row["file_bytes"]:
+        share = 100 * extremes.largest_bytes // row["file_bytes"]
+        yield "largest", f"{extremes.largest}: {count_of(extremes.largest_bytes, 'byte')}, {share} % of all"
 
 
 def _details(row: Row) -> Iterator[tuple[str, str]]:
     """Yield the total as (subject, text) lines."""
     for magic, group in row["magics"].items():
         yield f"v{magic}", _counts(group)
-    if row["legacy_segments"]:
-        yield "", f"v0 or v1 in {row['legacy_segments']:,} of {count_of(row['segments'], 'segment')}"
     for name, group in row["compressions"].items():
         yield name, _counts(group) + (f", compressed {group['ratio']:.2f} times" if group["ratio"] else "")
     for name, extent, unit in (
@@ -207,11 +267,10 @@ def _time_details(row: Row) -> Iterator[tuple[str, str]]:
         yield "timestamps", f"{first}{_time(row['max_timestamp'])}"
         place = row["max_timestamp_at"]
         producer = "" if place["producer_id"] is None else f", producer {place['producer_id']}"
-        ahead = " (in the future)" if row["max_timestamp"] > datetime.now(UTC).timestamp() * 1000 else ""
         yield (
             "newest",
             (
-                f"{iso_time(row['max_timestamp'])}{ahead} at byte {place['position']} of {place['file']}, "
+                f"{iso_time(row['max_timestamp'])} at byte {place['position']} of {place['file']}, "
                 f"last offset {place['last_offset']}{producer}: time retention uses it"
             ),
         )
@@ -220,8 +279,6 @@ def _time_details(row: Row) -> Iterator[tuple[str, str]]:
             "no timestamp",
             f"{count_of(row['batches_without_timestamp'], 'batch')}: time retention uses the time of the file",
         )
-    for unit, count in row["odd_timestamps"].items():
-        yield "wrong unit", f"{count_of(count, 'batch')} with timestamps that look like {unit}"
 
 
 def _record_details(row: Row) -> Iterator[tuple[str, str]]:

@@ -106,20 +106,20 @@ def print_text(out: TextIO, text: str, indent: int = 0) -> None:
     out.write(text_lines(out, text, indent))
 
 
-def text_lines(out: TextIO, text: str, indent: int = 0, more: str = "") -> str:
-    """Return what ``print_text`` prints on ``out``; ``more`` ends each line but the last.
+def text_lines(out: TextIO, text: str, indent: int = 0, ending: str = "") -> str:
+    """Return what ``print_text`` prints; ``ending`` is added to each line that another one follows.
 
     A word that is longer than a line, such as a path, stays whole: so it can be copied.
     """
     if not out.isatty():
         return text + "\n"
-    width = max(terminal_width(out) - indent - len(more), 20)
-    return (more + "\n" + " " * indent).join(_broken(text, width, _WORDS, first=width + indent)) + "\n"
+    width = max(terminal_width(out) - len(ending), 20 + indent)
+    return f"{ending}\n{' ' * indent}".join(_broken(text, width - indent, _WORDS, first=width)) + "\n"
 
 
 def print_command(out: TextIO, command: str) -> None:
-    """Print a command for the shell; a terminal shows it in several lines that can be copied."""
-    out.write("  " + text_lines(out, escape_controls(command), 4, " \\").replace("\n    ", "\n      "))
+    """Print a command of the shell with an indent; a terminal shows it in lines that can be copied."""
+    out.write(text_lines(out, f"  {escape_controls(command)}", 6, " \\"))
 
 
 def may_colour() -> bool:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from typing import TextIO
 
 from kseg.commands.transactions.history import STATES, PartitionState, Transaction
-from kseg.report.tables import TableColumn, print_cells, print_text
-from kseg.schema import Row
+from kseg.report.spool import Spool
+from kseg.report.tables import FOLDED, Row, TableColumn, print_cells, print_command, print_text
+from kseg.schema import Row as JsonRow
 from kseg.text import count_of, escape_controls, inclusive_range, iso_time
 
 Items = Iterable[Transaction | PartitionState]
@@ -31,7 +32,7 @@ class Total:
             yield item
 
 
-def rows(items: Items, total: Total, states: Collection[str], now: int) -> Iterator[Row]:
+def rows(items: Items, total: Total, states: Collection[str], now: int) -> Iterator[JsonRow]:
     """Yield a ``kind="transaction"`` row per transaction in ``states``, a "partition" row each, and a "summary"."""
     for item in items:
         if isinstance(item, PartitionState):
@@ -52,40 +53,142 @@ _COLUMNS = (
     TableColumn("since", priority=3),
     TableColumn("age", priority=1),
 )
+_HANGING_COLUMNS = (
+    TableColumn("hanging in", text="wrap"),
+    TableColumn("producer", right=True, priority=1),
+    TableColumn("epoch", right=True, priority=3),
+    TableColumn("offsets"),
+    TableColumn("age"),
+    TableColumn("since", priority=4),
+    TableColumn("records", right=True, priority=5),
+    TableColumn("blocked offsets", priority=2),
+)
 _PAGE_ROWS = 500
 
 
-def write_table(items: Items, total: Total, states: Collection[str], now: int, out: TextIO) -> None:
-    """Write a table of the transactions in ``states`` per partition, the commands that end hanging ones, and a line."""
+def write_table(items: Items, total: Total, states: Collection[str], now: int, out: TextIO, *, detail: int = 0) -> None:
+    """Write the hanging transactions with what they block and the commands that end them, the others, and a line.
+
+    Other transactions in ``states`` have a table per partition. Several of one state are one row, unless ``detail`` is 1
+    or only one state is listed. With ``detail`` 1 each partition has a line, with -1 there are no such tables.
+    """
+    hanging: list[tuple[Transaction, PartitionState]] = []
+    others = Spool[tuple[str, list[Row]]]()
+    line = ""
     for _, of_partition in groupby(items, key=lambda item: item.folder):
-        listed: list[Transaction] = []
+        listed = _Listed(now, len(states) == 1 or detail > 0)
+        stuck: list[Transaction] = []
         for item in of_partition:
             if isinstance(item, PartitionState):
-                _write_transactions(listed, out, now)
-                listed = []
-                print_text(out, escape_controls(f"{item.folder}: {_partition_text(item)}"))
+                line = escape_controls(f"{item.folder}: {_partition_text(item)}")
+                hanging += [(one, item) for one in stuck]
+                if detail > 0 or (not detail and listed.count):
+                    others.add((line, listed.rows()))
+                    line = ""
+            elif item.state == "hanging" and item.state in states:
+                stuck.append(item)
             elif item.state in states:
-                listed.append(item)
-            if len(listed) == _PAGE_ROWS:
-                _write_transactions(listed, out, now)
-                listed = []
+                listed.add(item)
+                if listed.is_full():
+                    others.add(("", listed.rows()))
+    _write_hanging(hanging, out, now)
+    for text, rows in others.again():
+        if text:
+            print_text(out, text, indent=2)
+        if rows:
+            out.write("\n" * (not out.isatty()))
+            print_cells(out, _COLUMNS, rows)
+    others.close()
+    if line and total.partitions == 1:
+        print_text(out, line, indent=2)
     counts = ", ".join(f"{total.states[state]} {state}" for state in STATES)
     out.write(f"{count_of(total.partitions, 'partition')}: {counts}\n")
 
 
-def _write_transactions(listed: list[Transaction], out: TextIO, now: int) -> None:
-    if not listed:
+class _Listed:
+    """The rows of transactions of a partition. Without ``each``, several of one state are one row."""
+
+    def __init__(self, now: int, each: bool) -> None:
+        self._now = now
+        self._each = each
+        self._rows: list[Row] = []
+        self._equal: dict[str, _Folded] = {}
+        self.count = 0
+
+    def add(self, item: Transaction) -> None:
+        self.count += 1
+        if not self._each and item.state in ("aborted", "committed"):
+            self._equal.setdefault(item.state, _Folded()).add(item)
+        else:
+            self._rows.append((_cells(item, self._now), ""))
+
+    def is_full(self) -> bool:
+        return len(self._rows) >= _PAGE_ROWS
+
+    def rows(self) -> list[Row]:
+        """Return the rows since the last call."""
+        rows, self._rows = self._rows, []
+        for folded in self._equal.values():
+            rows += [(cells, "") for cells in folded.rows(self._now)]
+        self._equal.clear()
+        return rows
+
+
+class _Folded:
+    """The transactions of one state: the first ones, and what all of them have together."""
+
+    def __init__(self) -> None:
+        self._first: list[Transaction] = []
+        self._producers: set[int] = set()
+        self._count = self._records = self._last = 0
+
+    def add(self, item: Transaction) -> None:
+        self._count += 1
+        self._records += item.records
+        self._last = max(self._last, item.last_offset)
+        if len(self._first) < FOLDED:
+            self._first.append(item)
+        if len(self._producers) < 2:
+            self._producers.add(item.producer_id)
+
+    def rows(self, now: int) -> list[list[str]]:
+        if self._count < FOLDED:
+            return [_cells(item, now) for item in self._first]
+        first = self._first[0]
+        producer = str(first.producer_id) if len(self._producers) == 1 else "several"
+        offsets = (str(min(item.first_offset for item in self._first)), str(self._last))
+        return [[f"{first.state} ×{self._count:,}", producer, "", *offsets, str(self._records), _since(first), ""]]
+
+
+def _write_hanging(hanging: Sequence[tuple[Transaction, PartitionState]], out: TextIO, now: int) -> None:
+    """Write the hanging transactions, and what to do."""
+    if not hanging:
         return
-    print_cells(out, _COLUMNS, [(_cells(item, now), "red" if item.state == "hanging" else "") for item in listed])
-    for item in listed:
-        if item.state == "hanging" and item.abort:
-            out.write(escape_controls(f"  {item.abort}") + "\n")
+    rows = []
+    for item, partition in hanging:
+        blocks = partition.held_by == item.producer_id and partition.last_stable_offset == item.first_offset
+        blocked = f"{partition.last_stable_offset}..{(partition.log_end or 0) - 1}" if blocks else "-"
+        numbers = (str(item.producer_id), str(item.producer_epoch), f"{item.first_offset}..{item.last_offset}")
+        cells = (item.folder, *numbers, _duration(_age(item, now)), _since(item), str(item.records), blocked)
+        rows.append(([*map(escape_controls, cells)], "red"))
+    print_cells(out, _HANGING_COLUMNS, rows)
+    print_text(out, "Consumers with read_committed do not see the blocked offsets.")
+    commands = dict.fromkeys(item.abort for item, _ in hanging if item.abort)  # replicas have the same one
+    if commands:
+        ask = "Ask the coordinator with `kafka-transactions.sh find-hanging`, then abort what it confirms:"
+        print_text(out, f"What to do: {ask}", indent=2)
+        for command in commands:
+            print_command(out, command)
+    out.write("\n")
 
 
 def _cells(item: Transaction, now: int) -> list[str]:
-    since = item.last_timestamp if item.start_timestamp is None else item.start_timestamp
     numbers = (item.producer_id, item.producer_epoch, item.first_offset, item.last_offset, item.records)
-    return [item.state, *map(str, numbers), _moment(since), _duration(_age(item, now))]
+    return [item.state, *map(str, numbers), _since(item), _duration(_age(item, now))]
+
+
+def _since(item: Transaction) -> str:
+    return _moment(item.last_timestamp if item.start_timestamp is None else item.start_timestamp)
 
 
 def _age(item: Transaction, now: int) -> int | None:

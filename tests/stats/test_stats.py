@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -301,3 +302,28 @@ def test_zeros_at_the_end_of_a_sealed_segment_are_named(tmp_path: Path) -> None:
     done = kseg("stats", tmp_path)
     assert done.returncode == 1
     assert "zero-tail at byte 1071: 500 bytes of zeros" in done.stderr
+
+
+def test_the_total_comes_first(tmp_path: Path) -> None:
+    """The total and what stands out come before the rows; healthy segments of several partitions have none."""
+    shutil.copytree(SEGMENTS / "4.3.0-v2-none-segments", tmp_path / "orders-0")
+    shutil.copytree(SEGMENTS / "0.8.2.2-v0-none", tmp_path / "orders-1")
+    broken = tmp_path / "orders-0" / f"{24:020}.log"
+    broken.write_bytes(broken.read_bytes()[:-1])
+    shown = kseg("stats", tmp_path).stdout
+    first, *others = shown.splitlines()
+    assert first.startswith("total        7 segments in 2 partitions, ")
+    assert [line.split("  ")[0] for line in others[:3]] == [
+        "damage",
+        "old versions v0 or v1 in 1 of 7 segments",
+        "largest",
+    ]
+    listed = [
+        line.split()[0].removeprefix(f"{tmp_path}/") for line in others if line.startswith(" ") and ".log" in line
+    ]
+    assert listed[-1:] == [f"orders-0/{24:020}.log"]
+    verbose = kseg("stats", "-v", tmp_path).stdout
+    assert sum(line.startswith(" ") and ".log " in line for line in verbose.splitlines()) == 7
+    assert len(kseg("stats", "-q", tmp_path).stdout.splitlines()) < 20
+    future = write(tmp_path / "future", batch(0, 4_000_000_000_000))
+    assert "the newest timestamp is 2096-10-02T07:06:40.000Z" in kseg("stats", future).stdout
