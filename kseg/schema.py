@@ -65,6 +65,18 @@ RECORD_COLUMNS = (
 DECODED = Column("decoded", "object", "the decoded key and value; internal topics only")
 
 
+#: The columns of decoded keys and values: with ``--key-as`` and ``--value-as``, or with a source of schemas.
+CONTENT_COLUMNS: dict[str, tuple[Column, ...]] = {
+    side: (
+        Column(f"{side}_decoded", "object", f"the decoded {side}; null if it was not decoded"),
+        Column(f"{side}_kind", "text", "the deserializer, such as avro; null if none was used"),
+        Column(f"{side}_schema_id", "int", "the schema's id in the registry"),
+        Column(f"{side}_error", "text", f"why the {side} was not decoded"),
+    )
+    for side in ("key", "value")
+}
+
+
 FINDING_COLUMNS = (
     Column("kind", "text", "finding"),
     Column("rule", "text", "name of the rule"),

@@ -12,6 +12,7 @@ import click
 
 from kseg.cli import common
 from kseg.cli.common import check_output
+from kseg.cli.decoding import decode_options, decode_settings
 from kseg.cli.finding_notes import FindingNotes
 from kseg.cli.messages import FAILED, FOUND, fail, note, until_reader_closes
 from kseg.commands.dump.row_filter import RowFilter
@@ -25,6 +26,7 @@ from kseg.commands.dump.rows import (
     dump_segment,
     dump_side_file,
     first_rows,
+    with_decoder,
 )
 from kseg.errors import KsegError, UsageError, VanishedError
 from kseg.findings import Finding
@@ -41,12 +43,15 @@ if TYPE_CHECKING:
     from kseg.cli import effective, framed, spark
     from kseg.commands.dump import follow
     from kseg.format.internal_topics import decode
+    from kseg.format.serialization import record_decoder
+    from kseg.format.serialization.record_decoder import RecordDecoder
     from kseg.report import sidefiles, template
 else:
     effective = lazy("kseg.cli.effective")
     framed = lazy("kseg.cli.framed")
     follow = lazy("kseg.commands.dump.follow")
     decode = lazy("kseg.format.internal_topics.decode")
+    record_decoder = lazy("kseg.format.serialization.record_decoder")
     sidefiles = lazy("kseg.report.sidefiles")
     spark = lazy("kseg.cli.spark")
     template = lazy("kseg.report.template")
@@ -109,6 +114,7 @@ def _internal_topic(context: click.Context, parameter: click.Parameter, name: st
               help="Decode records as those of an internal topic, such as __consumer_offsets, in any "
                    "folder.")  # fmt: skip
 @click.option("--no-decode", is_flag=True, help="Do not decode records of internal topics.")
+@decode_options
 @click.option("--effective", is_flag=True,
               help="Show the effective state of internal topics: the latest value per key, and the space used. "
                    f"Formats: {', '.join(EFFECTIVE.writers)}.")  # fmt: skip
@@ -129,7 +135,8 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
         context = click.get_current_context()
         return effective.show_effective(paths, (output, format_name), options["decode"], outcome, context)
     # The fields of records are what these formats are for.
-    shallow = format_name not in ("hex", "template") if shallow is None else shallow
+    decoder = _decoder(options, format_name, shallow)
+    shallow = format_name not in ("hex", "template") and not decoder if shallow is None else shallow
     decode_as = _decode_as(options, shallow)
     if keep.key is not None and shallow:
         raise UsageError("--key selects records: add --deep")
@@ -174,7 +181,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
                 check=True,
                 damaged=format_name == "hex" and end is None,
             )
-        yield from outcome.attempt(dumped, listed=path not in paths)
+        yield from outcome.attempt(with_decoder(dumped, decoder), listed=path not in paths)
 
     def noted(items: Iterator[Item]) -> Iterator[Item]:
         """Yield the items, and record whether there are rows among them."""
@@ -189,6 +196,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
             encoding=options["encoding"],
             terminal=out.isatty(),
             decoded=decoded,
+            sides=decoder.sides if decoder else (),
             columns=[name.strip() for name in (options["columns"] or "").split(",") if name.strip()],
             full=options["full"],
             template=options["template"] or "",
@@ -227,6 +235,8 @@ def _format(name: str, options: Mapping[str, Any]) -> str:
     for only in ("columns", "template", "position"):
         if options[only] is not None and (options["framings"] or options["effective"]):
             raise UsageError(f"--{only} is for segments: it cannot be combined with --as or --effective")
+    if options["framings"] and decode_settings(options):
+        raise UsageError("--key-as, --value-as and schemas are for segments: they cannot be combined with --as")
     if options["template"] is not None:
         if not options["template"]:
             raise UsageError("--template is empty: write what a line contains, such as '%o %k %v'")
@@ -261,6 +271,25 @@ def _decode_as(options: Mapping[str, Any], shallow: bool) -> str | None:
         raise UsageError("--decode decodes records: it needs --deep and excludes --no-decode")
     named: str | None = options["decode"]
     return None if shallow or options["no_decode"] else named or BY_FOLDER
+
+
+def _decoder(options: Mapping[str, Any], format_name: str, shallow: bool | None) -> RecordDecoder | None:
+    """Return the decoder of keys and values. Raises UsageError for contradicting options."""
+    settings = decode_settings(options)
+    if settings is None:
+        return None
+    if shallow:
+        raise UsageError("--key-as, --value-as and schemas decode records: they cannot be combined with --shallow")
+    if format_name in ("hex", "template") or options["spark"] is not None:
+        other = (
+            "--spark"
+            if options["spark"] is not None
+            else f"--{format_name}"
+            if format_name == "template"
+            else "--format hex"
+        )
+        raise UsageError(f"{other} shows keys and values as they are stored: omit --key-as, --value-as and schemas")
+    return record_decoder.record_decoder(settings)
 
 
 def _check_follow(paths: Iterable[str]) -> None:

@@ -6,10 +6,11 @@ accepts: all columns nullable, timestamps in microseconds UTC, no dictionaries, 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 from kseg import schema
 from kseg.format.internal_topics.recognise import decoded_record
@@ -20,6 +21,9 @@ from kseg.report import arrow_gather
 from kseg.report.arrow_parts import pa
 from kseg.schema import Column
 from kseg.text import to_json
+
+if TYPE_CHECKING:
+    from kseg.format.serialization.record_decoder import RecordDecoder
 
 #: Maximum rows of an Arrow record batch and maximum bytes of its keys, values and headers, as Spark recommends.
 BATCH_ROWS = 8 * 1024
@@ -68,7 +72,7 @@ class Place:
     """The file that rows come from, with its topic and partition.
 
     ``decode`` is the internal topic whose format the column ``decoded`` uses. ``outcome`` returns the state of the
-    transaction of (producer id, offset), if that column is requested.
+    transaction of (producer id, offset), if that column is requested. ``decoder`` decodes keys and values.
     """
 
     file: str
@@ -76,11 +80,12 @@ class Place:
     partition: int | None
     decode: str | None = None
     outcome: Callable[[int, int], str] | None = None
+    decoder: RecordDecoder | None = None
 
     @classmethod
-    def of(cls, file: str, decode: str | None = None) -> Place:
+    def of(cls, file: str, decode: str | None = None, decoder: RecordDecoder | None = None) -> Place:
         """Return the place of a file."""
-        return cls(file, *topic_partition(file), decode).escaped()
+        return cls(file, *topic_partition(file), decode, decoder=decoder).escaped()
 
     def escaped(self) -> Place:
         """Return the place with names as Arrow accepts them."""
@@ -93,6 +98,7 @@ class RecordRows:
     def __init__(self, columns: Sequence[Column], max_rows: int = BATCH_ROWS, max_bytes: int = BATCH_BYTES) -> None:
         self.schema = arrow_schema(columns)
         self._names = [column.name for column in columns]
+        self._content_names = _CONTENTS.keys() & self._names
         self._bounds = (max_rows, max_bytes)
         self._room = (0, 0)
         self._begin()
@@ -107,6 +113,8 @@ class RecordRows:
             first = arrow_gather.append(self._columns, data, chunk.batches, chunk.records, first, stop)
             if place.decode and schema.DECODED.name in self._names:
                 self._decode(place.decode, chunk, before, range(begin, first))
+            if place.decoder and self._content_names:
+                self._decode_contents(place.decoder, place.topic, chunk, range(begin, first))
             self._places.append((place, self._columns.count - before))
             self._take_controls(chunk)
             if self._columns.full():
@@ -123,6 +131,7 @@ class RecordRows:
         self._places: list[tuple[Place, int]] = []
         self._controls: dict[int, str] = {}
         self._decoded: dict[int, str] = {}
+        self._contents: defaultdict[str, list[Any]] = defaultdict(list)
 
     def _take_controls(self, chunk: Chunk) -> None:
         for row, i in self._columns.controls:
@@ -134,6 +143,17 @@ class RecordRows:
         for row, i in enumerate(taken, at):
             if decoded := decoded_record(topic, chunk, i):
                 self._decoded[row] = to_json(decoded.as_dict())
+
+    def _decode_contents(self, decoder: RecordDecoder, topic: str | None, chunk: Chunk, taken: range) -> None:
+        """Append the decoded keys and values to their columns, with nulls for earlier records without a decoder."""
+        columns = {name: self._contents[name] for name in self._content_names}
+        before = self._columns.count - len(taken)
+        for values in columns.values():
+            values.extend([None] * (before - len(values)))
+        for i in taken:
+            fields = decoder.fields(topic, chunk, i)
+            for name, values in columns.items():
+                values.append(fields.get(name))
 
     def _flush(self) -> pa.RecordBatch:
         arrays = [_ARRAYS[name](self) for name in self._names]
@@ -206,6 +226,12 @@ class RecordRows:
                 found.append(place.outcome(producers[row], offsets[row]) if place.outcome and within else None)
         return pa.array(found, pa.string())
 
+    def contents(self, column: Column) -> pa.Array:
+        """Return a column of CONTENT_COLUMNS."""
+        found = self._contents[column.name]
+        found.extend([None] * (self._columns.count - len(found)))
+        return pa.array([_value(column, {column.name: value}) for value in found], _types()[column.type])
+
     def nothing(self) -> pa.Array:
         """Return a text column of nulls."""
         return pa.nulls(self._columns.count, pa.string())
@@ -220,6 +246,7 @@ class RecordRows:
         return self._texts(pa.binary(), getattr(self._columns, name), self._columns.count)
 
 
+_CONTENTS = {column.name: column for columns in schema.CONTENT_COLUMNS.values() for column in columns}
 _ARRAYS: Mapping[str, Callable[[Any], Any]] = {
     "topic": lambda found: _of_places(found._places, "topic", "text"),
     "partition": lambda found: _of_places(found._places, "partition", "int32"),
@@ -240,6 +267,7 @@ _ARRAYS: Mapping[str, Callable[[Any], Any]] = {
     "transactional": lambda found: found.plain("transactional", "modern", "bool", 0),
     "transaction_state": RecordRows.transaction_states,
     "damage": RecordRows.nothing,
+    **{name: partial(RecordRows.contents, column=column) for name, column in _CONTENTS.items()},
 }
 
 
@@ -336,6 +364,6 @@ def _value(column: Column, row: schema.Row) -> Any:
     if column.name.endswith(_MILLISECONDS):
         return row.get(column.name.removesuffix(_MILLISECONDS))
     value = row.get(column.name)
-    if type(value) is str:
-        return _text(value)
-    return to_json(value) if column.type == "object" and value is not None else value
+    if column.type == "object" and value is not None:
+        return _text(to_json(value))
+    return _text(value) if type(value) is str else value

@@ -39,6 +39,7 @@ def rows(dumped: Rows, view: View) -> RowSet:
     if view.deep:
         names[names.index("headers") : names.index("headers")] = ["key_encoding", "value_encoding"]
         names += [schema.DECODED.name] * view.decoded
+        names += [column.name for side in view.sides for column in schema.CONTENT_COLUMNS[side]]
     for name in view.columns:
         if name not in names:
             raise UsageError(unknown_name("column", name, names))
@@ -59,6 +60,7 @@ def _rows(dumped: Rows, view: View) -> Iterator[schema.Row]:
                 _set_large_fields(row, item, i, view.encoding)
             if item.topic:
                 row[schema.DECODED.name] = item.decoded(i)
+            row.update(item.content_fields(i))
             yield row
 
 

@@ -16,6 +16,7 @@ from kseg.errors import UsageError
 from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.record.layout import NO_PRODUCER_ID, NO_SEQUENCE
 from kseg.format.segment.objects import Record, RecordBatch
+from kseg.format.serialization.decoding import NOT_DECODED, Decoded
 from kseg.report.formats import View
 from kseg.report.rows import cell
 from kseg.report.tables import TableColumn, print_cells
@@ -70,6 +71,7 @@ class _ShownRecord:
     record: Record
     batch: RecordBatch
     decoded: dict[str, Any] | None
+    contents: tuple[Decoded, Decoded] | None
     key: Content | None
     value: Content | None
     headers: tuple[tuple[str, Content | None], ...]
@@ -136,6 +138,7 @@ def _rows(dumped: Iterable[SegmentItem], most: int) -> Iterator[tuple[str, _Show
                         chunk.record(i, contents=False),
                         batch,
                         item.decoded(i) if item.topic else None,
+                        item.contents(i),
                         _content_of(field(data, lists.key_at[i], lists.key_size[i]), most),
                         _content_of(field(data, lists.value_at[i], lists.value_size[i]), most),
                         tuple((str(key[:most], "utf-8", "replace"), _content_of(value, most)) for key, value in fields),
@@ -175,17 +178,40 @@ def _record_cells(page: Sequence[_Shown], view: View) -> tuple[Sequence[TableCol
         found["control"].append(_control(row))
     titles = {}
     for name in ("key", "value"):
-        contents = [None if row.record.control else getattr(row, name) for row in rows]
-        kind, texts = content_cells(contents, view.encoding)
+        kind, found[name] = _key_or_value_cells(rows, name, view.encoding)
         titles[name] = f"{name} ({kind})" if kind else name
-        for n, row in enumerate(rows):
-            if row.record.control:
-                texts[n] = "-"
-            elif row.decoded is not None and row.decoded.get(name) is not None:
-                texts[n] = cell(row.decoded[name])
-        found[name] = texts
     columns = [replace(column, name=titles.get(column.name, column.name)) for column in _RECORD_COLUMNS]
     return columns, [list(row) for row in zip(*found.values(), strict=True)]
+
+
+def _key_or_value_cells(rows: Sequence[_ShownRecord], name: str, encoding: str) -> tuple[str, list[str]]:
+    """Return the notation and the cells of the column of keys or of values, as ``content_cells`` does."""
+    decoded = [row.contents[name == "value"] if row.contents else NOT_DECODED for row in rows]
+    stored = [getattr(row, name) for row in rows]
+    kind, texts = content_cells(
+        [
+            None if row.record.control or one.kind else content
+            for row, one, content in zip(rows, decoded, stored, strict=True)
+        ],
+        encoding,
+    )
+    for n, (row, one) in enumerate(zip(rows, decoded, strict=True)):
+        if row.record.control:
+            texts[n] = "-"
+        elif row.decoded is not None and row.decoded.get(name) is not None:
+            texts[n] = cell(row.decoded[name])
+        elif one.error is not None:
+            bytes_text = _content_text(stored[n], "", encoding) if one.kind else texts[n]
+            texts[n] = f"{bytes_text} (not decoded: {escape_controls(one.error)})"
+        elif one.kind is not None:
+            texts[n] = _decoded_cell(one)
+    return kind, texts
+
+
+def _decoded_cell(found: Decoded) -> str:
+    """Return a decoded key or value after its kind."""
+    schema = "" if found.schema_id is None else f"schema {found.schema_id} "
+    return f"{schema}{found.kind} {cell(found.value)}"
 
 
 def content_cells(contents: Sequence[Content | None], encoding: str = "auto") -> tuple[str, list[str]]:

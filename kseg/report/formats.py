@@ -191,8 +191,9 @@ class View:
     """How rows are written. ``encoding`` is a name of ``rows.ENCODERS``; ``terminal``: the output is a terminal.
 
     ``continued``: the rows follow others of the same kind. ``decoded``: records of internal topics have a column for
-    their decoded content. ``without`` are columns of Parquet that are not written. ``columns`` are those of a table or of
-    CSV, none for all; with ``full`` a terminal shows whole texts. ``template`` is that of ``kseg dump --template``.
+    their decoded content. ``sides`` are those of "key" and "value" that are decoded. ``without`` are columns of Parquet
+    that are not written. ``columns`` are those of a table or of CSV, none for all; with ``full`` a terminal shows whole
+    texts. ``template`` is that of ``kseg dump --template``.
     """
 
     deep: bool = False
@@ -200,6 +201,7 @@ class View:
     terminal: bool = False
     continued: bool = False
     decoded: bool = False
+    sides: Sequence[str] = ()
     without: Collection[str] = ()
     columns: Sequence[str] = ()
     full: bool = False

@@ -30,7 +30,10 @@ WITHOUT_STATISTICS = ("key", "value", "headers")
 def write_parquet(dumped: Iterable[SegmentItem], out: TextIO, view: View) -> None:
     """Write batches or records. Raises UsageError as write_batches does."""
     table = schema.RECORD_TABLE if view.deep else schema.BATCH_TABLE
-    columns = arrow_rows.widened((*table, schema.DECODED) if view.deep and view.decoded else table)
+    if view.deep:
+        table = (*table, *(schema.DECODED,) * view.decoded)
+        table = (*table, *(column for side in view.sides for column in schema.CONTENT_COLUMNS[side]))
+    columns = arrow_rows.widened(table)
     columns = tuple(column for column in columns if column.name not in view.without)
     write_batches(_segment_batches(dumped, columns, deep=view.deep), columns, out, view)
 
@@ -75,7 +78,7 @@ def _record_batches(dumped: Iterable[SegmentItem], columns: Sequence[schema.Colu
         if not isinstance(item, RecordsItem):
             continue
         if place.file != item.file:
-            place = arrow_rows.Place.of(item.file, item.topic)
+            place = arrow_rows.Place.of(item.file, item.topic, item.decoder)
         data = payload_of(item.chunk, item.row)
         for first, stop in item.ranges():
             yield from gathered.add(place, item.chunk, data, first, stop)

@@ -97,12 +97,14 @@ def record_line(
     print_data: bool,
     inner_crc: tuple[int, bool] | None = None,
     topic: str | None = None,
+    contents: tuple[str | None, str | None] | None = None,
 ) -> str:
     """Return the line of a record; with ``print_data`` its key and value, except those of a control record.
 
     For v0 and v1 messages Kafka prints the CRC, too. For a message in a wrapper it is the inner message's, ``inner_crc``,
     which ``message_crc`` returns; without it, the line lacks the CRC. It can't be computed from the record, because
     LogAppendTime replaces the timestamp. With an internal ``topic``, key and value are printed by its decoder.
+    ``contents`` are a decoded key and value, which are printed instead of the bytes; None for one that is not decoded.
     """
     if batch.magic >= 2:
         keys = ",".join(java_text(header.key.encode("utf-8", "surrogateescape")) for header in record.headers)
@@ -116,10 +118,14 @@ def record_line(
         record.key,
         record.value,
         middle,
-        print_data and not batch.control and topic is None,
+        print_data and not batch.control and topic is None and not contents,
     )
     if record.control:
         return line + control_text(record.control)
+    if contents and topic is None:
+        for label, decoded, data in zip((_KEY, _PAYLOAD), contents, (record.key, record.value), strict=True):
+            if data is not None:
+                line += label % (java_text(data) if decoded is None else decoded)
     if topic is not None:
         parts = internal_text.decoded_parts(
             topic, internal_decode.decode(topic, record.key, record.value), record.offset

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from kseg import schema
 from kseg.commands.dump import kafka_text, line_writer
@@ -25,6 +26,9 @@ from kseg.format.segment import rows
 from kseg.format.segment.objects import timestamp_type
 from kseg.text import encoded, to_json
 
+if TYPE_CHECKING:
+    from kseg.format.serialization.decoding import Decoded
+
 #: A record with more bytes of key, value and headers is written in pieces.
 _LARGE_RECORD = PIECE_BYTES
 #: The number of characters of short lines that are written together.
@@ -35,7 +39,7 @@ def write_json(run: RecordsItem, encoding: str, lines: LineBuffer) -> None:
     """Write a line of JSON per record, equal to ``rows.record_row``; ``encoding`` is one of JSON_WRITERS."""
     batches, row = run.chunk.batches, run.row
     magic, attributes = batches.magic[row], batches.attributes[row]
-    if not line_writer.COMPILED or run.topic or (magic >= 2 and attributes & CONTROL):
+    if not line_writer.COMPILED or run.topic or run.decoder or (magic >= 2 and attributes & CONTROL):
         for text in _joined(_json_lines(run, encoding, run.kept)):
             lines.put(text)
         return
@@ -47,7 +51,7 @@ def write_text(run: RecordsItem, lines: LineBuffer) -> None:
     """Write the line that kafka-dump-log --print-data-log prints for each record."""
     batches, row = run.chunk.batches, run.row
     magic, attributes = batches.magic[row], batches.attributes[row]
-    if not line_writer.COMPILED or run.topic or magic < 2 or attributes & CONTROL:
+    if not line_writer.COMPILED or run.topic or run.decoder or magic < 2 or attributes & CONTROL:
         for text in _joined(_text_pieces(run, run.kept)):
             lines.put(text)
         return
@@ -158,6 +162,8 @@ def _json_lines(run: RecordsItem, encoding: str, kept: Sequence[int]) -> Iterato
         )
         if run.topic:
             text = f'{text[:-2]},"{schema.DECODED.name}":{to_json(run.decoded(i))}}}\n'
+        if run.decoder:
+            text = f"{text[:-2]},{to_json(run.content_fields(i))[1:]}\n"
         if not large:
             yield text
             continue
@@ -203,7 +209,7 @@ def _text_pieces(run: RecordsItem, kept: Sequence[int]) -> Iterator[str]:
     """Yield the lines of some records; the line of a large data record in pieces."""
     chunk, batch = run.chunk, run.batch
     data, lists = chunk.payload(run.row), chunk.lists
-    large = () if batch.control or run.topic else [i for i in kept if is_large(run, i)]
+    large = () if batch.control or run.topic or run.decoder else [i for i in kept if is_large(run, i)]
     if not large:
         yield from text_lines(run, kept)
         return
@@ -231,7 +237,7 @@ def text_lines(run: RecordsItem, kept: Sequence[int]) -> list[str]:
     """Return the lines of some records, formatted with Python's strings."""
     chunk, batch = run.chunk, run.batch
     lists, data = chunk.lists, chunk.payload(run.row)
-    if batch.control or batch.magic < 2 or run.topic:
+    if batch.control or batch.magic < 2 or run.topic or run.decoder:
         wrapped = batch.magic < 2 and chunk.batches.attributes[run.row] & CODEC_MASK
         return [
             kafka_text.record_line(
@@ -240,6 +246,7 @@ def text_lines(run: RecordsItem, kept: Sequence[int]) -> list[str]:
                 print_data=True,
                 inner_crc=_inner_crc(run, i, data) if wrapped else None,
                 topic=run.topic,
+                contents=_text_contents(run, i),
             )
             + "\n"
             for i in kept
@@ -267,6 +274,19 @@ def text_lines(run: RecordsItem, kept: Sequence[int]) -> list[str]:
         )
         lines.append(line + "\n")
     return lines
+
+
+def _text_contents(run: RecordsItem, i: int) -> tuple[str | None, str | None] | None:
+    """Return the text of a decoded key and value, None for those that are not decoded."""
+    decoded = run.contents(i)
+    if decoded is None:
+        return None
+    key, value = (_decoded_text(found) if found.kind and not found.error else None for found in decoded)
+    return key, value
+
+
+def _decoded_text(found: Decoded) -> str:
+    return found.value if isinstance(found.value, str) else to_json(found.value)
 
 
 def _inner_crc(run: RecordsItem, i: int, data: memoryview) -> tuple[int, bool]:

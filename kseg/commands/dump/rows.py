@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kseg.commands.dump.row_filter import RowFilter
@@ -18,13 +19,15 @@ from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT, DeepIterator
 from kseg.format.segment.objects import Record, RecordBatch, record_batch
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.storage.source import local_size, open_range, open_source
+from kseg.format.storage.source import local_size, open_range, open_source, topic_partition
 from kseg.lazy import lazy
 from kseg.results import Settings
 from kseg.schema import Row
 
 if TYPE_CHECKING:
     from kseg.format.checks.record_set_checks import RecordSetChecks
+    from kseg.format.serialization.decoding import Decoded
+    from kseg.format.serialization.record_decoder import RecordDecoder
     from kseg.format.sidefiles import index_lookup
     from kseg.format.sidefiles.registry import Recognised, SideFile
 else:
@@ -52,7 +55,7 @@ class BatchItem:
 class RecordsItem:
     """The accepted records of a batch: the rows ``kept`` of the chunk. Valid until the next item is read.
 
-    ``topic`` is the internal topic whose decoder is used, None for no decoding.
+    ``topic`` is the internal topic whose decoder is used, None for no decoding. ``decoder`` decodes keys and values.
     """
 
     file: str
@@ -60,6 +63,7 @@ class RecordsItem:
     row: int
     kept: Sequence[int]
     topic: str | None = None
+    decoder: RecordDecoder | None = None
     side: ClassVar[None] = None
 
     @property
@@ -87,6 +91,19 @@ class RecordsItem:
         """Return the column ``decoded`` of record ``i``, None for a control record."""
         found = decoded_record(self.topic, self.chunk, i) if self.topic else None
         return found.as_dict() if found else None
+
+    def contents(self, i: int) -> tuple[Decoded, Decoded] | None:
+        """Return key and value of record ``i`` decoded, None without a decoder."""
+        return self.decoder.of_record(_topic_of(self.file), self.chunk, i) if self.decoder else None
+
+    def content_fields(self, i: int) -> Row:
+        """Return the columns of decoded keys and values of record ``i``, none without a decoder."""
+        return self.decoder.fields(_topic_of(self.file), self.chunk, i) if self.decoder else {}
+
+
+@lru_cache
+def _topic_of(file: str) -> str | None:
+    return topic_partition(file)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +331,12 @@ def at_position(rows: Iterable[Item], position: int | None) -> Iterator[Item]:
             inside = position is None or row.position <= position
         if inside or isinstance(row, FileStart):
             yield row
+
+
+def with_decoder(items: Iterator[Item], decoder: RecordDecoder | None) -> Iterator[Item]:
+    """Yield the items; the keys and values of their records are decoded with ``decoder``."""
+    for item in items:
+        yield replace(item, decoder=decoder) if decoder and isinstance(item, RecordsItem) else item
 
 
 def first_rows(rows: Iterable[Item], limit: int | None) -> Iterator[Item]:

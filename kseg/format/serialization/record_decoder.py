@@ -10,6 +10,7 @@ from kseg.format.serialization.decoding import AUTO, NOT_DECODED, Decoded, Decod
 from kseg.format.serialization.schema_files import schemas_of_files
 from kseg.format.serialization.schemas import SchemaSet, SchemaSource, SchemaSources
 from kseg.format.serialization.schemas_topic import read_schemas_topic
+from kseg.schema import CONTENT_COLUMNS, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,15 @@ class RecordDecoder:
             self.key.decode(topic, chunk.key(i), headers) if self.key else NOT_DECODED,
             self.value.decode(topic, chunk.value(i), headers) if self.value else NOT_DECODED,
         )
+
+    def fields(self, topic: str | None, chunk: Chunk, i: int) -> Row:
+        """Return the columns of CONTENT_COLUMNS of record ``i`` of a chunk. Raises as ``of_record`` does."""
+        row: Row = {}
+        for side, found in zip(("key", "value"), self.of_record(topic, chunk, i), strict=True):
+            if side in self.sides:
+                names = (column.name for column in CONTENT_COLUMNS[side])
+                row.update(zip(names, (found.value, found.kind, found.schema_id, found.error), strict=True))
+        return row
 
 
 def record_decoder(settings: DecodeSettings) -> RecordDecoder | None:

@@ -1,0 +1,113 @@
+"""Bytes of confluent-kafka's serializers, decoded with the schemas in the registry's own topic."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+from click.testing import CliRunner, Result
+
+from kseg.cli.main import main
+
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "serialized"
+EXPECTED = [json.loads(line) for line in (FIXTURE / "expect.jsonl").read_text(encoding="utf-8").splitlines()]
+#: The deserializers of keys that have no schema id.
+KEYS = {"orders": "string", "users": "int32", "events": "auto"}
+
+
+def dump(topic: str, *arguments: str) -> Result:
+    """Run ``kseg dump`` on a topic of the fixture, with the schemas of the fixture."""
+    schemas = ["--schemas", str(FIXTURE / "_schemas-0"), "--key-as", KEYS[topic]]
+    return CliRunner().invoke(main, ["dump", str(FIXTURE / f"{topic}-0"), *schemas, *arguments])
+
+
+def expected(topic: str) -> list[dict[str, Any]]:
+    return [row for row in EXPECTED if row["topic"] == topic]
+
+
+def contents(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the columns of a row that expect.jsonl has, by the names there."""
+    names = {"offset": "offset", "key": "key_decoded", "value": "value_decoded", "value_kind": "value_kind"}
+    return {name: row[column] for name, column in names.items()}
+
+
+@pytest.mark.parametrize("topic", KEYS)
+def test_real_serializers_bytes_are_decoded(topic: str) -> None:
+    """Avro with references, versions, decimals and times; Protobuf with imports, nested messages and the short form of
+    indexes; JSON Schema; ids in prefixes and GUIDs in headers.
+    """
+    done = dump(topic, "--format", "jsonl")
+    assert done.exit_code == 0, done.output
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [{"topic": topic, **contents(row)} for row in rows] == expected(topic)
+    assert [row["value_error"] for row in rows] == [None] * len(rows)
+    assert all((row["value_schema_id"] is None) == (row["value_decoded"] is None) for row in rows)
+
+
+@pytest.mark.parametrize("topic", KEYS)
+def test_parquet_and_csv_have_the_decoded_columns(topic: str, tmp_path: Path) -> None:
+    """In Parquet decoded contents are JSON; in CSV a text is as it is."""
+    done = dump(topic, "--format", "parquet", "-o", str(tmp_path / "x"))
+    assert done.exit_code == 0, done.output
+    table = pyarrow.parquet.read_table(tmp_path / "x").to_pylist()
+    for row in table:
+        for side in ("key", "value"):
+            text = row[f"{side}_decoded"]
+            row[f"{side}_decoded"] = None if text is None else json.loads(text)
+    assert [{"topic": topic, **contents(row)} for row in table] == expected(topic)
+    rows = list(csv.DictReader(io.StringIO(dump(topic, "--format", "csv").stdout)))
+    assert [row["key_decoded"] for row in rows] == [str(row["key"]) for row in expected(topic)]
+    assert [json.loads(row["value_decoded"] or "null") for row in rows] == [row["value"] for row in expected(topic)]
+
+
+def test_tables_and_text_show_the_decoded_value() -> None:
+    """A table marks the kind and the schema; kafka-dump-log's text has the value as its payload."""
+    text = dump("orders").stdout
+    assert 'schema 3 avro {"id":1,"placed":"2023-11-14T22:13:21.000Z"' in text
+    assert "value (schema id)" not in text
+    lines = dump("orders", "--format", "text").stdout.splitlines()
+    assert lines[3].endswith(
+        'keySize: 7 valueSize: 15 sequence: -1 headerKeys: [] key: order-0 payload: {"id":0,"placed":'
+        '"2023-11-14T22:13:20.000Z","total":{"amount":"-0.25","currency":"CHF"}}'
+    )
+    assert lines[-1].endswith("keySize: 7 valueSize: -1 sequence: -1 headerKeys: [] key: deleted")
+
+
+def test_a_value_that_does_not_decode_stays_with_the_reason() -> None:
+    """Nothing is lost and nothing fails: the stored bytes are there, and next to them the reason."""
+    done = CliRunner().invoke(main, ["dump", str(FIXTURE / "orders-0"), "--value-as", "auto", "--format", "jsonl"])
+    row = json.loads(done.stdout.splitlines()[0])
+    assert (row["value_decoded"], row["value_error"], row["value_schema_id"]) == (None, "schema 2 is not known", 2)
+    assert row["value"]
+    done = CliRunner().invoke(main, ["dump", str(FIXTURE / "orders-0"), "--value-as", "int64"])
+    assert "(not decoded: expected 8 bytes, got 15)" in done.stdout
+    assert done.exit_code == 0
+    done = CliRunner().invoke(main, ["dump", str(FIXTURE / "orders-0"), "--value-as", "int64", "--format", "text"])
+    assert "payload: \0\0\0\0\2" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--value-as", "arvo"], "unknown deserializer 'arvo': did you mean avro"),
+        (["--value-as", "json", "--shallow"], "cannot be combined with --shallow"),
+        (["--value-as", "json", "--format", "hex"], "--format hex shows keys and values as they are stored"),
+        (["--value-as", "json", "--template", "%v"], "--template shows keys and values as they are stored"),
+        (["--value-as", "json", "--effective"], "--effective cannot be combined with --value-as"),
+        (["--value-as", "json", "--as", "message"], "cannot be combined with --as"),
+        (["--schema-file", "absent.avsc"], "absent.avsc: No such file or directory"),
+        (["--schema-file", "absent.txt"], "expected a name that ends with .avsc"),
+        (["--schemas", "absent"], "absent: No such file or directory"),
+    ],
+)
+def test_wrong_options_have_one_clear_line(arguments: list[str], message: str) -> None:
+    """Contradictions end before the first row, with exit code 2."""
+    done = CliRunner().invoke(main, ["dump", str(FIXTURE / "orders-0"), *arguments])
+    assert done.exit_code == 2
+    assert message in done.output
+    assert "Traceback" not in done.output

@@ -1,0 +1,122 @@
+"""A schema registry on loopback: the part of its HTTP interface that serializers and readers use, and its topic."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from kseg.format.serialization.schemas import Reference, guid_of
+
+
+class Registry:
+    """Registered schemas, as the JSON that the interface returns. ``texts`` replace the texts of schemas by subject.
+
+    ``requests`` are the paths that were requested. With ``user`` ("name:password") other requests are rejected. Requests
+    wait ``delay`` seconds.
+    """
+
+    def __init__(self, texts: dict[str, str] | None = None) -> None:
+        self.schemas: list[dict[str, Any]] = []
+        self.requests: list[str] = []
+        self.user = ""
+        self.delay = 0.0
+        self._texts = texts or {}
+
+    def register(self, subject: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Register a schema, or return the registered one if it is equal."""
+        content = {name: body[name] for name in ("schemaType", "references") if body.get(name)}
+        content["schema"] = self._texts.get(subject, body["schema"])
+        equal = [schema for schema in self.schemas if content.items() <= schema.items()]
+        for schema in equal:
+            if schema["subject"] == subject:
+                return schema
+        references = [Reference(**reference) for reference in content.get("references", ())]
+        versions = [schema["version"] for schema in self.schemas if schema["subject"] == subject]
+        ids = [schema["id"] for schema in self.schemas]
+        found = {
+            "subject": subject,
+            "version": max(versions, default=0) + 1,
+            "id": equal[0]["id"] if equal else max(ids, default=0) + 1,
+            "guid": guid_of(content["schema"], references),
+            **content,
+        }
+        self.schemas.append(found)
+        return found
+
+    def answer(self, path: str) -> Any:
+        """Return the JSON of a GET request, None for what is not known."""
+        parts = [unquote(part) for part in urlsplit(path).path.strip("/").split("/")]
+        if parts[:2] == ["schemas", "ids"]:
+            return self._first(id=int(parts[2]))
+        if parts[:2] == ["schemas", "guids"]:
+            return self._first(guid=parts[2])
+        if parts[0] == "subjects" and len(parts) == 4:
+            if parts[3] == "latest":
+                return max(
+                    (schema for schema in self.schemas if schema["subject"] == parts[1]),
+                    key=lambda schema: int(schema["version"]),
+                    default=None,
+                )
+            return self._first(subject=parts[1], version=int(parts[3]))
+        return [schema["subject"] for schema in self.schemas] if parts == ["subjects"] else None
+
+    def topic(self) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
+        """Yield the keys and values of the registry's topic."""
+        yield {"keytype": "NOOP", "magic": 0}, None
+        for schema in self.schemas:
+            key = {"keytype": "SCHEMA", "subject": schema["subject"], "version": schema["version"], "magic": 1}
+            yield key, {**{name: schema[name] for name in schema if name != "guid"}, "deleted": False}
+
+    def _first(self, **wanted: Any) -> dict[str, Any] | None:
+        return next((schema for schema in self.schemas if wanted.items() <= schema.items()), None)
+
+    @contextmanager
+    def serve(self) -> Iterator[str]:
+        """Answer requests on loopback in the block; the value is the URL."""
+        server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+
+def _handler(registry: Registry) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._send(registry.answer(self.path))
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            found = re.fullmatch(r"/subjects/([^/?]+)(/versions)?(\?.*)?", self.path)
+            self._send(registry.register(unquote(found[1]), body) if found else None)
+
+        def _send(self, answer: Any) -> None:
+            registry.requests.append(self.path)
+            time.sleep(registry.delay)
+            expected = f"Basic {base64.b64encode(registry.user.encode()).decode()}"
+            status = 404 if answer is None else 200
+            if registry.user and self.headers.get("Authorization") != expected:
+                status, answer = 401, None
+            data = json.dumps({"error_code": status * 100, "message": "no"} if answer is None else answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Print nothing."""
+
+    return Handler
