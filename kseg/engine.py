@@ -18,6 +18,7 @@ COMPILED_MODULES = (
     "kseg.format.record.legacy_records",
     "kseg.format.record.default_records",
     "kseg.format.record.bounded_map",
+    "kseg.format.segment.outline",
     "kseg.format.sidefiles.index_columns",
     "kseg.format.checks.check_state",
     "kseg.format.checks.offset_checks",

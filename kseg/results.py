@@ -11,6 +11,7 @@ from kseg.findings import RULES, Finding, Policy, Severity, Verdict
 
 if TYPE_CHECKING:
     from kseg.commands.validate.segment_facts import SegmentFacts
+    from kseg.format.segment.outline import Outline
     from kseg.schema import Row
 
 
@@ -20,7 +21,10 @@ MAX_PER_RULE = 16
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of a validation. ``max_message_bytes`` None is Kafka's default limit, with a warning."""
+    """The settings of a validation. ``max_message_bytes`` None is Kafka's default limit, with a warning.
+
+    With ``outline`` the results of segments have their outlines, for plots.
+    """
 
     deep: bool = True
     verify_crc: bool = True
@@ -28,6 +32,7 @@ class Settings:
     compacted: bool = False
     policy: Policy = field(default_factory=Policy)
     max_per_rule: int = MAX_PER_RULE
+    outline: bool = False
 
 
 COUNTS = (
@@ -116,7 +121,7 @@ class FileResult:
     ``indexes`` are the results of a segment's indexes if they were checked with it, ``facts`` are needed for the checks of
     adjacent segments. ``found`` are the rules of all findings, also of those that the policy ignores: code that needs to
     know whether a rule was found uses it, never the counts. ``vanished``: the file has been deleted and is not counted.
-    ``framing`` is the file's framing, None for a log.
+    ``framing`` is the file's framing, None for a log. ``outline`` is that of a segment, if the settings ask for it.
     """
 
     file: str
@@ -128,6 +133,7 @@ class FileResult:
     found: frozenset[str] = frozenset()
     vanished: bool = False
     framing: str | None = None
+    outline: Outline | None = None
 
     @property
     def suspicious(self) -> bool:

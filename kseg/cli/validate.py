@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -182,7 +183,9 @@ class _Reports:
         self._spool: spool.Spool[FileResult] | None = spool.Spool() if self._targets or self._step_summary else None
 
     def settings(self, settings: Settings) -> Settings:
-        """Return the settings of the run: a baseline needs all findings."""
+        """Return the settings of the run: a baseline needs all findings, and an HTML page plots the segments."""
+        if "html" in (self._options["format_name"], *(name for name, _ in self._targets)):
+            settings = replace(settings, outline=True)
         return baseline.comparing(settings) if self._baseline or self._writer else settings
 
     def results(self, results: Iterator[FileResult]) -> Iterator[FileResult]:

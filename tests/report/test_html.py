@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from kseg.cli.main import main
 from kseg.findings import RULES, Finding, Severity, Verdict
 from kseg.report import wording
 from kseg.report.html import collected
@@ -19,6 +21,7 @@ from kseg.report.html.validation import write_html
 from kseg.report.run import Run
 from kseg.results import FileResult
 from tests.support.browser import Browser
+from tests.support.fixtures import SEGMENTS
 from tests.support.reported import HOSTILE, SOUND, UNREAD, WORST, every_rule, facts_for, finding_for, result_of, written
 
 RUN = Run("kseg validate t-0", ("t-0",), "broker-7", 1_700_000_000_000, "1.2.3", ("fail-on = warning",))
@@ -257,6 +260,23 @@ def test_a_click_on_a_segment_shows_its_bytes_offsets_and_findings(opened: Any) 
     assert browser.value("location.hash").startswith("#file-")
     browser.press_escape()
     assert not browser.value("document.getElementById('segment').open")
+    assert browser.errors == []
+
+
+def test_a_segment_shows_its_codecs_batches_and_times(browser: Browser, tmp_path: Path) -> None:
+    """The page of a real segment has its plots, and those of the whole run."""
+    page = tmp_path / "report.html"
+    done = CliRunner().invoke(
+        main, ["validate", str(SEGMENTS / "2.8.2-v0v1v2-mixed"), "--format", "html", "-o", str(page)]
+    )
+    assert done.exit_code == 0
+    browser.open(page)
+    text = browser.value("document.getElementById('content').textContent")
+    assert all(title in text for title in ("Bytes by timestamp", "Batches by size", "Bytes by codec"))
+    browser.click(".partitions .cell")
+    shown = browser.value("document.getElementById('segment').textContent")
+    assert all(part in shown for part in ("By byte", "By offset", "Timestamps", "Largest batch", "gzip", "offset 0"))
+    assert browser.value("document.querySelectorAll('#segment .codecs rect').length") > 50
     assert browser.errors == []
 
 

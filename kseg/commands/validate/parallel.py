@@ -42,10 +42,12 @@ if TYPE_CHECKING:
 
     from kseg.commands.validate import file_stamps
     from kseg.commands.validate.state_file import ResultStore
+    from kseg.format.segment import outline
     from kseg.format.storage import process_pool
     from kseg.format.storage.process_pool import Pool
 else:
     file_stamps = lazy("kseg.commands.validate.file_stamps")
+    outline = lazy("kseg.format.segment.outline")
     process_pool = lazy("kseg.format.storage.process_pool")
 
 # An uncompressed byte takes a sixth of the time of a compressed one (0.5 ms per MB, LZ4 3 ms); processes start in 0.05 s.
@@ -225,7 +227,7 @@ def _validate_range(file: SegmentFile, start: int, end: int, settings: Settings)
         return _RangeResult(collector.result(), CheckState(), False)
     # The batches around two batches in disorder decide which one is misplaced, also those after the end of the range.
     whole = collector.summary.bytes == end - start and not checked.damaged and _DISORDER not in collector.found
-    return _RangeResult(collector.result(), checked.history, whole)
+    return _RangeResult(replace(collector.result(), outline=checked.outline), checked.history, whole)
 
 
 def _joined_ranges(
@@ -242,7 +244,8 @@ def _joined_ranges(
             return None
         collector.merge(part.result)
         before = part.history
-    result = collector.result()
+    outlines = [part.result.outline for part in parts if part.result.outline]
+    result = replace(collector.result(), outline=outline.joined(outlines) if outlines else None)
     if not index_result:
         return result
     facts = index_result.facts and with_record_facts(

@@ -66,7 +66,7 @@ def validate_segment(
 
 def _validate_once(file: SegmentFile, settings: Settings, progress: Progress, watch: AfterChunk) -> FileResult:
     collector = new_collector(file, settings)
-    with_indexes = None
+    with_indexes = outline = None
     try:
         with open_source(file.path, listed=file.listed) as source:
             if file.framing:
@@ -78,16 +78,16 @@ def _validate_once(file: SegmentFile, settings: Settings, progress: Progress, wa
                     # Opened after the log, because a broker writes an index entry after its batch.
                     with_indexes = SegmentWithIndexes(file, settings, collector)
                 after_window = with_indexes.check_window if with_indexes else None
-                run_checks(
+                outline = run_checks(
                     source, settings, collector, progress, watch, after_window, topic=internal_topic_of(file.path)
-                )
+                ).outline
     except KsegError as error:
         if file.listed and isinstance(error, VanishedError):
             return FileResult(file.path, (), Summary(), vanished=True)
         collector.summary.unread = 1
         result = collector.result(str(error))
     else:
-        result = collector.result()
+        result = replace(collector.result(), outline=outline)
     return with_indexes.joined(result) if with_indexes else result
 
 

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from kseg.format.checks import internal_topic_checks
     from kseg.format.checks.record_set_checks import RecordSetChecks
     from kseg.format.internal_topics import recognise
+    from kseg.format.segment import outline
     from kseg.format.sidefiles import kraft_snapshot, registry
 else:
     internal_topic_checks = lazy("kseg.format.checks.internal_topic_checks")
+    outline = lazy("kseg.format.segment.outline")
     kraft_snapshot = lazy("kseg.format.sidefiles.kraft_snapshot")
     recognise = lazy("kseg.format.internal_topics.recognise")
     registry = lazy("kseg.format.sidefiles.registry")
@@ -108,10 +110,14 @@ class SegmentChecks:
 
 @dataclass(frozen=True, slots=True)
 class CheckEnd:
-    """The state of the checks at the end of a source. ``damaged`` is that of ``SegmentReader``."""
+    """The state of the checks at the end of a source. ``damaged`` is that of ``SegmentReader``.
+
+    ``outline`` is that of the batches, if the settings ask for it.
+    """
 
     history: CheckState
     damaged: bool
+    outline: outline.Outline | None = None
 
 
 def run_checks(
@@ -137,6 +143,7 @@ def run_checks(
     summary = tally.summary
     summary.unchecked = int(not settings.verify_crc)
     summary.shallow = int(not settings.deep)
+    counter = outline.OutlineCounter() if settings.outline else None
     done = source.start
     for window in reader.windows():
         summary.batches += window.batches.count
@@ -148,13 +155,15 @@ def run_checks(
                 watch(chunk)
         if after_window:
             after_window(window, checks.history)
+        if counter:
+            counter.update(window.batches)
         progress(reader.position - done)
         done = reader.position
     checks.finish(reader.position)
     progress(reader.position - done)
     summary.bytes = reader.position - source.start
     summary.lost_bytes = reader.lost_bytes
-    return CheckEnd(checks.history, reader.damaged)
+    return CheckEnd(checks.history, reader.damaged, counter.outline() if counter else None)
 
 
 def internal_topic_of(path: str) -> str | None:

@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kseg.findings import RULES, Finding, Rule, Severity
+from kseg.format.compress.codecs import codec_name
+from kseg.format.segment.outline import Outline
 from kseg.report.damage import Damage
+from kseg.report.html.content import Content
 from kseg.report.wording import omitted_findings, printable
 from kseg.results import FileResult
 
@@ -21,6 +24,8 @@ MAX_VALID = 20_000
 #: The most folded findings: each can be the only one of its file.
 MAX_GROUPS = 20_000
 
+#: The most segments whose outline the page has, those with findings first. An outline is up to 5 kB.
+MAX_OUTLINES = 100
 #: JavaScript rounds larger integers.
 _SAFE_INTEGER = (1 << 53) - 1
 
@@ -86,6 +91,8 @@ class Collected:
         self.files: list[list[Any]] = []
         self.unread: list[tuple[str, str]] = []
         self.framed = False
+        self.content = Content()
+        self._outlines: dict[bool, dict[int, Outline]] = {True: {}, False: {}}
         self._numbers: dict[str, int] = {}
         self._groups: dict[int, list[Group]] = {level: [] for level in (INFO, WARNING, DAMAGED)}
         self._listed = dict.fromkeys(self._groups, 0)
@@ -108,6 +115,8 @@ class Collected:
         if level == DAMAGED or summary.lost_bytes or result.unread is not None:
             partition.damage.add(result)
         self.framed = self.framed or result.framing is not None
+        if result.outline:
+            self.content.add(result.outline)
         if result.unread is not None:
             self.unread.append((result.file, result.unread))
         if level == VALID:
@@ -121,6 +130,9 @@ class Collected:
         counts = (summary.bytes, summary.batches, None if summary.shallow else summary.records, summary.lost_bytes)
         unread = [] if result.unread is None else [printable(result.unread)]
         self.files.append([number, printable(name), level, *counts, *unread])
+        outlines = self._outlines[level == VALID]
+        if result.outline and len(outlines) < MAX_OUTLINES:
+            outlines[len(self.files) - 1] = result.outline
         for group in _groups(result, len(self.files) - 1):
             self._add_group(group)
 
@@ -157,7 +169,12 @@ class Collected:
         # The partitions in the order of their numbers, then those without a listed file.
         ordered = [*self._numbers, *(folder for folder in self.partitions if folder not in self._numbers)]
         partitions = [self.partitions[folder].row() for folder in ordered]
-        return {"rules": rules, "partitions": partitions, "files": self.files, "groups": groups}
+        chosen = [*self._outlines[False].items(), *self._outlines[True].items()][:MAX_OUTLINES]
+        outlines = {number: _outline_row(outline) for number, outline in chosen}
+        return {
+            "rules": rules, "partitions": partitions, "files": self.files, "groups": groups, "outlines": outlines,
+            "codecs": [codec_name(codec) for codec in range(8)],
+        }  # fmt: skip
 
 
 def _range(finding: Finding) -> tuple[int | None, ...]:
@@ -177,6 +194,21 @@ def level_of(result: FileResult) -> int:
     if result.unread is not None or summary.lost_bytes or summary.unchecked:
         return UNDETERMINED
     return WARNING if summary.warnings else INFO if summary.infos else VALID
+
+
+def _outline_row(outline: Outline) -> dict[str, Any]:
+    return {
+        "width": outline.width,
+        "codecs": [None if codec < 0 else codec for codec in outline.codecs],
+        "largest": list(outline.largest),
+        "records": list(outline.records),
+        "times": list(outline.times),
+        "offsets": [
+            [None, None] if last < 0 else [exact(first), exact(last)]
+            for first, last in zip(outline.first, outline.last, strict=True)
+        ],
+        "producers": outline.producers,
+    }
 
 
 def _rule_row(rule: Rule, framed: bool) -> list[str]:

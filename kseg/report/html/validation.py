@@ -12,7 +12,7 @@ from string import Template
 from typing import TextIO
 
 from kseg.findings import RULES, Rule, Severity
-from kseg.report.html import content, page
+from kseg.report.html import page
 from kseg.report.html.collected import DAMAGED, LEVELS, UNDETERMINED, VALID, Collected, Group
 from kseg.report.html.page import section, table
 from kseg.report.run import Run
@@ -97,7 +97,8 @@ def sections(found: Collected, total: Summary) -> Iterator[str]:
     yield section("unread", "Files that could not be read", table(("File", "Why"), found.unread[:_STATIC_PARTITIONS]))
     yield section("steps", "What to do", _steps(groups, total))
     yield section("segments", "Segments", _MAP if found.partitions else "")
-    yield section("content", "Content", content.plots(found))
+    sizes = [(one.name, one.bytes) for one in found.partitions.values() if one.bytes]
+    yield section("content", "Content", found.content.plots(sizes))
     yield section("findings", "Findings", _findings(groups, total))
 
 
