@@ -43,6 +43,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "diff": ("kseg.cli.diff:diff", "Compare two replicas of a partition offline."),
     "recovery": ("kseg.cli.recovery:recovery", "Predict the start of a broker on a log directory."),
     "transactions": ("kseg.cli.transactions:transactions", "List the transactions of partitions."),
+    "lag": ("kseg.cli.lag:lag", "List the lag of consumer groups offline."),
     "audit": ("kseg.cli.audit:audit", "Run an audit over many segments."),
     "completion": ("kseg.cli.completion:completion", "Print the completion script of a shell, or install it."),
 }

@@ -135,6 +135,10 @@ RULES = ResultKind("rules", "kseg.report.rules:rows", {"text": "kseg.report.rule
 DIFF = ResultKind(
     "differences", "", {"table": "kseg.report.diff:TableWriter", "jsonl": "kseg.report.diff:JsonLinesWriter"}
 )
+# (found, total)
+LAG = ResultKind(
+    "lags", "kseg.report.lag:rows", {"table": "kseg.report.lag:write_table", "jsonl": JSON_LINES, "csv": CSV}
+)
 # (outcomes, total)
 LOG_DIR_DIFF = ResultKind(
     "differences of log directories",

@@ -26,7 +26,8 @@ SEE: Mapping[str, tuple[tuple[str, str], ...]] = {
     "diff": (("Compare two replicas", "how-to/compare-replicas.md"),),
     "recovery": (("A broker does not start", "tutorials/broker-does-not-start.md"),),
     "transactions": (("Find hanging transactions", "how-to/find-hanging-transactions.md"),),
-    "audit": (("Audit a fleet with Spark", "how-to/audit-a-fleet.md"),),
+    "lag": (("List the lag of consumer groups", "how-to/list-the-lag-of-groups.md"),),
+    "audit": (("Audit a fleet", "how-to/audit-a-fleet.md"),),
     "completion": (("Install kseg", "how-to/install.md"),),
 }
 

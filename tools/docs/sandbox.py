@@ -9,6 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import damage, fleet
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -31,6 +32,7 @@ def make(home: Path) -> Path:
     fleet.make(home / "backup")
     for number, fixture in enumerate(("0.8.2.2-v0-gzip", "0.10.2.2-v1-gzip-segments", "2.8.2-v0v1v2-mixed")):
         copy(SEGMENTS / fixture, home / "old-logs" / f"orders-{number}")
+    _consumer_logs(home / "consumer-logs")
     captures = home / "captures"
     captures.mkdir()
     for name, suffix in (("client.bin", "requests"), ("broker.bin", "responses")):
@@ -43,6 +45,16 @@ def make(home: Path) -> Path:
 def copy(fixture: Path, target: Path) -> None:
     """Copy the files of a fixture that a broker or a client wrote."""
     shutil.copytree(fixture, target, ignore=shutil.ignore_patterns(*EXTRA))
+
+
+def _consumer_logs(home: Path) -> None:
+    """Write a log directory with committed offsets, and their partitions. One of them has lost its end."""
+    copy(SEGMENTS / "4.3.0-v2-none-internal-consumer-offsets", home / "__consumer_offsets-3")
+    ends = {"plain-0": 44, "kseg-streams-counts-repartition-0": 20, "kseg-streams-counts-repartition-1": 16}
+    for folder, end in ends.items():
+        (home / folder).mkdir()
+        records = [PlainRecord(offset, b"k", b"v", 1_700_000_000_000 + offset) for offset in range(end)]
+        (home / folder / f"{0:020}.log").write_bytes(build_batch(records))
 
 
 def _kafka_logs(home: Path) -> None:

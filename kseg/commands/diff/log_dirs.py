@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -12,12 +11,11 @@ from kseg.commands.diff.differences import SAME_CONTENT, Comparison, Difference
 from kseg.commands.diff.replica import Replica, ReplicaSummary, names_in
 from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.findings import Finding
-from kseg.format.log_loader.topic_id import TOPIC_ID
-from kseg.format.sidefiles.metadata_files import walk_partition_metadata
+from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.storage import file_access
 from kseg.format.storage.naming import is_log, partition_of
 from kseg.format.storage.process_pool import add_progress
-from kseg.format.storage.source import is_folder, open_source, walk_folders
+from kseg.format.storage.source import is_folder, walk_folders
 from kseg.results import MAX_PER_RULE
 from kseg.text import count_of
 
@@ -102,7 +100,7 @@ def compare_pair(pair: PartitionPair, limit: int, shallow: bool) -> PairOutcome:
     if pair.a is None or pair.b is None:
         present = pair.a or pair.b
         return PairOutcome(pair, MISSING_IN_A if pair.a is None else MISSING_IN_B, f"only {present} exists")
-    first, second = _topic_id(pair.a), _topic_id(pair.b)
+    first, second = topic_id_of(pair.a), topic_id_of(pair.b)
     if first and second and first != second:
         return PairOutcome(pair, OTHER_TOPIC, f"the topic ids are {first} and {second}")
     seen: Counter[str] = Counter()
@@ -135,12 +133,3 @@ class _Findings:
         self._seen[path, finding.rule] += 1
         if self._seen[path, finding.rule] <= MAX_PER_RULE:
             self.kept.append((path, finding))
-
-
-def _topic_id(folder: str) -> str | None:
-    """Return the topic id of a partition folder, None without a readable ``partition.metadata``."""
-    try:
-        with open_source(os.path.join(folder, TOPIC_ID), listed=True) as source:
-            return next((found.topic_id.rstrip("=") for _, found in walk_partition_metadata(source)), None)
-    except KsegError:
-        return None

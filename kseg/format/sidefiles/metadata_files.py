@@ -13,13 +13,17 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from kseg.errors import KsegError
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.sidefiles.reading import read_small_file
-from kseg.format.storage.source import Source
+from kseg.format.storage.source import Source, open_source
+
+PARTITION_METADATA = "partition.metadata"
 
 
 class PartitionMetadata(NamedTuple):
@@ -84,6 +88,15 @@ def walk_partition_metadata(source: Source, report: Report = do_nothing) -> Iter
         return PartitionMetadata(version, topic_id)
 
     yield from _walk(source, parse, report)
+
+
+def topic_id_of(folder: str) -> str | None:
+    """Return the topic id of a partition folder, None without a readable ``partition.metadata``."""
+    try:
+        with open_source(os.path.join(folder, PARTITION_METADATA), listed=True) as source:
+            return next((found.topic_id.rstrip("=") for _, found in walk_partition_metadata(source)), None)
+    except KsegError:
+        return None
 
 
 def walk_meta_properties(

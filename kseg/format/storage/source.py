@@ -299,6 +299,12 @@ def once_each(files: Iterable[SegmentFile]) -> list[SegmentFile]:
     return list(kept.values())
 
 
+def check_exists(path: str) -> None:
+    """Raise UnreadableError if a named local path does not exist, or is not a folder and cannot be opened."""
+    if not is_folder(path):
+        open_source(path).close()
+
+
 def is_url(path: str) -> bool:
     """Return whether a path is a URL."""
     return _URL.match(path) is not None

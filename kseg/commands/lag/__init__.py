@@ -1,0 +1,1 @@
+"""``kseg lag``: the lag of consumer groups, from the files of the brokers."""

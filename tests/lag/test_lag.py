@@ -1,0 +1,165 @@
+"""`kseg lag` combines the offsets of groups with the log ends of their partitions."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg.format.writer.records_builder import PlainRecord, build_batch
+from tests.support import damage
+from tests.support.cli import SEGMENTS, kseg
+from tests.support.commits import commit_key, commit_value
+
+Commits = Mapping[tuple[str, str, int], bytes | None]
+
+
+def write_log(folder: Path, first: int, end: int) -> Path:
+    """Write a partition with the offsets ``first`` to ``end`` (exclusive), the last ones in a segment of their own."""
+    folder.mkdir(parents=True)
+    middle = (first + end) // 2
+    for start, stop in ((first, middle), (middle, end)):
+        records = [PlainRecord(offset, b"k", b"v", 1_000) for offset in range(start, stop)]
+        (folder / f"{start:020}.log").write_bytes(build_batch(records, base_offset=start) if records else b"")
+    return folder
+
+
+def write_commits(folder: Path, *batches: Commits, **fields: Any) -> Path:
+    """Write a partition of ``__consumer_offsets``, one batch per mapping of (group, topic, partition) to a value."""
+    folder.mkdir(parents=True)
+    log, offset = b"", 0
+    for commits in batches:
+        records = [
+            PlainRecord(offset + i, commit_key(*place), value, 1_000)
+            for i, (place, value) in enumerate(commits.items())
+        ]
+        log += build_batch(records, base_offset=offset, **fields)
+        offset += len(records)
+    (folder / f"{0:020}.log").write_bytes(log)
+    return folder
+
+
+def lag(*arguments: object, code: int = 0) -> dict[tuple[str, str, int], dict[str, Any]]:
+    run = kseg("lag", "--format", "jsonl", *arguments)
+    assert run.returncode == code, run.stderr
+    rows = [json.loads(line) for line in run.stdout.splitlines()]
+    return {(row["group"], row["topic"], row["partition"]): row for row in rows}
+
+
+def test_the_last_commit_counts_and_tombstones_remove(tmp_path: Path) -> None:
+    """As after loading the coordinator: earlier commits and deleted groups do not appear."""
+    write_log(tmp_path / "orders-0", 0, 10)
+    write_commits(
+        tmp_path / "__consumer_offsets-0",
+        {("g", "orders", 0): commit_value(1), ("gone", "orders", 0): commit_value(2)},
+        {("g", "orders", 0): commit_value(4, "by hand", committed=5_000), ("gone", "orders", 0): None},
+    )
+    (row,) = lag(tmp_path).values()
+    assert (row["committed_offset"], row["log_end_offset"], row["lag"], row["status"]) == (4, 10, 6, "ok")
+    assert (row["metadata"], row["commit_timestamp"], row["high_watermark"]) == ("by hand", 5_000, None)
+
+
+def test_replicas_with_the_highest_end_are_used(tmp_path: Path) -> None:
+    """Brokers have different partitions and followers that lag; one of them has the newest commits."""
+    for broker, end in (("a", 8), ("b", 10), ("c", 9)):
+        write_log(tmp_path / broker / "orders-0", 0, end)
+    old, new = {("g", "orders", 0): commit_value(3)}, {("g", "orders", 0): commit_value(7)}
+    write_commits(tmp_path / "a" / "__consumer_offsets-3", old, new)
+    write_commits(tmp_path / "b" / "__consumer_offsets-3", old)
+    write_commits(tmp_path / "c" / "__consumer_offsets-4", {("h", "orders", 0): commit_value(9)})
+    (tmp_path / "b" / "replication-offset-checkpoint").write_text("0\n1\norders 0 9\n", encoding="utf-8")
+    found = lag(tmp_path / "a", tmp_path / "b", tmp_path / "c")
+    assert {place[0]: row["lag"] for place, row in found.items()} == {"g": 3, "h": 1}
+    row = found["g", "orders", 0]
+    assert (row["replica"], row["high_watermark"]) == (str(tmp_path / "b" / "orders-0"), 9)
+
+
+def test_offsets_that_have_no_place_in_a_log(tmp_path: Path) -> None:
+    """The status names the reason, and offsets outside of a log set the exit code."""
+    write_log(tmp_path / "orders-0", 10, 20)
+    write_log(tmp_path / "moved-0", 0, 5)
+    write_log(tmp_path / "dropped-0.0123456789abcdef0123456789abcdef-delete", 0, 5)
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\nmoved 0 4\n", encoding="utf-8")
+    expected = {
+        ("g", "orders", 0): ("ok", commit_value(20)),
+        ("early", "orders", 0): ("before-log-start", commit_value(9)),
+        ("early", "moved", 0): ("before-log-start", commit_value(3)),
+        ("late", "orders", 0): ("after-log-end", commit_value(21)),
+        ("old", "orders", 0): ("expired", commit_value(15, expires=2_000)),
+        ("g", "absent", 0): ("missing-partition", commit_value(1)),
+        ("g", "dropped", 0): ("deleted-topic", commit_value(1)),
+    }
+    write_commits(tmp_path / "__consumer_offsets-0", {place: value for place, (_, value) in expected.items()})
+    found = lag(tmp_path, code=1)
+    assert {place: row["status"] for place, row in found.items()} == {
+        place: status for place, (status, _) in expected.items()
+    }
+    assert (found["late", "orders", 0]["lag"], found["g", "absent", 0]["lag"]) == (-1, None)
+    assert lag(tmp_path, "--group", "g")
+
+
+def test_the_cluster_metadata_tells_deleted_from_missing(tmp_path: Path) -> None:
+    """A partition on a broker that was not given is missing; a topic that the controller does not know was deleted."""
+    source = SEGMENTS / "4.3.0-v2-none-internal-cluster-metadata"
+    shutil.copytree(source, tmp_path / "__cluster_metadata-0")
+    commits = {("g", "plain", 7): commit_value(1), ("g", "tiered", 0): commit_value(1)}
+    write_commits(tmp_path / "__consumer_offsets-0", commits)
+    found = lag(tmp_path)
+    assert found["g", "plain", 7]["status"] == "missing-partition"
+    assert found["g", "tiered", 0]["status"] == "deleted-topic"
+
+
+def test_a_topic_created_again_is_another_topic(tmp_path: Path) -> None:
+    """Kafka 4 stores the topic id with the offset; the log of a later topic with that name has other offsets."""
+    shutil.copytree(SEGMENTS / "4.3.0-v2-none-internal-consumer-offsets", tmp_path / "__consumer_offsets-0")
+    write_log(tmp_path / "plain-0", 0, 44)
+    metadata = tmp_path / "plain-0" / "partition.metadata"
+    for topic_id, statuses in (
+        ("9tTEN1jcSP2qiuuJ4LB3xg", {"ok"}),
+        ("aaaaaaaaaaaaaaaaaaaaaw", {"ok", "other-topic-id"}),
+    ):
+        metadata.write_text(f"version: 0\ntopic_id: {topic_id}\n", encoding="utf-8")
+        rows = [row for (_, topic, _), row in lag(tmp_path).items() if topic == "plain"]
+        assert {row["status"] for row in rows} == statuses  # the transactional commit has no topic id
+    answers = json.loads((SEGMENTS / "4.3.0-v2-none-internal-consumer-offsets" / "committed-offsets.json").read_text())
+    committed = {
+        (row["group"], row["topic"], row["partition"]): row["committed_offset"] for row in lag(tmp_path).values()
+    }
+    for answer in answers:
+        assert committed[answer["group"], answer["topic"], answer["partition"]] == answer["offset"]
+
+
+def test_damage_is_reported_and_the_rest_is_used(tmp_path: Path) -> None:
+    """A lost commit changes the answer, so the exit code is 1."""
+    write_log(tmp_path / "orders-0", 0, 10)
+    folder = write_commits(
+        tmp_path / "__consumer_offsets-0", {("g", "orders", 0): commit_value(1)}, {("g", "orders", 0): commit_value(4)}
+    )
+    path = folder / f"{0:020}.log"
+    path.write_bytes(damage.flip(path.read_bytes(), path.stat().st_size - 2))
+    assert lag(tmp_path, code=1)["g", "orders", 0]["committed_offset"] == 1
+
+
+@pytest.mark.parametrize("format_name", ["table", "csv"])
+def test_tables_and_csv(format_name: str, tmp_path: Path) -> None:
+    """A row is one line in a pipe, and control characters of groups are escaped."""
+    write_log(tmp_path / "orders-0", 0, 10)
+    write_commits(tmp_path / "__consumer_offsets-0", {("g\x1b[31m", "orders", 0): commit_value(4)})
+    out = kseg("lag", "--format", format_name, tmp_path).stdout
+    (line,) = [line for line in out.splitlines() if "orders" in line]
+    assert "\x1b" not in line or format_name == "csv"
+    assert ("6" in line.split()) if format_name == "table" else line.startswith("lag,g")
+
+
+def test_wrong_arguments(tmp_path: Path) -> None:
+    """One line says what is missing."""
+    write_log(tmp_path / "orders-0", 0, 10)
+    assert "no partition of __consumer_offsets" in kseg("lag", tmp_path).stderr
+    assert "No such file" in kseg("lag", tmp_path / "absent").stderr
+    write_commits(tmp_path / "__consumer_offsets-0", {("g", "orders", 0): commit_value(4)})
+    run = kseg("lag", "--group", "other", tmp_path)
+    assert (run.returncode, run.stderr) == (2, "kseg: group other: no committed offset found\n")
