@@ -22,6 +22,8 @@ _OPTIONS = (
                  help="Read schemas from the segments of a registry's topic _schemas."),
     click.option("--schema-file", "schema_files", metavar="[NAME=]FILE", multiple=True,
                  help="Read a schema from a file, for a subject or an id."),
+    click.option("--registry", metavar="URL", help="Ask a schema registry for schemas."),
+    click.option("--registry-ca", metavar="FILE", help="Trust the certificates in FILE for --registry."),
 )  # fmt: skip
 
 
@@ -34,6 +36,6 @@ def decode_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def decode_settings(options: Mapping[str, Any]) -> DecodeSettings | None:
     """Return the settings of the decoder, None if no option was given."""
-    names = ("key_as", "value_as", "schemas", "schema_files")
+    names = ("key_as", "value_as", "schemas", "schema_files", "registry", "registry_ca")
     given = {name: options[name] for name in names if options[name]}
     return record_decoder.DecodeSettings(**given) if given else None

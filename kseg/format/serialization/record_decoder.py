@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.serialization.decoding import AUTO, NOT_DECODED, Decoded, Decoder, FieldDecoder
 from kseg.format.serialization.schema_files import schemas_of_files
 from kseg.format.serialization.schemas import SchemaSet, SchemaSource, SchemaSources
 from kseg.format.serialization.schemas_topic import read_schemas_topic
+from kseg.lazy import lazy
 from kseg.schema import CONTENT_COLUMNS, Row
+
+if TYPE_CHECKING:
+    from kseg.format.serialization import registry
+else:
+    registry = lazy("kseg.format.serialization.registry")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +25,8 @@ class DecodeSettings:
     """How keys and values are decoded. The fields are the options of the command line.
 
     ``key_as`` and ``value_as`` are names of ``decoding.NAMES``. ``schema_files`` are given to ``schemas_of_file``, and
-    ``schemas`` are paths with segments of the topic ``_schemas``. If a source of schemas is given, both sides are AUTO
+    ``schemas`` are paths with segments of the topic ``_schemas``. ``registry`` is a URL, and ``registry_ca`` a file with
+    certificates for it. Sources are asked in this order. If a source of schemas is given, both sides are AUTO
     unless they are named.
     """
 
@@ -26,11 +34,13 @@ class DecodeSettings:
     value_as: str | None = None
     schema_files: tuple[str, ...] = ()
     schemas: tuple[str, ...] = ()
+    registry: str | None = None
+    registry_ca: str | None = None
 
     @property
     def has_schemas(self) -> bool:
         """Return whether a source of schemas is given."""
-        return bool(self.schema_files or self.schemas)
+        return bool(self.schema_files or self.schemas or self.registry)
 
 
 class RecordDecoder:
@@ -80,3 +90,5 @@ def _sources(settings: DecodeSettings) -> Iterator[SchemaSource]:
         yield SchemaSet(schemas_of_files(settings.schema_files))
     if settings.schemas:
         yield SchemaSet(read_schemas_topic(settings.schemas).all())
+    if settings.registry:
+        yield registry.Registry(settings.registry, settings.registry_ca)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import uuid
 from collections import defaultdict
@@ -87,6 +88,49 @@ def guid_of(text: str, references: Iterable[Reference]) -> str:
         digest.update((reference.name + reference.subject).encode("utf-8", "surrogatepass"))
         digest.update((reference.version & 0xFFFFFFFF).to_bytes(4, "big"))
     return str(uuid.UUID(bytes=digest.digest()))
+
+
+def schema_of(stored: Mapping[str, Any]) -> Schema:
+    """Return the schema of a registry's JSON: of its topic, or of its HTTP interface.
+
+    Raises ValueError, KeyError and TypeError for other JSON.
+    """
+    text = field_text(stored, "schema")
+    references = tuple(
+        Reference(field_text(reference, "name"), field_text(reference, "subject"), field_number(reference, "version"))
+        for reference in stored.get("references") or ()
+    )
+    settings = {name: stored[name] for name in ("metadata", "ruleSet") if stored.get(name)}
+    guid = stored.get("guid")
+    if digest := stored.get("md5"):
+        guid = str(uuid.UUID(bytes=base64.b64decode(digest)))
+    return Schema(
+        type=str(stored.get("schemaType") or AVRO).upper(),
+        text=text,
+        id=field_number(stored, "id") if stored.get("id") is not None else None,
+        guid=str(guid) if guid else None if settings else guid_of(text, references),
+        subject=stored.get("subject"),
+        version=stored.get("version"),
+        references=references,
+        deleted="soft" if stored.get("deleted") else "",
+        settings=settings,
+    )
+
+
+def field_text(record: Mapping[str, Any], name: str) -> str:
+    """Return a field that is a text. Raises KeyError and ValueError."""
+    if not isinstance(record[name], str):
+        raise ValueError(f"{name} is not a text")
+    found: str = record[name]
+    return found
+
+
+def field_number(record: Mapping[str, Any], name: str) -> int:
+    """Return a field that is a whole number. Raises KeyError and ValueError."""
+    if type(record[name]) is not int:
+        raise ValueError(f"{name} is not a number")
+    found: int = record[name]
+    return found
 
 
 class SchemaSet:

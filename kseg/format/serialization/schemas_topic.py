@@ -6,8 +6,6 @@ adds ``seq`` and ``node`` to keys. Source: ``io.confluent.kafka.schemaregistry.s
 
 from __future__ import annotations
 
-import base64
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +15,7 @@ from kseg.findings import Report, do_nothing
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.serialization.plain import parse_json
-from kseg.format.serialization.schemas import AVRO, Reference, Schema, guid_of
+from kseg.format.serialization.schemas import Schema, field_number, field_text, schema_of
 from kseg.format.storage.source import find_segments, open_source, topic_partition
 
 #: The name of the topic, unless the registry's setting ``kafkastore.topic`` says otherwise.
@@ -76,44 +74,22 @@ def _object(data: bytes | None) -> dict[str, Any] | None:
 
 
 def _schema(state: RegistryState, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
-    place = _text(key, "subject"), _number(key, "version")
+    place = field_text(key, "subject"), field_number(key, "version")
     if value is None:
         state.delete(place)
         return
-    new = _schema_of(place, value)
+    new = replace(schema_of(value), subject=place[0], version=place[1])
     old = state.schemas.get(place)
     if old is not None and (old.id, old.text) != (new.id, new.text):
         state.delete(place)  # the version was registered anew
     state.schemas[place] = new
 
 
-def _schema_of(place: tuple[str, int], value: Mapping[str, Any]) -> Schema:
-    text = _text(value, "schema")
-    references = tuple(
-        Reference(_text(reference, "name"), _text(reference, "subject"), _number(reference, "version"))
-        for reference in value.get("references") or ()
-    )
-    digest = value.get("md5")
-    plain = not value.get("metadata") and not value.get("ruleSet")
-    guid = str(uuid.UUID(bytes=base64.b64decode(digest))) if digest else guid_of(text, references) if plain else None
-    return Schema(
-        type=str(value.get("schemaType") or AVRO).upper(),
-        text=text,
-        id=_number(value, "id"),
-        guid=value.get("guid") or guid,
-        subject=place[0],
-        version=place[1],
-        references=references,
-        deleted="soft" if value.get("deleted") else "",
-        settings={name: value[name] for name in ("metadata", "ruleSet") if value.get(name)},
-    )
-
-
 def _delete_subject(state: RegistryState, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
     """Mark the versions of a subject as deleted, up to the version in the record."""
     if value is None:
         return
-    subject, last = _text(value, "subject"), value.get("version")
+    subject, last = field_text(value, "subject"), value.get("version")
     for place, schema in state.schemas.items():
         if place[0] == subject and not schema.deleted and (last is None or place[1] <= last):
             state.schemas[place] = replace(schema, deleted="soft")
@@ -122,7 +98,7 @@ def _delete_subject(state: RegistryState, key: Mapping[str, Any], value: Mapping
 def _clear_subject(state: RegistryState, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
     """Delete the soft-deleted versions of a subject for good."""
     if value is not None:
-        subject = _text(value, "subject")
+        subject = field_text(value, "subject")
         for place in [place for place, schema in state.schemas.items() if place[0] == subject and schema.deleted]:
             state.delete(place)
 
@@ -132,7 +108,7 @@ def _config(state: RegistryState, key: Mapping[str, Any], value: Mapping[str, An
 
 
 def _mode(state: RegistryState, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
-    _set(state.modes, key.get("subject"), None if value is None else _text(value, "mode"))
+    _set(state.modes, key.get("subject"), None if value is None else field_text(value, "mode"))
 
 
 def _set(settings: dict[str | None, Any], subject: str | None, value: Any) -> None:
@@ -157,20 +133,6 @@ _APPLY: Mapping[str, Callable[[RegistryState, Mapping[str, Any], Mapping[str, An
     "CONTEXT": _ignore,
     "ASSOC": _ignore,
 }
-
-
-def _text(record: Mapping[str, Any], name: str) -> str:
-    if not isinstance(record[name], str):
-        raise ValueError(f"{name} is not a text")
-    found: str = record[name]
-    return found
-
-
-def _number(record: Mapping[str, Any], name: str) -> int:
-    if type(record[name]) is not int:
-        raise ValueError(f"{name} is not a number")
-    found: int = record[name]
-    return found
 
 
 def read_schemas_topic(

@@ -1,0 +1,131 @@
+"""Schemas of a schema registry, over HTTP: Confluent's interface, which Karapace, Redpanda and Apicurio have, too."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+from kseg.errors import UsageError
+from kseg.format.serialization.schemas import Schema, SchemaError, schema_of
+from kseg.text import escape_controls
+
+#: The environment variable with ``NAME:PASSWORD`` for the registry: a URL is visible in the list of processes.
+AUTH_VARIABLE = "KSEG_REGISTRY_AUTH"
+#: Seconds for a connection or for a silent one, and for a whole answer.
+_TIMEOUT, _MOST_SECONDS = 10, 30
+_MOST_BYTES = 16 << 20
+_MOST_ANSWERS = 10_000
+_PIECE = 64 * 1024
+
+
+class Registry:
+    """A registry at a URL, which can have a path such as ``/contexts/.NAME``.
+
+    Each answer is kept. After a failed connection the registry is not asked again, so that a run does not wait for each
+    value. ``ca_file`` has the certificates to trust instead of the system's. Raises UsageError for a wrong URL or file.
+    """
+
+    def __init__(self, url: str, ca_file: str | None = None) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UsageError(
+                f"--registry: expected http://HOST or https://HOST, got {parts._replace(netloc='…').geturl()!r}"
+            )
+        host = parts.netloc.rpartition("@")[2]
+        self._url = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+        user = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
+        user = user or os.environ.get(AUTH_VARIABLE, "")
+        self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        if user:
+            self._headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
+        try:
+            trusted = ssl.create_default_context(cafile=ca_file)
+        except OSError as error:
+            raise UsageError(f"--registry-ca {ca_file}: {error.strerror or error}") from None
+        self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=trusted), _NoRedirects)
+        self._answers: dict[str, Any] = {}
+        self._failed = ""
+
+    def by_id(self, number: int, subject: str) -> Schema | None:
+        return self._schema(f"schemas/ids/{number}", id=number)
+
+    def by_guid(self, guid: str) -> Schema | None:
+        return self._schema(f"schemas/guids/{guid}", guid=guid)
+
+    def by_subject(self, subject: str, version: int | None = None) -> Schema | None:
+        name = "latest" if version is None else version
+        return self._schema(f"subjects/{quote(subject, safe='')}/versions/{name}") if subject else None
+
+    def all(self) -> Iterable[Schema]:
+        return ()
+
+    def _schema(self, path: str, **known: Any) -> Schema | None:
+        answer = self._get(path)
+        if answer is None:
+            return None
+        try:
+            return schema_of({**known, **answer})
+        except (ValueError, KeyError, TypeError) as error:
+            raise SchemaError(f"{self._url}/{path}: the answer is not a schema: {error}") from None
+
+    def _get(self, path: str) -> Any:
+        """Return the JSON of an answer, None if the registry does not know the thing. Raises SchemaError."""
+        if self._failed:
+            raise SchemaError(self._failed)
+        if path not in self._answers:
+            if len(self._answers) >= _MOST_ANSWERS:
+                self._answers.clear()
+            self._answers[path] = self._request(path)
+        return self._answers[path]
+
+    def _request(self, path: str) -> Any:
+        request = urllib.request.Request(f"{self._url}/{path}", headers=self._headers)
+        try:
+            with self._opener.open(request, timeout=_TIMEOUT) as answer:
+                return json.loads(_bounded(answer))
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code == http.client.NOT_FOUND:
+                return None
+            raise self._failure(f"HTTP {error.code} {error.reason}") from None
+        except urllib.error.URLError as error:
+            raise self._failure(getattr(error.reason, "strerror", None) or str(error.reason)) from None
+        except TimeoutError:
+            raise self._failure(f"no answer within {_TIMEOUT} s") from None
+        except (ValueError, RecursionError):
+            raise self._failure("the answer is not JSON") from None
+        except (OSError, http.client.HTTPException) as error:
+            raise self._failure(str(error) or type(error).__name__) from None
+
+    def _failure(self, reason: str) -> SchemaError:
+        self._failed = f"registry {self._url}: {escape_controls(reason)[:200]}"
+        return SchemaError(self._failed)
+
+
+def _bounded(answer: Any) -> bytes:
+    """Return the bytes of an answer. Raises OSError for an answer that is too large or too slow."""
+    deadline = time.monotonic() + _MOST_SECONDS
+    data = bytearray()
+    while piece := answer.read1(_PIECE):
+        data += piece
+        if len(data) > _MOST_BYTES:
+            raise OSError(f"the answer is larger than {_MOST_BYTES:,} bytes")
+        if time.monotonic() > deadline:
+            raise OSError(f"the answer takes longer than {_MOST_SECONDS} s")
+    return bytes(data)
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: the password would go to another host."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None

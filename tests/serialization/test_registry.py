@@ -1,0 +1,108 @@
+"""Schemas of a registry over HTTP: answers, failures and limits, on loopback."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kseg.cli.main import main
+from kseg.errors import UsageError
+from kseg.format.serialization import registry as client
+from kseg.format.serialization.schemas import SchemaError
+from tests.support.schema_registry import Registry
+
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "serialized"
+
+
+@pytest.fixture
+def registry() -> Registry:
+    found = Registry()
+    found.schemas = [json.loads(line) for line in (FIXTURE / "registry.jsonl").read_text(encoding="utf-8").splitlines()]
+    return found
+
+
+@pytest.fixture
+def url(registry: Registry) -> Iterator[str]:
+    with registry.serve() as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(client.AUTH_VARIABLE, raising=False)
+
+
+def dump(topic: str, url: str) -> list[dict[str, object]]:
+    done = CliRunner().invoke(main, ["dump", str(FIXTURE / f"{topic}-0"), "--registry", url, "--format", "jsonl"])
+    assert done.exit_code == 0, done.output
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("topic", ["orders", "users", "events"])
+def test_schemas_come_from_the_registry(topic: str, url: str, registry: Registry) -> None:
+    """By id, by GUID, and referenced schemas by subject and version; each is requested once."""
+    lines = (FIXTURE / "expect.jsonl").read_text(encoding="utf-8").splitlines()
+    expected = [row["value"] for row in map(json.loads, lines) if row["topic"] == topic]
+    assert [row["value_decoded"] for row in dump(topic, url)] == expected
+    assert len(registry.requests) == len(set(registry.requests))
+
+
+def test_credentials_are_sent(registry: Registry, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the URL, or in the environment, where the list of processes does not show them."""
+    registry.user = "ann:p@ss"
+    assert dump("orders", url.replace("//", "//ann:p%40ss@"))[0]["value_error"] is None
+    error = str(dump("orders", url.replace("//", "//bob:secret@"))[0]["value_error"])
+    assert "HTTP 401" in error
+    assert "secret" not in error
+    monkeypatch.setenv(client.AUTH_VARIABLE, "ann:p@ss")
+    assert dump("orders", url)[0]["value_error"] is None
+
+
+def test_an_unknown_id_is_a_reason(registry: Registry, url: str) -> None:
+    """The registry is there, and does not know the id."""
+    registry.schemas = []
+    assert dump("orders", url)[0]["value_error"] == "schema 2 is not known"
+
+
+def test_a_registry_that_is_not_there_is_asked_once() -> None:
+    """Offline, each value has the reason, and the run does not wait for each of them."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    rows = dump("orders", f"http://127.0.0.1:{port}")
+    assert {row["value_error"] for row in rows[:-1]} == {f"registry http://127.0.0.1:{port}: Connection refused"}
+
+
+def test_a_silent_registry_has_a_limit(registry: Registry, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that accepts and does not answer does not hold up the run."""
+    registry.delay = 1
+    monkeypatch.setattr(client, "_TIMEOUT", 0.05)
+    assert "no answer within" in str(dump("orders", url)[0]["value_error"])
+
+
+def test_large_answers_have_a_limit(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory of an answer is bounded."""
+    monkeypatch.setattr(client, "_MOST_BYTES", 50)
+    with pytest.raises(SchemaError, match="the answer is larger than 50 bytes"):
+        client.Registry(url).by_id(2, "")
+
+
+def test_answers_that_are_not_schemas(registry: Registry, url: str) -> None:
+    """Something else that speaks HTTP at this address."""
+    registry.schemas = [{"id": 2, "schema": 7}]
+    with pytest.raises(SchemaError, match="the answer is not a schema: schema is not a text"):
+        client.Registry(url).by_id(2, "")
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "localhost:8081", "http://", "ftp://ann:secret@host/"])
+def test_wrong_urls_are_rejected(url: str) -> None:
+    """Only HTTP and HTTPS; a password is not repeated."""
+    with pytest.raises(UsageError, match="expected http://HOST") as caught:
+        client.Registry(url)
+    assert "secret" not in str(caught.value)
+    with pytest.raises(UsageError, match="--registry-ca absent: No such file"):
+        client.Registry("https://localhost", "absent")
