@@ -44,6 +44,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "recovery": ("kseg.cli.recovery:recovery", "Predict the start of a broker on a log directory."),
     "transactions": ("kseg.cli.transactions:transactions", "List the transactions of partitions."),
     "lag": ("kseg.cli.lag:lag", "List the lag of consumer groups offline."),
+    "schemas": ("kseg.cli.schemas:schemas", "List the schemas of a registry, from its topic."),
     "audit": ("kseg.cli.audit:audit", "Run an audit over many segments."),
     "completion": ("kseg.cli.completion:completion", "Print the completion script of a shell, or install it."),
 }

@@ -121,6 +121,12 @@ TRANSACTIONS = ResultKind(
     "kseg.report.transactions:rows",
     {"table": "kseg.report.transactions:write_table", "jsonl": JSON_LINES},
 )
+# (rows, total)
+SCHEMAS = ResultKind(
+    "schemas",
+    "kseg.report.schemas:rows",
+    {"table": "kseg.report.schemas:write_table", "jsonl": JSON_LINES, "csv": CSV},
+)
 # (columns, found)
 AUDIT = ResultKind(
     "audits", "kseg.report.audit:rows", {"table": "kseg.report.audit:write_table", "jsonl": JSON_LINES, "csv": CSV}

@@ -13,6 +13,7 @@ SEE: Mapping[str, tuple[tuple[str, str], ...]] = {
     "dump": (
         ("Look at a segment", "how-to/look-at-a-segment.md"),
         ("Find a record", "how-to/find-a-record.md"),
+        ("Decode Avro, Protobuf and JSON values", "how-to/decode-values.md"),
         ("Read internal topics", "how-to/read-internal-topics.md"),
     ),
     "validate": (
@@ -27,6 +28,7 @@ SEE: Mapping[str, tuple[tuple[str, str], ...]] = {
     "recovery": (("A broker does not start", "tutorials/broker-does-not-start.md"),),
     "transactions": (("Find hanging transactions", "how-to/find-hanging-transactions.md"),),
     "lag": (("List the lag of consumer groups", "how-to/list-the-lag-of-groups.md"),),
+    "schemas": (("Decode Avro, Protobuf and JSON values", "how-to/decode-values.md"),),
     "audit": (("Audit a fleet", "how-to/audit-a-fleet.md"),),
     "completion": (("Install kseg", "how-to/install.md"),),
 }

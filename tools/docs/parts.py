@@ -17,6 +17,7 @@ import kseg
 from kseg import schema
 from kseg.cli.main import COMMANDS, main
 from kseg.cli.validate import setting_names, validate
+from kseg.commands.schemas.listing import SCHEMA_COLUMNS
 from kseg.format.sidefiles.registry import SIDE_FILES
 from kseg.format.wire.connections import FRAME_COLUMNS
 from kseg.views.view_table import VIEWS
@@ -31,6 +32,12 @@ def row_tables() -> str:
     kinds: list[tuple[str, str, Iterable[schema.Column]]] = [
         ("Batches", "`kseg dump`", schema.BATCH_COLUMNS),
         ("Records", "`kseg dump --deep`", (*schema.RECORD_COLUMNS, schema.DECODED)),
+        (
+            "Decoded keys and values",
+            "`kseg dump` with a decoder: these columns after those of the record, for each side that is decoded",
+            (column for columns in schema.CONTENT_COLUMNS.values() for column in columns),
+        ),
+        ("Schemas", "`kseg schemas`", SCHEMA_COLUMNS),
         ("Findings", "`kseg validate`", schema.FINDING_COLUMNS),
         (
             "Requests and responses",

@@ -33,6 +33,8 @@ def make(home: Path) -> Path:
     for number, fixture in enumerate(("0.8.2.2-v0-gzip", "0.10.2.2-v1-gzip-segments", "2.8.2-v0v1v2-mixed")):
         copy(SEGMENTS / fixture, home / "old-logs" / f"orders-{number}")
     _consumer_logs(home / "consumer-logs")
+    for partition in ("_schemas-0", "orders-0", "users-0"):
+        copy(FIXTURES / "serialized" / partition, home / "shop" / partition)
     captures = home / "captures"
     captures.mkdir()
     for name, suffix in (("client.bin", "requests"), ("broker.bin", "responses")):

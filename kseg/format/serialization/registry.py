@@ -35,11 +35,13 @@ class Registry:
     """
 
     def __init__(self, url: str, ca_file: str | None = None) -> None:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError as error:
+            raise UsageError(f"--registry: {error}") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(
-                f"--registry: expected http://HOST or https://HOST, got {parts._replace(netloc='…').geturl()!r}"
-            )
+            shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+            raise UsageError(f"--registry: expected http://HOST or https://HOST, got {shown!r}")
         host = parts.netloc.rpartition("@")[2]
         self._url = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
         user = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""

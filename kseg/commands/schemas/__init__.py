@@ -1,0 +1,1 @@
+"""``kseg schemas``: the schemas of a registry from its topic, and which of them data use."""
