@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from bench import peers
-from bench.corpora import CODECS, Corpus
+from bench import peers, production
+from bench.corpora import CODECS, LEGACY, MIX, Corpus
 from bench.measure import BenchError, Command, Run
 
 Contender = Callable[[Mapping[str, Corpus]], Command]
@@ -93,15 +93,18 @@ def _codec(codec: str) -> Case:
     return Case(f"validate {codec}", (codec,), tuple(contenders), tuple(goals))
 
 
-def _unpromised(corpus: str) -> Case:
+def _real(corpus: str) -> Case:
+    """Compare validation of a corpus of production's kind."""
     contenders: tuple[Contender, ...] = (
         _validate("validate", corpus, "--jobs", "1"),
         lambda corpora: peers.floor(corpora[corpus]),
         lambda corpora: peers.dump_log(corpora[corpus], "--deep-iteration"),
         lambda corpora: peers.franz(corpora[corpus]),
     )
-    goals = tuple(
-        Goal("kseg", peer, SLOWDOWN if peer == "floor" else SPEEDUP) for peer in ("floor", "kafka-dump-log", "franz-go")
+    goals = (
+        Goal("kseg", "floor", SLOWDOWN, at_most=1.5),
+        Goal("kseg", "kafka-dump-log", SPEEDUP, at_least=8),
+        Goal("kseg", "franz-go", SPEEDUP, at_least=1),
     )
     return Case(f"validate {corpus}", (corpus,), contenders, goals)
 
@@ -188,7 +191,13 @@ CASES: tuple[Case, ...] = (
             Goal("kseg", "aiokafka", SPEEDUP),
         ),
     ),
-    *(_unpromised(corpus) for corpus in ("v0-gzip", "v0-snappy", "v1-lz4", "large-none", "large-lz4")),
+    *(_real(corpus) for corpus in (*LEGACY, "large-none", "large-lz4", "producers-5000", *production.TOPICS)),
+    Case(
+        "validate mix",
+        (MIX,),
+        (_validate("validate", MIX, "--jobs", "1"), lambda corpora: peers.floor(corpora[MIX])),
+        (Goal("kseg", "floor", SLOWDOWN, at_most=1.5),),
+    ),
     Case(
         "plain Python lz4",
         ("lz4",),

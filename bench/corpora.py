@@ -1,7 +1,8 @@
-"""The segments that are measured: made once by Kafka's own batch builder, kept under ``.lab/bench/corpora``.
+"""The segments that are measured: made once, kept under ``.lab/bench/corpora``.
 
-Without Java and Maven kseg's own writer makes them. A large corpus repeats a base with increased base offsets. The CRC of a
-v2 batch does not cover the base offset, so each copy is valid.
+Kafka's own batch builder makes most of them; a broker and its clients make those of ``bench.production``. Without Java and
+Maven kseg's own writer makes the former. A large corpus repeats a base with increased base offsets. The CRC of a v2 batch
+does not cover the base offset, so each copy is valid.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 
+from bench import production
 from bench.measure import BenchError
 from kseg.format.record.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, RECORD_COUNT_AT
 from kseg.format.segment.reader import SegmentReader
@@ -38,13 +40,17 @@ _SIZES = {"10k": 10_000, "256m": 1 << 28, "1g": 1 << 30, "4g": 1 << 32}
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The arguments of Corpora.java. ``batch_size`` 0 makes every record a batch."""
+    """The arguments of Corpora.java. ``batch_size`` 0 makes every record a batch.
+
+    ``producers`` is the number of idempotent producers that take turns, 0 for none.
+    """
 
     magic: int
     codec: str
     records: int = 800_000
     batch_size: int = BATCH_SIZE
     kind: str = "events"
+    producers: int = 0
 
 
 RECIPES = {
@@ -53,10 +59,8 @@ RECIPES = {
     "snappy": Recipe(2, "snappy"),
     "lz4": Recipe(2, "lz4"),
     "zstd": Recipe(2, "zstd"),
-    "v0-snappy": Recipe(0, "snappy"),
-    "v0-gzip": Recipe(0, "gzip"),
-    "v1-lz4": Recipe(1, "lz4"),
-    "v1-none": Recipe(1, "none"),
+    **{f"v{magic}-{codec}": Recipe(magic, codec) for magic in (0, 1) for codec in ("none", "gzip", "snappy", "lz4")},
+    "producers-5000": Recipe(2, "none", records=280_000, batch_size=4096, producers=5000),
     "one-record-batches": Recipe(2, "none", batch_size=0, kind="lines"),
     "large-none": Recipe(2, "none", records=400, batch_size=0, kind="large"),
     "large-lz4": Recipe(2, "lz4", records=400, batch_size=0, kind="large"),
@@ -72,6 +76,11 @@ FOLDERS = {
     },
 }
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+LEGACY = tuple(name for name, recipe in RECIPES.items() if recipe.magic < 2)
+#: All partitions that the broker has, and some of old versions next to them.
+MIX = "mix"
+MIXED_IN = ("v0-gzip", "v0-lz4", "v1-snappy", "v1-lz4")
+PRODUCTION = CORPORA / "production"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +92,20 @@ class Corpus:
     records: int
     bytes: int
 
+    @property
+    def logs(self) -> list[Path]:
+        """Return its segments, in order."""
+        return [self.path] if self.path.is_file() else sorted(self.path.rglob("*.log"))
+
 
 def corpus(name: str) -> Corpus:
     """Return the corpus of that name and make it if it is missing: a recipe, or, as in ``4g-lz4``, a recipe repeated.
 
-    Raises BenchError for an unknown name, and if the writer fails.
+    A topic of ``production.TOPICS`` is the folder of its partition, MIX is the folder of all. Raises BenchError for an
+    unknown name, and if the writer fails.
     """
+    if name == MIX or name in production.TOPICS:
+        return _of_production(name)
     if name in FOLDERS:
         return _folder(name)
     size, _, base = name.partition("-")
@@ -112,17 +129,51 @@ def corpus(name: str) -> Corpus:
 
 def remove(name: str) -> None:
     """Delete a repeated corpus; recipes are kept."""
-    if name not in RECIPES:
+    if name not in RECIPES and name not in production.TOPICS:
         shutil.rmtree(CORPORA / name, ignore_errors=True)
 
 
-def for_kafka(made: Corpus) -> Path:
-    """Link the file into a separate folder, because kafka-dump-log creates an empty ``.index`` next to its input."""
-    link = made.path.parent / "kafka" / SEGMENT
-    link.parent.mkdir(exist_ok=True)
-    link.unlink(missing_ok=True)
-    link.hardlink_to(made.path)
-    return link
+def for_kafka(made: Corpus) -> list[Path]:
+    """Link the files into a separate folder, because kafka-dump-log creates an empty ``.index`` next to its input."""
+    folder = CORPORA / "kafka"
+    shutil.rmtree(folder, ignore_errors=True)
+    links = []
+    for number, path in enumerate(made.logs):
+        link = folder / str(number) / path.name
+        link.parent.mkdir(parents=True)
+        link.hardlink_to(path)
+        links.append(link)
+    return links
+
+
+def _of_production(name: str) -> Corpus:
+    """Return a topic of the broker's log directory, which is made with the first of them."""
+    manifest = CORPORA / "production.json"
+    key = [[topic, made.records, made.config] for topic, made in production.TOPICS.items()]
+    kept = json.loads(manifest.read_text()) if manifest.exists() else {}
+    if kept.get("key") != key:
+        if maven.missing():
+            raise BenchError(f"a broker {maven.missing()}")
+        CORPORA.mkdir(parents=True, exist_ok=True)
+        production.make(PRODUCTION)
+        counts = {topic: production.counts(PRODUCTION / f"{topic}-0") for topic in production.TOPICS}
+        kept = {"key": key, "counts": counts}
+        manifest.write_text(json.dumps(kept))
+        os.sync()
+    if name != MIX:
+        return Corpus(PRODUCTION / f"{name}-0", *kept["counts"][name])
+    folder = CORPORA / MIX
+    total = [0, 0, 0]
+    shutil.rmtree(folder, ignore_errors=True)
+    for topic in production.TOPICS:
+        shutil.copytree(PRODUCTION / f"{topic}-0", folder / f"{topic}-0", copy_function=os.link)
+        total = [one + other for one, other in zip(total, kept["counts"][topic], strict=True)]
+    for old in MIXED_IN:
+        made = corpus(old)
+        (folder / f"{old}-0").mkdir()
+        (folder / f"{old}-0" / SEGMENT).hardlink_to(made.path)
+        total = [one + other for one, other in zip(total, (made.batches, made.records, made.bytes), strict=True)]
+    return Corpus(folder, *total)
 
 
 def _write(path: Path, recipe: Recipe) -> dict[str, int]:
@@ -131,6 +182,7 @@ def _write(path: Path, recipe: Recipe) -> dict[str, int]:
     else:
         command = ["java", "-Xmx256m", "-cp", f"{maven.libs(KAFKA)}/*", str(PROGRAMS / "Corpora.java")]
     command += [str(path), str(recipe.magic), recipe.codec, str(recipe.records), str(recipe.batch_size), recipe.kind]
+    command.append(str(recipe.producers))
     done = subprocess.run(command, check=False, capture_output=True, encoding="utf-8")
     if done.returncode:
         raise BenchError(f"the corpus's writer ended with {done.returncode}\n{done.stderr}")

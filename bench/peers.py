@@ -53,7 +53,7 @@ def kseg_columns(corpus: Corpus) -> Command:
 def floor(corpus: Corpus, *, deep: bool = True) -> Command:
     """Return the floor of reading: the same bytes through the same libraries."""
     options = () if deep else ("--shallow",)
-    return Command("floor", (sys.executable, str(PROGRAMS / "floor.py"), *options, str(corpus.path)))
+    return Command("floor", (sys.executable, str(PROGRAMS / "floor.py"), *options, *_logs(corpus)))
 
 
 def kseg_convert(corpus: Corpus, jobs: int) -> Command:
@@ -91,8 +91,9 @@ def dump_log(corpus: Corpus, *options: str) -> Command:
     absent = maven.missing()
     if absent:
         raise BenchError(f"kafka-dump-log {absent}")
+    files = ",".join(map(str, for_kafka(corpus)))
     command = ("java", *JVM_FLAGS, "-cp", f"{maven.libs(KAFKA)}/*", "org.apache.kafka.tools.DumpLogSegments")
-    return Command("kafka-dump-log", (*command, *options, "--files", str(for_kafka(corpus))), output=False)
+    return Command("kafka-dump-log", (*command, *options, "--files", files), output=False)
 
 
 def aiokafka(corpus: Corpus, *, own_clock: bool = False) -> Command:
@@ -108,7 +109,11 @@ def kafka_python(corpus: Corpus) -> Command:
 
 def franz(corpus: Corpus) -> Command:
     """Return franz-go's decoder, as a process. Raises BenchError without Go."""
-    return Command("franz-go", (str(_franz_binary()), str(corpus.path)))
+    return Command("franz-go", (str(_franz_binary()), *_logs(corpus)))
+
+
+def _logs(corpus: Corpus) -> list[str]:
+    return [str(path) for path in corpus.logs]
 
 
 @cache

@@ -1,4 +1,4 @@
-// Reads a segment with franz-go's own decoder, CRCs and decompression included, and prints what it counted.
+// Reads segments with franz-go's own decoder, CRCs and decompression included, and prints what it counted.
 package main
 
 import (
@@ -19,9 +19,6 @@ const window = 1 << 20
 func main() {
 	// Fewer collections for a few MiB more, in the peer's favour.
 	debug.SetGCPercent(400)
-	file, err := os.Open(os.Args[1])
-	fail(err)
-	in := bufio.NewReaderSize(file, window)
 	decompressor := kgo.DefaultDecompressor()
 	var batches, records, valueBytes int64
 	buffer := make([]byte, 0, 2*window)
@@ -37,26 +34,32 @@ func main() {
 		records += int64(len(partition.Records))
 		buffer = buffer[:0]
 	}
-	for {
-		header, err := in.Peek(12)
-		if err == io.EOF {
-			break
-		}
+	for _, path := range os.Args[1:] {
+		file, err := os.Open(path)
 		fail(err)
-		size := 12 + int(binary.BigEndian.Uint32(header[8:]))
-		if len(buffer) > 0 && len(buffer)+size > window {
-			decode()
+		in := bufio.NewReaderSize(file, window)
+		for {
+			header, err := in.Peek(12)
+			if err == io.EOF {
+				break
+			}
+			fail(err)
+			size := 12 + int(binary.BigEndian.Uint32(header[8:]))
+			if len(buffer) > 0 && len(buffer)+size > window {
+				decode()
+			}
+			at := len(buffer)
+			for cap(buffer) < at+size {
+				buffer = append(buffer[:cap(buffer)], 0)
+			}
+			buffer = buffer[:at+size]
+			_, err = io.ReadFull(in, buffer[at:])
+			fail(err)
+			batches++
 		}
-		at := len(buffer)
-		for cap(buffer) < at+size {
-			buffer = append(buffer[:cap(buffer)], 0)
-		}
-		buffer = buffer[:at+size]
-		_, err = io.ReadFull(in, buffer[at:])
-		fail(err)
-		batches++
+		decode()
+		file.Close()
 	}
-	decode()
 	fmt.Printf("{\"batches\":%d,\"records\":%d,\"value_bytes\":%d}\n", batches, records, valueBytes)
 }
 

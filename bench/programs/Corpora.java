@@ -15,9 +15,10 @@ import org.apache.kafka.common.record.internal.MemoryRecordsBuilder;
 /**
  * Writes one segment with Kafka's own MemoryRecordsBuilder, the class that its producer fills batches with, and prints
  * {"batches":…,"records":…,"bytes":…}. The same arguments give the same events; only the timestamps' base is fixed too.
- * Needs the jars of Kafka 4.3: java -cp 'libs/*' Corpora.java FILE MAGIC CODEC RECORDS BATCH_SIZE KIND
+ * Needs the jars of Kafka 4.3: java -cp 'libs/*' Corpora.java FILE MAGIC CODEC RECORDS BATCH_SIZE KIND PRODUCERS
  * BATCH_SIZE as the producer's batch.size; 0 gives a batch to each record. KIND: events (JSON of about 260 bytes),
- * lines (100 bytes), large (JSON of 64 KiB to 1 MiB).
+ * lines (100 bytes), large (JSON of 64 KiB to 1 MiB), or a number (text of this many bytes). PRODUCERS: how many
+ * idempotent producers take turns, a batch each; 0 for a producer without an id.
  */
 public class Corpora {
     private static final long FIRST_TIMESTAMP = 1_700_000_000_000L;
@@ -30,17 +31,20 @@ public class Corpora {
     private final CompressionType codec;
     private final int batchSize;
     private final String kind;
+    private final int[] sequences;
+    private int producer = -1;
 
-    private Corpora(byte magic, CompressionType codec, int batchSize, String kind) {
+    private Corpora(byte magic, CompressionType codec, int batchSize, String kind, int producers) {
         this.magic = magic;
         this.codec = codec;
         this.batchSize = batchSize;
         this.kind = kind;
+        this.sequences = new int[producers];
     }
 
     public static void main(String[] args) throws IOException {
         Corpora corpora = new Corpora(
-            Byte.parseByte(args[1]), CompressionType.forName(args[2]), Integer.parseInt(args[4]), args[5]);
+            Byte.parseByte(args[1]), CompressionType.forName(args[2]), Integer.parseInt(args[4]), args[5], Integer.parseInt(args[6]));
         try (OutputStream out = new BufferedOutputStream(Files.newOutputStream(Path.of(args[0])), 1 << 20)) {
             corpora.write(out, Integer.parseInt(args[3]));
         }
@@ -62,6 +66,9 @@ public class Corpora {
                 builder.append(timestamp, key, value(timestamp));
                 i++;
             } while (i < records && batchSize > 0 && builder.hasRoomFor(FIRST_TIMESTAMP + i, new byte[10], new byte[260], new org.apache.kafka.common.header.Header[0]));
+            if (producer >= 0) {
+                sequences[producer] += i - first;
+            }
             MemoryRecords built = builder.build();
             ratio = codec == CompressionType.NONE ? 1.0f : (float) builder.compressionRatio() * 1.05f;
             ByteBuffer buffer = built.buffer();
@@ -79,8 +86,11 @@ public class Corpora {
             return MemoryRecords.builder(buffer, magic, Compression.of(codec).build(),
                 magic == 0 ? TimestampType.NO_TIMESTAMP_TYPE : TimestampType.CREATE_TIME, baseOffset);
         }
+        if (sequences.length > 0) {
+            producer = (producer + 1) % sequences.length;
+        }
         return MemoryRecords.builder(buffer, magic, Compression.of(codec).build(), TimestampType.CREATE_TIME,
-            baseOffset, -1L, -1L, (short) -1, -1, false, 0);
+            baseOffset, -1L, producer, (short) (producer < 0 ? -1 : 0), producer < 0 ? -1 : sequences[producer], false, 0);
     }
 
     private byte[] value(long timestamp) {
@@ -99,8 +109,15 @@ public class Corpora {
                 event(text, timestamp);
                 text.append(']');
                 break;
-            default:
+            case "events":
                 event(text, timestamp);
+                break;
+            default:
+                int length = Integer.parseInt(kind);
+                while (text.length() < length) {
+                    event(text, timestamp);
+                }
+                text.setLength(length);
         }
         return text.toString().getBytes(StandardCharsets.UTF_8);
     }

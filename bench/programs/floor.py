@@ -1,6 +1,6 @@
 """The floor: the libraries read a segment, compute its CRCs and decompress it, and do nothing else.
 
-    python floor.py [--shallow] FILE
+    python floor.py [--shallow] FILE...
     python floor.py --recompress OUT FILE
 
 It does not use kseg. It trusts the file, reads only files of ``bench.corpora``, and uses the fastest call of each library.
@@ -39,8 +39,9 @@ ROOM = memoryview(bytearray(WINDOW))
 
 
 def unlz4(data: Any) -> memoryview:
-    """Decompress an LZ4 frame: a header of 7 bytes, then independent blocks of at most 64 kB after their lengths."""
-    inflate, at, made = cramjam.lz4.decompress_block_into, 7, 0
+    """Decompress an LZ4 frame: a header, then independent blocks of at most 64 kB after their lengths."""
+    # Clients may write the size of the content into the header, 8 bytes.
+    inflate, at, made = cramjam.lz4.decompress_block_into, 7 + (data[4] & 8), 0
     while size := LENGTH.unpack_from(data, at)[0]:
         at += 4
         if size >> 31:
@@ -159,15 +160,16 @@ def read(file: BinaryIO, deep: bool, rewrite: Callable[[int, Any], None] | None 
 
 
 def main() -> None:
-    path = sys.argv[-1]
-    with open(path, "rb", buffering=0) as file:
-        if "--recompress" in sys.argv:
-            target, rewrite = rewriter(sys.argv[-2])
-            entries, inflated = read(file, True, rewrite)
-            target.flush()
-            os.fsync(target.fileno())
-        else:
-            entries, inflated = read(file, deep="--shallow" not in sys.argv)
+    arguments = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
+    target, rewrite = rewriter(arguments.pop(0)) if "--recompress" in sys.argv else (None, None)
+    entries = inflated = 0
+    for path in arguments:
+        with open(path, "rb", buffering=0) as file:
+            found = read(file, "--shallow" not in sys.argv, rewrite)
+        entries, inflated = entries + found[0], inflated + found[1]
+    if target:
+        target.flush()
+        os.fsync(target.fileno())
     print(json.dumps({"batches": entries, "inflated": inflated}))
 
 

@@ -1,6 +1,6 @@
 """Write corpora with kseg's own writer, without Maven: the arguments and events of Corpora.java.
 
-    python own_corpora.py FILE MAGIC CODEC RECORDS BATCH_SIZE KIND
+    python own_corpora.py FILE MAGIC CODEC RECORDS BATCH_SIZE KIND PRODUCERS
 
 The bytes differ from those of Kafka's writer, since libraries compress differently. Size and difficulty are the same.
 """
@@ -25,7 +25,7 @@ RECORD_OVERHEAD = 12
 chance = random.Random(20)
 
 
-def event(timestamp: int) -> str:
+def event(timestamp: int, chance: random.Random = chance) -> str:
     return (
         f'{{"event_id":"{chance.getrandbits(60):x}","ts":{timestamp},"user":{{"id":{chance.randrange(50_000)},'
         f'"country":"{chance.choice(COUNTRIES)}"}},"action":"{chance.choice(ACTIONS)}",'
@@ -40,6 +40,8 @@ def value(kind: str, timestamp: int) -> bytes:
         return "".join(chance.choices(string.ascii_lowercase, k=100)).encode()
     if kind == "events":
         return event(timestamp).encode()
+    if kind.isdigit():
+        return (event(timestamp) * (int(kind) // 200 + 1))[: int(kind)].encode()
     size = 64 * 1024 + chance.randrange(960 * 1024)
     events = [event(timestamp)]
     room = size - 400 - len(events[0])
@@ -56,7 +58,11 @@ def records(kind: str, magic: int, count: int) -> Iterator[PlainRecord]:
         yield PlainRecord(offset, key, value(kind, timestamp), timestamp if magic else -1)
 
 
-def entry(batch: list[PlainRecord], magic: int, codec: str) -> bytes:
+def entry(batch: list[PlainRecord], magic: int, codec: str, producer: tuple[int, int] | None) -> bytes:
+    if magic == 2 and producer:
+        producer_id, sequence = producer
+        ids = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
+        return build_batch(batch, compression=codec, partition_leader_epoch=0, **ids)
     if magic == 2:
         return build_batch(batch, compression=codec, partition_leader_epoch=0)
     if codec == "none":
@@ -65,7 +71,9 @@ def entry(batch: list[PlainRecord], magic: int, codec: str) -> bytes:
 
 
 def main() -> None:
-    path, magic, codec, count, batch_size, kind = sys.argv[1:]
+    path, magic, codec, count, batch_size, kind, producers = sys.argv[1:]
+    sequences = [0] * int(producers)
+    producer = None
     batches = written = size = 0
     # Like the producer, estimate the compression ratio from closed batches.
     ratio = 1.0
@@ -76,7 +84,11 @@ def main() -> None:
             size += RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
             if record.offset + 1 < int(count) and (size + 270) * ratio < int(batch_size):
                 continue
-            stored = entry(batch, int(magic), codec)
+            if sequences:
+                turn = batches % len(sequences)
+                producer = turn, sequences[turn]
+                sequences[turn] += len(batch)
+            stored = entry(batch, int(magic), codec, producer)
             out.write(stored)
             batches += len(batch) if magic != "2" and codec == "none" else 1
             written += len(stored)
@@ -86,4 +98,5 @@ def main() -> None:
     print(json.dumps({"batches": batches, "records": int(count), "bytes": written}))
 
 
-main()
+if __name__ == "__main__":
+    main()

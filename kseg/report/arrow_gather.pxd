@@ -3,7 +3,7 @@
 cimport cython
 
 from kseg.format.record.columns cimport BatchColumns, RecordColumns
-from kseg.format.record.default_records cimport header_field
+from kseg.format.record.headers cimport header_field
 
 cdef long long LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, INT32_MAX, NO_TIMESTAMP, MOST_HEADERS, HEADER_BYTES
 cdef long long FIRST_MILLISECOND, LAST_MILLISECOND, BY_BYTE

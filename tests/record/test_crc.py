@@ -1,4 +1,4 @@
-"""The table computes the libraries' CRCs, for every length that it is used for and every remainder of its steps."""
+"""Table and instructions compute the libraries' CRCs, for every length that they are used for and every remainder."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from kseg.format.record import crc
 
-DATA = bytes(i * i * 7 + i >> 3 & 255 for i in range(700))
-LENGTHS = (*range(40), 63, 64, 65, 511, 512, 513, 600)
+DATA = bytes(i * i * 7 + i >> 3 & 255 for i in range(5000))
+LENGTHS = (*range(40), 63, 64, 65, 127, *range(128, 148), 191, 192, 193, 255, 256, 511, 512, 513, 600, 4096, 4111)
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -41,10 +41,13 @@ def test_crc32c_is_the_librarys_own_and_comes_without_its_package() -> None:
     subprocess.run([sys.executable, "-c", elsewhere], check=True, timeout=60)
 
 
-@pytest.mark.parametrize(("at", "end"), [(-1, 8), (0, 701), (690, 717)])
+@pytest.mark.parametrize(("at", "end"), [(-1, 8), (0, len(DATA) + 1), (len(DATA) - 10, len(DATA) + 17)])
 def test_ranges_outside_of_the_buffer_are_rejected(at: int, end: int) -> None:
     """The compiler omits bounds checks in that loop: it checks the bounds itself."""
     with pytest.raises(IndexError):
         crc.crc_by_table(memoryview(DATA), at, end, crc.table(crc.CRC32))
+    for compute in (crc.crc32_of, crc.crc32c_of):
+        with pytest.raises(IndexError):
+            compute(memoryview(DATA), at, end)
     with pytest.raises(IndexError):
         crc.crc_by_table(memoryview(DATA), 0, 8, array("I", bytes(4 * 256)))

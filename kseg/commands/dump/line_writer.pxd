@@ -5,7 +5,7 @@ cimport cython
 from kseg.format.record.encoder cimport headers_end
 from kseg.format.record.columns cimport BatchColumns, RecordColumns
 from kseg.format.record.framing cimport increment_sequence
-from kseg.format.record.default_records cimport header_field
+from kseg.format.record.headers cimport header_field
 from kseg.format.record.memory cimport copy_bytes, decode_point, is_ascii
 
 cdef long long NO_TIMESTAMP, MOST_HEADERS

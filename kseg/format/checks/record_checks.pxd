@@ -5,8 +5,7 @@ cimport cython
 from kseg.format.checks.check_state cimport CheckState
 from kseg.format.record.columns cimport BatchColumns
 from kseg.format.record.framing cimport clamped
-from kseg.format.record.default_records cimport header_field
-from kseg.format.record.memory cimport is_utf8
+from kseg.format.record.headers cimport skip_headers
 
 cdef long long CODEC, CONTROL_BIT, APPEND_TIME
 
@@ -31,14 +30,8 @@ cpdef check_record_attributes(chunk, settings, report)
 @cython.locals(batches=BatchColumns, row=cython.Py_ssize_t)
 cpdef check_control_records(chunk, settings, report)
 
-@cython.locals(
-    batches=BatchColumns, counts="long long[::1]", ats="long long[::1]", row=cython.Py_ssize_t, total=cython.longlong,
-    first=cython.Py_ssize_t, payload="const unsigned char[::1]", i=cython.Py_ssize_t,
-)
+@cython.locals(batches=BatchColumns, row=cython.Py_ssize_t)
 cpdef check_header_keys(chunk, settings, report)
-
-@cython.locals(size=cython.longlong)
-cdef bint has_valid_keys(const unsigned char[::1] data, Py_ssize_t at, long long count) except -1
 
 @cython.locals(
     batches=BatchColumns, offsets="long long[::1]", row=cython.Py_ssize_t, previous=cython.longlong,

@@ -14,10 +14,9 @@ from kseg.findings import Finding, Report
 from kseg.format.checks.check_state import CheckSettings, CheckState, batch_finding
 from kseg.format.checks.offset_checks import MUST_INCREASE
 from kseg.format.record.columns import BatchColumns
-from kseg.format.record.default_records import header_field
 from kseg.format.record.framing import clamped
+from kseg.format.record.headers import skip_headers
 from kseg.format.record.layout import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
-from kseg.format.record.memory import is_utf8
 from kseg.format.segment.records_chunk import Chunk
 from kseg.lazy import lazy
 from kseg.text import count_of
@@ -64,6 +63,7 @@ def _limited(chunk: Chunk, found: list[int]) -> Iterator[tuple[int, dict[str, in
 def check_record_offsets(chunk: Chunk, settings: CheckSettings, report: Report) -> None:
     """Report ``record-offset-mismatch`` in a batch, and ``last-offset-mismatch`` if its last record has a lower offset."""
     batches, offsets = chunk.batches, chunk.records.offset
+    resumed = chunk.resumed
     for row in range(chunk.first, chunk.stop):
         total = batches.record_total[row]
         if not total:
@@ -73,7 +73,7 @@ def check_record_offsets(chunk: Chunk, settings: CheckSettings, report: Report) 
         last = batches.last_offset[row]
         if batches.disorder[row] >= 0:
             _report_disorder(chunk, row, report)
-        if chunk.resumed:
+        if resumed:
             continue
         if batches.magic[row] < 2 or last < clamped(batches.base_offset[row]):
             continue  # the header contradicts itself, which is already reported
@@ -103,9 +103,11 @@ def check_wrapper_order(chunk: Chunk, state: CheckState, report: Report) -> None
 
     Their headers lack the first offset.
     """
+    if chunk.resumed:
+        return
     batches = chunk.batches
     for row in range(chunk.first, chunk.stop):
-        if not batches.selected[row] or chunk.resumed:
+        if not batches.selected[row]:
             continue
         previous, last = state.last_opened, batches.last_offset[row]
         state.last_opened = last
@@ -148,17 +150,13 @@ def check_max_timestamps(chunk: Chunk, settings: CheckSettings, report: Report) 
 
     With LogAppendTime, all records have the timestamp of the header.
     """
+    if chunk.resumed:
+        return
     batches = chunk.batches
     for row in range(chunk.first, chunk.stop):
         stored = batches.max_timestamp[row]
         largest = batches.largest_timestamp[row]
-        if (
-            chunk.resumed
-            or not batches.record_total[row]
-            or largest == stored
-            or not batches.magic[row]
-            or not batches.intact[row]
-        ):
+        if not batches.record_total[row] or largest == stored or not batches.magic[row] or not batches.intact[row]:
             continue
         if not batches.attributes[row] & APPEND_TIME:
             report(batch_finding("max-timestamp-mismatch", batches, row, stored=stored, actual=largest))
@@ -191,19 +189,12 @@ def check_control_records(chunk: Chunk, settings: CheckSettings, report: Report)
     Each control record must be valid, and a transaction marker must be the only record of its batch.
     """
     batches = chunk.batches
-    known: dict[tuple[bytes | None, bytes | None], tuple[str, str]] = {}
     for row in range(chunk.first, chunk.stop):
         if batches.magic[row] < 2 or not batches.attributes[row] & CONTROL_BIT:
             continue
         wrong: dict[int, str] = {}
         for i in chunk.rows(row):
-            stored = chunk.key(i), chunk.value(i)
-            # Coordinators write the same few bytes again and again. Decoding them each time took half the time.
-            if stored not in known:
-                known[stored] = _control_type(*stored)
-                if len(known) > MAX_FINDINGS:
-                    known = {stored: known[stored]}
-            kind, why = known[stored]
+            kind, why = _control_type(*chunk.key_and_value(i))
             why = why or _marker_fault(batches, row, kind)
             if why:
                 wrong[i] = why
@@ -229,33 +220,14 @@ def _marker_fault(batches: BatchColumns, row: int, kind: str) -> str:
 
 
 def check_header_keys(chunk: Chunk, settings: CheckSettings, report: Report) -> None:
-    """Report ``invalid-header-key``: header keys are UTF-8 (KIP-82)."""
+    """Report ``invalid-header-key``: header keys are UTF-8 (KIP-82). The decoder has counted the records."""
     batches, counts, ats = chunk.batches, chunk.records.header_count, chunk.records.headers_at
     for row in range(chunk.first, chunk.stop):
-        total = batches.record_total[row]
-        if batches.magic[row] < 2 or not total or not batches.header_total[row]:
+        if batches.magic[row] < 2 or not batches.record_total[row] or not batches.invalid_keys[row]:
             continue
-        first = batches.first_record[row]
         payload = chunk.payload(row)
-        undecodable = []
-        for i in range(first, first + total):
-            if counts[i] and not has_valid_keys(payload, ats[i], counts[i]):
-                undecodable.append(i)
-        for i, facts in _limited(chunk, undecodable):
+        found = [
+            i for i in chunk.rows(row) if counts[i] and not skip_headers(payload, ats[i], len(payload), counts[i])[1]
+        ]
+        for i, facts in _limited(chunk, found):
             report(record_finding("invalid-header-key", chunk, i, **facts))
-
-
-def has_valid_keys(data: Any, at: int, count: int) -> bool:
-    """Return whether the keys of ``count`` headers at ``data[at]`` are UTF-8.
-
-    Decoding the headers of one record as objects takes 10 us.
-    """
-    for _ in range(count):
-        # The decoder has already checked the sizes.
-        size, at = header_field(data, at, len(data))
-        if not is_utf8(data, at, size):
-            return False
-        size, at = header_field(data, at + size, len(data))
-        if size > 0:
-            at += size
-    return True

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
+from typing import Any
 
 from lz4 import frame
 
@@ -22,10 +22,12 @@ _LZ4_HEADER = _LZ4_MAGIC + b"\x60\x40\x82"
 # The header in magic 0: HC includes the magic of the frame. Brokers before 0.10 reject the correct one (KAFKA-3160).
 _LZ4_HEADER_V0 = _LZ4_MAGIC + b"\x60\x40\x1a"
 _LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE, _LZ4_CONTENT_CHECKSUM = 0x10, 0x08, 0x04
-_LZ4_BLOCK_LENGTH = struct.Struct("<I")
-_LZ4_STORED = 1 << 31  # the bit of a block's length for uncompressed blocks
 _LZ4_BLOCK = 64 * 1024
 _LZ4_PIECE = 1 << 20
+# C constants when compiled.
+HEADER_SIZE = len(_LZ4_HEADER)
+BLOCK = _LZ4_BLOCK
+STORED = 1 << 31  # the bit of a block's length for uncompressed blocks
 
 # Faults that liblz4 rejects and Lz4BlockInputStream ignores: wrong content sizes and content checksums.
 _LZ4_IGNORED = {"frameSize_wrong": "lz4-content-size", "contentChecksum_invalid": "lz4-content-checksum"}
@@ -41,28 +43,30 @@ def decompress(data: Buffer, limit: int, magic: int, quirks: list[str] | None, r
                 quirks.append("lz4-header-checksum")
             return inflated
     elif room is not None and cramjam:
-        size = _unlz4_blocks(memoryview(data), room[:limit])
+        view = data if isinstance(data, memoryview) else memoryview(data)
+        size = _unlz4_blocks(view, view, room if len(room) <= limit else room[:limit])
         if size >= 0:
             return room[:size]
     return _unlz4_long(memoryview(data), limit, magic, quirks)
 
 
-def _unlz4_blocks(view: memoryview, room: memoryview) -> int:
-    """Decompress the blocks of a plain frame into `room`.
+def _unlz4_blocks(view: memoryview, data: Any, room: memoryview) -> int:
+    """Decompress the blocks of a plain frame into `room`. ``data`` and ``view`` are the same bytes.
 
     Returns the number of decompressed bytes, or -1 if the frame is not plain or `room` is too small.
     """
     inflate = cramjam.lz4.decompress_block_into
-    position, end, made = len(_LZ4_HEADER), len(view), 0
+    position, end, made, space = HEADER_SIZE, len(data), 0, len(room)
     try:
         while end - position >= 4:
-            length: int = _LZ4_BLOCK_LENGTH.unpack_from(view, position)[0]
+            length = (data[position + 3] << 8 | data[position + 2]) << 8 | data[position + 1]
+            length = length << 8 | data[position]
             position += 4
             if not length:
                 return made if position == end else -1
-            stored = length & _LZ4_STORED
+            stored = length & STORED
             length ^= stored
-            if length > end - position or length > _LZ4_BLOCK or length > len(room) - made:
+            if length > end - position or length > BLOCK or length > space - made:
                 return -1
             block = view[position : position + length]
             position += length
@@ -70,8 +74,7 @@ def _unlz4_blocks(view: memoryview, room: memoryview) -> int:
                 room[made : made + length] = block
                 made += length
             else:
-                target = room[made : made + _LZ4_BLOCK]
-                made += inflate(block, target, len(target))
+                made += inflate(block, room[made : made + BLOCK], min(space - made, BLOCK))
     except cramjam.DecompressionError:
         pass
     return -1

@@ -9,7 +9,8 @@ cdef class BatchColumns:
     cdef readonly long long[::1] base_timestamp, max_timestamp, crc, crc_state, producer_id, producer_epoch
     cdef readonly long long[::1] base_sequence, partition_leader_epoch, selected, intact
     cdef readonly long long[::1] first_record, record_total, attribute_bits, largest_timestamp, disorder
-    cdef readonly long long[::1] null_keys, header_total, record_sum, first_record_offset, last_record_offset
+    cdef readonly long long[::1] null_keys, header_total, invalid_keys, record_sum
+    cdef readonly long long[::1] first_record_offset, last_record_offset
 
     cpdef begin_records(self, Py_ssize_t row, Py_ssize_t first_record)
 
@@ -25,7 +26,7 @@ cdef class RecordColumns:
 
 
 cdef class PartialBatch:
-    cdef public long long rows, index, previous, bits, largest, disorder, null_keys, header_total
+    cdef public long long rows, index, previous, bits, largest, disorder, null_keys, header_total, invalid_keys
     cdef public long long faulty, faults_left_out, shift
     cdef public Py_ssize_t at
     cdef public bint final, hungry, done

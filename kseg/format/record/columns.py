@@ -28,11 +28,11 @@ class BatchColumns:
     deselected it.
 
     The other columns are filled when the batch is decoded. Its records are the ``record_total`` rows of RecordColumns
-    from row ``first_record``. ``attribute_bits`` is the OR of the records' attributes, ``largest_timestamp`` is in epoch
-    milliseconds, and ``null_keys`` and ``header_total`` are counts. ``disorder`` is the first row whose offset is not
-    greater than the previous one, or -1. So a check reads the records only of a batch that needs it. ``intact`` becomes
-    0 when decoding finds a fault. ``record_sum`` counts the records. ``first_record_offset`` and ``last_record_offset``
-    are the offsets of the first and last record.
+    from row ``first_record``. ``attribute_bits`` is the OR of the records' attributes. ``largest_timestamp`` is in epoch
+    milliseconds. ``null_keys`` and ``header_total`` are counts, and ``invalid_keys`` counts the records with a header key
+    that is not UTF-8. ``disorder`` is the first row whose offset is not greater than the previous one, or -1. So a check
+    reads the records only of a batch that needs it. ``intact`` becomes 0 when decoding finds a fault. ``record_sum``
+    counts the records. ``first_record_offset`` and ``last_record_offset`` are the offsets of the first and last record.
 
     A large batch is decoded in parts. Then ``first_record`` and ``record_total`` describe the current part, and the
     other columns describe all parts so far.
@@ -66,6 +66,7 @@ class BatchColumns:
         self.disorder = _column(capacity)
         self.null_keys = _column(capacity)
         self.header_total = _column(capacity)
+        self.invalid_keys = _column(capacity)
         self.record_sum = _column(capacity)
         self.first_record_offset = _column(capacity)
         self.last_record_offset = _column(capacity)
@@ -79,6 +80,7 @@ class BatchColumns:
         self.disorder[row] = -1
         self.null_keys[row] = 0
         self.header_total[row] = 0
+        self.invalid_keys[row] = 0
         self.record_sum[row] = 0
 
 
@@ -145,6 +147,7 @@ class PartialBatch:
         self.disorder = -1
         self.null_keys = 0
         self.header_total = 0
+        self.invalid_keys = 0
         self.faulty = 0
         self.faults_left_out = 0
         self.shift = 0

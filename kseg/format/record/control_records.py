@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kseg.format.messages.cursor import Cursor, MalformedMessage
@@ -67,6 +68,8 @@ _MESSAGES = {
 }
 
 
+# Coordinators write the same few bytes again and again.
+@lru_cache(maxsize=16)
 def decode(key: bytes | None, value: bytes | None) -> ControlRecord:
     """Return the control record with this key and value. Raises only MalformedControlRecord.
 

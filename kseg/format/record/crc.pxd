@@ -1,8 +1,11 @@
-# C types for checksums.py.
+# C types for crc.py.
 
 cimport cython
 
+from kseg.format.record cimport crc_instructions
+
 cdef Py_ssize_t SHORT, TABLE_SIZE
+cdef bint INSTRUCTIONS
 cdef unsigned int ALL_ONES
 cdef const unsigned int[::1] CRC32_TABLE, CRC32C_TABLE
 
@@ -14,6 +17,8 @@ cpdef table(unsigned int polynomial)
 cpdef long long crc_by_table(
     const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end, const unsigned int[::1] crcs
 ) except -1
+
+cdef int check_range(Py_ssize_t size, Py_ssize_t at, Py_ssize_t end) except -1
 
 cpdef long long crc32_of(const unsigned char[::1] view, Py_ssize_t at, Py_ssize_t end) except -1
 

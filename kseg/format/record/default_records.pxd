@@ -4,16 +4,13 @@ cimport cython
 
 from kseg.format.record.columns cimport BatchColumns, PartialBatch, RecordColumns
 from kseg.format.record.framing cimport clamped, wrapped_sum
+from kseg.format.record.headers cimport skip_headers
 from kseg.format.record.legacy_records cimport split_messages
+from kseg.format.record.varints cimport finish_varint
 
 cdef Py_ssize_t RECORD_BATCH_OVERHEAD
 cdef long long MOST_HEADERS, LARGE, SUM_LIMIT, MIN_INT64, CODEC_MASK, LOG_APPEND_TIME, MIN_RECORD_SIZE
 
-
-@cython.locals(raw=cython.ulonglong, byte=cython.ulonglong, shift=cython.int)
-cdef (unsigned long long, Py_ssize_t) finish_varint(
-    const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end, unsigned long long first, int last_shift
-) except *
 
 @cython.locals(at=cython.Py_ssize_t)
 cpdef Py_ssize_t split_uncompressed(
@@ -27,7 +24,8 @@ cpdef Py_ssize_t split_uncompressed(
     max_timestamp=cython.longlong, index=cython.longlong, byte=cython.ulonglong, length=cython.longlong,
     delta=cython.longlong, stop=cython.Py_ssize_t, i=cython.Py_ssize_t, first=cython.Py_ssize_t,
     bits=cython.longlong, largest=cython.longlong, previous=cython.longlong, disorder=cython.Py_ssize_t,
-    null_keys=cython.longlong, header_total=cython.longlong, timestamp=cython.longlong, offset=cython.longlong,
+    null_keys=cython.longlong, header_total=cython.longlong, invalid_keys=cython.longlong, valid_keys=cython.bint,
+    timestamp=cython.longlong, offset=cython.longlong,
     capacity=cython.Py_ssize_t, begin=cython.Py_ssize_t, record_at=cython.Py_ssize_t,
     stop_index=cython.longlong, final=cython.bint, hungry=cython.bint, batch="long long[::1]", offsets="long long[::1]", timestamps="long long[::1]",
     attributes="long long[::1]", key_ats="long long[::1]", key_sizes="long long[::1]", value_ats="long long[::1]",
@@ -43,14 +41,6 @@ cdef add_count_fault(
     const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end, Py_ssize_t row, long long index, long long count,
     bint hungry, bint final, list faults
 )
-
-@cython.locals(
-    key_size=cython.longlong, key_at=cython.Py_ssize_t, value_size=cython.longlong, value_at=cython.Py_ssize_t,
-)
-cpdef Py_ssize_t skip_headers(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t stop, long long count) except -2
-
-@cython.locals(byte=cython.ulonglong, size=cython.longlong)
-cpdef (long long, Py_ssize_t) header_field(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t stop) except *
 
 @cython.locals(count=cython.longlong, byte=cython.ulonglong, length=cython.longlong)
 cdef long long count_records(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end) except -1

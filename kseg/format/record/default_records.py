@@ -11,7 +11,9 @@ from typing import Any
 from kseg.format.record import layout
 from kseg.format.record.columns import BatchColumns, PartialBatch, RecordColumns
 from kseg.format.record.framing import clamped, delta_fault, length_fault, wrapped_sum
+from kseg.format.record.headers import skip_headers
 from kseg.format.record.legacy_records import split_messages
+from kseg.format.record.varints import finish_varint
 
 COMPILED = not __file__.endswith(".py")
 
@@ -29,26 +31,6 @@ LARGE = LARGE_BATCH
 #: The most headers of one record that are shown. Clients write a few, but a small file can contain a record with millions.
 MAX_HEADERS = 10_000
 MOST_HEADERS = MAX_HEADERS
-
-
-def finish_varint(data: Any, at: int, end: int, first: int, last_shift: int) -> tuple[int, int]:
-    """Return (raw value, next byte) of a zig-zag varint whose first byte has its high bit set.
-
-    The next byte is -1 if the varint is not valid. ``last_shift`` is 28 for an int32 (at most five bytes) and 63 for an
-    int64.
-    """
-    raw = first - 128
-    shift = 7
-    while at < end and shift <= last_shift:
-        byte = data[at]
-        at += 1
-        if shift == 63 and byte > 1:
-            return 0, -1
-        if byte < 128:
-            return raw | byte << shift, at
-        raw |= (byte - 128) << shift
-        shift += 7
-    return 0, -1
 
 
 def split_uncompressed(
@@ -111,6 +93,7 @@ def split_records(
         disorder = -1
         null_keys = 0
         header_total = 0
+        invalid_keys = 0
         record_at = at
         stop_index = count
         final = True
@@ -124,6 +107,7 @@ def split_records(
             disorder = part.disorder
             null_keys = part.null_keys
             header_total = part.header_total
+            invalid_keys = part.invalid_keys
             final = part.final
             if count - index > part.rows:
                 stop_index = index + part.rows
@@ -253,10 +237,12 @@ def split_records(
                 headers_ats[i] = at
                 header_counts[i] = length
                 header_total += length
-                at = skip_headers(data, at, stop, length)
+                at, valid_keys = skip_headers(data, at, stop, length)
                 if at < 0:
                     why = f"its {length} headers do not fit in {stop - headers_ats[i]} bytes, or one has no key"
                     break
+                if not valid_keys:
+                    invalid_keys += 1
             else:
                 header_counts[i] = 0
             if at != stop:
@@ -279,6 +265,7 @@ def split_records(
         batches.disorder[row] = disorder
         batches.null_keys[row] = null_keys
         batches.header_total[row] = header_total
+        batches.invalid_keys[row] = invalid_keys
         if part is not None:
             part.index = index
             part.bits = bits
@@ -287,6 +274,7 @@ def split_records(
             part.disorder = disorder
             part.null_keys = null_keys
             part.header_total = header_total
+            part.invalid_keys = invalid_keys
             part.hungry = hungry
             part.at = record_at if hungry else at
             part.done = count < 0 or (not hungry and (index == count or index < stop_index))
@@ -322,33 +310,6 @@ def add_count_fault(
         else:
             left = f"{'' if final else 'at least '}{end - at} bytes are left over after the last record"
             faults.append(("malformed-record", row, index, left))
-
-
-def skip_headers(data: Any, at: int, stop: int, count: int) -> int:
-    """Return the position after ``count`` headers, or -1 if they do not fit or a key is null."""
-    for _ in range(count):
-        key_size, key_at = header_field(data, at, stop)
-        if key_size < 0 or key_at < 0:
-            return -1
-        value_size, value_at = header_field(data, key_at + key_size, stop)
-        if value_at < 0:
-            return -1
-        at = value_at + (value_size if value_size > 0 else 0)
-    return at
-
-
-def header_field(data: Any, at: int, stop: int) -> tuple[int, int]:
-    """Return (size, first byte) of a header's key or value at ``data[at]``; size -1 is null, first byte -1 is not valid."""
-    if at >= stop:
-        return 0, -1
-    byte = data[at]
-    at += 1
-    if byte >= 128:
-        byte, at = finish_varint(data, at, stop, byte, 28)
-    size = (byte >> 1) ^ -(byte & 1)
-    if at < 0 or size < -1 or size > stop - at:
-        return 0, -1
-    return size, at
 
 
 def count_records(data: Any, at: int, end: int) -> int:

@@ -5,7 +5,7 @@ cimport cython
 from kseg.format.record.crc cimport crc32_of, crc32c_of
 from kseg.format.record.columns cimport BatchColumns, RecordColumns
 from kseg.format.record.framing cimport wrapped_sum
-from kseg.format.record.default_records cimport header_field
+from kseg.format.record.headers cimport header_field
 from kseg.format.record.memory cimport copy_bytes
 
 cdef Py_ssize_t SIZE_AT, LOG_OVERHEAD, MAGIC_AT, LEGACY_CRC_AT, LEGACY_ATTRIBUTES_AT, V1_TIMESTAMP_AT

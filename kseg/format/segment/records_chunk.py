@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kseg.format.record import layout
 from kseg.format.record.columns import BatchColumns, RecordColumns
-from kseg.format.record.default_records import MAX_HEADERS, header_field
+from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.record.framing import increment_sequence
+from kseg.format.record.headers import header_field
 from kseg.format.segment.reader import Window
 from kseg.lazy import lazy
 
@@ -87,6 +88,14 @@ class Chunk:
         """Return the value of record ``i``, None if it is null."""
         return self._bytes(self.records.batch[i], self.lists.value_at[i], self.lists.value_size[i])
 
+    def key_and_value(self, i: int) -> tuple[bytes | None, bytes | None]:
+        """Return key and value of record ``i``, for few records of a chunk: ``lists`` would convert all."""
+        row, records = self.records.batch[i], self.records
+        return (
+            self._bytes(row, records.key_at[i], records.key_size[i]),
+            self._bytes(row, records.value_at[i], records.value_size[i]),
+        )
+
     def headers(self, i: int, most: int | None = MAX_HEADERS) -> tuple[objects.Header, ...]:
         """Return the headers of record ``i`` in their order, at most the first ``most``."""
         if not self.lists.header_count[i]:
@@ -118,7 +127,7 @@ class Chunk:
         if self.batches.magic[row] < 2 or not self.batches.attributes[row] & layout.CONTROL:
             return None
         try:
-            return control_records.decode(self.key(i), self.value(i))
+            return control_records.decode(*self.key_and_value(i))
         except control_records.MalformedControlRecord as error:
             return control_records.ControlRecord("MALFORMED", -1, -1, {"error": str(error)})
 
