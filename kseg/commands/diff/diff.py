@@ -1,8 +1,9 @@
 """``kseg diff`` as a library: two replicas of a partition, merged by offset in constant memory.
 
-Batches with equal headers and bytes are not opened. For all others the records decide. Equal records in different
-batches are the same content. Different records at one offset are divergence. Records that only one replica has are
-classified by their place in the other: before its start, after its end, in a damaged place, or in the middle.
+Segments are compared in blocks of bytes as far as they are equal, and these bytes are checked once for both. Then batches
+with equal headers and bytes are not opened. For all others the records decide. Equal records in different batches are the
+same content. Different records at one offset are divergence. Records that only one replica has are classified by their
+place in the other: before its start, after its end, in a damaged place, or in the middle.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ def compare(
     Both are closed.
     """
     a.progress = b.progress = progress
+    b.other = a
     merge = _Merge(a, b, on_difference)
     with closing(a), closing(b):
         while a.more() & b.more():
@@ -69,8 +71,12 @@ class _Merge:
     def skip_same_batches(self, *, compare_bytes: bool) -> bool:
         """Skip batches that are equal except for their leader epochs; return False if there are none."""
         a, b = self.a, self.b
-        count = equality.count_same_headers(a.batches, a.row, b.batches, b.row, True)
-        if count and compare_bytes:
+        shared = a.batches is b.batches and a.row == b.row
+        if shared:
+            count = a.stop - a.row
+        else:
+            count = equality.count_same_headers(a.batches, a.row, b.batches, b.row, True)
+        if count and compare_bytes and not shared:
             count = self._same_bytes(count)
         if count:
             self.flush()
@@ -274,7 +280,7 @@ class _Merge:
 
 def _place(replica: Replica) -> DifferencePlace | None:
     """Return the place of the current batch, None at the end of the replica."""
-    if replica.row >= replica.batches.count:
+    if replica.row >= replica.stop:
         return None
     batches, row = replica.batches, replica.row
     epoch = batches.partition_leader_epoch[row] if batches.magic[row] >= 2 else None

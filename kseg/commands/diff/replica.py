@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,8 @@ class Replica:
     After ``more`` returned True, ``row`` of ``batches`` is the current batch. ``open`` opens it: its records are then
     rows ``i`` to ``end`` of ``records``, their bytes in ``data``. ``report`` is called with (file, finding).
     ``damage`` counts places that cannot be read. ``torn`` is set if such a place lies directly before the current batch,
-    ``broken`` if not all of its records can be read.
+    ``broken`` if not all of its records can be read. If ``other`` is set, equal segments share its windows: advance
+    ``other`` first.
     """
 
     def __init__(self, path: str, report: Callable[[str, Finding], None]) -> None:
@@ -77,7 +79,10 @@ class Replica:
         self.file = self.files[0].path
         self.batches = BatchColumns(1)
         self.row = 0
+        # The number of rows of the window: a shared window has other batches once ``other`` has advanced.
+        self.stop = 0
         self.window: Window | None = None
+        self.other: Replica | None = None
         self.first_offset: int | None = None
         self.last_offset: int | None = None
         self.batch_count = 0
@@ -91,6 +96,7 @@ class Replica:
         self.records = RecordColumns(1)
         self.data: Any = b""
         self._active = False
+        self._reader: SegmentReader | None = None
         # Of the current window, the positions of batches that are out of order.
         self._disordered: set[int] = set()
         self._report = report
@@ -107,7 +113,7 @@ class Replica:
     def more(self) -> bool:
         """Advance to a readable batch; return False at the end of the last segment."""
         while True:
-            while self.row < self.batches.count:
+            while self.row < self.stop:
                 if self._disordered and self.batches.position[self.row] in self._disordered:
                     self.torn = True
                 elif self.batches.crc_state[self.row] != columns.CRC_BAD:
@@ -117,7 +123,7 @@ class Replica:
             if window is None:
                 self.finished = True
                 return False
-            self.window, self.batches, self.row = window, window.batches, 0
+            self.window, self.batches, self.row, self.stop = window, window.batches, 0, window.batches.count
             self._collect_epochs()
 
     @property
@@ -212,13 +218,29 @@ class Replica:
             with SegmentReader(open_source(file.path, listed=file.listed), report=self._record_finding) as reader:
                 done = 0
                 history, limits = CheckState(), CheckSettings(now=0, name_offset=base_offset_of(file.path))
-                for window in reader.windows():
+                self._reader = reader
+                for window in chain(self._equal_windows(reader), reader.windows()):
                     self._disordered.clear()
                     check_offsets(window.batches, limits, history, self._record_disorder)
                     yield window
                     self.progress(reader.position - done)
                     done = reader.position
                 self.progress(reader.position - done)
+
+    def _equal_windows(self, reader: SegmentReader) -> Iterator[Window]:
+        """Yield the windows of ``other`` as long as this segment has the same bytes, which are then checked once.
+
+        Damaged bytes are not shared: both replicas report them. Nor are those of a segment with another name, which can
+        prove an offset wrong.
+        """
+        other = self.other
+        while other is not None and other.window is not None and not (other.row or other.finished):
+            model = other._reader
+            if model is None or model.damaged or model.name_offset != reader.name_offset:
+                return
+            if not reader.skip_equal(other.window):
+                return
+            yield other.window
 
     def _record_finding(self, finding: Finding) -> None:
         self._report(self.file, finding)

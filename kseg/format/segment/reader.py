@@ -16,6 +16,7 @@ from kseg.findings import Report, do_nothing
 from kseg.format.record import columns, framing, layout
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT64_MAX
+from kseg.format.record.memory import equal_bytes
 from kseg.format.segment.input_buffer import MAX_UNKNOWN_STREAM, InputBuffer
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source
@@ -155,6 +156,25 @@ class SegmentReader:
                 yield from self._resynchronise()
         self._flush_pending()
 
+    def skip_equal(self, other: Window) -> bool:
+        """Skip the next bytes if they equal the batches of another segment's window. Call it only before ``windows``.
+
+        The batches of ``other`` must be valid and contiguous in its buffer: neither are they framed again, nor are their
+        CRCs computed again. Returns False if the bytes differ or are at another position.
+        """
+        batches, buffer = other.batches, self._buffer
+        first, last = batches.at[0], batches.count - 1
+        size = batches.at[last] + batches.size[last] - first
+        if batches.position[0] != buffer.position or not buffer.fill(size):
+            return False
+        # The first header often shows a difference.
+        for length in (min(size, layout.RECORD_BATCH_OVERHEAD), size):
+            if not equal_bytes(other.data, first, buffer.data, buffer.start, length):
+                return False
+        self._update_offsets(batches)
+        buffer.start += size
+        return True
+
     @cached_property
     def _budget(self) -> resync_search.ScanBudget:
         return resync_search.ScanBudget()
@@ -189,7 +209,11 @@ class SegmentReader:
         return layout.LOG_OVERHEAD + size if likely else 0
 
     def _emit(self) -> Window:
-        batches = self._batches
+        self._update_offsets(self._batches)
+        return Window(self._buffer.data, self._buffer.view, self._batches)
+
+    def _update_offsets(self, batches: BatchColumns) -> None:
+        """Store the offsets that can follow the batches: they tell a damaged header from a valid one."""
         self._found_any = True
         row = batches.count - 1
         last, expected = batches.last_offset[row], self._expected()
@@ -202,7 +226,6 @@ class SegmentReader:
             if before is not None and batches.base_offset[row] != before:
                 # The CRC does not cover the base offset. If it is too high, the batches after it must not seem to go back.
                 self._floor = min(before, last + 1)
-        return Window(self._buffer.data, self._buffer.view, batches)
 
     def _emit_one(self, size: int, magic: int, crc_state: int) -> Window:
         """Return the batch at the buffer's start as a window of one row; ``size`` is its whole size in bytes."""
