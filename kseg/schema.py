@@ -77,6 +77,15 @@ CONTENT_COLUMNS: dict[str, tuple[Column, ...]] = {
 }
 
 
+#: The last columns of records that a search found.
+SEARCH_COLUMNS = (
+    Column("crc_valid", "bool", "whether the CRC of the batch is correct; null if it was not checked"),
+    Column(
+        "matched", "texts", "the matching fields: key, value, header-key, header-value; null for a neighbour of a match"
+    ),
+)
+
+
 FINDING_COLUMNS = (
     Column("kind", "text", "finding"),
     Column("rule", "text", "name of the rule"),

@@ -20,7 +20,7 @@ _ZSH_PREFIX = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit
 
 
 #: How commands name the parameters that are paths.
-_PATHS = {"PATH...", "SRC", "DST", "[DST]", "A", "B", "FILE", "DIR"}
+_PATHS = {"PATH...", "[PATTERN] PATH...", "SRC", "DST", "[DST]", "A", "B", "FILE", "DIR"}
 
 
 def complete_paths(command: click.Command) -> None:

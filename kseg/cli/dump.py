@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kseg.cli import common
+from kseg.cli import common, selection
 from kseg.cli.common import check_output
 from kseg.cli.decoding import decode_options, decode_settings
-from kseg.cli.finding_notes import FindingNotes
-from kseg.cli.messages import FAILED, FOUND, fail, note, until_reader_closes
+from kseg.cli.dump_outcome import DumpOutcome
+from kseg.cli.messages import FAILED, note, until_reader_closes
 from kseg.commands.dump.row_filter import RowFilter
 from kseg.commands.dump.rows import (
     BatchItem,
@@ -28,15 +28,12 @@ from kseg.commands.dump.rows import (
     first_rows,
     with_decoder,
 )
-from kseg.errors import KsegError, UsageError, VanishedError
-from kseg.findings import Finding
-from kseg.format.checks.run_checks import policy_for, side_file_of
+from kseg.errors import UsageError
+from kseg.format.checks.run_checks import side_file_of
 from kseg.format.internal_topics.recognise import BY_FOLDER, internal_topic
 from kseg.format.storage.source import SegmentFile, find_segments, local_size, once_each, open_source
 from kseg.lazy import lazy
-from kseg.ranges import parse_offsets, parse_time
 from kseg.report.formats import DUMP, EFFECTIVE, View, destination, write
-from kseg.results import Settings
 from kseg.text import unknown_name
 
 if TYPE_CHECKING:
@@ -57,21 +54,6 @@ else:
     template = lazy("kseg.report.template")
 
 
-_Value = TypeVar("_Value")
-
-
-def _parsed(parse: Callable[[str], _Value]) -> Callable[[click.Context, click.Parameter, str | None], _Value | None]:
-    """Return the callback of an option whose text ``parse`` converts."""
-
-    def callback(context: click.Context, parameter: click.Parameter, text: str | None) -> _Value | None:
-        try:
-            return None if text is None else parse(text)
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from None
-
-    return callback
-
-
 def _internal_topic(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
     if name is None:
         return None
@@ -86,19 +68,9 @@ def _internal_topic(context: click.Context, parameter: click.Parameter, name: st
 @common.framings
 @common.output_format(DUMP)
 @common.output
-@click.option(
-    "--offsets",
-    metavar="A:B",
-    callback=_parsed(parse_offsets),
-    help="Show offsets from A to before B; also A: or :B.",
-)
-@click.option(
-    "--since",
-    metavar="TIME",
-    callback=_parsed(parse_time),
-    help="Show rows from TIME: ISO 8601 or epoch milliseconds.",
-)
-@click.option("--until", metavar="TIME", callback=_parsed(parse_time), help="Show rows before TIME.")
+@selection.offsets
+@selection.since
+@selection.until
 @click.option("--position", type=click.IntRange(min=0), metavar="N",
               help="Show the batch or the damage that contains byte N of the file.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Stop after N rows.")
@@ -128,7 +100,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
     A folder means all segments in it. To show an index, a snapshot or a checkpoint, give its own path.
     """
     format_name = _format(format_name, {**options, "shallow": shallow})
-    keep, outcome = _filter(options), _DumpOutcome()
+    keep, outcome = _filter(options), DumpOutcome()
     if options["framings"]:
         return framed.show_framed(paths, shallow, (output, format_name), options, keep, outcome)
     if options["effective"]:
@@ -298,37 +270,3 @@ def _check_follow(paths: Iterable[str]) -> None:
         if local_size(path) is None:
             open_source(path).close()  # raises if it cannot be read, with the reason
             raise UsageError(f"{path}: --follow accepts local files only")
-
-
-class _DumpOutcome:
-    """The outcome of a dump: prints findings on stderr, and has the exit code."""
-
-    def __init__(self) -> None:
-        self.file = ""
-        self.rows = False
-        self.failed = False
-        self._notes = FindingNotes()
-
-    def begin(self, file: SegmentFile) -> None:
-        """The next file: its findings are weighed as ``kseg validate`` does."""
-        self.file, self._notes.policy = file.path, policy_for(file, Settings())
-
-    def __call__(self, finding: Finding) -> None:
-        self._notes(self.file, finding)
-
-    def attempt(self, rows: Iterator[Any], *, listed: bool = False) -> Iterator[Any]:
-        """Yield the rows. A file that cannot be read is one line on stderr; a ``listed`` file may have been deleted."""
-        try:
-            yield from rows
-        except KsegError as error:
-            if isinstance(error, UsageError):
-                raise
-            if listed and isinstance(error, VanishedError):
-                return
-            self.failed = True
-            fail(str(error))
-
-    def exit_code(self) -> int:
-        if not (self.rows or self.failed):
-            note("no rows")
-        return FAILED if self.failed else FOUND if self._notes.errors else 0

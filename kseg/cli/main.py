@@ -35,6 +35,7 @@ def _warn_once() -> Callable[[str], object]:
 #: Command -> "module:function" and its line in the list of commands, in the order of that list.
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "dump": ("kseg.cli.dump:dump", "Show batches, records, or the content of side files."),
+    "grep": ("kseg.cli.grep:grep", "Find records by patterns, JSON paths or keys."),
     "validate": ("kseg.cli.validate:validate", "Check segments and their side files."),
     "rules": ("kseg.cli.rules:rules", "List the rules, or explain one rule."),
     "convert": ("kseg.cli.convert:convert", "Convert segments to another record version."),

@@ -40,6 +40,7 @@ def rows(dumped: Rows, view: View) -> RowSet:
         names[names.index("headers") : names.index("headers")] = ["key_encoding", "value_encoding"]
         names += [schema.DECODED.name] * view.decoded
         names += [column.name for side in view.sides for column in schema.CONTENT_COLUMNS[side]]
+        names += [column.name for column in schema.SEARCH_COLUMNS] if view.searched else []
     for name in view.columns:
         if name not in names:
             raise UsageError(unknown_name("column", name, names))
@@ -61,6 +62,8 @@ def _rows(dumped: Rows, view: View) -> Iterator[schema.Row]:
             if item.topic:
                 row[schema.DECODED.name] = item.decoded(i)
             row.update(item.content_fields(i))
+            if item.searched:
+                row.update(item.search_row(i))
             yield row
 
 

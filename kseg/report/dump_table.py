@@ -50,7 +50,7 @@ _PAGE_ROWS = 500
 #: The first rows of a file are shown at once; later pages are larger, so that columns keep their width for longer.
 _FIRST_PAGE = 20
 #: The bytes of a key, a value or a header's value that are shown on a terminal, and in a pipe.
-_MOST_BYTES, _MOST_PIPED_BYTES = 10_000, 1 << 20
+_MOST_BYTES, MOST_PIPED_BYTES = 10_000, 1 << 20
 #: The largest id of a schema that is recognised. Registries count from 1; other formats often have larger numbers there.
 _LARGEST_ID = 1_000_000
 #: The bytes of keys and values of one page.
@@ -87,7 +87,7 @@ _Shown = RecordBatch | _ShownRecord
 
 def write_table(dumped: Iterable[SegmentItem], out: TextIO, view: View) -> None:
     """Write a table per file, in pages of some hundred rows."""
-    most = _MOST_BYTES if view.terminal and not view.full else _MOST_PIPED_BYTES
+    most = _MOST_BYTES if view.terminal and not view.full else MOST_PIPED_BYTES
     for file, of_file in groupby(_rows(dumped, most), key=itemgetter(0)):
         for page in _pages(row for _, row in of_file):
             columns, cells = _chosen(*(_record_cells if view.deep else _batch_cells)(page, view), view)

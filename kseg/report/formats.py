@@ -62,6 +62,18 @@ DUMP = ResultKind(
     },
 )
 # (items, view)
+MATCHES = ResultKind(
+    "records that a search found",
+    "kseg.report.dump:rows",
+    {
+        "text": "kseg.report.grep:write_text",
+        "table": "kseg.report.dump_table:write_table",
+        "jsonl": "kseg.report.dump:write_jsonl",
+        "csv": CSV,
+        "parquet": "kseg.report.parquet:write_parquet",
+    },
+)
+# (items, view)
 SIDE_FILES = ResultKind(
     "side files",
     "kseg.report.sidefiles:rows",
@@ -204,6 +216,7 @@ class View:
     their decoded content. ``sides`` are those of "key" and "value" that are decoded. ``without`` are columns of Parquet
     that are not written. ``columns`` are those of a table or of CSV, none for all; with ``full`` a terminal shows whole
     texts. ``template`` is that of ``kseg dump --template``.
+    ``searched``: a search found the records, which adds the columns SEARCH_COLUMNS.
     """
 
     deep: bool = False
@@ -216,6 +229,7 @@ class View:
     columns: Sequence[str] = ()
     full: bool = False
     template: str = ""
+    searched: bool = False
 
 
 def binary(out: TextIO) -> BinaryIO:

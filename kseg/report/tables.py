@@ -98,7 +98,7 @@ def print_note(out: TextIO, text: str, indent: int) -> None:
         out.write(" " * indent + text + "\n")
         return
     lines = _broken(text, max(terminal_width(out) - indent, 20), _WORDS)
-    out.writelines(_styled(" " * indent + line, "dim", may_colour()) + "\n" for line in lines)
+    out.writelines(styled(" " * indent + line, "dim", may_colour()) + "\n" for line in lines)
 
 
 def print_text(out: TextIO, text: str, indent: int = 0) -> None:
@@ -202,7 +202,7 @@ def _terminal_lines(
 ) -> Iterator[str]:
     names = [column.name for column in columns]
     padded = [_padded(name, width, column.right) for name, width, column in zip(names, widths, columns, strict=True)]
-    yield _styled(f" {_BETWEEN.join(padded)}".rstrip(), "bold", colour) + "\n"
+    yield styled(f" {_BETWEEN.join(padded)}".rstrip(), "bold", colour) + "\n"
     yield " " + "─" * (sum(widths) + len(_BETWEEN) * (len(widths) - 1)) + "\n"
     for cells, style in rows:
         lines = [_cell_lines(cell, width, column) for cell, width, column in zip(cells, widths, columns, strict=True)]
@@ -212,9 +212,9 @@ def _terminal_lines(
                 for texts, width, column in zip(lines, widths, columns, strict=True)
             ]
             if whole_rows:
-                yield _styled(f" {_BETWEEN.join(parts)}".rstrip(), style, colour) + "\n"
+                yield styled(f" {_BETWEEN.join(parts)}".rstrip(), style, colour) + "\n"
             else:
-                yield f" {_BETWEEN.join([_styled(parts[0], style, colour), *parts[1:]])}".rstrip() + "\n"
+                yield f" {_BETWEEN.join([styled(parts[0], style, colour), *parts[1:]])}".rstrip() + "\n"
 
 
 def _print_rich(
@@ -292,7 +292,8 @@ def _padded(text: str, width: int, right: bool) -> str:
     return room + text if right else text + room
 
 
-def _styled(text: str, style: str, colour: bool) -> str:
+def styled(text: str, style: str, colour: bool) -> str:
+    """Return a text in a style of STYLES, unchanged without ``colour``."""
     return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if colour and style else text
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from kseg.format.record.byte_search import Needle
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader
-from kseg.format.segment.record_search import KeySearch, by_batch, rows_with
+from kseg.format.segment.record_search import by_batch, rows_with, rows_with_key
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.storage.source import open_source
 from tests.support.damaged_cases import damaged, written
@@ -34,7 +34,7 @@ def test_no_record_is_missed(tmp_path: Path) -> None:
                     rows = range(chunk.records.count)
                     keys = [chunk.key(i) for i in rows]
                     for key in {None, b"", *keys[:1], *keys[-1:]}:
-                        assert list(KeySearch(key).rows(chunk)) == [i for i in rows if keys[i] == key]
+                        assert rows_with_key(chunk, key) == [i for i in rows if keys[i] == key]
                     for text in (b"1", b"va", b"ab", b"k1", *filter(None, keys[:1])):
                         found = rows_with(chunk, [Needle(text)])
                         assert found == sorted(set(found))

@@ -51,6 +51,7 @@ COMMANDS = {
     "validate shallow": ["validate", "--shallow"],
     "dump": ["dump"],
     "dump deep": ["dump", "--deep", "--format", "jsonl"],
+    "grep": ["grep", "-v", "nowhere"],
     "stats": ["stats", "--format", "jsonl"],
     "transactions": ["transactions"],
     "recovery": ["recovery"],

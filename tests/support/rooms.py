@@ -10,7 +10,8 @@ ROOMS = [
         "checks", "log_loader", "writer",
     )),
     *(f"commands.{room}" for room in (
-        "validate", "dump", "stats", "diff", "audit", "lag", "transactions", "recovery", "convert", "repair", "schemas",
+        "validate", "dump", "grep", "stats", "diff", "audit", "lag", "transactions", "recovery", "convert", "repair",
+        "schemas",
     )),
     "report",
     "report.html",

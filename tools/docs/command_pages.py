@@ -16,6 +16,7 @@ SEE: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("Decode Avro, Protobuf and JSON values", "how-to/decode-values.md"),
         ("Read internal topics", "how-to/read-internal-topics.md"),
     ),
+    "grep": (("Find a record", "how-to/find-a-record.md"),),
     "validate": (
         ("Check backups in CI", "tutorials/check-backups-in-ci.md"),
         ("Check a running broker every night", "how-to/check-every-night.md"),

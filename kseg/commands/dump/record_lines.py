@@ -39,7 +39,7 @@ def write_json(run: RecordsItem, encoding: str, lines: LineBuffer) -> None:
     """Write a line of JSON per record, equal to ``rows.record_row``; ``encoding`` is one of JSON_WRITERS."""
     batches, row = run.chunk.batches, run.row
     magic, attributes = batches.magic[row], batches.attributes[row]
-    if not line_writer.COMPILED or run.topic or run.decoder or (magic >= 2 and attributes & CONTROL):
+    if not line_writer.COMPILED or run.topic or run.decoder or run.searched or (magic >= 2 and attributes & CONTROL):
         for text in _joined(_json_lines(run, encoding, run.kept)):
             lines.put(text)
         return
@@ -164,6 +164,8 @@ def _json_lines(run: RecordsItem, encoding: str, kept: Sequence[int]) -> Iterato
             text = f'{text[:-2]},"{schema.DECODED.name}":{to_json(run.decoded(i))}}}\n'
         if run.decoder:
             text = f"{text[:-2]},{to_json(run.content_fields(i))[1:]}\n"
+        if run.searched:
+            text = f"{text[:-2]},{to_json(run.search_row(i))[1:-1]}}}\n"
         if not large:
             yield text
             continue

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kseg.format.record import columns
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CODEC_MASK, CONTROL, LOG_APPEND_TIME
-from kseg.format.segment.record_search import KeySearch, RecordSearch, by_batch
+from kseg.format.segment.record_search import RecordSearch, by_batch, rows_with_key
 from kseg.format.segment.records_chunk import Chunk
 
 
@@ -61,9 +61,10 @@ class RowFilter:
 
     def _found_records(self, chunk: Chunk) -> Iterable[tuple[int, Sequence[int]]]:
         """Return each batch with its records that fulfil the condition on content."""
-        search = KeySearch(self.key) if self.key is not None else self.search
-        if search is not None:
-            return by_batch(chunk, search.rows(chunk))
+        if self.key is not None:
+            return by_batch(chunk, rows_with_key(chunk, self.key))
+        if self.search is not None:
+            return by_batch(chunk, self.search.rows(chunk))
         totals = chunk.batches.record_total
         return ((row, chunk.rows(row)) for row in range(chunk.first, chunk.stop) if totals[row])
 

@@ -5,7 +5,7 @@ Side files have one row per entry.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,9 +15,11 @@ from kseg.errors import UsageError
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.checks.run_checks import SegmentChecks, check_settings
 from kseg.format.internal_topics.recognise import decoded_record, internal_topic
+from kseg.format.record import columns
 from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT, DeepIterator
 from kseg.format.segment.objects import Record, RecordBatch, record_batch
 from kseg.format.segment.reader import SegmentReader, Window
+from kseg.format.segment.record_search import RecordSearch
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.storage.source import local_size, open_range, open_source, topic_partition
 from kseg.lazy import lazy
@@ -25,6 +27,7 @@ from kseg.results import Settings
 from kseg.schema import Row
 
 if TYPE_CHECKING:
+    from kseg.commands.dump.neighbours import Neighbours
     from kseg.format.checks.record_set_checks import RecordSetChecks
     from kseg.format.serialization.decoding import Decoded
     from kseg.format.serialization.record_decoder import RecordDecoder
@@ -56,6 +59,7 @@ class RecordsItem:
     """The accepted records of a batch: the rows ``kept`` of the chunk. Valid until the next item is read.
 
     ``topic`` is the internal topic whose decoder is used, None for no decoding. ``decoder`` decodes keys and values.
+    ``search`` is the condition that chose the records, except for those in ``neighbours``, which are next to such records.
     """
 
     file: str
@@ -64,6 +68,8 @@ class RecordsItem:
     kept: Sequence[int]
     topic: str | None = None
     decoder: RecordDecoder | None = None
+    search: RecordSearch | None = None
+    neighbours: Container[int] = ()
     side: ClassVar[None] = None
 
     @property
@@ -99,6 +105,23 @@ class RecordsItem:
     def content_fields(self, i: int) -> Row:
         """Return the columns of decoded keys and values of record ``i``, none without a decoder."""
         return self.decoder.fields(_topic_of(self.file), self.chunk, i) if self.decoder else {}
+
+    @property
+    def searched(self) -> bool:
+        """Whether a search found the records, or they are neighbours of found ones."""
+        return bool(self.search or self.neighbours)
+
+    def matched(self, i: int) -> Sequence[str] | None:
+        """Return the names of the fields of record ``i`` that the search found; None for a neighbour."""
+        return None if i in self.neighbours or not self.search else self.search.matched_fields(self.chunk, i)
+
+    def search_row(self, i: int) -> Row:
+        """Return the columns SEARCH_COLUMNS of record ``i``."""
+        state, matched = self.chunk.batches.crc_state[self.row], self.matched(i)
+        return {
+            "crc_valid": None if state == columns.CRC_UNCHECKED else state == columns.CRC_GOOD,
+            "matched": None if matched is None else list(matched),
+        }
 
 
 @lru_cache
@@ -167,6 +190,8 @@ def dump_segment(
     topic: str | None = None,
     check: bool = False,
     damaged: bool = False,
+    near: Neighbours | None = None,
+    wrong_crc: bool = False,
 ) -> Iterator[SegmentItem]:
     """Yield the rows of one file, or of its bytes ``start`` to ``end``, a FileStart first.
 
@@ -194,7 +219,18 @@ def dump_segment(
 
     with SegmentReader(source, report=collect if damaged else report, verify_crc=verify_crc) as reader:
         yield FileStart(path, reader.name_offset)
-        items = dump_reader(path, reader, report, wanted, deep=deep, headings=headings, topic=topic, check=check)
+        items = dump_reader(
+            path,
+            reader,
+            report,
+            wanted,
+            deep=deep,
+            headings=headings,
+            topic=topic,
+            check=check,
+            near=near,
+            wrong_crc=wrong_crc,
+        )
         yield from with_damaged_bytes(items, path, reader, findings) if damaged and wanted == RowFilter() else items
 
 
@@ -221,11 +257,16 @@ def dump_reader(
     check: bool = False,
     record_set: RecordSetChecks | None = None,
     decompression_limit: int = DECOMPRESSION_LIMIT,
+    near: Neighbours | None = None,
+    wrong_crc: bool = False,
 ) -> Iterator[BatchItem | RecordsItem]:
     """Yield the items of ``dump_segment`` after the FileStart. Raises UnreadableError and NotASegmentError.
 
-    ``decompression_limit`` is the maximum size of one decompressed batch in bytes.
+    ``decompression_limit`` is the maximum size of one decompressed batch in bytes. ``near`` adds neighbours to the records
+    that the filter accepts. With ``wrong_crc`` a deep dump has the records of batches with a wrong CRC, too, as far as they
+    can be decoded.
     """
+    silent = DeepIterator(limit=decompression_limit)  # the finding about the CRC is reported already
     opener = DeepIterator(report, limit=decompression_limit)
     limits = check_settings(reader.name, Settings(deep=deep))
     checks = SegmentChecks(reader.name, limits, report, internal_topic(path), record_set) if check else None
@@ -235,10 +276,14 @@ def dump_reader(
         if not deep:
             yield from _shallow(path, window, wanted)
             continue
-        for chunk in opener.chunks(window):
-            if checks:
+        # The reader returns such a batch in a window of its own.
+        damaged = wrong_crc and window.batches.crc_state[0] == columns.CRC_BAD
+        if damaged:
+            window.batches.selected[0] = 1
+        for chunk in (silent if damaged else opener).chunks(window):
+            if checks and not damaged:
                 checks.check_records(chunk)
-            yield from _deep(path, chunk, wanted, headings, topic)
+            yield from near.items(path, chunk, wanted) if near else _deep(path, chunk, wanted, headings, topic)
     if checks:
         checks.finish(reader.position)
 
@@ -276,7 +321,7 @@ def _deep(
     accepted = wanted.accepted_records(chunk)
     if not headings:
         for row, kept in accepted:
-            yield RecordsItem(path, chunk, row, kept, topic)
+            yield RecordsItem(path, chunk, row, kept, topic, search=wanted.search)
         return
     kept_of = dict(accepted)
     for row in range(chunk.first, chunk.stop):

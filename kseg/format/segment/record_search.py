@@ -11,10 +11,19 @@ from kseg.format.segment.records_chunk import Chunk
 
 
 class RecordSearch(Protocol):
-    """A condition on records that is evaluated for a whole chunk."""
+    """A condition on the content of records, which is evaluated for a whole chunk."""
 
     def rows(self, chunk: Chunk) -> Sequence[int]:
         """Return the rows of the records that fulfil the condition, in their order."""
+
+    def matched_fields(self, chunk: Chunk, i: int) -> Sequence[str]:
+        """Return the names of the fields of record ``i`` that fulfil it."""
+
+    def matches(self, chunk: Chunk, i: int) -> Iterator[tuple[str, str]]:
+        """Yield the name of the field and the text of each match in record ``i``."""
+
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield start and end of each match in the text of a field."""
 
 
 def rows_with(chunk: Chunk, needles: Iterable[Needle]) -> list[int]:
@@ -59,17 +68,11 @@ def by_batch(chunk: Chunk, rows: Sequence[int]) -> Iterator[tuple[int, list[int]
         yield row, list(found)
 
 
-class KeySearch:
-    """Selects the records with exactly this key, None for null."""
-
-    def __init__(self, key: bytes | None) -> None:
-        self._key = key
-
-    def rows(self, chunk: Chunk) -> Sequence[int]:
-        """Return the rows of the records with the key, in their order."""
-        if self._key:
-            found = rows_with(chunk, (Needle(self._key),))
-            sizes = chunk.lists.key_size if found else []
-            return [i for i in found if sizes[i] == len(self._key) and chunk.key(i) == self._key]
-        size = -1 if self._key is None else 0
-        return [i for i, key_size in enumerate(chunk.lists.key_size) if key_size == size]
+def rows_with_key(chunk: Chunk, key: bytes | None) -> list[int]:
+    """Return the rows of the records with exactly this key, None for null, in their order."""
+    if key:
+        found = rows_with(chunk, (Needle(key),))
+        sizes = chunk.lists.key_size if found else []
+        return [i for i in found if sizes[i] == len(key) and chunk.key(i) == key]
+    size = -1 if key is None else 0
+    return [i for i, key_size in enumerate(chunk.lists.key_size) if key_size == size]

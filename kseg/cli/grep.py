@@ -1,0 +1,235 @@
+"""``kseg grep``: options and exit codes. 0: a record matches. 1: none does. 2: a file could not be read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kseg.cli import common, selection
+from kseg.cli.common import check_output
+from kseg.cli.dump_outcome import DumpOutcome
+from kseg.cli.messages import FAILED, note, until_reader_closes
+from kseg.commands.dump.neighbours import Neighbours, first_found
+from kseg.commands.dump.row_filter import RowFilter
+from kseg.commands.dump.rows import RecordsItem, SegmentItem, dump_segment
+from kseg.commands.grep.json_path import parse_json_path
+from kseg.commands.grep.partitions import files_of_key
+from kseg.commands.grep.search import FIELDS, Query, RecordGrep
+from kseg.errors import UsageError
+from kseg.format.storage.source import SegmentFile, find_segments, once_each
+from kseg.lazy import lazy
+from kseg.report.formats import MATCHES, View, destination, write
+from kseg.text import unknown_name
+
+if TYPE_CHECKING:
+    from kseg.report import grep as report
+    from kseg.report import template
+else:
+    report = lazy("kseg.report.grep")
+    template = lazy("kseg.report.template")
+
+
+def _fields(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, ...] | None:
+    names = tuple(name.strip() for name in text.split(",")) if text is not None else None
+    for name in names or ():
+        if name not in FIELDS:
+            raise click.BadParameter(unknown_name("field", name, FIELDS))
+    return names
+
+
+def _hex(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text.removeprefix("0x"))
+    except ValueError:
+        raise ValueError(f"expected pairs of hexadecimal digits, such as 0x00ff, got {text!r}") from None
+
+
+def _big_endian(size: int) -> Callable[[str], bytes]:
+    def convert(text: str) -> bytes:
+        try:
+            return int(text).to_bytes(size, "big", signed=True)
+        except (ValueError, OverflowError):
+            raise ValueError(f"expected an integer of {size * 8} bits, got {text!r}") from None
+
+    return convert
+
+
+@click.command()
+@click.argument("arguments", metavar="[PATTERN] PATH...", nargs=-1, required=True)
+@click.option("-e", "--regexp", "patterns", metavar="PATTERN", multiple=True,
+              help="Search this pattern. All arguments are PATHs.")  # fmt: skip
+@click.option("-F", "--fixed-strings", "literal", is_flag=True, help="Search texts, not regular expressions.")
+@click.option("-i", "--ignore-case", is_flag=True, help="Ignore case.")
+@click.option("-x", "--whole", is_flag=True, help="Match whole fields only.")
+@click.option("-v", "--invert-match", "invert", is_flag=True, help="Show the records without a match.")
+@click.option("--in", "fields", metavar="FIELDS", callback=_fields,
+              help=f"Search these fields: {','.join(FIELDS)}. Default: all; with --json-path the value.")  # fmt: skip
+@click.option("--json-path", metavar="PATH[=VALUE]", help="Search JSON at a path, such as $.order.id=17.")
+@click.option("--key", metavar="TEXT", callback=selection.parsed(os.fsencode),
+              help="Search records with exactly this key.")  # fmt: skip
+@click.option("--key-hex", metavar="HEX", callback=selection.parsed(_hex), help="The same, in hexadecimal.")
+@click.option("--key-int32", metavar="N", callback=selection.parsed(_big_endian(4)),
+              help="The same, as an int of Kafka's IntegerSerializer.")  # fmt: skip
+@click.option("--key-int64", metavar="N", callback=selection.parsed(_big_endian(8)),
+              help="The same, as a long of Kafka's LongSerializer.")  # fmt: skip
+@click.option("--null-key", is_flag=True, help="Search records whose key is null.")
+@click.option("--null-value", is_flag=True, help="Search records whose value is null.")
+@click.option("--partitions", type=click.IntRange(min=1), metavar="N",
+              help="Set the topic's number of partitions, to read only that of the key.")  # fmt: skip
+@click.option("--all-partitions", is_flag=True, help="Read all partitions for a key.")
+@selection.offsets
+@selection.since
+@selection.until
+@click.option("-c", "--count", is_flag=True, help="Show only the number of matches per file.")
+@click.option("-l", "--files-with-matches", "files_only", is_flag=True, help="Show only the files with matches.")
+@click.option("-q", "--quiet", is_flag=True, help="Show nothing, and stop at the first match.")
+@click.option("--only-matching", is_flag=True, help="Show only the matching texts.")
+@click.option("-m", "--max-count", type=click.IntRange(min=1), metavar="N", help="Stop after N matches per file.")
+@click.option("-A", "--after-context", "after", type=click.IntRange(0, 10_000), metavar="N",
+              help="Show N records after a match.")  # fmt: skip
+@click.option("-B", "--before-context", "before", type=click.IntRange(0, 10_000), metavar="N",
+              help="Show N records before a match.")  # fmt: skip
+@click.option("-C", "--context", type=click.IntRange(0, 10_000), metavar="N", default=0,
+              help="Show N records before and after a match.")  # fmt: skip
+@common.output_format(MATCHES)
+@common.output
+@click.option("--columns", metavar="NAMES", help="Show these columns of a table or of CSV: a,b,c.")
+@click.option("--template", metavar="TEXT", help="Write a line for each record, such as '%o %k %v'.")
+@click.option("--bytes", "encoding", type=common.Choice(["auto", "utf8", "hex", "base64"]), default="auto",
+              show_default=True, help="Set the encoding of keys and values.")  # fmt: skip
+@click.option("--full", is_flag=True, help="Do not cut texts on a terminal.")
+@common.no_crc
+@common.max_rate
+def grep(arguments: tuple[str, ...], **options: Any) -> int:
+    """Find records by a regular expression, a text, a JSON path or a key.
+
+    PATTERN is a regular expression of Python. It is the first argument, unless -e, --json-path, --key or --null-… says what
+    to search. Exit codes: 0 a record matches, 1 none does, 2 a file cannot be read.
+    """
+    query, paths = _query(arguments, options)
+    outcome = DumpOutcome()
+    files = once_each(chain.from_iterable(outcome.attempt(find_segments(path)) for path in paths))
+    check_output(options["output"], [*paths, *(file.path for file in files)])
+    if query.key is not None and not options["all_partitions"]:
+        files = _of_partition(files, query.key, options["partitions"])
+    searched = (item for file in files for item in _found(file, RecordGrep(query), outcome, options))
+    if options["quiet"]:
+        outcome.rows = any(isinstance(item, RecordsItem) for item in searched)
+        return 0 if outcome.rows else FAILED if outcome.failed else 1
+    with until_reader_closes(), destination(options["output"], to_the_end=False) as out:
+        _write(_noted(searched, outcome), out, options)
+        if outcome.failed and not outcome.rows:
+            raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
+    return FAILED if outcome.failed else 0 if outcome.rows else 1
+
+
+def _query(arguments: tuple[str, ...], options: dict[str, Any]) -> tuple[Query, tuple[str, ...]]:
+    """Return the query and the paths. Raises UsageError for options that contradict each other."""
+    keys = [options[name] for name in ("key", "key_hex", "key_int32", "key_int64") if options[name] is not None]
+    keys += [None] * options["null_key"]
+    if len(keys) > 1:
+        raise UsageError("--key, --key-hex, --key-int32, --key-int64 and --null-key exclude each other")
+    json_path = None if options["json_path"] is None else parse_json_path(options["json_path"])
+    patterns, paths = options["patterns"], arguments
+    if not (patterns or keys or json_path or options["null_value"]):
+        patterns, paths = arguments[:1], arguments[1:]
+        if not paths:
+            raise UsageError("expected PATTERN and PATH: `kseg grep failed kafka-logs`")
+    if paths.count("-") > 1:
+        raise UsageError("standard input can be read only once: give one -")
+    query = Query(
+        patterns=patterns,
+        literal=options["literal"],
+        ignore_case=options["ignore_case"],
+        whole=options["whole"],
+        invert=options["invert"],
+        fields=options["fields"] or (("value",) if json_path else FIELDS),
+        json_path=json_path,
+        has_key=bool(keys),
+        key=keys[0] if keys else None,
+        null_value=options["null_value"],
+    )
+    if not query.has_pattern:
+        for name, option in (
+            ("invert", "-v"),
+            ("only_matching", "--only-matching"),
+            ("whole", "-x"),
+            ("fields", "--in"),
+        ):
+            if options[name]:
+                raise UsageError(f"{option} needs a pattern: add -e PATTERN or --json-path")
+    return query, paths
+
+
+def _of_partition(files: Sequence[SegmentFile], key: bytes, partitions: int | None) -> list[SegmentFile]:
+    """Return the files that can have the key by Kafka's default partitioner, and say which those are."""
+    kept, choices = files_of_key(files, key, partitions)
+    for choice in choices:
+        if choice.partition is None:
+            note(f"{choice.topic}: all its partitions here are searched: --partitions N reads only that of the key")
+        else:
+            note(
+                f"{choice.topic}: searched only partition {choice.partition} of {choice.partitions}, which Kafka's default "
+                "partitioner chooses for the key; --all-partitions searches all"
+            )
+    return kept
+
+
+def _found(
+    file: SegmentFile, search: RecordGrep, outcome: DumpOutcome, options: dict[str, Any]
+) -> Iterator[SegmentItem]:
+    """Yield the items of the records that match, and of their neighbours."""
+    outcome.begin(file)
+    first, end = options["offsets"] or (None, None)
+    # Markers of transactions are not searched.
+    keep = RowFilter(first, end, options["since"], options["until"], control=False, search=search)
+    before, after = (options["context"] if options[name] is None else options[name] for name in ("before", "after"))
+    items = dump_segment(
+        file.path,
+        deep=True,
+        keep=keep,
+        verify_crc=not options["no_crc"],
+        report=outcome,
+        listed=file.listed,
+        near=Neighbours(before, after) if before or after else None,
+        wrong_crc=True,
+    )
+    most = 1 if options["files_only"] else options["max_count"]
+    yield from first_found(outcome.attempt(items, listed=file.listed), most, after)
+
+
+def _noted(items: Iterator[SegmentItem], outcome: DumpOutcome) -> Iterator[SegmentItem]:
+    """Yield the items, and record whether there are records among them."""
+    for item in items:
+        outcome.rows |= isinstance(item, RecordsItem)
+        yield item
+
+
+def _write(items: Iterator[SegmentItem], out: Any, options: dict[str, Any]) -> None:
+    name = options["format_name"]
+    for only in ("count", "files_only", "only_matching"):
+        if options[only] and name != "text":
+            raise UsageError(f"--format {name} writes records: it cannot be combined with --{only.replace('_', '-')}")
+    if options["columns"] and name not in ("table", "csv"):
+        raise UsageError(f"--columns chooses columns of a table or of CSV, not of --format {name}")
+    view = View(
+        deep=True,
+        encoding=options["encoding"],
+        terminal=out.isatty(),
+        columns=[name.strip() for name in (options["columns"] or "").split(",") if name.strip()],
+        full=options["full"],
+        template=options["template"] or "",
+        searched=True,
+    )
+    if options["files_only"] or options["count"]:
+        report.write_files(items, out, counts=not options["files_only"])
+    elif options["only_matching"]:
+        report.write_matches(items, out, view)
+    elif view.template:
+        template.write_template(items, out, view)
+    else:
+        write(MATCHES, name, out, items, view=view)

@@ -1,0 +1,1 @@
+"""``kseg grep``: find records by patterns in their keys, values and headers."""

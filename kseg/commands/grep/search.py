@@ -1,0 +1,170 @@
+"""Find the records that match: patterns or a path into JSON, in the fields that are searched."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from kseg.commands.grep import literals
+from kseg.commands.grep.json_path import JsonPath
+from kseg.errors import UsageError
+from kseg.format.segment.record_search import rows_with, rows_with_key
+from kseg.format.segment.records_chunk import Chunk
+from kseg.text import to_json
+
+#: The fields that can be searched.
+FIELDS = ("key", "value", "header-key", "header-value")
+#: A field's name and its bytes, null fields left out.
+_Fields = Iterator[tuple[str, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What ``kseg grep`` looks for.
+
+    A record matches if one of ``fields`` matches one of ``patterns`` (Python's regular expressions; with ``literal``
+    texts), or has the ``json_path``. With both, a pattern must match a value that the path leads to. ``whole``: the match
+    must be the whole field. ``invert`` selects the other records. Of all records only those are searched that have the
+    ``key`` (None for null), if ``has_key`` is set, and a null value, if ``null_value`` is set.
+    """
+
+    patterns: tuple[str, ...] = ()
+    literal: bool = False
+    ignore_case: bool = False
+    whole: bool = False
+    invert: bool = False
+    fields: tuple[str, ...] = FIELDS
+    json_path: JsonPath | None = None
+    has_key: bool = False
+    key: bytes | None = None
+    null_value: bool = False
+
+    @property
+    def has_pattern(self) -> bool:
+        """Return whether the content of fields is searched."""
+        return bool(self.patterns or self.json_path)
+
+
+class RecordGrep:
+    """The search for a query. Raises UsageError for a pattern that is not a regular expression."""
+
+    def __init__(self, query: Query) -> None:
+        self.query = query
+        self.patterns = tuple(_compiled(text, query) for text in query.patterns)
+
+    def rows(self, chunk: Chunk) -> Sequence[int]:
+        """Return the rows of the matching records of a chunk, in their order."""
+        selected = self._selected(chunk)
+        if not self.query.has_pattern:
+            return selected
+        candidates: Sequence[int] = selected
+        if self._needles is not None:
+            found = rows_with(chunk, self._needles)
+            wanted = set(selected) if len(selected) < chunk.records.count else range(chunk.records.count)
+            candidates = [i for i in found if i in wanted]
+        matching = [i for i in candidates if any(True for _ in self.matches(chunk, i))]
+        if self.query.invert:
+            left_out = set(matching)
+            return [i for i in selected if i not in left_out]
+        return matching
+
+    def matches(self, chunk: Chunk, i: int) -> Iterator[tuple[str, str]]:
+        """Yield the matches in record ``i``: the name of the field and the text that matches."""
+        if not self.query.has_pattern:
+            yield from [("key", _text(chunk.key(i) or b""))] * self.query.has_key
+            yield from [("value", "")] * self.query.null_value
+            return
+        for name, data in self._fields(chunk, i):
+            for text in self.texts(data):
+                if not self.patterns:
+                    yield name, text
+                for start, end in self.spans(text):
+                    yield name, text[start:end]
+
+    def matched_fields(self, chunk: Chunk, i: int) -> list[str]:
+        """Return the names of the fields of record ``i`` that match, those of FIELDS."""
+        return list(dict.fromkeys(name for name, _ in self.matches(chunk, i)))
+
+    def texts(self, data: bytes) -> Iterator[str]:
+        """Yield the texts of a field that are searched: its text, or the values to which the path leads.
+
+        This is the only place where bytes become the text that is searched.
+        """
+        text = _text(data)
+        if self.query.json_path is None:
+            yield text
+            return
+        try:
+            for value in self.query.json_path.select(json.loads(text)):
+                yield value if isinstance(value, str) else to_json(value)
+        except (ValueError, RecursionError):
+            return
+
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield start and end of the matches in a text; those of several patterns can overlap."""
+        for pattern in self.patterns:
+            if self.query.whole:
+                if pattern.fullmatch(text):
+                    yield 0, len(text)
+            else:
+                yield from (match.span() for match in pattern.finditer(text))
+
+    @cached_property
+    def _needles(self) -> Any:
+        """Needles of which one is in each record with a match; None if that is not known."""
+        if self.query.json_path is not None:
+            return self.query.json_path.needles()
+        return literals.either([literals.needles_of(pattern) for pattern in self.patterns])
+
+    def _selected(self, chunk: Chunk) -> Sequence[int]:
+        """Return the rows of the records that are searched."""
+        rows: Sequence[int] = range(chunk.records.count)
+        if self.query.has_key:
+            rows = rows_with_key(chunk, self.query.key)
+        if self.query.null_value:
+            sizes = chunk.lists.value_size
+            rows = [i for i in rows if sizes[i] < 0]
+        return rows
+
+    def _fields(self, chunk: Chunk, i: int) -> _Fields:
+        for name in self.query.fields:
+            yield from ((name, data) for data in _BYTES_OF[name](chunk, i) if data is not None)
+
+
+def _text(data: bytes) -> str:
+    """Return bytes as text; bytes that are not UTF-8 are lone surrogates, which match nothing but themselves."""
+    return str(data, "utf-8", "surrogateescape")
+
+
+def _compiled(text: str, query: Query) -> re.Pattern[str]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as "possible nested set"
+            return re.compile(re.escape(text) if query.literal else text, re.IGNORECASE if query.ignore_case else 0)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise UsageError(f"{text!r} is not a regular expression: {error}; -F searches for the text itself") from None
+
+
+def _header_keys(chunk: Chunk, i: int) -> Iterator[bytes]:
+    return (bytes(key) for key, _ in _headers(chunk, i))
+
+
+def _header_values(chunk: Chunk, i: int) -> Iterator[bytes | None]:
+    return (None if value is None else bytes(value) for _, value in _headers(chunk, i))
+
+
+def _headers(chunk: Chunk, i: int) -> Iterator[tuple[memoryview, memoryview | None]]:
+    return chunk.header_fields(i) if chunk.lists.header_count[i] else iter(())
+
+
+_BYTES_OF: dict[str, Callable[[Chunk, int], Iterator[bytes | None]]] = {
+    "key": lambda chunk, i: iter((chunk.key(i),)),
+    "value": lambda chunk, i: iter((chunk.value(i),)),
+    "header-key": _header_keys,
+    "header-value": _header_values,
+}

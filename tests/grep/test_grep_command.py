@@ -1,0 +1,188 @@
+"""``kseg grep`` as users run it: arguments, exit codes, formats, and partitions of keys."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kseg.commands.grep.json_path import parse_json_path
+from kseg.commands.grep.partitions import murmur2, partition_of_key
+from kseg.errors import UsageError
+from kseg.format.writer.records_builder import PlainRecord, build_batch
+from tests.support.cli import DAMAGED, kseg
+
+SEGMENT = f"{0:020d}.log"
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    """A segment with the keys k0 to k13 twice."""
+    path = tmp_path / SEGMENT
+    path.write_bytes(build_batch([PlainRecord(n, b"k%d" % (n % 14), b"value %d" % (n % 14)) for n in range(28)]))
+    return path
+
+
+def partitions(folder: Path, topic: str, numbers: tuple[int, ...], *, keys: int = 40, total: int) -> Path:
+    """Write a topic of ``total`` partitions, of which those in ``numbers`` are in the folder."""
+    for number in numbers:
+        records = [b"k%d" % n for n in range(keys) if partition_of_key(b"k%d" % n, total) == number]
+        path = folder / f"{topic}-{number}" / SEGMENT
+        path.parent.mkdir(parents=True)
+        path.write_bytes(build_batch([PlainRecord(n, key, b"value") for n, key in enumerate(records)]))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("text", "hashed"),
+    [
+        ("21", -973932308),
+        ("foobar", -790332482),
+        ("a-little-bit-long-string", -985981536),
+        ("a-little-bit-longer-string", -1486304829),
+        ("lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        ("abc", 479470107),
+    ],
+)
+def test_keys_are_hashed_as_kafka_does(text: str, hashed: int) -> None:
+    """These are the values in Kafka's own ``UtilsTest.testMurmur2``."""
+    assert murmur2(text.encode()) == hashed % (1 << 32)
+
+
+def test_the_exit_code_is_that_of_grep(plain: Path) -> None:
+    """A script asks with it whether there is a match; damage is reported, but it is not an error of the search."""
+    assert kseg("grep", "k7", plain).returncode == 0
+    assert kseg("grep", "no such text", plain).returncode == 1
+    assert kseg("grep", "k7", plain, "/no/such/file").returncode == 2
+    assert kseg("grep", "-q", "k7", plain, "/no/such/file").returncode == 0
+    assert kseg("grep", "(", plain).returncode == 2
+    damaged = kseg("grep", ".", DAMAGED)
+    assert damaged.returncode == 0
+    assert "crc-mismatch" in damaged.stderr
+
+
+def test_a_record_with_a_wrong_crc_is_marked() -> None:
+    """The match may be a result of the damage."""
+    lines = kseg("grep", "alone", DAMAGED).stdout.splitlines()
+    assert [line.endswith(" (wrong CRC)") for line in lines] == [True]
+    (row,) = map(json.loads, kseg("grep", "--format", "jsonl", "alone", DAMAGED).stdout.splitlines())
+    assert (row["crc_valid"], row["matched"]) == (False, ["key"])
+
+
+def test_the_text_has_a_line_per_record(plain: Path) -> None:
+    """Scripts cut file and offset from it; neighbours have another mark."""
+    assert kseg("grep", "--in", "key", "k7", plain).stdout == f"{plain}:7:k7:value 7\n{plain}:21:k7:value 7\n"
+    lines = kseg("grep", "-C1", "-m1", "--in", "key", "k7", plain).stdout.splitlines()
+    assert [line.removeprefix(str(plain)) for line in lines] == ["-6-k6:value 6", ":7:k7:value 7", "-8-k8:value 8"]
+
+
+def test_a_key_is_read_from_its_partition(tmp_path: Path) -> None:
+    """One of the partitions is read, and a message says so: the producer may have used another partitioner."""
+    folder = partitions(tmp_path, "orders", (0, 1, 2, 3), total=4)
+    (tmp_path / "orders-2" / SEGMENT).rename(tmp_path / "hidden")
+    (tmp_path / "orders-2" / SEGMENT).write_bytes(b"not a segment at all")
+    found = kseg("grep", "--key", "k1", folder)
+    number = partition_of_key(b"k1", 4)
+    assert number != 2
+    assert found.stdout.startswith(str(folder / f"orders-{number}" / SEGMENT))
+    assert "--all-partitions" in found.stderr
+    assert found.returncode == 0
+    assert kseg("grep", "--key", "k1", "--all-partitions", folder).returncode == 2
+
+
+def test_all_partitions_are_read_if_their_number_is_not_known(tmp_path: Path) -> None:
+    """A broker has some of the partitions; --partitions says how many there are."""
+    folder = partitions(tmp_path, "orders", (1, 4, 5), total=6)
+    key = next(f"k{n}" for n in range(40) if partition_of_key(b"k%d" % n, 6) == 4)
+    for options in ((), ("--partitions", 6)):
+        found = kseg("grep", "--key", key, *options, folder)
+        assert found.stdout == f"{folder / 'orders-4' / SEGMENT}:{found.stdout.split(':')[1]}:{key}:value\n"
+    elsewhere = next(f"k{n}" for n in range(40) if partition_of_key(b"k%d" % n, 6) not in (1, 4, 5))
+    assert kseg("grep", "--key", elsewhere, "--partitions", 6, folder).returncode == 1
+
+
+def test_keys_in_binary_and_null_keys(tmp_path: Path) -> None:
+    """Keys of Kafka's own serializers can be given as numbers."""
+    path = tmp_path / SEGMENT
+    keys = [(17).to_bytes(8, "big"), (-2).to_bytes(4, "big", signed=True), b"\x00\xff", None, b""]
+    path.write_bytes(build_batch([PlainRecord(n, key, b"value" if n else None) for n, key in enumerate(keys)]))
+    options = [("--key-int64", 17), ("--key-int32", -2), ("--key-hex", "0x00ff"), ("--null-key",), ("--key", "")]
+    for offset, option in enumerate(options):
+        rows = [json.loads(line) for line in kseg("grep", *option, "--format", "jsonl", path).stdout.splitlines()]
+        assert [row["offset"] for row in rows] == [offset], option
+    rows = [json.loads(line) for line in kseg("grep", "--null-value", "--format", "jsonl", path).stdout.splitlines()]
+    assert [row["offset"] for row in rows] == [0]
+
+
+def test_values_at_a_json_path(tmp_path: Path) -> None:
+    """A path selects the texts that are searched; alone, it finds the records that have it."""
+    path = tmp_path / SEGMENT
+    values = [
+        b'{"order":{"id":17}}',
+        b'{"order":{"id":"17"}}',
+        b'{"order":{"no":1}}',
+        b"no json",
+        b'{"order":{"\\u0069d":18}}',
+    ]
+    path.write_bytes(build_batch([PlainRecord(n, None, value) for n, value in enumerate(values)]))
+
+    def offsets(*arguments: object) -> list[int]:
+        found = kseg("grep", *arguments, "--format", "jsonl", path)
+        assert found.returncode in (0, 1), found.stderr
+        return [json.loads(line)["offset"] for line in found.stdout.splitlines()]
+
+    assert offsets("--json-path", "$.order.id") == [0, 1, 4]
+    assert offsets("--json-path", "$.order.id=17") == [0, 1]
+    assert offsets("--json-path", "$.order.id", "-e", "8$") == [4]
+    assert offsets("-v", "--json-path", "$..id") == [2, 3]
+    only = kseg("grep", "--only-matching", "--json-path", "$.order.id", path).stdout.splitlines()
+    assert [line.rpartition(":")[2] for line in only] == ["17", "17", "18"]
+
+
+@pytest.mark.parametrize("text", ["order", "$order", "$.", "$[x]", "$.a b", "$['a"])
+def test_a_path_that_is_not_one_is_refused(text: str) -> None:
+    """The message has the part that cannot be read."""
+    with pytest.raises(UsageError, match="--json-path"):
+        parse_json_path(text)
+
+
+def test_counts_files_and_matching_texts(plain: Path) -> None:
+    """The short forms of the output are those of grep."""
+    assert kseg("grep", "-c", "k7", plain).stdout == f"{plain}:2\n"
+    assert kseg("grep", "-l", "k7", plain).stdout == f"{plain}\n"
+    lines = kseg("grep", "--only-matching", "--in", "value", r"\d+$", "--offsets", "3:5", plain).stdout.splitlines()
+    assert lines == [f"{plain}:3:value:3", f"{plain}:4:value:4"]
+    for option in ("-c", "-l", "--only-matching"):
+        refused = kseg("grep", option, "--format", "csv", "k7", plain)
+        assert (refused.returncode, refused.stdout) == (2, "")
+
+
+def test_options_that_need_a_pattern_say_so(plain: Path) -> None:
+    """A key alone has nothing to invert."""
+    for option in (("-v",), ("-x",), ("--only-matching",), ("--in", "key")):
+        refused = kseg("grep", *option, "--key", "k7", plain)
+        assert refused.returncode == 2
+        assert "needs a pattern" in refused.stderr
+    assert "exclude each other" in kseg("grep", "--key", "a", "--null-key", plain).stderr
+
+
+def test_other_formats_have_the_columns_of_dump_and_the_matching_fields(plain: Path) -> None:
+    """Rows of both commands can be read by the same program."""
+    (dumped, *_) = map(
+        json.loads, kseg("dump", "--deep", "--format", "jsonl", "--key", "k7", plain).stdout.splitlines()
+    )
+    (row, *_) = map(json.loads, kseg("grep", "--format", "jsonl", "--in", "key", "k7", plain).stdout.splitlines())
+    assert row == {**dumped, "crc_valid": True, "matched": ["key"]}
+    header, line, *_ = kseg("grep", "--format", "csv", "k7", plain).stdout.splitlines()
+    assert header.endswith(",crc_valid,matched")
+    assert line.split(",")[3] == "7"
+    assert kseg("grep", "--template", "%o=%k", "k7", plain).stdout == "7=k7\n21=k7\n"
+
+
+def test_a_neighbour_has_no_matching_fields(plain: Path) -> None:
+    """In JSON Lines it differs from a match by that."""
+    rows = [
+        json.loads(line) for line in kseg("grep", "-B1", "-m1", "--format", "jsonl", "k7", plain).stdout.splitlines()
+    ]
+    assert [(row["offset"], row["matched"]) for row in rows] == [(6, None), (7, ["key"])]

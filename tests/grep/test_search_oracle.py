@@ -1,0 +1,121 @@
+"""Searches, compared with a look at every record of a dump."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from kseg.commands.dump.neighbours import Neighbours, first_found
+from kseg.commands.dump.row_filter import RowFilter
+from kseg.commands.dump.rows import RecordsItem, dump_segment
+from kseg.commands.grep.search import Query, RecordGrep
+from kseg.errors import NotASegmentError
+from kseg.format.segment.objects import Record
+from kseg.text import to_json
+from tests.support import searched_logs
+from tests.support.fuzzing import cases
+
+_PARTS = 4
+
+
+def matches(query: Query, record: Record) -> bool:
+    """Return whether a record matches, by its objects and without any prefilter."""
+    found = any(_text_matches(query, text) for data in _fields(query, record) for text in _texts(query, data))
+    return found is not query.invert
+
+
+def is_searched(query: Query, record: Record) -> bool:
+    """Return whether a record has the key, and a null value if that is wanted."""
+    return (not query.has_key or record.key == query.key) and not (query.null_value and record.value is not None)
+
+
+def _text_matches(query: Query, text: str) -> bool:
+    if not query.patterns:
+        return True
+    for pattern in query.patterns:
+        expression = re.compile(
+            re.escape(pattern) if query.literal else pattern, re.IGNORECASE if query.ignore_case else 0
+        )
+        if expression.fullmatch(text) if query.whole else expression.search(text):
+            return True
+    return False
+
+
+def _fields(query: Query, record: Record) -> Iterator[bytes]:
+    keys: list[bytes | None] = [header.key.encode("utf-8", "surrogateescape") for header in record.headers]
+    parts: dict[str, list[bytes | None]] = {
+        "key": [record.key],
+        "value": [record.value],
+        "header-key": keys,
+        "header-value": [header.value for header in record.headers],
+    }
+    for name in query.fields:
+        yield from (data for data in parts[name] if data is not None)
+
+
+def _texts(query: Query, data: bytes) -> Iterator[str]:
+    text = data.decode("utf-8", "surrogateescape")
+    if not query.json_path:
+        yield text
+        return
+    try:
+        parsed = json.loads(text)
+    except ValueError:
+        return
+    for value in query.json_path.select(parsed):
+        yield value if isinstance(value, str) else to_json(value)
+
+
+def records(
+    path: Path, keep: RowFilter, near: Neighbours | None = None, most: int | None = None
+) -> list[tuple[Record, bool]]:
+    """Return the records of a dump, each with whether it is a neighbour."""
+    items = dump_segment(str(path), deep=True, keep=keep, near=near, wrong_crc=True)
+    found = []
+    for item in first_found(items, most, near.after if near else 0):
+        if isinstance(item, RecordsItem):
+            found += [(item.chunk.record(i), i in item.neighbours) for i in item.kept]
+    return found
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_a_search_finds_what_a_look_at_every_record_finds(tmp_path: Path, part: int) -> None:
+    """In all versions and codecs, with damage, for all kinds of queries and with neighbours."""
+    found_in_all = 0
+    for seed in range(part, cases(160), _PARTS):
+        random = Random(seed)
+        path = searched_logs.written(tmp_path / str(seed), random)
+        try:
+            every = [record for record, _ in records(path, RowFilter(control=False))]
+        except NotASegmentError:
+            continue
+        for _ in range(6):
+            query = searched_logs.query(random)
+            expected = [is_searched(query, record) for record in every]
+            if query.has_pattern:
+                expected = [wanted and matches(query, record) for wanted, record in zip(expected, every, strict=True)]
+            found = records(path, RowFilter(control=False, search=RecordGrep(query)))
+            assert [record for record, _ in found] == [
+                record for wanted, record in zip(expected, every, strict=True) if wanted
+            ], (seed, query)
+            found_in_all += len(found)
+            before, after = random.choice((0, 1, 4)), random.choice((0, 2, 30))
+            shown = records(path, RowFilter(control=False, search=RecordGrep(query)), Neighbours(before, after))
+            assert shown == [
+                (every[n], not expected[n])
+                for n in range(len(every))
+                if any(expected[max(n - after, 0) : n + before + 1])
+            ], (seed, query, before, after)
+            most = random.choice((1, 2, 5))
+            limited = records(path, RowFilter(control=False, search=RecordGrep(query)), Neighbours(before, after), most)
+            places = [n for n, (_, is_neighbour) in enumerate(shown) if not is_neighbour]
+            following = places[most] if len(places) > most else len(shown)
+            end = min(places[most - 1] + 1 + after, following) if len(places) >= most else len(shown)
+            assert limited == shown[:end], (seed, query, before, after, most)
+    assert found_in_all
