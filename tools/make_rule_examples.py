@@ -6,23 +6,22 @@ python -m tools.make_rule_examples
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from click.testing import CliRunner
-
-from kseg.cli.main import main as main_command
 from kseg.rule_help import EXAMPLES
 from kseg.rule_table import RULES
+from tools.docs.terminal import Terminal
 from tools.make_findings import CASES, WITHOUT_FILE, made, settings_of
 from tools.make_findings import FINDINGS as FIXTURES
 
 #: The folder name that the example shows for a partition, and for a log directory.
 PARTITION, LOG_DIRECTORY = "orders-0", "kafka-logs"
+#: The columns of an example: it is shown with an indent of two on terminals of 80.
+WIDTH = 78
 
 
 def command_of(rule: str) -> list[str]:
@@ -57,30 +56,19 @@ def unpack(rule: str, target: Path) -> None:
         path.write_bytes(data)
 
 
-def run(arguments: list[str], folder: Path) -> str:
-    """Return what kseg prints on stdout with these arguments, in a folder."""
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        result = CliRunner().invoke(main_command, arguments)
-    finally:
-        os.chdir(before)
-    assert result.exit_code in (0, 1), result.output
-    return result.stdout
-
-
-def example(rule: str) -> Mapping[str, str]:
+def example(rule: str, terminal: Terminal) -> Mapping[str, str]:
     """Return the row of a rule."""
-    arguments = command_of(rule)
+    command = shlex.join(["kseg", *command_of(rule)])
     with tempfile.TemporaryDirectory() as folder:
         unpack(rule, Path(folder))
-        output = run(arguments, Path(folder))
-    assert f" {RULES[rule].code} {rule} " in output, (rule, output)
-    return {"rule": rule, "command": shlex.join(["kseg", *arguments]), "damage": CASES[rule].what, "output": output}
+        output = terminal.run(command, Path(folder), width=WIDTH, quiet=True).text
+    assert f" {RULES[rule].code} {rule}" in output, (rule, output)
+    return {"rule": rule, "command": command, "damage": CASES[rule].what, "output": output}
 
 
 def main() -> None:
-    rows = [example(rule) for rule in RULES if rule != WITHOUT_FILE]
+    with Terminal() as terminal:
+        rows = [example(rule, terminal) for rule in RULES if rule != WITHOUT_FILE]
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     EXAMPLES.write_text(text, encoding="utf-8")
 

@@ -48,8 +48,17 @@ _CODEC_NAMES = [codec.name for codec in CODECS.values()]
 @common.jobs
 @common.spark
 @common.output_format(CONVERSION, "Set the format of the summary.")
+@common.details("List every segment in the summary.", "Print only the totals.")
 def convert(
-    direction: str, source: str, target: str, jobs: int, spark: str | None, format_name: str, **options: Any
+    direction: str,
+    source: str,
+    target: str,
+    jobs: int,
+    spark: str | None,
+    format_name: str,
+    verbose: bool,
+    quiet: bool,
+    **options: Any,
 ) -> int:
     """Convert a segment, a partition folder or a log directory to another record version.
 
@@ -57,6 +66,7 @@ def convert(
     unless --compression names another codec. kseg reads the result back, compares it with SRC, and then writes DST and its
     indexes atomically.
     """
+    detail = common.detail_of(verbose, quiet)
     notes, plan = FindingNotes(), ConversionPlan.of(direction, **options)
     files = list(find_segments(source))
     with (
@@ -68,7 +78,7 @@ def convert(
         else:
             result = conversions.convert_through(pool, source, target, plan, notes)
     with guard_stdout(), destination(None) as out:
-        write(CONVERSION, format_name, out, result)
+        write(CONVERSION, format_name, out, result, detail=detail)
     if result.left_out:
         more = len(result.left_out) - LISTED
         note(f"not copied: {', '.join(result.left_out[:LISTED])}{f' and {more} more' if more > 0 else ''}")

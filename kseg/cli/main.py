@@ -15,7 +15,7 @@ import click
 
 import kseg
 from kseg.cli import startup
-from kseg.cli.messages import FAILED, INTERRUPTED, fail, ignore_stderr_errors, note, redirect_to_null
+from kseg.cli.messages import FAILED, INTERRUPTED, fail, note, redirect_to_null, show_error
 from kseg.engine import how_to_compile
 from kseg.errors import KsegError
 from kseg.format.storage.file_access import file_access
@@ -99,8 +99,7 @@ class Commands(click.Group):
         except click.exceptions.Exit as error:
             code = error.exit_code
         except click.ClickException as error:
-            with ignore_stderr_errors():
-                error.show()
+            show_error(error)
             code = FAILED
         except click.Abort:
             fail("interrupted")

@@ -73,6 +73,15 @@ def redirect_to_null(stream: TextIO | None) -> None:
             os.close(nowhere)
 
 
+def show_error(error: click.ClickException) -> None:
+    """Print an error of click; a terminal shows it in several lines, broken between words."""
+    line = f"Error: {error.format_message()}"
+    if sys.stderr.isatty():
+        line = tables.text_lines(sys.stderr, line, indent=2).rstrip("\n")
+    with ignore_stderr_errors():
+        click.UsageError(line.removeprefix("Error: "), getattr(error, "ctx", None)).show()
+
+
 def fail(line: str) -> int:
     """Print one line with the reason of a failure; return the exit code for failures."""
     note(line)

@@ -34,7 +34,16 @@ from kseg.report.formats import REPAIR, destination, writer
 @common.output_format(REPAIR, "Set the format of the report.")
 @click.option("-o", "--output", metavar="FILE",
               help="Write the report to FILE instead of stdout, atomically.")  # fmt: skip
-def repair(source: str, target: str | None, format_name: str, output: str | None, **options: Any) -> int:
+@common.details("List every file in the report.", "Print only the totals.")
+def repair(
+    source: str,
+    target: str | None,
+    format_name: str,
+    output: str | None,
+    verbose: bool,
+    quiet: bool,
+    **options: Any,
+) -> int:
     """Copy the valid batches of a segment, a partition folder or a log directory, and list the losses.
 
     A valid batch has a correct CRC, readable records, offsets in order, and no error of validate. Valid batches are copied
@@ -43,12 +52,13 @@ def repair(source: str, target: str | None, format_name: str, output: str | None
 
     Exit codes: 0 nothing was lost, 1 data was lost, 2 the repair failed.
     """
+    detail = common.detail_of(verbose, quiet)
     policy = Policy.parse(options.pop("rule"))
     plan = RepairPlan(**options, policy=policy)
     _check_report(output, source, target)
     with destination(output) as out, progress_bar(total_size(find_segments(source))) as progress:
         sink = _ReportSink(out)
-        report = writer(REPAIR, format_name)(sink)
+        report = writer(REPAIR, format_name)(sink, detail)
         result = run(source, target, plan, report.add, progress)
         report.finish(result, plan)
         with guard_stdout() if out is sys.stdout else nullcontext():
@@ -84,6 +94,14 @@ class _ReportSink:
                 self._out.write(text)
             except OSError as error:
                 self._error = error
+
+    def isatty(self) -> bool:
+        """Return whether the report goes to a terminal."""
+        return self._out.isatty()
+
+    def fileno(self) -> int:
+        """Return the descriptor of the terminal."""
+        return self._out.fileno()
 
     def finish(self) -> None:
         """Flush the report. Raises OSError if a write failed."""

@@ -8,6 +8,7 @@ from typing import TextIO
 
 from kseg.commands.convert.convert import ConvertResult
 from kseg.commands.convert.result import LOSSES, Conversion
+from kseg.report.tables import print_text
 from kseg.schema import Row
 from kseg.text import count_of, escape_controls, inclusive_range
 
@@ -17,14 +18,17 @@ def rows(result: ConvertResult) -> Iterator[Row]:
     return ({"kind": "conversion", **conversion.as_row()} for conversion in result.segments)
 
 
-def write_text(result: ConvertResult, out: TextIO) -> None:
-    for one in result.segments:
-        _write_lines(one, out)
-    if len(result.segments) > 1:
+def write_text(result: ConvertResult, out: TextIO, *, detail: int = 0) -> None:
+    """Write the total, and the segments that lost something; with ``detail`` 1 all segments, with -1 the total only."""
+    several = len(result.segments) > 1
+    if several:
         total = Conversion("", f"total of {count_of(len(result.segments), 'segment')}")
         for one in result.segments:
             total.merge(one)
         _write_lines(total, out)
+    for one in result.segments if detail >= 0 or not several else ():
+        if detail > 0 or not several or one.skipped or one.lost_bytes or one.lost:
+            _write_lines(one, out)
 
 
 def _write_lines(one: Conversion, out: TextIO) -> None:
@@ -43,7 +47,8 @@ def _write_lines(one: Conversion, out: TextIO) -> None:
         offsets = inclusive_range("offset", loss.first_offset, loss.last_offset)
         noun, more = LOSSES[kind]
         lines.append(f"  lost     {kind}: {count_of(loss.count, noun)}{more}, {offsets}")
-    out.writelines(f"{escape_controls(line)}\n" for line in lines)
+    for line in lines:
+        print_text(out, escape_controls(line), indent=11)
 
 
 def _counts(codecs: Counter[str]) -> str:

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 from kseg.format.internal_topics.effective import Effective, topic_names
 from kseg.format.internal_topics.enum_names import names, status
 from kseg.format.internal_topics.state import Data, Item
-from kseg.report.rows import cell
+from kseg.report.rows import cell, is_time
 from kseg.report.tables import TableColumn, print_cells
 from kseg.schema import Row
 from kseg.text import count_of, escape_controls
@@ -94,6 +94,9 @@ def _flat(key: Data) -> Data:
 def _write(title: str, found: list[dict[str, Any]], out: TextIO) -> None:
     *_, last = found[0]
     names = [*dict.fromkeys(name for row in found for name in row if name != last), last]
-    numbers = {name for name in names if all(isinstance(row.get(name), (int, type(None))) for row in found)}
-    columns = [TableColumn(escape_controls(name), name in numbers, "" if name in numbers else "cut") for name in names]
-    print_cells(out, columns, [([cell(row.get(name)) for name in names], "") for row in found], title=title)
+    whole = {name for name in names if all(isinstance(row.get(name), (int, type(None))) for row in found)}
+    columns = [
+        TableColumn(escape_controls(name), name in whole and not is_time(name), "" if name in whole else "cut")
+        for name in names
+    ]
+    print_cells(out, columns, [([cell(row.get(name), name) for name in names], "") for row in found], title=title)

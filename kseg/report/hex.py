@@ -29,7 +29,7 @@ from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT
 from kseg.format.sidefiles.stored_fields import STORED_FIELDS, StoredFields
 from kseg.format.storage.source import Source, open_range, open_source
 from kseg.report.formats import View
-from kseg.report.tables import may_colour
+from kseg.report.tables import may_colour, print_text
 from kseg.text import count_of, escape_controls, iso_time
 
 #: The bytes of a field on one line; of data, next to its text.
@@ -50,15 +50,16 @@ def write_hex(dumped: Iterable[SegmentItem], out: TextIO, view: View) -> None:
         if isinstance(item, RecordsItem):
             if records is not None:
                 for title, fields in records.upto(item):
-                    out.write(f"  {title}\n")
+                    print_text(out, f"  {title}", indent=4)
                     out.writelines(field_lines(fields, records.data, records.shift, colours))
             continue
         if isinstance(item, FileStart):
-            out.write(f"file {escape_controls(item.file)}\n")
+            print_text(out, f"file {escape_controls(item.file)}")
         elif isinstance(item, DamagedBytes):
             out.writelines(_damaged_lines(item, colours))
         elif isinstance(item, BatchItem):
             records = _Records(item) if view.deep else None
+            print_text(out, _batch_title(item), indent=2)
             out.writelines(_batch_lines(item, records, colours))
 
 
@@ -67,12 +68,16 @@ def _colours(view: View) -> Iterator[int]:
     return cycle(_COLOURS) if view.terminal and may_colour() else iter(())
 
 
-def _batch_lines(item: BatchItem, records: _Records | None, colours: Iterator[int]) -> Iterator[str]:
-    batch, stored = item.batch, item.stored
+def _batch_title(item: BatchItem) -> str:
+    batch = item.batch
     what = "batch" if batch.magic >= 2 or batch.compression == "none" else "compressed message set"
     records_count = "" if batch.record_count is None else f", {count_of(batch.record_count, 'record')}"
     first = "" if batch.base_offset in (None, batch.last_offset) else f"{batch.base_offset} to "
-    yield f"{what} at {batch.position}, {batch.size} bytes: offset {first}{batch.last_offset}{records_count}\n"
+    return f"{what} at {batch.position}, {batch.size} bytes: offset {first}{batch.last_offset}{records_count}"
+
+
+def _batch_lines(item: BatchItem, records: _Records | None, colours: Iterator[int]) -> Iterator[str]:
+    batch, stored = item.batch, item.stored
     fields = batch_fields(stored)
     yield from field_lines(fields, stored, batch.position, colours)
     end = max((field.at + field.size for field in fields), default=0)
@@ -206,7 +211,7 @@ def write_side_files(dumped: Iterable[FileStart | SideFileItem | EmptyFile], out
     """Write the entries of side files: the fields of binary entries next to their bytes, text below its fields."""
     colours = _colours(view)
     for file, items in groupby(dumped, key=lambda item: item.file):
-        out.write(f"file {escape_controls(file)}\n")
+        print_text(out, f"file {escape_controls(file)}")
         with open_source(file, listed=True) as source:
             for item in items:
                 if isinstance(item, SideFileItem):
@@ -215,7 +220,7 @@ def write_side_files(dumped: Iterable[FileStart | SideFileItem | EmptyFile], out
                     values = zip(item.side.columns, item.entry, strict=True)
                     shown = [f" {column.name} {'-' if value is None else value}" for column, value in values]
                     shown = shown[:2] if known.entry else shown  # the fields follow
-                    out.write(f"entry at {item.position}:{escape_controls(','.join(shown))}\n")
+                    print_text(out, f"entry at {item.position}:{escape_controls(','.join(shown))}", indent=2)
                     size = sum(size for size, _ in known.entry)
                     _write_fields(source, known.entry, item.position + size, out, colours)
             _write_rest(source, out)

@@ -88,13 +88,14 @@ def _lost(lost: Lost) -> Row:
 def write_table(plans: Plans, total: Total, out: TextIO, *, detail: int = 0) -> None:
     """Write what is lost or fails, what to do, a table of steps for each of these partitions, and a summary line.
 
-    With ``detail`` 1 all partitions have their steps, with -1 none. The losses come first, so the plans are kept until the
-    last one.
+    With ``detail`` 1 all partitions have their steps, with -1 none; a single partition also has them without a loss. The
+    losses come first, so the plans are kept until the last one.
     """
     spool = Spool[LogDirPlan | PartitionPlan]()
     affected: list[tuple[Sequence[str], str]] = []
     causes: set[str] = set()
     changed = 0
+    unlisted: LogDirPlan | PartitionPlan | None = None
     for plan in plans:
         is_affected = plan.fails or any(step.lost.bytes for step in plan.steps)
         changes = any(step.action != "nothing" for step in plan.steps)
@@ -105,6 +106,11 @@ def write_table(plans: Plans, total: Total, out: TextIO, *, detail: int = 0) -> 
             changed += 1
         if detail > 0 or (not detail and is_affected):
             spool.add(plan)
+        else:
+            unlisted = plan
+    if unlisted and not detail and total.partitions + total.log_dirs == 1:
+        spool.add(unlisted)
+        changed = 0
     if affected:
         print_cells(out, _ANSWER_COLUMNS, affected)
         for cause, text in _REMEDIES.items():

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TextIO
 
 from kseg.commands.repair.report import LostRange, PartialBatch, RepairResult, SegmentRepair
 from kseg.commands.repair.segment import RepairPlan
 from kseg.report.rows import TextOutput, write_jsonl
+from kseg.report.tables import print_text
 from kseg.schema import Row
 from kseg.text import count_of, escape_controls
 
@@ -20,18 +22,25 @@ _KINDS = {"mended": "corrected"}
 
 
 class TextWriter:
-    """The report as text: one line per lost or corrected range, then one per file and a summary."""
+    """The report as text: a line per lost or corrected range, then one per file that is not copied whole, and a summary.
 
-    def __init__(self, out: TextOutput) -> None:
+    With ``detail`` 1 each file has a line, with -1 only the summary is written.
+    """
+
+    def __init__(self, out: TextIO, detail: int = 0) -> None:
         self._out = out
+        self._detail = detail
 
     def add(self, what: LostRange) -> None:
         kind = _KINDS.get(what.kind, what.kind)
         place = f"{kind:9} {what.file}: bytes {what.position}..{what.end}, offsets {_offsets(what)}"
-        self._line(f"{place}: {what.rule}: {what.why}")
+        if self._detail >= 0:
+            self._line(f"{place}: {what.rule}: {what.why}")
 
     def finish(self, result: RepairResult, plan: RepairPlan) -> None:
-        for one in result.segments:
+        for one in result.segments if self._detail >= 0 else ():
+            if len(result.segments) > 1 and self._detail <= 0 and _is_whole(one):
+                continue
             self._line(f"{one.source if plan.dry_run or not one.target else one.target}: {_counts(one, plan)}")
         if len(result.segments) > 1:
             self._line(f"total: {_counts(_total(result), plan)}")
@@ -41,7 +50,12 @@ class TextWriter:
         )
 
     def _line(self, text: str) -> None:
-        self._out.write(escape_controls(text) + "\n")
+        print_text(self._out, escape_controls(text), indent=2)
+
+
+def _is_whole(one: SegmentRepair) -> bool:
+    """Return whether all of a segment was copied unchanged."""
+    return not (one.dropped or one.lost_bytes or one.mended or one.salvaged or one.zeros)
 
 
 def _offsets(what: LostRange) -> str:
@@ -79,7 +93,7 @@ def _total(result: RepairResult) -> SegmentRepair:
 class JsonLinesWriter:
     """The report as JSON Lines: one row per loss or correction, a "segment" per file, a "summary"."""
 
-    def __init__(self, out: TextOutput) -> None:
+    def __init__(self, out: TextOutput, detail: int = 0) -> None:
         self._out = out
 
     def add(self, what: LostRange) -> None:

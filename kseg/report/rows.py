@@ -116,8 +116,13 @@ def pages(found: Iterable[Row]) -> Iterator[list[Row]]:
             yield page
 
 
-#: The columns with times, in epoch milliseconds.
-_TIMES = frozenset({"timestamp", "base_timestamp", "max_timestamp", "delete_horizon"})
+#: The names of columns with times, in epoch milliseconds: ours, and Kafka's such as ``commitTimestamp``.
+_TIMES = re.compile(r"(?:.*_)?timestamp(?:_ms)?|[a-z]+[A-Za-z]*Timestamp(?:Ms)?|delete_horizon")
+
+
+def is_time(name: str) -> bool:
+    """Return whether a column has times in epoch milliseconds."""
+    return bool(_TIMES.fullmatch(name))
 
 
 def cell(value: Any, name: str = "") -> str:
@@ -127,7 +132,7 @@ def cell(value: Any, name: str = "") -> str:
     """
     if value is None:
         return "-"
-    if name in _TIMES and isinstance(value, int) and value >= 0:
+    if is_time(name) and isinstance(value, int) and value >= 0:
         return iso_time(value)
     if isinstance(value, bool):
         return "yes" if value else "NO"

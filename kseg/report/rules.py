@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 import string
 import textwrap
 from collections.abc import Iterator
 from typing import TextIO
 
 from kseg.findings import known_rule
+from kseg.report.tables import TableColumn, print_cells, terminal_width
+from kseg.report.wording import STYLES
 from kseg.rule_help import RuleHelp, rule_help
 from kseg.rule_table import RULES, Rule, Severity
 from kseg.schema import Row
@@ -16,14 +17,6 @@ from kseg.text import count_of
 
 #: Facts that extend a message if they are not empty.
 _OPTIONAL = {"note", "where"}
-
-
-def table() -> str:
-    """Return all rules, one per line."""
-    width = max(map(len, RULES))
-    return "\n".join(
-        f"{rule.code}  {rule.name:<{width}}  {rule.severity.label:<7}  {message_of(rule)}" for rule in RULES.values()
-    )
 
 
 def message_of(rule: Rule, brackets: tuple[str, str] = ("{", "}")) -> str:
@@ -46,9 +39,10 @@ def explain(one: RuleHelp, width: int = 100) -> str:
     sections = {"Cause": one.cause, "What a broker does": rule.broker, "What to do": rule.remedy}
     parts += [f"{title}\n{_indented(text, width)}" for title, text in sections.items()]
     if one.example:
-        lines = [f"$ {one.example.command}", *one.example.output.splitlines()]
-        example = "\n".join(f"  {line}".rstrip() for line in lines)
-        parts.append(f"Example (damage: {one.example.damage})\n{example}")
+        command = _indented(f"$ {one.example.command}", width)
+        output = (f"  {line}".rstrip() for line in one.example.output.splitlines())
+        damage = textwrap.fill(f"Example (damage: {one.example.damage})", width, break_on_hyphens=False)
+        parts.append("\n".join([damage, command, *output]))
     return "\n\n".join(parts)
 
 
@@ -57,9 +51,18 @@ def _indented(text: str, width: int) -> str:
 
 
 def write_text(name: str | None, out: TextIO) -> None:
-    """Write the explanation of one rule, or all rules."""
-    width = min(shutil.get_terminal_size((100, 24)).columns, 100)
-    out.write((explain(rule_help(name), width) if name else table()) + "\n")
+    """Write the explanation of one rule, or a table of all rules."""
+    if name:
+        out.write(explain(rule_help(name), min(terminal_width(out), 100)) + "\n")
+        return
+    rows = [
+        ((rule.code, rule.name, rule.severity.label, message_of(rule)), STYLES[rule.severity])
+        for rule in RULES.values()
+    ]
+    print_cells(out, _COLUMNS, rows)
+
+
+_COLUMNS = (TableColumn("code"), TableColumn("rule"), TableColumn("severity"), TableColumn("message", text="wrap"))
 
 
 def rows(name: str | None) -> Iterator[Row]:

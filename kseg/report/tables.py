@@ -32,8 +32,10 @@ _BETWEEN = "   "
 FOLDED = 4
 #: The largest table that rich draws: it takes 0.4 ms for a row, a hundred times as long as this module.
 RICH_ROWS = 100
-# A folder of a path, a word, or spaces: the lines of a cell are broken between them, those of a text between words.
-_PARTS = re.compile(r"[^\s/]*/|[^\s/]+|\s+")
+# A folder of a path, an item of a list, a word, or spaces: the lines of a cell are broken between them, but not within a
+# number such as 1,234. Those of a text are broken between words.
+_PARTS = re.compile(r"(?:[^\s/,]|,(?=\d))*[/,]|(?:[^\s/,]|,(?=\d))+|\s+")
+_NUMBER_AT_END = re.compile(r"[-\d.,]+$")
 _WORDS = re.compile(r"\S+|\s+")
 #: What an empty cell can be.
 _EMPTY = ("", "-")
@@ -61,12 +63,10 @@ def print_cells(
     whole_rows: bool = False,
 ) -> None:
     """Print a title and a table. The style of a row is that of its first cell, or with ``whole_rows`` of all cells."""
-    terminal = out.isatty()
     if title is not None:
         print_text(out, title, indent=2)
-    if not terminal or len(rows) > RICH_ROWS:
-        out.write("\n" * (title is not None))  # rich begins and ends a table with an empty line
-    if not terminal:
+    if not out.isatty():
+        out.write("\n" * (title is not None))
         widths = [
             min(max(map(len, cells)), MOST_PADDED if column.text else MAX_WIDTH)
             for column, cells in zip(columns, _by_column(columns, rows), strict=True)
@@ -74,9 +74,9 @@ def print_cells(
         out.writelines(_table_lines(columns, [cells for cells, _ in rows], widths))
         out.write("\n")
         return
+    out.write("\n")
     layout = _fit(columns, rows, terminal_width(out))
     if layout is None:
-        out.write("\n" * (title is None or len(rows) <= RICH_ROWS))
         out.writelines(_blocks(columns, rows, terminal_width(out)))
         return
     shown, widths, hidden = layout
@@ -87,9 +87,9 @@ def print_cells(
     else:
         out.writelines(_terminal_lines(picked, wrapped, widths, whole_rows, may_colour()))
     if hidden:
-        print_note(out, f"hidden columns: {', '.join(hidden)}; a wider terminal or another format shows them", 1)
-    if hidden or len(rows) > RICH_ROWS:
         out.write("\n")
+        print_note(out, f"hidden columns: {', '.join(hidden)}; a wider terminal or another format shows them", 1)
+    out.write("\n")
 
 
 def print_note(out: TextIO, text: str, indent: int) -> None:
@@ -234,7 +234,11 @@ def _print_rich(
         wrapped = zip(cells, widths, columns, strict=True)
         first, *others = ("\n".join(_cell_lines(cell, width, column)) for cell, width, column in wrapped)
         table.add_row(Text(first, style), *map(Text, others), style=style if whole_rows else None)
-    console(out).print(table)
+    terminal = console(out)
+    with terminal.capture() as drawn:
+        terminal.print(table)
+    # Its first and its last line are empty.
+    out.write("".join(drawn.get().splitlines(keepends=True)[1:-1]))
 
 
 def _cell_lines(cell: str, width: int, column: TableColumn) -> list[str]:
@@ -283,6 +287,8 @@ def _cut(text: str, width: int) -> str:
 def _folded(text: str, width: int) -> Iterator[str]:
     while text:
         line = _cut(text, width) or text[0]
+        if line[-1].isdigit() and text[len(line) : len(line) + 1].isdigit():
+            line = _NUMBER_AT_END.sub("", line) or line  # the number is whole on the next line, where it fits
         yield line
         text = text[len(line) :]
 

@@ -11,12 +11,9 @@ from kseg.findings import Severity, Verdict
 from kseg.report.damage import Damage, new_errors
 from kseg.report.spool import Spool
 from kseg.report.tables import FOLDED, TableColumn, print_cells, print_note, print_text
-from kseg.report.wording import advice, summary_text
+from kseg.report.wording import STYLES, advice, summary_text
 from kseg.results import FileResult, Summary
 from kseg.text import count_of, escape_controls
-
-_STYLES = {Severity.INFO: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "red", Severity.FATAL: "bold red"}
-
 
 # What an empty file lacks; the default is for streams.
 _NOTHING = {None: "no batch yet", "message-set": "no batch", "message": "no message", "wide-crc": "no message"}
@@ -108,9 +105,9 @@ def _write_findings(result: FileResult, out: TextIO, folded: int) -> None:
     for verdict in result.verdicts:
         equal = by_rule[verdict.rule.name, verdict.severity]
         if len(equal) < folded:
-            rows.append((_cells([verdict]), _STYLES[verdict.severity]))
+            rows.append((_cells([verdict]), STYLES[verdict.severity]))
         elif verdict is equal[0]:
-            rows.append((_cells(equal, result.summary.rules[verdict.rule.name]), _STYLES[verdict.severity]))
+            rows.append((_cells(equal, result.summary.rules[verdict.rule.name]), STYLES[verdict.severity]))
     print_cells(out, _COLUMNS, rows, title=escape_controls(result.file))
     reported = {verdict.rule.name: verdict for verdict in result.verdicts if verdict.severity >= Severity.WARNING}
     for name, verdict in reported.items():

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from kseg.findings import RULES, Finding, Rule, Verdict
+from kseg.findings import RULES, Finding, Rule, Severity, Verdict
 from kseg.results import COUNTS, FileResult, Summary
 from kseg.text import count_of
 
@@ -18,6 +18,10 @@ from kseg.text import count_of
 # line (U+2028, U+2029) or change the reading direction (CVE-2021-42574).
 _ILLEGIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
+
+#: The style of a row of a table by the severity of its finding.
+STYLES = {Severity.INFO: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "red", Severity.FATAL: "bold red"}
 
 
 def printable(text: str) -> str:

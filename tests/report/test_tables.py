@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kseg.report import tables as drawing
 from kseg.report.dump_table import Content, content_cells
 from kseg.report.tables import TableColumn, print_cells, width_of
 from tests.support.cli import DAMAGED, kseg
@@ -36,13 +37,15 @@ def tables(draw: st.DrawFn) -> tuple[list[TableColumn], list[tuple[list[str], st
     return columns, [(cells, "red") for cells in draw(st.lists(row, min_size=1, max_size=5))]
 
 
-def printed(columns: list[TableColumn], rows: list[tuple[list[str], str]], width: int) -> list[str]:
+def printed(
+    columns: list[TableColumn], rows: list[tuple[list[str], str]], width: int, title: str | None = None
+) -> list[str]:
     out = Terminal()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", str(width))
         patch.setenv("NO_COLOR", "1")
-        print_cells(out, columns, rows)
-    return re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
+        print_cells(out, columns, rows, title=title)
+    return [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()]
 
 
 @given(tables(), st.sampled_from([40, 60, 80, 100, 120, 200]))
@@ -61,6 +64,19 @@ def test_no_number_is_cut_and_no_column_is_lost(
         for cells, _ in rows:
             if not column.text and not hidden:
                 assert re.search(rf"(?<![\w-]){re.escape(cells[n])}(?!\w)", shown), (cells[n], lines)
+
+
+@given(tables(), st.sampled_from([40, 60, 80, 120]), st.booleans())
+def test_small_and_large_tables_look_alike(
+    table: tuple[list[TableColumn], list[tuple[list[str], str]]], width: int, titled: bool
+) -> None:
+    """rich draws small tables and kseg draws large ones, in the same lines."""
+    columns, rows = table
+    title = "title" if titled else None
+    small = printed(columns, rows, width, title)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drawing, "RICH_ROWS", 0)
+        assert printed(columns, rows, width, title) == small
 
 
 @given(tables())

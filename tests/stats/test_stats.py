@@ -325,5 +325,5 @@ def test_the_total_comes_first(tmp_path: Path) -> None:
     verbose = kseg("stats", "-v", tmp_path).stdout
     assert sum(line.startswith(" ") and ".log " in line for line in verbose.splitlines()) == 7
     assert len(kseg("stats", "-q", tmp_path).stdout.splitlines()) < 20
-    future = write(tmp_path / "future", batch(0, 4_000_000_000_000))
+    future = write(tmp_path, batch(0, 4_000_000_000_000))
     assert "the newest timestamp is 2096-10-02T07:06:40.000Z" in kseg("stats", future).stdout

@@ -1,0 +1,179 @@
+"""Every command on terminals of 80 to 200 columns: no line is wrapped by the terminal, no number cut, no column lost."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from kseg.cli.main import COMMANDS
+from kseg.format.segment.objects import Header
+from kseg.format.writer.records_builder import PlainRecord, build_batch
+from kseg.report.tables import RICH_ROWS, width_of
+from tests.support import damage
+from tests.support.cli import SEGMENTS
+from tools.docs import sandbox
+from tools.docs.terminal import Printed, Terminal
+
+pyte = pytest.importorskip("pyte")
+pytest.importorskip("pty", reason="a pseudo-terminal needs POSIX")
+
+WIDTHS = (80, 100, 120, 200)
+#: A terminal on which nothing is wrapped or hidden.
+WIDE = 5000
+LONG = "/".join(("backups-of-the-payments-domain", "broker-with-a-long-name.example.com", "payments.authorised.v2-117"))
+LOG = f"{'0' * 20}.log"
+#: Files whose lines belong to a program, and options that only change how rows are chosen.
+RUNS = (
+    "rules",
+    "rules crc-mismatch",
+    "rules duplicate-sequence",
+    "dump kafka-logs/orders-0",
+    "dump --deep kafka-logs/payments-1",
+    "dump --deep --full kafka-logs/clicks-2",
+    f"dump {LONG}/{LOG}",
+    f"dump --deep {LONG}/{LOG}",
+    f"dump --deep --full {LONG}/{LOG}",
+    f"dump --deep --format hex {LONG}/{LOG}",
+    "dump --deep --format hex kafka-logs/payments-1/00000000000000000077.log",
+    "dump --deep --format hex old-logs/orders-0/00000000000000000000.log",
+    "dump --columns position,crc,producer_id,max_timestamp kafka-logs/orders-0",
+    "dump kafka-logs/orders-0/00000000000000000024.index",
+    "dump kafka-logs/orders-0/00000000000000000024.timeindex",
+    "dump kafka-logs/payments-1/00000000000000000052.snapshot",
+    "dump kafka-logs/payments-1/00000000000000000052.txnindex",
+    "dump kafka-logs/orders-0/leader-epoch-checkpoint",
+    "dump kafka-logs/meta.properties",
+    "dump kafka-logs/replication-offset-checkpoint",
+    "dump --format hex kafka-logs/payments-1/00000000000000000052.snapshot",
+    "dump --effective kafka-logs/__consumer_offsets-3",
+    "dump --deep --decode __consumer_offsets kafka-logs/__consumer_offsets-3",
+    "dump --as message captures/message.bin",
+    "dump --as requests captures/client.bin",
+    "dump --as requests --as responses captures/client.bin captures/broker.bin",
+    "validate kafka-logs",
+    "validate -v kafka-logs backup",
+    "validate -q backup",
+    "validate many",
+    f"validate {LONG}",
+    "validate old-logs",
+    "validate --as requests captures/client.bin",
+    "stats kafka-logs",
+    "stats -v backup old-logs",
+    "stats --deep many",
+    f"stats --deep {LONG}",
+    "diff backup/broker-1/clicks-2 backup/broker-3/clicks-2",
+    "diff kafka-logs/orders-0 backup/broker-1/payments-1",
+    "diff -v old-logs/orders-0 old-logs/orders-1",
+    "diff backup/broker-1 backup/broker-3",
+    f"diff {LONG} kafka-logs/orders-0",
+    "recovery kafka-logs",
+    "recovery -v backup/broker-1/orders-0",
+    "recovery --unclean many",
+    f"recovery --unclean {LONG}",
+    "transactions kafka-logs",
+    "transactions -v backup",
+    f"transactions {LONG}",
+    "repair kafka-logs NEW",
+    "convert v0-to-v2 old-logs/orders-0 NEW",
+    "convert --dry-run v1-to-v2 old-logs NEW",
+    # Errors.
+    "dump kafka-logs/orders-0/missing.log",
+    f"dump {LONG}/missing-{'x' * 60}.log",
+    "dump --format parquet kafka-logs/orders-0",
+    "dump --offsets 10 kafka-logs/orders-0",
+    "dump --columns positon kafka-logs/orders-0",
+    "validate --rule crc-mismach=warning kafka-logs",
+    "validate --format json kafka-logs",
+    "validate --inventory tables kafka-logs",
+    "convert v2-to-v5 kafka-logs NEW",
+    "repair kafka-logs kafka-logs",
+    "valdate kafka-logs",
+    "stats",
+    "--help",
+    *(f"{command} --help" for command in COMMANDS),
+)
+#: A number between spaces, or in a range of offsets or bytes.
+_NUMBER = re.compile(r"(?<![^\s(])-?\d[\d,]*\d(?![^\s),;])|(?<![^\s.])\d+(?=\.\.\d)|(?<=\d\.\.)\d+(?![^\s?])")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of the documentation's examples, a partition with a long path and wide contents, and many partitions."""
+    home = sandbox.make(tmp_path_factory.mktemp("widths") / "files")
+    folder = home / LONG
+    folder.mkdir(parents=True)
+    (folder / LOG).write_bytes(b"".join(_wide_batches()))
+    for number in range(RICH_ROWS + 20):
+        target = home / "many" / f"orders-{number}"
+        target.mkdir(parents=True)
+        data = (SEGMENTS / "4.3.0-v2-none" / LOG).read_bytes()
+        (target / LOG).write_bytes(damage.flip(data, 70) if number % 2 else data)
+    return home
+
+
+def _wide_batches() -> Iterator[bytes]:
+    contents = (
+        (None, None, ()),
+        ("顧客-一二三四五".encode(), "注文が確定しました。".encode() * 30, (Header("trace", "トレース".encode()),)),
+        ("🧾🚚-顧客".encode(), b'{"amount":12345678901234567,"currency":"EUR"}' * 40, ()),
+        (bytes(range(200)), b"\xff" * 3000, (Header("a" * 90, b"b" * 300),)),
+        ((2**62).to_bytes(8, "big"), b"plain words " * 30, ()),
+    )
+    for n, (key, value, headers) in enumerate(contents):
+        offset, time = 9_000_000_000_000_000_000 + n, 1_700_000_000_000 + n
+        record = PlainRecord(offset, key, value, time, headers)
+        built = build_batch(
+            [record], base_offset=offset, producer_id=2**62 + n, producer_epoch=32000, base_sequence=2**31 - 9
+        )
+        yield damage.flip(built, 80) if n == 1 else built
+
+
+@pytest.fixture(scope="module")
+def terminal() -> Iterator[Terminal]:
+    with Terminal() as terminal:
+        yield terminal
+
+
+@pytest.mark.parametrize("command", RUNS)
+def test_a_command_fits_terminals(command: str, files: Path, terminal: Terminal) -> None:
+    """The terminal breaks no line, except within a word; a number is shown whole; a column is shown or named as hidden."""
+
+    def run(width: int) -> Printed:
+        shutil.rmtree(files / "NEW", ignore_errors=True)
+        return terminal.run(f"kseg {command}", files, width=width)
+
+    wide = run(WIDE).text
+    numbers, names = set(_NUMBER.findall(wide)), set(_names(wide))
+    assert wide
+    for width in WIDTHS:
+        printed = run(width)
+        lines = printed.text.splitlines()
+        too_long = [line for line in lines if width_of(line) > width and " " in line.strip()]
+        assert not too_long, width
+        cut = {number for line in lines for number in _NUMBER.findall(line)} - numbers
+        assert not cut, width
+        flat = " ".join(printed.text.split())
+        assert not [name for name in names if name not in flat], width
+        # A word that is longer than a line, such as a path, is broken by the terminal.
+        broken = [line[n : n + width].rstrip() for line in lines for n in range(0, len(line), width)]
+        assert _on_screen(printed.styled, width) == broken, width
+
+
+def _names(text: str) -> Iterator[str]:
+    """Yield the names of the columns of tables."""
+    lines = text.splitlines()
+    for head, line in pairwise(lines):
+        if line.strip() and set(line.strip()) == {"─"}:
+            yield from re.split(r"\s{2,}", head.strip())
+
+
+def _on_screen(styled: str, width: int) -> list[str]:
+    """Return the lines that a terminal shows."""
+    screen = pyte.Screen(width, 2 * styled.count("\n") + 50)
+    pyte.Stream(screen).feed(styled.replace("\n", "\r\n"))
+    return [line.rstrip() for line in screen.display if line.strip()]
