@@ -11,24 +11,28 @@ import click
 
 from kseg.cli import common, selection
 from kseg.cli.common import check_output
+from kseg.cli.decoding import decode_options, decode_settings
 from kseg.cli.dump_outcome import DumpOutcome
 from kseg.cli.messages import FAILED, note, until_reader_closes
 from kseg.commands.dump.neighbours import Neighbours, first_found
 from kseg.commands.dump.row_filter import RowFilter
-from kseg.commands.dump.rows import RecordsItem, SegmentItem, dump_segment
+from kseg.commands.dump.rows import RecordsItem, SegmentItem, dump_segment, with_decoder
 from kseg.commands.grep.json_path import parse_json_path
 from kseg.commands.grep.partitions import files_of_key
 from kseg.commands.grep.search import FIELDS, Query, RecordGrep
 from kseg.errors import UsageError
-from kseg.format.storage.source import SegmentFile, find_segments, once_each
+from kseg.format.storage.source import SegmentFile, find_segments, once_each, topic_partition
 from kseg.lazy import lazy
 from kseg.report.formats import MATCHES, View, destination, write
 from kseg.text import unknown_name
 
 if TYPE_CHECKING:
+    from kseg.format.serialization import record_decoder
+    from kseg.format.serialization.record_decoder import RecordDecoder
     from kseg.report import grep as report
     from kseg.report import template
 else:
+    record_decoder = lazy("kseg.format.serialization.record_decoder")
     report = lazy("kseg.report.grep")
     template = lazy("kseg.report.template")
 
@@ -102,6 +106,7 @@ def _big_endian(size: int) -> Callable[[str], bytes]:
 @click.option("--bytes", "encoding", type=common.Choice(["auto", "utf8", "hex", "base64"]), default="auto",
               show_default=True, help="Set the encoding of keys and values.")  # fmt: skip
 @click.option("--full", is_flag=True, help="Do not cut texts on a terminal.")
+@decode_options
 @common.no_crc
 @common.max_rate
 def grep(arguments: tuple[str, ...], **options: Any) -> int:
@@ -116,12 +121,14 @@ def grep(arguments: tuple[str, ...], **options: Any) -> int:
     check_output(options["output"], [*paths, *(file.path for file in files)])
     if query.key is not None and not options["all_partitions"]:
         files = _of_partition(files, query.key, options["partitions"])
-    searched = (item for file in files for item in _found(file, RecordGrep(query), outcome, options))
+    settings = decode_settings(options)
+    decoder = record_decoder.record_decoder(settings) if settings else None
+    searched = (item for file in files for item in _found(file, (query, decoder), outcome, options))
     if options["quiet"]:
         outcome.rows = any(isinstance(item, RecordsItem) for item in searched)
         return 0 if outcome.rows else FAILED if outcome.failed else 1
     with until_reader_closes(), destination(options["output"], to_the_end=False) as out:
-        _write(_noted(searched, outcome), out, options)
+        _write(_noted(searched, outcome), out, options, decoder)
         if outcome.failed and not outcome.rows:
             raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
     return FAILED if outcome.failed else 0 if outcome.rows else 1
@@ -180,12 +187,13 @@ def _of_partition(files: Sequence[SegmentFile], key: bytes, partitions: int | No
 
 
 def _found(
-    file: SegmentFile, search: RecordGrep, outcome: DumpOutcome, options: dict[str, Any]
-) -> Iterator[SegmentItem]:
+    file: SegmentFile, wanted: tuple[Query, RecordDecoder | None], outcome: DumpOutcome, options: dict[str, Any]
+) -> Iterator[Any]:
     """Yield the items of the records that match, and of their neighbours."""
     outcome.begin(file)
     first, end = options["offsets"] or (None, None)
     # Markers of transactions are not searched.
+    search = RecordGrep(*wanted, topic_partition(file.path)[0])
     keep = RowFilter(first, end, options["since"], options["until"], control=False, search=search)
     before, after = (options["context"] if options[name] is None else options[name] for name in ("before", "after"))
     items = dump_segment(
@@ -199,7 +207,8 @@ def _found(
         wrong_crc=True,
     )
     most = 1 if options["files_only"] else options["max_count"]
-    yield from first_found(outcome.attempt(items, listed=file.listed), most, after)
+    found = first_found(outcome.attempt(items, listed=file.listed), most, after)
+    yield from with_decoder(found, wanted[1])
 
 
 def _noted(items: Iterator[SegmentItem], outcome: DumpOutcome) -> Iterator[SegmentItem]:
@@ -209,7 +218,7 @@ def _noted(items: Iterator[SegmentItem], outcome: DumpOutcome) -> Iterator[Segme
         yield item
 
 
-def _write(items: Iterator[SegmentItem], out: Any, options: dict[str, Any]) -> None:
+def _write(items: Iterator[SegmentItem], out: Any, options: dict[str, Any], decoder: RecordDecoder | None) -> None:
     name = options["format_name"]
     for only in ("count", "files_only", "only_matching"):
         if options[only] and name != "text":
@@ -224,6 +233,7 @@ def _write(items: Iterator[SegmentItem], out: Any, options: dict[str, Any]) -> N
         full=options["full"],
         template=options["template"] or "",
         searched=True,
+        sides=decoder.sides if decoder else (),
     )
     if options["files_only"] or options["count"]:
         report.write_files(items, out, counts=not options["files_only"])

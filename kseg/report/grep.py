@@ -18,7 +18,7 @@ from kseg.format.record.default_records import MAX_HEADERS
 from kseg.report.dump_table import MOST_PIPED_BYTES, Content, content_cells
 from kseg.report.formats import View
 from kseg.report.tables import may_colour, styled
-from kseg.text import escape_controls
+from kseg.text import escape_controls, to_json
 
 #: The characters of a text that are shown on a terminal, and how many of them are before the first match.
 _MOST_CHARACTERS, _BEFORE_MATCH = 400, 80
@@ -89,6 +89,11 @@ class _Lines:
         lists = item.chunk.lists
         at, size = (lists.key_at, lists.key_size) if name == "key" else (lists.value_at, lists.value_size)
         data = field(item.chunk.payload(item.row), at[i], size[i])
+        contents = item.contents(i)
+        decoded = contents[name == "value"] if contents else None
+        if decoded and decoded.kind and not decoded.error:
+            shown = decoded.value if isinstance(decoded.value, str) else to_json(decoded.value)
+            return self._highlighted(item, escape_controls(shown), name in matched)
         return self._marked(item, data, name in matched)
 
     def _headers(self, item: RecordsItem, i: int) -> str:
@@ -97,9 +102,13 @@ class _Lines:
         return f"[{', '.join(cells)}]"
 
     def _marked(self, item: RecordsItem, data: memoryview | None, matched: bool) -> str:
-        """Return a field as text, with its matches in colour; a terminal shows the part with the first match."""
+        """Return a field as text, with its matches in colour."""
         content = None if data is None else Content(bytes(data[:MOST_PIPED_BYTES]), len(data))
         _, (text,) = content_cells([content], self._view.encoding)
+        return self._highlighted(item, text, matched)
+
+    def _highlighted(self, item: RecordsItem, text: str, matched: bool) -> str:
+        """Return a text with its matches in colour; a terminal shows the part with the first match."""
         if not self._view.terminal:
             return text
         spans = sorted(item.search.spans(text)) if matched and item.search else []

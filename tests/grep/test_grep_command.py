@@ -140,6 +140,18 @@ def test_values_at_a_json_path(tmp_path: Path) -> None:
     assert [line.rpartition(":")[2] for line in only] == ["17", "17", "18"]
 
 
+def test_decoded_values_are_searched(tmp_path: Path) -> None:
+    """With a deserializer the text of a number is found, not its bytes; what cannot be decoded is searched as it is."""
+    path = tmp_path / SEGMENT
+    values = [(42).to_bytes(4, "big"), (7).to_bytes(4, "big"), b"42 as text"]
+    path.write_bytes(build_batch([PlainRecord(n, None, value) for n, value in enumerate(values)]))
+    found = kseg("grep", "--value-as", "int32", "^42", path)
+    assert found.stdout == f"{path}:0:null:42\n{path}:2:null:42 as text\n"
+    rows = map(json.loads, kseg("grep", "--value-as", "int32", "--format", "jsonl", "^42$", path).stdout.splitlines())
+    assert [(row["offset"], row["value_decoded"], row["matched"]) for row in rows] == [(0, 42, ["value"])]
+    assert kseg("grep", "--value-as", "int32", "--json-path", "$=7", path).stdout == f"{path}:1:null:7\n"
+
+
 @pytest.mark.parametrize("text", ["order", "$order", "$.", "$[x]", "$.a b", "$['a"])
 def test_a_path_that_is_not_one_is_refused(text: str) -> None:
     """The message has the part that cannot be read."""

@@ -6,9 +6,10 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kseg.commands.grep import literals
 from kseg.commands.grep.json_path import JsonPath
@@ -17,10 +18,11 @@ from kseg.format.segment.record_search import rows_with, rows_with_key
 from kseg.format.segment.records_chunk import Chunk
 from kseg.text import to_json
 
+if TYPE_CHECKING:
+    from kseg.format.serialization.record_decoder import RecordDecoder
+
 #: The fields that can be searched.
 FIELDS = ("key", "value", "header-key", "header-value")
-#: A field's name and its bytes, null fields left out.
-_Fields = Iterator[tuple[str, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +53,16 @@ class Query:
 
 
 class RecordGrep:
-    """The search for a query. Raises UsageError for a pattern that is not a regular expression."""
+    """The search for a query in records of a topic, as a RecordSearch. Raises UsageError for a pattern that is not one.
 
-    def __init__(self, query: Query) -> None:
+    With a ``decoder`` the decoded keys and values are searched: texts as they are, other values as JSON.
+    """
+
+    def __init__(self, query: Query, decoder: RecordDecoder | None = None, topic: str | None = None) -> None:
         self.query = query
         self.patterns = tuple(_compiled(text, query) for text in query.patterns)
+        self._decoder = decoder
+        self._topic = topic
 
     def rows(self, chunk: Chunk) -> Sequence[int]:
         """Return the rows of the matching records of a chunk, in their order."""
@@ -79,31 +86,15 @@ class RecordGrep:
             yield from [("key", _text(chunk.key(i) or b""))] * self.query.has_key
             yield from [("value", "")] * self.query.null_value
             return
-        for name, data in self._fields(chunk, i):
-            for text in self.texts(data):
-                if not self.patterns:
-                    yield name, text
-                for start, end in self.spans(text):
-                    yield name, text[start:end]
+        for name, text in self._texts(chunk, i):
+            if not self.patterns:
+                yield name, text
+            for start, end in self.spans(text):
+                yield name, text[start:end]
 
     def matched_fields(self, chunk: Chunk, i: int) -> list[str]:
         """Return the names of the fields of record ``i`` that match, those of FIELDS."""
         return list(dict.fromkeys(name for name, _ in self.matches(chunk, i)))
-
-    def texts(self, data: bytes) -> Iterator[str]:
-        """Yield the texts of a field that are searched: its text, or the values to which the path leads.
-
-        This is the only place where bytes become the text that is searched.
-        """
-        text = _text(data)
-        if self.query.json_path is None:
-            yield text
-            return
-        try:
-            for value in self.query.json_path.select(json.loads(text)):
-                yield value if isinstance(value, str) else to_json(value)
-        except (ValueError, RecursionError):
-            return
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield start and end of the matches in a text; those of several patterns can overlap."""
@@ -117,6 +108,8 @@ class RecordGrep:
     @cached_property
     def _needles(self) -> Any:
         """Needles of which one is in each record with a match; None if that is not known."""
+        if self._decoder is not None:
+            return None
         if self.query.json_path is not None:
             return self.query.json_path.needles()
         return literals.either([literals.needles_of(pattern) for pattern in self.patterns])
@@ -131,9 +124,34 @@ class RecordGrep:
             rows = [i for i in rows if sizes[i] < 0]
         return rows
 
-    def _fields(self, chunk: Chunk, i: int) -> _Fields:
+    def _texts(self, chunk: Chunk, i: int) -> Iterator[tuple[str, str]]:
+        """Yield the name of each field of record ``i`` and the text that is searched in it.
+
+        This is the only place where bytes become text. Null fields are left out.
+        """
+        path = self.query.json_path
+        known = self._decoded(chunk, i) if self._decoder else {}
         for name in self.query.fields:
-            yield from ((name, data) for data in _BYTES_OF[name](chunk, i) if data is not None)
+            for data in _BYTES_OF[name](chunk, i):
+                if data is None:
+                    continue
+                if path is None:
+                    yield name, _as_text(known[name]) if name in known else _text(data)
+                    continue
+                with suppress(ValueError, RecursionError):  # not JSON, or nested too deeply
+                    value = known[name] if name in known else json.loads(_text(data))
+                    yield from ((name, _as_text(found)) for found in path.select(value))
+
+    def _decoded(self, chunk: Chunk, i: int) -> dict[str, Any]:
+        """Return the decoded key and the decoded value of record ``i``, without those that cannot be decoded."""
+        assert self._decoder
+        both = zip(("key", "value"), self._decoder.of_record(self._topic, chunk, i), strict=True)
+        return {name: found.value for name, found in both if found.kind and not found.error}
+
+
+def _as_text(value: Any) -> str:
+    """Return a decoded value as text."""
+    return value if isinstance(value, str) else to_json(value)
 
 
 def _text(data: bytes) -> str:
