@@ -46,6 +46,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "transactions": ("kseg.cli.transactions:transactions", "List the transactions of partitions."),
     "lag": ("kseg.cli.lag:lag", "List the lag of consumer groups offline."),
     "schemas": ("kseg.cli.schemas:schemas", "List the schemas of a registry, from its topic."),
+    "report": ("kseg.cli.report:report", "Write one HTML page for an incident."),
     "audit": ("kseg.cli.audit:audit", "Run an audit over many segments."),
     "completion": ("kseg.cli.completion:completion", "Print the completion script of a shell, or install it."),
 }

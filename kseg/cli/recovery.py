@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 import click
@@ -14,13 +14,14 @@ from kseg.cli.common import check_output
 from kseg.cli.messages import FAILED, FOUND, fail
 from kseg.cli.parallel import parallel_map
 from kseg.cli.progress import progress_bar
-from kseg.commands.recovery.log_dirs import Broker, RecoveryRequest, plan
+from kseg.cli.this_run import this_run
+from kseg.commands.recovery.log_dirs import Broker, Each, RecoveryRequest, plan
 from kseg.errors import KsegError, UsageError
 from kseg.format.log_loader.log_segment import INDEX_BYTES
 from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
 from kseg.format.storage.source import find_segments, is_url, size_of
 from kseg.report.formats import RECOVERY, destination, write
-from kseg.report.recovery import Total
+from kseg.report.recovery import Plans, Total
 
 
 @click.command()
@@ -65,35 +66,47 @@ def recovery(
     check_output(output, paths)
     detail = common.detail_of(verbose, quiet)
     total = Total()
-    broker = Broker()
+    request = RecoveryRequest(clean, index_interval, index_bytes)
     sizes = _log_bytes(paths)
 
-    def plans() -> Iterator[LogDirPlan | PartitionPlan]:
-        seen: set[str] = set()
-        for path in paths:
-            if os.path.realpath(path) in seen:
-                continue
-            try:
-                for made in plan(path, RecoveryRequest(clean, index_interval, index_bytes), each):
-                    if (folder := os.path.realpath(made.folder)) in seen:
-                        continue
-                    seen.add(folder)
-                    progress(sizes[os.path.normpath(made.folder)])
-                    yield broker.check_log_dirs(made)
-            except KsegError as error:
-                fail(str(error))
-                total.unread += 1
-                seen.add(os.path.realpath(path))
+    def unread(why: str) -> None:
+        fail(why)
+        total.unread += 1
+
+    def with_progress(plans: Plans) -> Iterator[LogDirPlan | PartitionPlan]:
+        for made in plans:
+            progress(sizes[os.path.normpath(made.folder)])
+            yield made
 
     with (
         destination(output) as out,
         progress_bar(sum(sizes.values())) as progress,
         parallel_map(jobs, len(sizes), sizes.total(), progress) as each,
     ):
-        write(RECOVERY, format_name, out, total.counted(plans()), total, detail=detail)
+        plans = with_progress(plans_of(paths, request, unread, each))
+        write(RECOVERY, format_name, out, total.counted(plans), total, detail=detail, run=this_run)
     if total.unread:
         return FAILED
     return FOUND if total.lost_bytes or total.failing else 0
+
+
+def plans_of(
+    paths: Iterable[str], request: RecoveryRequest, unread: Callable[[str], None], each: Each = map
+) -> Iterator[LogDirPlan | PartitionPlan]:
+    """Yield the plans for the log directories of one broker, each folder once. ``unread`` gets the other paths' errors."""
+    broker = Broker()
+    seen: set[str] = set()
+    for path in paths:
+        if os.path.realpath(path) in seen:
+            continue
+        try:
+            for made in plan(path, request, each):
+                if (folder := os.path.realpath(made.folder)) not in seen:
+                    seen.add(folder)
+                    yield broker.check_log_dirs(made)
+        except KsegError as error:
+            unread(str(error))
+            seen.add(os.path.realpath(path))
 
 
 def _log_bytes(paths: Iterable[str]) -> Counter[str]:

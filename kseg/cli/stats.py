@@ -12,6 +12,7 @@ from kseg.cli.common import check_output
 from kseg.cli.finding_notes import FindingNotes
 from kseg.cli.messages import FAILED, FOUND, fail
 from kseg.cli.progress import progress_bar
+from kseg.cli.this_run import this_run
 from kseg.commands.stats.levels import SegmentStats, levels, sorted_by_folder, stats_of
 from kseg.errors import KsegError
 from kseg.findings import Policy
@@ -51,7 +52,8 @@ def stats(paths: tuple[str, ...], shallow: bool, format_name: str, output: str |
     check_output(output, [*paths, *(file.path for file in files)])
     with destination(output) as out, progress_bar(total_size(files)) as progress:
         counted = stats_of(sorted_by_folder(files), settings, options["jobs"], progress)
-        write(STATS, format_name, out, levels(outcome.noted(counted), settings.deep), options["top"], detail=detail)
+        counts = levels(outcome.noted(counted), settings.deep)
+        write(STATS, format_name, out, counts, options["top"], detail=detail, run=this_run)
         if outcome.failed and not outcome.read:
             raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
     return outcome.exit_code()

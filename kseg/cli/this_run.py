@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-import platform
 import shlex
+import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 import kseg
+from kseg.lazy import lazy
 from kseg.report.run import Run
 
+if TYPE_CHECKING:
+    import platform
+else:
+    platform = lazy("platform")
 
-def this_run(context: click.Context, started: int, options: Mapping[str, Any] | None = None) -> Run:
-    """Return the run of a command that started at an epoch millisecond.
+
+def this_run(started: int | None = None, options: Mapping[str, Any] | None = None) -> Run:
+    """Return the run of the current command, which ``started`` at an epoch millisecond; None is now.
 
     ``options`` are those of the command line together with those of a settings file; None if there are no settings.
     """
+    context = click.get_current_context()
+    started = time.time_ns() // 1_000_000 if started is None else started
     given = context.params
     words = ["kseg", str(context.info_name), *_words(context)]
     settings = [
@@ -38,14 +46,13 @@ def _words(context: click.Context) -> Iterator[str]:
     """Yield the options of the command line in the order of the help, then the paths."""
     for option in context.command.params:
         name = str(option.name)
-        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE or not isinstance(
-            option, click.Option
-        ):
+        given = name in context.params and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if not given or not isinstance(option, click.Option):
             continue
-        value = context.params.get(name)
+        value = context.params[name]
         if isinstance(value, bool):
             yield (option.opts if value else option.secondary_opts)[-1]
             continue
-        for one in value or () if option.multiple else [value]:
+        for one in value if option.multiple else [value]:
             yield from (option.opts[-1], str(one))
     yield from context.params["paths"]

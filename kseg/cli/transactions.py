@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 import click
@@ -13,7 +13,8 @@ from kseg.cli import common
 from kseg.cli.common import check_output
 from kseg.cli.finding_notes import FindingNotes
 from kseg.cli.messages import FAILED, FOUND, fail
-from kseg.commands.transactions.history import PartitionState, Transaction, transactions_of
+from kseg.cli.this_run import this_run
+from kseg.commands.transactions.history import PartitionState, ReportFinding, ReportUnread, Transaction, transactions_of
 from kseg.errors import KsegError
 from kseg.format.storage.source import SegmentFile, find_segments, once_each
 from kseg.report.formats import TRANSACTIONS, destination, write
@@ -64,12 +65,17 @@ def transactions(
         nonlocal failed
         failed = bool(fail(why))
 
-    def items() -> Iterator[Transaction | PartitionState]:
-        for folder, of_partition in groupby(files, key=lambda file: os.path.dirname(file.path)):
-            yield from transactions_of(folder or ".", of_partition, now, max_age * 1000, notes, unread)
-
     with destination(output) as out:
-        write(TRANSACTIONS, format_name, out, total.counted(items()), total, states, now, detail=detail)
+        items = total.counted(items_of(files, now, max_age, notes, unread))
+        write(TRANSACTIONS, format_name, out, items, total, states, now, detail=detail, run=this_run)
     if failed:
         return FAILED
     return FOUND if total.states["hanging"] or notes.errors else 0
+
+
+def items_of(
+    files: Iterable[SegmentFile], now: int, max_age: int, report: ReportFinding, unread: ReportUnread
+) -> Iterator[Transaction | PartitionState]:
+    """Yield the transactions and states of all partitions. ``now`` is in epoch milliseconds, ``max_age`` in seconds."""
+    for folder, of_partition in groupby(files, key=lambda file: os.path.dirname(file.path)):
+        yield from transactions_of(folder or ".", of_partition, now, max_age * 1000, report, unread)

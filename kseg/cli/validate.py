@@ -116,10 +116,10 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
     fail_on = None if options["fail_on"] == "never" else parse_severity(options["fail_on"])
     total = Summary()
     vanished = 0
-    files, failed = (framed_files(paths, options["framings"]), False) if options["framings"] else _files(paths)
+    files, failed = (framed_files(paths, options["framings"]), False) if options["framings"] else files_of(paths)
     check_output(output, [*paths, *(file.path for file in files)])
 
-    reports = _Reports(context, options, [*paths, *(file.path for file in files)])
+    reports = _Reports(options, [*paths, *(file.path for file in files)])
     settings = reports.settings(settings)
 
     def results(progress: Progress) -> Iterator[FileResult]:
@@ -162,9 +162,9 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
 class _Reports:
     """What becomes of the results besides the output: further reports, and the baseline."""
 
-    def __init__(self, context: click.Context, options: Mapping[str, Any], inputs: Sequence[str]) -> None:
+    def __init__(self, options: Mapping[str, Any], inputs: Sequence[str]) -> None:
         """Raises UsageError for a wrong option or a baseline that can't be read."""
-        self._context, self._options, self._started = context, options, time.time_ns() // 1_000_000
+        self._options, self._started = options, time.time_ns() // 1_000_000
         self._max_per_rule = options["max_per_rule"]
         self._targets = [_report(text) for text in options["reports"]]
         summary = os.environ.get("GITHUB_STEP_SUMMARY")
@@ -221,7 +221,7 @@ class _Reports:
 
     def run(self) -> Run:
         """Return what the HTML page says about this run."""
-        return this_run.this_run(self._context, self._started, self._options)
+        return this_run.this_run(self._started, self._options)
 
     def new(self, total: Summary) -> Summary:
         """Return the counts that decide the exit code: those of all findings that are not known."""
@@ -252,7 +252,7 @@ def _report(text: str) -> tuple[str, str]:
     return name, path
 
 
-def _files(paths: tuple[str, ...]) -> tuple[list[SegmentFile], bool]:
+def files_of(paths: tuple[str, ...]) -> tuple[list[SegmentFile], bool]:
     """Return the files to check, and whether a path could not be read. Prints the skipped files."""
     files: list[SegmentFile] = []
     skipped: list[str] = []

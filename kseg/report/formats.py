@@ -121,17 +121,29 @@ EFFECTIVE = ResultKind(
 )
 # (levels, top)
 STATS = ResultKind(
-    "statistics", "kseg.report.stats:rows", {"table": "kseg.report.stats:write_table", "jsonl": JSON_LINES}
+    "statistics",
+    "kseg.report.stats:rows",
+    {"table": "kseg.report.stats:write_table", "jsonl": JSON_LINES, "html": "kseg.report.html.stats:write_html"},
 )
 # (plans, total)
 RECOVERY = ResultKind(
-    "recovery plans", "kseg.report.recovery:rows", {"table": "kseg.report.recovery:write_table", "jsonl": JSON_LINES}
+    "recovery plans",
+    "kseg.report.recovery:rows",
+    {
+        "table": "kseg.report.recovery:write_table",
+        "jsonl": JSON_LINES,
+        "html": "kseg.report.html.recovery:write_html",
+    },
 )
 # (items, total, states, now)
 TRANSACTIONS = ResultKind(
     "transactions",
     "kseg.report.transactions:rows",
-    {"table": "kseg.report.transactions:write_table", "jsonl": JSON_LINES},
+    {
+        "table": "kseg.report.transactions:write_table",
+        "jsonl": JSON_LINES,
+        "html": "kseg.report.html.transactions:write_html",
+    },
 )
 # (rows, total)
 SCHEMAS = ResultKind(

@@ -100,8 +100,8 @@ def write_table(plans: Plans, total: Total, out: TextIO, *, detail: int = 0) -> 
         is_affected = plan.fails or any(step.lost.bytes for step in plan.steps)
         changes = any(step.action != "nothing" for step in plan.steps)
         if is_affected:
-            affected.append((_answer(plan), "red"))
-            causes |= _causes(plan)
+            affected.append((answer_cells(plan), "red"))
+            causes |= causes_of(plan)
         elif changes:
             changed += 1
         if detail > 0 or (not detail and is_affected):
@@ -112,13 +112,13 @@ def write_table(plans: Plans, total: Total, out: TextIO, *, detail: int = 0) -> 
         spool.add(unlisted)
         changed = 0
     if affected:
-        print_cells(out, _ANSWER_COLUMNS, affected)
-        for cause, text in _REMEDIES.items():
+        print_cells(out, ANSWER_COLUMNS, affected)
+        for cause, text in REMEDIES.items():
             if cause in causes:
                 print_text(out, f"What to do: {text}", indent=2)
         out.write("\n")
     for plan in spool.again():
-        head = f"{escape_controls(plan.folder)}: {_head(plan)}"
+        head = f"{escape_controls(plan.folder)}: {headline(plan)}"
         if any(step.action != "nothing" for step in plan.steps):
             _write_steps(head, plan.steps, out, FOLDED if detail <= 0 else len(plan.steps) + 1)
         else:
@@ -131,7 +131,7 @@ def write_table(plans: Plans, total: Total, out: TextIO, *, detail: int = 0) -> 
     print_text(out, summary_line(total), indent=2)
 
 
-_ANSWER_COLUMNS = (
+ANSWER_COLUMNS = (
     TableColumn("folder", text="wrap"),
     TableColumn("lost bytes", right=True),
     TableColumn("records", right=True, priority=1),
@@ -139,7 +139,7 @@ _ANSWER_COLUMNS = (
     TableColumn("the broker would", text="wrap"),
 )
 #: What is lost or fails -> what to do.
-_REMEDIES = {
+REMEDIES = {
     "fails": "Correct what keeps the broker from starting. `kseg validate PATH` explains damaged files.",
     "records": "Before you start the broker, copy the folders, or save their valid batches with `kseg repair PATH NEW`. "
     "If another broker leads the partition, this one fetches the lost records from it after the start.",
@@ -150,8 +150,8 @@ _REMEDIES = {
 }
 
 
-def _causes(plan: LogDirPlan | PartitionPlan) -> set[str]:
-    """Return the keys of _REMEDIES that apply to a plan."""
+def causes_of(plan: LogDirPlan | PartitionPlan) -> set[str]:
+    """Return the keys of REMEDIES that apply to a plan."""
     causes = {"fails"} if plan.fails else set()
     for step in plan.steps:
         if step.lost.bytes and step.action in ("hide-records", "keep-tail"):
@@ -171,7 +171,7 @@ def plan_lost(plan: LogDirPlan | PartitionPlan) -> Lost:
 _FAILING = {"offline": "take the log directory offline because of", "refuse": "stop at its start because of"}
 
 
-def _answer(plan: LogDirPlan | PartitionPlan) -> Sequence[str]:
+def answer_cells(plan: LogDirPlan | PartitionPlan) -> Sequence[str]:
     """Return the cells of a folder that loses data or fails, with the steps that cause it."""
     harmful = [step for step in plan.steps if step.lost.bytes or step.action in FAILURES]
     steps: list[str] = []
@@ -186,7 +186,7 @@ def _answer(plan: LogDirPlan | PartitionPlan) -> Sequence[str]:
     return [*map(escape_controls, cells)]
 
 
-def _head(plan: LogDirPlan | PartitionPlan) -> str:
+def headline(plan: LogDirPlan | PartitionPlan) -> str:
     if isinstance(plan, LogDirPlan):
         stop = "clean" if plan.clean else "unclean"
         return f"{count_of(plan.partitions, 'partition')}, the last shutdown was {stop}"
@@ -198,7 +198,7 @@ def _head(plan: LogDirPlan | PartitionPlan) -> str:
     return f"loses {_lost_text(plan.lost)}{log}" if plan.lost.bytes else f"loses nothing{log}"
 
 
-_COLUMNS = (
+STEP_COLUMNS = (
     TableColumn("action"),
     TableColumn("file", text="wrap"),
     TableColumn("from byte", right=True, priority=3),
@@ -211,14 +211,19 @@ _COLUMNS = (
 
 
 def _write_steps(head: str, steps: Iterable[Step], out: TextIO, folded: int) -> None:
-    """Write the steps of a folder; those without a loss, and from ``folded`` on those with one, are one row per action."""
-    rows = []
+    print_cells(out, STEP_COLUMNS, list(step_rows(steps, folded)), title=head)
+
+
+def step_rows(steps: Iterable[Step], folded: int = FOLDED) -> Iterator[tuple[Sequence[str], str]]:
+    """Yield (cells, style) of the steps of a folder.
+
+    Those without a loss, and from ``folded`` on those with one, are one row per action.
+    """
     for (action, harmless), group in groupby(steps, key=lambda step: (step.action, not step.lost.bytes)):
         run = list(group)
         parts = [run] if harmless or len(run) >= folded else [[step] for step in run]
         style = "" if harmless and action not in FAILURES else "red"
-        rows += [(_cells(part), style) for part in parts]
-    print_cells(out, _COLUMNS, rows, title=head)
+        yield from ((_cells(part), style) for part in parts)
 
 
 def _cells(run: Sequence[Step]) -> tuple[str, ...]:

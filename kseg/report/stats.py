@@ -133,7 +133,7 @@ def write_table(levels: Iterable[Level], top: int, out: TextIO, *, detail: int =
     first, so the rows are kept until the end.
     """
     spool = Spool[tuple[bool | None, CellRow]]()
-    extremes = _Extremes()
+    extremes = Extremes()
     last: Level | None = None
     for level in levels:
         last = level
@@ -151,12 +151,12 @@ def write_table(levels: Iterable[Level], top: int, out: TextIO, *, detail: int =
         if only_by_segment in (None, by_segment):
             page.append(cells)
         if len(page) == _TABLE_PAGE:
-            print_cells(out, _COLUMNS, page, whole_rows=True)
+            print_cells(out, COLUMNS, page, whole_rows=True)
             page.clear()
     spool.close()
     if page:
         out.write("\n" * (not out.isatty()))
-        print_cells(out, _COLUMNS, page, whole_rows=True)
+        print_cells(out, COLUMNS, page, whole_rows=True)
 
 
 def _only_by_segment(row: Row, parts: int) -> bool | None:
@@ -167,7 +167,7 @@ def _only_by_segment(row: Row, parts: int) -> bool | None:
 
 
 @dataclass(slots=True)
-class _Extremes:
+class Extremes:
     """What the total does not have: the numbers of segments and partitions, and the largest partition."""
 
     segments: int = 0
@@ -187,10 +187,10 @@ class _Extremes:
 
 def _cell_row(row: Row) -> CellRow:
     style = "yellow" if row["legacy_segments"] else "" if row["level"] == "segment" else "bold"
-    return [*_cells(row)], style
+    return [*level_cells(row)], style
 
 
-_COLUMNS = (
+COLUMNS = (
     TableColumn("path", text="wrap"),
     TableColumn("batches", right=True, priority=4),
     TableColumn("records", right=True, priority=3),
@@ -203,7 +203,7 @@ _COLUMNS = (
 )
 
 
-def _cells(row: Row) -> Iterator[str]:
+def level_cells(row: Row) -> Iterator[str]:
     path = "total" if row["path"] is None else row["path"]
     yield escape_controls(path if row["level"] == "segment" else f"{path} ({count_of(row['segments'], 'segment')})")
     for name in ("batches", "records", "bytes"):
@@ -217,12 +217,12 @@ def _cells(row: Row) -> Iterator[str]:
     yield "unreadable" if row["unread"] else count_of(damage, "byte") if damage else "-"
 
 
-def _print_details(row: Row, extremes: _Extremes, out: TextIO) -> None:
-    for name, text in (*_outstanding(row, extremes), *_details(row)):
+def _print_details(row: Row, extremes: Extremes, out: TextIO) -> None:
+    for name, text in (*outstanding(row, extremes), *details(row)):
         print_text(out, f"{name:12} {escape_controls(text)}", indent=13)
 
 
-def _outstanding(row: Row, extremes: _Extremes) -> Iterator[tuple[str, str]]:
+def outstanding(row: Row, extremes: Extremes) -> Iterator[tuple[str, str]]:
     """Yield the size of all, and what an operator should look at."""
     segments = count_of(row["segments"], "segment")
     partitions = f" in {count_of(extremes.partitions, 'partition')}" if extremes.partitions > 1 else ""
@@ -243,7 +243,7 @@ def _outstanding(row: Row, extremes: _Extremes) -> Iterator[tuple[str, str]]:
         yield "largest", f"{extremes.largest}: {count_of(extremes.largest_bytes, 'byte')}, {share} % of all"
 
 
-def _details(row: Row) -> Iterator[tuple[str, str]]:
+def details(row: Row) -> Iterator[tuple[str, str]]:
     """Yield the total as (subject, text) lines."""
     for magic, group in row["magics"].items():
         yield f"v{magic}", _counts(group)

@@ -43,7 +43,7 @@ def rows(items: Items, total: Total, states: Collection[str], now: int) -> Itera
     yield {"kind": "summary", "partitions": total.partitions, **{state: total.states[state] for state in STATES}}
 
 
-_COLUMNS = (
+COLUMNS = (
     TableColumn("state"),
     TableColumn("producer", right=True),
     TableColumn("epoch", right=True, priority=2),
@@ -53,7 +53,7 @@ _COLUMNS = (
     TableColumn("since", priority=3),
     TableColumn("age", priority=1),
 )
-_HANGING_COLUMNS = (
+HANGING_COLUMNS = (
     TableColumn("hanging in", text="wrap"),
     TableColumn("producer", right=True, priority=1),
     TableColumn("epoch", right=True, priority=3),
@@ -64,6 +64,8 @@ _HANGING_COLUMNS = (
     TableColumn("blocked offsets", priority=2),
 )
 _PAGE_ROWS = 500
+BLOCKED = "Consumers with read_committed do not see the blocked offsets."
+REMEDY = "Ask the coordinator with `kafka-transactions.sh find-hanging`, then abort what it confirms:"
 
 
 def write_table(items: Items, total: Total, states: Collection[str], now: int, out: TextIO, *, detail: int = 0) -> None:
@@ -76,11 +78,11 @@ def write_table(items: Items, total: Total, states: Collection[str], now: int, o
     others = Spool[tuple[str, list[Row]]]()
     line = ""
     for _, of_partition in groupby(items, key=lambda item: item.folder):
-        listed = _Listed(now, len(states) == 1 or detail > 0)
+        listed = ListedTransactions(now, len(states) == 1 or detail > 0)
         stuck: list[Transaction] = []
         for item in of_partition:
             if isinstance(item, PartitionState):
-                line = escape_controls(f"{item.folder}: {_partition_text(item)}")
+                line = escape_controls(f"{item.folder}: {partition_text(item)}")
                 hanging += [(one, item) for one in stuck]
                 if detail > 0 or (not detail and listed.count):
                     others.add((line, listed.rows()))
@@ -97,15 +99,20 @@ def write_table(items: Items, total: Total, states: Collection[str], now: int, o
             print_text(out, text, indent=2)
         if rows:
             out.write("\n" * (not out.isatty()))
-            print_cells(out, _COLUMNS, rows)
+            print_cells(out, COLUMNS, rows)
     others.close()
     if line and total.partitions == 1:
         print_text(out, line, indent=2)
+    out.write(f"{summary_line(total)}\n")
+
+
+def summary_line(total: Total) -> str:
+    """Return the summary as one line of text."""
     counts = ", ".join(f"{total.states[state]} {state}" for state in STATES)
-    out.write(f"{count_of(total.partitions, 'partition')}: {counts}\n")
+    return f"{count_of(total.partitions, 'partition')}: {counts}"
 
 
-class _Listed:
+class ListedTransactions:
     """The rows of transactions of a partition. Without ``each``, several of one state are one row."""
 
     def __init__(self, now: int, each: bool) -> None:
@@ -120,7 +127,7 @@ class _Listed:
         if not self._each and item.state in ("aborted", "committed"):
             self._equal.setdefault(item.state, _Folded()).add(item)
         else:
-            self._rows.append((_cells(item, self._now), ""))
+            self._rows.append((transaction_cells(item, self._now), ""))
 
     def is_full(self) -> bool:
         return len(self._rows) >= _PAGE_ROWS
@@ -153,7 +160,7 @@ class _Folded:
 
     def rows(self, now: int) -> list[list[str]]:
         if self._count < FOLDED:
-            return [_cells(item, now) for item in self._first]
+            return [transaction_cells(item, now) for item in self._first]
         first = self._first[0]
         producer = str(first.producer_id) if len(self._producers) == 1 else "several"
         offsets = (str(min(item.first_offset for item in self._first)), str(self._last))
@@ -164,25 +171,26 @@ def _write_hanging(hanging: Sequence[tuple[Transaction, PartitionState]], out: T
     """Write the hanging transactions, and what to do."""
     if not hanging:
         return
-    rows = []
-    for item, partition in hanging:
-        blocks = partition.held_by == item.producer_id and partition.last_stable_offset == item.first_offset
-        blocked = f"{partition.last_stable_offset}..{(partition.log_end or 0) - 1}" if blocks else "-"
-        numbers = (str(item.producer_id), str(item.producer_epoch), f"{item.first_offset}..{item.last_offset}")
-        cells = (item.folder, *numbers, _duration(_age(item, now)), _since(item), str(item.records), blocked)
-        rows.append(([*map(escape_controls, cells)], "red"))
-    print_cells(out, _HANGING_COLUMNS, rows)
-    print_text(out, "Consumers with read_committed do not see the blocked offsets.")
+    print_cells(out, HANGING_COLUMNS, [(hanging_cells(item, partition, now), "red") for item, partition in hanging])
+    print_text(out, BLOCKED)
     commands = dict.fromkeys(item.abort for item, _ in hanging if item.abort)  # replicas have the same one
     if commands:
-        ask = "Ask the coordinator with `kafka-transactions.sh find-hanging`, then abort what it confirms:"
-        print_text(out, f"What to do: {ask}", indent=2)
+        print_text(out, f"What to do: {REMEDY}", indent=2)
         for command in commands:
             print_command(out, command)
     out.write("\n")
 
 
-def _cells(item: Transaction, now: int) -> list[str]:
+def hanging_cells(item: Transaction, partition: PartitionState, now: int) -> list[str]:
+    """Return the cells of a hanging transaction and of the offsets that it blocks."""
+    blocks = partition.held_by == item.producer_id and partition.last_stable_offset == item.first_offset
+    blocked = f"{partition.last_stable_offset}..{(partition.log_end or 0) - 1}" if blocks else "-"
+    numbers = (str(item.producer_id), str(item.producer_epoch), f"{item.first_offset}..{item.last_offset}")
+    cells = (item.folder, *numbers, _duration(_age(item, now)), _since(item), str(item.records), blocked)
+    return [*map(escape_controls, cells)]
+
+
+def transaction_cells(item: Transaction, now: int) -> list[str]:
     numbers = (item.producer_id, item.producer_epoch, item.first_offset, item.last_offset, item.records)
     return [item.state, *map(str, numbers), _since(item), _duration(_age(item, now))]
 
@@ -198,7 +206,7 @@ def _age(item: Transaction, now: int) -> int | None:
     return now - item.last_timestamp
 
 
-def _partition_text(item: PartitionState) -> str:
+def partition_text(item: PartitionState) -> str:
     counts = ", ".join(f"{item.states[state]} {state}" for state in STATES if item.states[state])
     if item.held_by is None:
         end = "" if item.last_stable_offset is None else f" {item.last_stable_offset}"

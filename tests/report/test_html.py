@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from click.testing import CliRunner
 
 from kseg.cli.main import main
 from kseg.findings import RULES, Finding, Severity, Verdict
+from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.report import wording
 from kseg.report.html import collected
 from kseg.report.html.plots import bars, columns, size_text
@@ -179,7 +179,8 @@ def test_the_page_needs_and_allows_no_other_file() -> None:
     """It is opened from a mail or a CI artifact: its policy allows its own style and script, by their hashes."""
     page = page_of(every_rule())
     names = {name for _, attributes in page.tags for name in attributes}
-    assert not names & {"src", "href", "srcset", "style", "onclick"}
+    assert not names & {"src", "srcset", "style", "onclick"}
+    assert all((attributes.get("href") or "#").startswith("#") for _, attributes in page.tags)
     assert not {tag for tag, _ in page.tags} & {"link", "img", "iframe", "object", "base", "form"}
     (policy,) = [tag[1]["content"] for tag in page.tags if "http-equiv" in tag[1]]
     own = "style-src 'sha256-HASH'; script-src 'sha256-HASH'"
@@ -220,14 +221,6 @@ def test_columns_have_their_numbers_as_text() -> None:
 
 
 # -- in a browser
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A browser for the tests of this module."""
-    opened = Browser(tmp_path_factory.mktemp("profile"))
-    yield opened
-    opened.close()
 
 
 @pytest.fixture
@@ -277,6 +270,21 @@ def test_a_segment_shows_its_codecs_batches_and_times(browser: Browser, tmp_path
     shown = browser.value("document.getElementById('segment').textContent")
     assert all(part in shown for part in ("By byte", "By offset", "Timestamps", "Largest batch", "gzip", "offset 0"))
     assert browser.value("document.querySelectorAll('#segment .codecs rect').length") > 50
+    assert browser.errors == []
+
+
+def test_damaged_timestamps_are_shown_as_numbers(browser: Browser, tmp_path: Path) -> None:
+    """Nanoseconds in a field of milliseconds are outside of the range of a JavaScript date, which throws."""
+    records = [
+        PlainRecord(offset=at, timestamp=1_700_000_000_000_000_000 + at, key=None, value=b"x") for at in range(2)
+    ]
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(b"".join(build_batch([record]) for record in records))
+    page = tmp_path / "report.html"
+    CliRunner().invoke(main, ["validate", str(path), "--report", f"html={page}"])
+    browser.open(page)
+    browser.click(".partitions .cell")
+    assert "1,700,000,000,000,000,000" in browser.value("document.getElementById('segment').textContent")
     assert browser.errors == []
 
 

@@ -11,7 +11,8 @@
   const byId = (id) => document.getElementById(id);
   const number = (value) => String(value).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
   const count = (value, noun, nouns) => number(value) + " " + (value === 1 ? noun : nouns || noun + "s");
-  const time = (value) => new Date(value).toISOString().replace(".000Z", "Z");
+  // Damaged timestamps can be outside of the range of Date.
+  const time = (value) => Math.abs(value) > 8.64e15 ? number(value) : new Date(value).toISOString().slice(0, 19) + "Z";
 
   // Return an element with attributes and children; texts become text nodes.
   function make(tag, attributes, ...children) {
@@ -157,7 +158,7 @@
 
   // The marks of findings between two positions or offsets. A mark has a minimum width, and its height shows its severity.
   function marks(file, low, high, first, last, step) {
-    const drawn = [], size = Math.max(high - low, 1);
+    const drawn = [], seen = new Set(), size = Math.max(high - low, 1);
     for (const group of [...file.groups].reverse()) {
       for (const finding of group.findings) {
         if (finding[first] === null && finding[last] === null) continue;
@@ -166,7 +167,9 @@
         if (end <= low || begin >= high) continue;
         const width = Math.min(Math.max((end - begin) / size * 1000, 3), 1000);
         const x = Math.min(Math.max((begin - low) / size * 1000, 0), 1000 - width);
-        const height = [0, 35, 65, 65, 100][group.level];
+        const height = [0, 35, 65, 65, 100][group.level], where = [height, Math.round(x), Math.round(width)].join();
+        if (seen.has(where)) continue;
+        seen.add(where);
         drawn.push(titled(draw("rect", { class: LEVELS[group.level], x: x.toFixed(2), y: 100 - height, width: width.toFixed(2),
           height }), group.rule.code + " " + group.rule.name + ": " + place(finding)));
       }
@@ -236,7 +239,7 @@
       bars("Most records in a batch", outline.records, buckets, (total) => count(total, "record"), edges)].filter(Boolean);
     const used = [...new Set(outline.codecs.filter((codec) => codec !== null))].sort();
     const legend = make("ul", { class: "legend", "aria-label": "Codecs" }, used.map((codec) =>
-      make("li", null, make("span", { class: "swatch k" + codec }), data.codecs[codec])));
+      make("li", null, make("span", { class: "swatch k" + codec }), "codec " + data.codecs[codec])));
     const producers = outline.producers.length ? make("p", null, "Producers by bytes: " + outline.producers.map(([id, bytes]) =>
       id + " (" + count(bytes, "byte") + ")").join(", ")) : "";
     const shown = outline.codecs.length ? legend : "";

@@ -11,16 +11,17 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from html import escape
 from importlib import resources
 from string import Template
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from kseg.report.run import Run
+from kseg.report.tables import TableColumn
 from kseg.report.wording import printable
-from kseg.text import iso_time
+from kseg.text import count_of, iso_time
 
 _PAGE = Template("""<!DOCTYPE html>
 <html lang="en">
@@ -34,7 +35,9 @@ script-src 'sha256-$script_hash'; base-uri 'none'; form-action 'none'">
 <style>$style</style>
 </head>
 <body>
-$body
+$head
+$sections
+<dialog id="segment" aria-labelledby="segment-name"></dialog>
 <footer><p>Made by kseg. Bytes are positions in a file, with an exclusive end. Offsets are record numbers. Times are UTC.</p>
 </footer>
 <script type="application/json" id="data">$data</script>
@@ -54,8 +57,19 @@ $facts</header>
 _CODE = re.compile("`([^`]+)`")
 
 
-def write_page(out: TextIO, title: str, body: Iterable[str], data: object) -> None:
-    """Write a page. ``body`` is markup; ``data`` is for the script and becomes JSON, escaped by ``printable`` before."""
+class Section(NamedTuple):
+    """A part of a page: its id, its heading as text, and its markup. A section without markup is left out."""
+
+    name: str
+    title: str
+    content: str
+
+
+def write_page(out: TextIO, title: str, head: str, sections: Iterable[Section], data: object = None) -> None:
+    """Write a page with a head (see ``header``).
+
+    ``data`` is for the script and becomes JSON; its texts have passed ``printable``.
+    """
     style, script = _asset("page.css"), _asset("page.js")
     page = _PAGE.substitute(
         style=style,
@@ -63,8 +77,9 @@ def write_page(out: TextIO, title: str, body: Iterable[str], data: object) -> No
         script=script,
         script_hash=_hash(script),
         title=text(title),
-        body="".join(body),
-        data=_json(data),
+        head=head,
+        sections="".join(_sections([one for one in sections if one.content])),
+        data=_json({} if data is None else data),
     )
     out.write(page.encode("ascii", "xmlcharrefreplace").decode("ascii"))
 
@@ -125,25 +140,33 @@ def tiles(counts: Iterable[tuple[str, str, str]]) -> str:
     return f'<dl class="tiles">{shown}</dl>\n'
 
 
-def section(name: str, title: str, content: str) -> str:
-    """Return a section with a heading; empty without content."""
-    return f'<section id="{name}"><h2>{text(title)}</h2>\n{content}</section>\n' if content else ""
+def _sections(shown: list[Section]) -> Iterator[str]:
+    if len(shown) > 1:
+        links = "".join(f'<li><a href="#{one.name}">{text(one.title)}</a></li>' for one in shown)
+        yield f'<nav aria-label="Sections"><ul>{links}</ul></nav>\n'
+    yield "<main>\n"
+    for one in shown:
+        yield f'<section id="{one.name}"><h2>{text(one.title)}</h2>\n{one.content}</section>\n'
+    yield "</main>\n"
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], level: str = "") -> str:
-    """Return a table of plain text. A column whose name ends with ``#`` has numbers."""
-    numbers = [" class=number" if name.endswith("#") else "" for name in columns]
-    head = "".join(
-        f'<th scope="col"{kind}>{text(name.rstrip("#"))}</th>' for name, kind in zip(columns, numbers, strict=True)
-    )
-    names = [text(name.rstrip("#")) for name in columns]
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f'<td{kind} data-name="{name}">{text(value)}</td>'
-            for value, kind, name in zip(row, numbers, names, strict=True)
-        )
-        + "</tr>\n"
-        for row in rows
-    )
-    return f'<table class="{level}"><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>\n' if body else ""
+def table(columns: Sequence[TableColumn], rows: Iterable[Sequence[object]], level: str = "") -> str:
+    """Return a table of plain text, with the columns of a table on a terminal; empty without rows."""
+    names = [text(column.name[:1].upper() + column.name[1:].replace("_", " ")) for column in columns]
+    kinds = [' class="number"' if one.right else ' class="wrap"' if one.text else ' class="fixed"' for one in columns]
+    head = "".join(f'<th scope="col"{kind}>{name}</th>' for name, kind in zip(names, kinds, strict=True))
+    body = "".join(f"<tr>{_cells(row, kinds, names)}</tr>\n" for row in rows)
+    if not body:
+        return ""
+    head = f"<thead><tr>{head}</tr></thead>"
+    return f'<div class="scroll"><table class="{level}">{head}<tbody>\n{body}</tbody></table></div>\n'
+
+
+def _cells(row: Sequence[object], kinds: Sequence[str], names: Sequence[str]) -> str:
+    cells = zip(row, kinds, names, strict=True)
+    return "".join(f'<td{kind} data-name="{name}">{text(value)}</td>' for value, kind, name in cells)
+
+
+def more(count: int, noun: str) -> str:
+    """Return a line about rows that a table leaves out; empty if there are none."""
+    return f'<p class="faint">{count_of(count, f"more {noun}")} not listed here.</p>\n' if count > 0 else ""

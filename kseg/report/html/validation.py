@@ -14,8 +14,9 @@ from typing import TextIO
 from kseg.findings import RULES, Rule, Severity
 from kseg.report.html import page
 from kseg.report.html.collected import DAMAGED, LEVELS, UNDETERMINED, VALID, Collected, Group
-from kseg.report.html.page import section, table
+from kseg.report.html.page import Section, table
 from kseg.report.run import Run
+from kseg.report.tables import TableColumn
 from kseg.report.wording import places, printable
 from kseg.results import FileResult, Summary
 from kseg.text import count_of, inclusive_range
@@ -23,6 +24,7 @@ from kseg.text import count_of, inclusive_range
 #: The rows of the tables in the page itself. The script lists all of them.
 _STATIC_GROUPS = 100
 _STATIC_PARTITIONS = 100
+_OPEN_PARTITIONS = 10
 _RANGES_SHOWN = 3
 
 _STEP = Template("""<li class="$level"><h3><span class="badge $level">$level</span> $code $rule
@@ -31,19 +33,28 @@ _STEP = Template("""<li class="$level"><h3><span class="badge $level">$level</sp
 <p class="faint"><strong>Broker:</strong> $broker</p></li>
 """)
 
+_DAMAGED_COLUMNS = [
+    TableColumn("partition", text="wrap"), TableColumn("errors", right=True), TableColumn("lost bytes", right=True),
+    TableColumn("offsets", text="wrap"), TableColumn("rules", text="wrap"),
+]  # fmt: skip
+_FINDING_COLUMNS = [
+    TableColumn("severity"),
+    TableColumn("rule"),
+    *(TableColumn(name, text="wrap") for name in ("file", "where", "finding")),
+]
+_UNREAD_COLUMNS = [TableColumn("file", text="wrap"), TableColumn("why", text="wrap")]
+
 #: The parts that the script fills in. They are hidden without it.
 _MAP = '<div id="map" hidden></div>\n<noscript><p>The map of segments needs JavaScript.</p></noscript>\n'
 _SEARCH = '<div id="search" hidden></div>\n'
-_DIALOG = '<dialog id="segment" aria-labelledby="segment-name"></dialog>\n'
 
 
 def write_html(results: Iterable[FileResult], total: Summary, out: TextIO, *, run: Run | None = None) -> None:
     """Write the page. ``results`` is read to its end; ``total`` is complete after that."""
     found = collect(results)
-    level = verdict_level(total)
-    head = page.header(level, total.verdict, headline(found, total), lead(total), run, "kseg validate")
-    body = [head, "<main>\n", *sections(found, total), "</main>\n", _DIALOG]
-    page.write_page(out, f"kseg validate: {total.verdict}", body, found.data())
+    head = page.header(verdict_level(total), total.verdict, headline(found, total), lead(total), run, "kseg validate")
+    head += tiles(total)
+    page.write_page(out, f"kseg validate: {total.verdict}", head, sections(found, total), found.data())
 
 
 def collect(results: Iterable[FileResult]) -> Collected:
@@ -89,24 +100,25 @@ def lead(total: Summary) -> str:
     return " ".join(said)
 
 
-def sections(found: Collected, total: Summary) -> Iterator[str]:
+def sections(found: Collected, total: Summary) -> Iterator[Section]:
     """Yield the sections of a validation: the page of an incident has them, too."""
     groups = found.groups()
-    yield page.tiles(_tiles(total))
-    yield section("damaged", "Damaged partitions", _damaged(found))
-    yield section("unread", "Files that could not be read", table(("File", "Why"), found.unread[:_STATIC_PARTITIONS]))
-    yield section("steps", "What to do", _steps(groups, total))
-    yield section("segments", "Segments", _MAP if found.partitions else "")
+    yield Section("damaged", "Damaged partitions", _damaged(found))
+    yield Section("unread", "Files that could not be read", table(_UNREAD_COLUMNS, found.unread[:_STATIC_PARTITIONS]))
+    yield Section("steps", "What to do", _steps(groups, total))
+    yield Section("segments", "Segments", _MAP if found.partitions else "")
     sizes = [(one.name, one.bytes) for one in found.partitions.values() if one.bytes]
-    yield section("content", "Content", found.content.plots(sizes))
-    yield section("findings", "Findings", _findings(groups, total))
+    yield Section("content", "Content", found.content.plots(sizes))
+    yield Section("findings", "Findings", _findings(groups, total))
 
 
-def _tiles(total: Summary) -> list[tuple[str, str, str]]:
+def tiles(total: Summary) -> str:
+    """Return the counts as a row of numbers."""
+
     def tile(name: str, count: int, level: int = VALID) -> tuple[str, str, str]:
         return name, f"{count:,}", LEVELS[level] if count and level else ""
 
-    return [
+    shown = [
         tile("Errors", total.errors, DAMAGED),
         tile("Warnings", total.warnings, LEVELS.index("warning")),
         tile("Infos", total.infos, LEVELS.index("info")),
@@ -118,33 +130,34 @@ def _tiles(total: Summary) -> list[tuple[str, str, str]]:
         ("Records", "not counted", "") if total.shallow else tile("Records", total.records),
         tile("Bytes", total.bytes),
     ]
+    return page.tiles(shown)
 
 
 def _damaged(found: Collected) -> str:
+    """Return the damaged partitions. Of many, the first ones are open, so that what to do follows on the same screen."""
     damaged = found.damaged()
-    shown = table(
-        ("Partition", "Errors#", "Lost bytes#", "Offsets", "Rules"),
+    rows = [
         (
-            (
-                one.name, f"{one.damage.errors:,}", f"{one.damage.lost_bytes:,}",
-                _offsets(one.damage.ranges(), "crc-mismatch" in one.damage.rules), ", ".join(one.damage.causes()),
-            )
-            for one in damaged[:_STATIC_PARTITIONS]
-        ),
-        "damaged-partitions",
-    )  # fmt: skip
-    return shown + _more(len(damaged) - _STATIC_PARTITIONS, "partition")
+            one.name, f"{one.damage.errors:,}", f"{one.damage.lost_bytes:,}",
+            _offsets(one.damage.ranges(), "crc-mismatch" in one.damage.rules), ", ".join(one.damage.causes()),
+        )
+        for one in damaged[:_STATIC_PARTITIONS]
+    ]  # fmt: skip
+    shown, hidden = rows[:_OPEN_PARTITIONS], rows[_OPEN_PARTITIONS:]
+    others = f"<details><summary>{count_of(len(hidden), 'more damaged partition')}</summary>\n"
+    others = f"{others}{table(_DAMAGED_COLUMNS, hidden)}</details>\n" if hidden else ""
+    return table(_DAMAGED_COLUMNS, shown) + others + page.more(len(damaged) - _STATIC_PARTITIONS, "partition")
 
 
 def _offsets(ranges: list[tuple[int, int]], uncertain: bool) -> str:
     """Return the ranges in words. They are uncertain if a CRC is wrong: the header may be what is damaged."""
-    named = [inclusive_range("offset", first, last) for first, last in ranges[:_RANGES_SHOWN]]
-    more = f", and {len(ranges) - _RANGES_SHOWN:,} more ranges" if len(ranges) > _RANGES_SHOWN else ""
-    return f"{', '.join(named)}{more}{' (if the header is right)' if uncertain else ''}" if named else "-"
-
-
-def _more(count: int, noun: str) -> str:
-    return f'<p class="faint">{count_of(count, f"more {noun}")} not listed here.</p>\n' if count > 0 else ""
+    if not ranges:
+        return "-"
+    (first, last), *others = ranges
+    named = [inclusive_range("offset", first, last)]
+    named += [f"{first}" if first == last else f"{first} to {last}" for first, last in others[: _RANGES_SHOWN - 1]]
+    more = f" and {count_of(len(ranges) - _RANGES_SHOWN, 'more range')}" if len(ranges) > _RANGES_SHOWN else ""
+    return f"{', '.join(named)}{more}{' (if the headers are right)' if uncertain else ''}"
 
 
 @dataclass(slots=True)
@@ -204,8 +217,8 @@ def _findings(groups: list[Group], total: Summary) -> str:
         )
         for group in groups[:_STATIC_GROUPS]
     )
-    listed = table(("Severity", "Rule", "File", "Where", "Finding"), rows, "findings")
-    more = _more(len(groups) - _STATIC_GROUPS, "folded finding")
+    listed = table(_FINDING_COLUMNS, rows, "findings")
+    more = page.more(len(groups) - _STATIC_GROUPS, "folded finding")
     left = sum(total.rules.values()) - sum(group.count for group in groups)
     limit = (
         f'<p class="faint">{count_of(left, "finding")} not in this page: use --format jsonl.</p>\n' if left > 0 else ""

@@ -1,0 +1,63 @@
+"""``kseg stats --format html``: the total with what stands out, plots, and a table of the partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TextIO
+
+from kseg.commands.stats.levels import Level
+from kseg.report.html import page
+from kseg.report.html.page import Section, table
+from kseg.report.html.plots import bars, size_text
+from kseg.report.run import Run
+from kseg.report.stats import COLUMNS, Extremes, details, level_cells, outstanding, stats_row
+from kseg.report.tables import TableColumn
+from kseg.schema import Row
+
+_MOST_ROWS = 500
+_TOTAL_COLUMNS = [TableColumn("subject"), TableColumn("total", text="wrap")]
+
+
+def write_html(levels: Iterable[Level], top: int, out: TextIO, *, run: Run | None = None) -> None:
+    """Write the page, with the ``top`` producers."""
+    sections = stats_sections(levels, top, plots=True)
+    head = page.header("info", "stats", "Content in numbers", "What the segments contain.", run, "kseg stats")
+    page.write_page(out, "kseg stats", head, sections)
+
+
+def stats_sections(levels: Iterable[Level], top: int, *, plots: bool = False) -> list[Section]:
+    """Read the levels to their end, and return the section about them, with ``plots`` or without."""
+    extremes = Extremes()
+    rows: list[list[str]] = []
+    sizes: list[tuple[str, int]] = []
+    left_out = 0
+    last: Level | None = None
+    for level in levels:
+        last = level
+        row = stats_row(level, 0)
+        extremes.add(row)
+        if level.level != "partition":
+            continue
+        sizes.append((str(level.path), row["file_bytes"]))
+        if len(rows) < _MOST_ROWS:
+            rows.append([*level_cells(row)])
+        else:
+            left_out += 1
+    if last is None:
+        return []
+    total = stats_row(last, top)
+    content = table(_TOTAL_COLUMNS, [*outstanding(total, extremes), *details(total)], "totals")
+    content += _plots(total, sizes) if plots else ""
+    content += table(COLUMNS, rows) + page.more(left_out, "partition")
+    return [Section("stats", "Content in numbers", content)]
+
+
+def _plots(total: Row, sizes: list[tuple[str, int]]) -> str:
+    producers = [(f"producer {one['producer_id']}", one["bytes"]) for one in total["producers"]["top"]]
+    codecs = [(name, group["bytes"]) for name, group in total["compressions"].items()]
+    drawn = (
+        bars("Bytes by partition", sizes, size_text) if len(sizes) > 1 else "",
+        bars("Bytes by codec", codecs, size_text),
+        bars("Bytes by producer", producers, size_text),
+    )
+    return f'<div class="plots">\n{"".join(drawn)}</div>\n'

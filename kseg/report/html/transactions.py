@@ -1,0 +1,92 @@
+"""``kseg transactions --format html``: hanging transactions with what they block, the others, and the partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import groupby
+from typing import TextIO
+
+from kseg.commands.transactions.history import PartitionState, Transaction
+from kseg.report.html import page
+from kseg.report.html.page import Section, table
+from kseg.report.run import Run
+from kseg.report.tables import TableColumn
+from kseg.report.transactions import (
+    BLOCKED,
+    COLUMNS,
+    HANGING_COLUMNS,
+    REMEDY,
+    Items,
+    ListedTransactions,
+    Total,
+    hanging_cells,
+    partition_text,
+    summary_line,
+)
+
+#: The most rows of each table.
+_MOST_ROWS = 500
+
+
+def write_html(
+    items: Items, total: Total, states: Collection[str], now: int, out: TextIO, *, run: Run | None = None
+) -> None:
+    """Write the page. ``total`` is complete after the last item, ``now`` is in epoch milliseconds."""
+    sections = transaction_sections(items, total, states, now)
+    hanging = total.states["hanging"]
+    level, verdict = ("damaged", "hanging") if hanging else ("valid", "none hangs")
+    head = page.header(
+        level,
+        verdict,
+        "Transactions",
+        "The transactions of the partitions, and what they block.",
+        run,
+        "kseg transactions",
+    )
+    page.write_page(out, "kseg transactions", head, sections)
+
+
+def transaction_sections(items: Items, total: Total, states: Collection[str], now: int) -> list[Section]:
+    """Read the items to their end, and return the section about them."""
+    hanging: list[tuple[Transaction, PartitionState]] = []
+    others: list[list[str]] = []
+    partitions: list[tuple[str, str]] = []
+    left_out = 0
+    for folder, of_partition in groupby(items, key=lambda item: item.folder):
+        listed = ListedTransactions(now, len(states) == 1)
+        stuck: list[Transaction] = []
+        for item in of_partition:
+            if isinstance(item, PartitionState):
+                hanging += [(one, item) for one in stuck]
+                if any(item.states.values()):
+                    partitions.append((folder, partition_text(item)))
+            elif item.state == "hanging" and item.state in states:
+                stuck.append(item)
+            elif item.state in states:
+                if listed.is_full():
+                    left_out += 1
+                else:
+                    listed.add(item)
+        rows = [[folder, *cells] for cells, _ in listed.rows()]
+        left_out += max(len(others) + len(rows) - _MOST_ROWS, 0)
+        others += rows[: max(_MOST_ROWS - len(others), 0)]
+    folder_column = TableColumn("partition", text="wrap")
+    content = f"<p>{page.text(summary_line(total))}.</p>\n{_hanging(hanging, now)}"
+    content += table([folder_column, *COLUMNS], others) + page.more(left_out, "transaction")
+    if partitions:
+        state = table([folder_column, TableColumn("state", text="wrap")], partitions[:_MOST_ROWS])
+        content += (
+            f"<h3>Partitions with transactions</h3>\n{state}{page.more(len(partitions) - _MOST_ROWS, 'partition')}"
+        )
+    return [Section("transactions", "Transactions", content)]
+
+
+def _hanging(hanging: list[tuple[Transaction, PartitionState]], now: int) -> str:
+    if not hanging:
+        return ""
+    shown = hanging[:_MOST_ROWS]
+    listed = table(HANGING_COLUMNS, (hanging_cells(item, partition, now) for item, partition in shown))
+    commands = dict.fromkeys(item.abort for item, _ in shown if item.abort)  # replicas have the same one
+    lines = "".join(f"<li><code>{page.text(command)}</code></li>\n" for command in commands)
+    remedy = f"<p>{page.prose(REMEDY)}</p>\n<ul>\n{lines}</ul>\n" if lines else ""
+    return f"{listed}{page.more(len(hanging) - _MOST_ROWS, 'hanging transaction')}<p>{page.text(BLOCKED)}</p>\n{remedy}"

@@ -1,0 +1,114 @@
+"""`kseg report`: one page for an incident; and the HTML pages of the single commands."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kseg.cli.main import main
+from tests.support.browser import Browser
+from tests.support.fixtures import SEGMENTS
+from tools.docs import sandbox
+
+PLAIN = SEGMENTS / "4.3.0-v2-none-headers"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folders of the documentation: a damaged log directory, and the backup of three brokers."""
+    return sandbox.make(tmp_path_factory.mktemp("home"))
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def test_an_incident_has_all_four_answers(home: Path, tmp_path: Path) -> None:
+    """Whoever writes the post-mortem attaches one file."""
+    page = tmp_path / "incident.html"
+    done = run("report", home / "kafka-logs", "-o", page)
+    assert done.exit_code == 1
+    assert "incident.html: damaged: " in done.stderr
+    text = page.read_text()
+    for part in (
+        "2 of 4 partitions are damaged",
+        "2 of 4 partitions would lose data",
+        "2 hanging, 0 open, 5 aborted, 7 committed",
+        "kafka-transactions.sh --bootstrap-server HOST:9092 abort --topic payments",
+        "14 segments in 4 partitions",
+        "kseg repair PARTITION NEW",
+    ):
+        assert part in text, part
+
+
+def test_the_parts_agree_with_their_commands(home: Path, tmp_path: Path) -> None:
+    """A number of the page is that of the command."""
+    page = run("report", home / "kafka-logs").stdout
+    *_, recovery = run("recovery", home / "kafka-logs").stdout.splitlines()
+    *_, transactions = run("transactions", home / "kafka-logs").stdout.splitlines()
+    assert recovery.split(";")[0] in page
+    assert transactions in page
+
+
+def test_each_broker_of_a_backup_starts_alone(home: Path) -> None:
+    """Replicas on different brokers are not the same partition in two log directories, which no broker accepts."""
+    page = run("report", home / "backup").stdout
+    assert "has the same partition" not in page
+    assert "of 9 partitions would lose data" in page
+
+
+def test_valid_files_are_a_page_with_exit_code_0(tmp_path: Path) -> None:
+    """A page without findings says so."""
+    done = run("report", PLAIN)
+    assert done.exit_code == 0
+    assert "No damage found" in done.stdout
+    alone = run("report", next(PLAIN.glob("*.log")))
+    assert alone.exit_code == 0
+    assert "If a broker started now" not in alone.stdout, "a file is not a log directory"
+
+
+@pytest.mark.parametrize("arguments", [["nothing"], ["--rule", "x=error", "."], ["--jobs", "0", "."]])
+def test_what_cannot_be_done_is_one_line(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wrong arguments are explained."""
+    monkeypatch.chdir(tmp_path)
+    done = run("report", *arguments)
+    assert done.exit_code == 2
+    assert "Traceback" not in done.output
+    assert done.stderr.strip()
+
+
+def test_a_page_is_not_written_into_its_input(home: Path) -> None:
+    """Inputs are never changed."""
+    before = sorted(os.listdir(home / "kafka-logs"))
+    assert run("report", home / "kafka-logs", "-o", home / "kafka-logs" / "x.html").exit_code == 2
+    assert sorted(os.listdir(home / "kafka-logs")) == before
+
+
+@pytest.mark.parametrize("command", ["report", "validate", "stats", "recovery", "transactions"])
+@pytest.mark.parametrize("width", [320, 1280])
+def test_every_page_opens_without_errors(
+    command: str, width: int, home: Path, tmp_path: Path, browser: Browser
+) -> None:
+    """The script of the validation does not need its data, and no page is wider than the window."""
+    page = tmp_path / "page.html"
+    options = [] if command == "report" else ["--format", "html"]
+    assert run(command, home / "kafka-logs", *options, "-o", page).exit_code in (0, 1)
+    browser.open(page, width=width)
+    assert browser.errors == []
+    assert browser.value("document.documentElement.scrollWidth") <= width
+    assert f"kseg {command}" in browser.value("document.querySelector('.facts').textContent")
+
+
+def test_the_links_of_an_incident_lead_to_its_parts(home: Path, tmp_path: Path, browser: Browser) -> None:
+    """A long page needs a way to each part."""
+    page = tmp_path / "page.html"
+    run("report", home / "kafka-logs", "-o", page)
+    browser.open(page)
+    for name in browser.value("[...document.querySelectorAll('nav a')].map(link => link.hash)"):
+        browser.value("scrollTo({top: 0, behavior: 'instant'})")
+        browser.value("document.documentElement.style.scrollBehavior = 'auto'")
+        browser.click(f"nav a[href='{name}']")
+        assert 0 <= browser.value(f"document.querySelector('{name}').getBoundingClientRect().top") < 900, name
