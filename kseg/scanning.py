@@ -32,6 +32,7 @@ def scan(
     view: str = "records",
     *,
     columns: Sequence[str] = (),
+    text: bool = False,
     offsets: str | tuple[int | None, int | None] | None = None,
     since: Time | None = None,
     until: Time | None = None,
@@ -42,7 +43,8 @@ def scan(
     """Return a view of segments as an Arrow stream, for DuckDB, Polars, pandas, pyarrow and other readers of Arrow.
 
     ``path`` is a segment, a partition folder, a log directory, a URL, or a list of these. ``view`` is records, batches,
-    findings, segments or transactions. ``columns`` are names of its columns, all by default.
+    findings, segments or transactions. ``columns`` are names of its columns, all by default. With ``text``, keys, values and
+    header values are text: UTF-8 as it is, other bytes in base64.
 
     ``offsets``, ``since`` and ``until`` limit records and batches: half-open ranges as in ``kseg dump``. ``offsets`` is
     ``(first, end)`` or text such as ``"5:10"``; times are epoch milliseconds, ISO 8601 or datetimes. Only the bytes are
@@ -57,15 +59,16 @@ def scan(
     if view not in view_table.VIEWS:
         raise UsageError(unknown_name("view", view, view_table.VIEWS))
     first, end = _offsets(offsets)
+    wanted = view_table.columns_of(view, [columns] if isinstance(columns, str) else columns)
     asked = request.Request(
         tuple(os.fspath(one) for one in ([path] if isinstance(path, (str, os.PathLike)) else path)),
         view,
-        view_table.columns_of(view, [columns] if isinstance(columns, str) else columns),
+        view_table.as_text(wanted) if text else wanted,
         mode="dropmalformed",
         limits=request.RowLimits(None, None, first, end, _time("since", since), _time("until", until)),
         verify_crc=verify_crc,
     )
-    found = Scan(asked, reading.Notices(report, unread or _raise))
+    found = Scan(asked, reading.Notices(lambda file, finding: report(file.path, finding), unread or _raise))
     planning.check_paths(asked)
     return found
 

@@ -12,6 +12,8 @@ Row = dict[str, Any]
 class Column:
     """``type`` is int, int32, ms, bool, text, texts, ints, bytes, headers or object; all but ``kind`` may be null.
 
+    Columnar tables also have timestamp, and text_headers for headers whose values are text.
+
     ``ms`` are epoch milliseconds: an integer in text formats. Columnar ones have a timestamp under the column's name,
     and the stored integer in the column ``NAME_ms``.
     """

@@ -47,6 +47,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "lag": ("kseg.cli.lag:lag", "List the lag of consumer groups offline."),
     "schemas": ("kseg.cli.schemas:schemas", "List the schemas of a registry, from its topic."),
     "report": ("kseg.cli.report:report", "Write one HTML page for an incident."),
+    "sql": ("kseg.cli.sql:sql", "Query segments with SQL."),
     "audit": ("kseg.cli.audit:audit", "Run an audit over many segments."),
     "completion": ("kseg.cli.completion:completion", "Print the completion script of a shell, or install it."),
 }

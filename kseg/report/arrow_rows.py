@@ -16,6 +16,7 @@ from kseg import schema
 from kseg.format.internal_topics.recognise import decoded_record
 from kseg.format.record.layout import FIRST_MILLISECOND, LAST_MILLISECOND, TIMESTAMP_TYPES
 from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.rows import ENCODERS
 from kseg.format.storage.source import topic_partition
 from kseg.report import arrow_gather
 from kseg.report.arrow_parts import pa
@@ -52,7 +53,10 @@ def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
 
 @cache
 def _types() -> dict[str, Any]:
-    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    def headers(value: Any) -> Any:
+        header = pa.struct([pa.field("key", pa.string()), pa.field("value", value)])
+        return pa.list_(pa.field("element", header))
+
     return {
         "int": pa.int64(),
         "int32": pa.int32(),
@@ -62,7 +66,8 @@ def _types() -> dict[str, Any]:
         "texts": pa.list_(pa.field("element", pa.string())),
         "ints": pa.list_(pa.field("element", pa.int64())),
         "bytes": pa.binary(),
-        "headers": pa.list_(pa.field("element", header)),
+        "headers": headers(pa.binary()),
+        "text_headers": headers(pa.string()),
         "object": pa.string(),  # JSON: the fields differ from row to row
     }
 
@@ -196,14 +201,14 @@ class RecordRows:
     def headers(self) -> pa.Array:
         """Return lists of header key and value. Bytes of a key that are not UTF-8 are replaced, as Kafka does."""
         columns = self._columns
-        kind = _types()["headers"]
+        kind = self.schema.field("headers").type
         count = columns.header_count
         keys = self._texts(pa.binary(), columns.header_keys, count)
         try:
             keys = keys.cast(pa.string()) if count else pa.array([], pa.string())
         except pa.ArrowInvalid:
             keys = pa.array([key.decode("utf-8", "replace") for key in keys.to_pylist()], pa.string())
-        values = self._texts(pa.binary(), columns.header_values, count)
+        values = _typed(self._texts(pa.binary(), columns.header_values, count), kind.value_type.field("value").type)
         pairs = pa.StructArray.from_arrays([keys, values], fields=list(kind.value_type))
         ends = self._buffer(memoryview(columns.header_ends)[: columns.count + 1])
         return pa.Array.from_buffers(kind, columns.count, [None, ends], children=[pairs])
@@ -241,9 +246,10 @@ class RecordRows:
         columns = self._columns
         return self._array(kind, getattr(columns, name), getattr(columns, valid) if valid else None, size)
 
-    def bytes_of(self, name: str) -> pa.Array:
-        """Return the column of keys or of values."""
-        return self._texts(pa.binary(), getattr(self._columns, name), self._columns.count)
+    def stored(self, name: str) -> pa.Array:
+        """Return the column ``key`` or ``value``, as bytes or as text."""
+        found = self._texts(pa.binary(), getattr(self._columns, f"{name}s"), self._columns.count)
+        return _typed(found, self.schema.field(name).type)
 
 
 _CONTENTS = {column.name: column for columns in schema.CONTENT_COLUMNS.values() for column in columns}
@@ -257,8 +263,8 @@ _ARRAYS: Mapping[str, Callable[[Any], Any]] = {
     "timestamp_ms": lambda found: found.plain("timestamp", "stamped"),
     "timestamp_type": RecordRows.timestamp_types,
     "sequence": lambda found: found.plain("sequence", "modern"),
-    "key": lambda found: found.bytes_of("keys"),
-    "value": lambda found: found.bytes_of("values"),
+    "key": lambda found: found.stored("key"),
+    "value": lambda found: found.stored("value"),
     "headers": RecordRows.headers,
     "control": lambda found: found.objects(found._controls),
     "decoded": lambda found: found.objects(found._decoded),
@@ -319,6 +325,17 @@ def _of_places(places: Iterable[tuple[Place, int]], attribute: str, kind: str) -
             runs.append([value, count])
     arrays = [pa.repeat(pa.scalar(value, arrow_type), count) for value, count in runs]
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def _typed(found: pa.Array, kind: Any) -> pa.Array:
+    """Return bytes as they are, or as text: UTF-8 as it is, other bytes in base64."""
+    if kind == found.type:
+        return found
+    try:
+        return found.cast(kind)
+    except pa.ArrowInvalid:
+        encode = ENCODERS["auto"]
+        return pa.array([None if value is None else encode(value)[0] for value in found.to_pylist()], kind)
 
 
 def payload_runs(chunk: Chunk) -> Iterator[tuple[Any, int, int]]:

@@ -155,6 +155,17 @@ SCHEMAS = ResultKind(
 AUDIT = ResultKind(
     "audits", "kseg.report.audit:rows", {"table": "kseg.report.audit:write_table", "jsonl": JSON_LINES, "csv": CSV}
 )
+# (schema, batches)
+SQL = ResultKind(
+    "the rows of a statement",
+    "kseg.report.sql:rows",
+    {
+        "table": "kseg.report.sql:write_table",
+        "jsonl": JSON_LINES,
+        "csv": CSV,
+        "parquet": "kseg.report.sql:write_parquet",
+    },
+)
 # (result)
 CONVERSION = ResultKind(
     "conversions", "kseg.report.convert:rows", {"text": "kseg.report.convert:write_text", "jsonl": JSON_LINES}

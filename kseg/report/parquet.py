@@ -59,13 +59,18 @@ def write_rows(found: RowSet, out: TextIO, view: View) -> None:
 
 def write_batches(batches: Iterable[pa.RecordBatch], columns: Sequence[schema.Column], out: TextIO, view: View) -> None:
     """Write to the binary stream under ``out``. Raises UsageError for a terminal or if pyarrow is missing."""
+    write_arrow(batches, arrow_rows.arrow_schema(columns), out, view)
+
+
+def write_arrow(batches: Iterable[pa.RecordBatch], kind: pa.Schema, out: TextIO, view: View) -> None:
+    """Write Arrow batches of a schema. Raises UsageError as write_batches does."""
     if view.terminal:
         raise UsageError("Parquet is binary: give -o FILE, or redirect stdout to a file or a pipe")
 
-    few = [column.name for column in columns if column.name in FEW_VALUES]
-    measured = [column.name for column in columns if column.name not in WITHOUT_STATISTICS]
+    few = [name for name in kind.names if name in FEW_VALUES]
+    measured = [name for name in kind.names if name not in WITHOUT_STATISTICS]
     raw: Any = out.buffer
-    with ParquetWriter(raw, arrow_rows.arrow_schema(columns), use_dictionary=few, write_statistics=measured) as writer:
+    with ParquetWriter(raw, kind, use_dictionary=few, write_statistics=measured) as writer:
         for batch in batches:
             writer.write_batch(batch)
     raw.flush()

@@ -43,9 +43,9 @@ class Damaged(KsegError):
 
 @dataclass(frozen=True, slots=True)
 class Notices:
-    """Receives the path of a file with each finding in it, and a line for each file that cannot be read."""
+    """Receives each finding with its file, and a line for each file that cannot be read."""
 
-    finding: Callable[[str, Finding], object] = do_nothing
+    finding: Callable[[SegmentFile, Finding], object] = do_nothing
     unread: Callable[[str], object] = do_nothing
 
 
@@ -93,7 +93,7 @@ class DamagePolicy:
 
     def __call__(self, finding: Finding) -> None:
         path = self._piece.file.path
-        self._notices.finding(path, finding)
+        self._notices.finding(self._piece.file, finding)
         verdict = Verdict(path, self._policy.severity(RULES[finding.rule]), finding)
         if verdict.severity < Severity.ERROR:
             return
@@ -266,9 +266,10 @@ def read_transactions(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
 
 def _transaction_rows(task: Task, split: Split) -> Iterator[schema.Row]:
     now = time.time_ns() // 1_000_000
+    policies = {piece.file.path: DamagePolicy(piece, task, rows=False) for piece in split.pieces}
 
     def report(path: str, finding: Finding) -> None:
-        DamagePolicy(SegmentRange(SegmentFile(path), None), task, rows=False)(finding)
+        policies[path](finding)
 
     def unread(reason: str) -> None:
         task.notices.unread(reason)

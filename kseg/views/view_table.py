@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from kseg import schema
 from kseg.errors import UsageError
@@ -41,6 +41,7 @@ VIEWS: Mapping[str, LogView] = {
     TRANSACTIONS: LogView(widened(schema.TRANSACTION_TABLE), "kseg.views.reading:read_transactions", by_folder=True),
 }
 
+_TEXT_TYPES = {"bytes": "text", "headers": "text_headers"}
 _ON_REQUEST: Mapping[str, tuple[Column, ...]] = {"records": (TRANSACTION_STATE,)}
 
 
@@ -71,7 +72,6 @@ def _framed(view: str, name: str) -> tuple[Column, ...]:
     return widened(own.shallow_columns) if view == "batches" and own.columns else VIEWS[view].columns
 
 
-def common_columns(columns: Sequence[Column], names: Sequence[str]) -> tuple[Column, ...]:
-    """Return the columns with these names, in the order of the names."""
-    by_name = {column.name: column for column in columns}
-    return tuple(by_name[name] for name in names)
+def as_text(columns: Iterable[Column]) -> tuple[Column, ...]:
+    """Return the columns with text instead of bytes: UTF-8 as it is, other bytes in base64."""
+    return tuple(replace(column, type=_TEXT_TYPES.get(column.type, column.type)) for column in columns)

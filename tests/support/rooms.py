@@ -16,6 +16,7 @@ ROOMS = [
     "report",
     "report.html",
     "views",
+    "sql",
     "spark.source",
     "spark.jobs",
     "spark",

@@ -31,6 +31,7 @@ SEE: Mapping[str, tuple[tuple[str, str], ...]] = {
     "lag": (("List the lag of consumer groups", "how-to/list-the-lag-of-groups.md"),),
     "schemas": (("Decode Avro, Protobuf and JSON values", "how-to/decode-values.md"),),
     "report": (("Read an HTML report", "how-to/read-an-html-report.md"),),
+    "sql": (("Query segments with SQL", "how-to/query-with-sql.md"),),
     "audit": (("Audit a fleet", "how-to/audit-a-fleet.md"),),
     "completion": (("Install kseg", "how-to/install.md"),),
 }

@@ -1,0 +1,166 @@
+"""``kseg sql``: options and exit codes. 1: damage was skipped. 2: the statement is wrong, or a file could not be read."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kseg.cli import common
+from kseg.cli.common import check_output
+from kseg.cli.finding_notes import FindingNotes
+from kseg.cli.messages import FAILED, FOUND, fail, until_reader_closes
+from kseg.errors import UnreadableError, UsageError
+from kseg.findings import Finding
+from kseg.format.checks.run_checks import policy_for
+from kseg.format.storage.source import STDIN, SegmentFile, find_segments, is_url
+from kseg.lazy import lazy
+from kseg.report.formats import SQL, destination, write
+from kseg.results import Settings
+from kseg.sql.tables import TABLES, table_rows, tables_in
+
+if TYPE_CHECKING:
+    from kseg.cli import spark as spark_runs
+    from kseg.report import sql as results
+    from kseg.spark import sql as spark_sql
+    from kseg.sql import run
+    from kseg.views import planning, reading, request, scan
+else:
+    # These import DuckDB, pyarrow or pyspark.
+    planning = lazy("kseg.views.planning")
+    reading = lazy("kseg.views.reading")
+    request = lazy("kseg.views.request")
+    results = lazy("kseg.report.sql")
+    run = lazy("kseg.sql.run")
+    scan = lazy("kseg.views.scan")
+    spark_runs = lazy("kseg.cli.spark")
+    spark_sql = lazy("kseg.spark.sql")
+
+_USAGE = "expected kseg sql STATEMENT PATH..."
+
+
+@click.command()
+@click.argument("arguments", metavar="[STATEMENT] PATH...", nargs=-1)
+@click.option("--file", "statement_file", metavar="FILE", help="Read the statement from FILE.")
+@click.option("--schema", is_flag=True, help="Show the tables and their columns.")
+@common.output_format(SQL)
+@common.output
+@click.option("--memory", type=click.IntRange(min=16), default=64, show_default=True, metavar="MIB",
+              help="Limit the memory of DuckDB, in MiB.")  # fmt: skip
+@common.no_crc
+@common.max_rate
+@common.spark
+def sql(
+    arguments: tuple[str, ...],
+    statement_file: str | None,
+    schema: bool,
+    format_name: str,
+    output: str | None,
+    memory: int,
+    no_crc: bool,
+    spark: str | None,
+) -> int:
+    """Query segments with SQL.
+
+    The tables are records, batches, findings, segments and transactions. Keys and values are text: UTF-8 as it is, other
+    bytes in base64. Without STATEMENT it is read from standard input. Only the tables, columns and bytes are read that the
+    statement needs. The statement cannot access other files.
+
+    Exit codes: 0 success, 1 damage was skipped, 2 the statement is wrong or a file could not be read.
+    """
+    if schema:
+        with until_reader_closes(), destination(output, to_the_end=False) as out:
+            write(SQL, format_name, out, *results.as_results(table_rows()))
+        return 0
+    statement, paths = _statement(arguments, statement_file)
+    if output not in (None, STDIN):
+        check_output(output, [*paths, *(file.path for path in paths for file in find_segments(path))])
+    outcome = _Outcome()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service manager's end deletes temporary files, too
+    if spark:
+        found = _on_spark(spark, statement, paths, not no_crc)
+    else:
+        found = run.run_statement(statement, _scans(paths, not no_crc, outcome), memory << 20)
+    with found as (kind, batches), until_reader_closes(), destination(output, to_the_end=False) as out:
+        write(SQL, format_name, out, kind, batches)
+    return outcome.exit_code()
+
+
+def _statement(arguments: tuple[str, ...], file: str | None) -> tuple[str, list[str]]:
+    """Return the statement and the paths. A first argument that is a path means that no statement is given."""
+    first = arguments[0] if arguments else ""
+    if file is not None:
+        text, paths = _read(file), list(arguments)
+    elif first and (first == STDIN or is_url(first) or os.path.exists(first)):
+        text, paths = _read(STDIN), list(arguments[first == STDIN :])
+    else:
+        text, paths = first, list(arguments[1:])
+    if not paths:
+        raise UsageError(f"no PATH: {_USAGE}")
+    if not text.strip():
+        raise UsageError(f"the statement is empty: {_USAGE}")
+    return text, paths
+
+
+def _read(file: str) -> str:
+    if file == STDIN and (sys.stdin is None or sys.stdin.isatty()):
+        raise UsageError(f"no statement: {_USAGE}, or give it with --file or on standard input")
+    try:
+        return (sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()).decode()
+    except OSError as error:
+        raise UnreadableError(f"{file}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file}: byte {error.start} is not UTF-8: expected a statement of SQL") from error
+
+
+def _scans(paths: list[str], verify_crc: bool, outcome: _Outcome) -> dict[str, Any]:
+    """Return the tables. Raises UnreadableError for a path that is missing, and UsageError for standard input."""
+    notices = reading.Notices(outcome.finding, outcome.unread)
+    asked = [
+        request.Request(tuple(paths), name, columns, mode="dropmalformed", verify_crc=verify_crc)
+        for name, columns in TABLES.items()
+    ]
+    planning.check_paths(asked[0])
+    return {one.view: scan.Scan(one, notices) for one in asked}
+
+
+@contextmanager
+def _on_spark(master: str, statement: str, paths: list[str], verify_crc: bool) -> Iterator[tuple[Any, Any]]:
+    with spark_runs.spark_session(master, paths) as session:
+        yield spark_sql.run_on_spark(session, statement, tables_in(statement), paths, verify_crc)
+
+
+class _Outcome:
+    """The outcome of a statement: prints findings once, though a table can be read twice, and has the exit code."""
+
+    def __init__(self) -> None:
+        self._notes = FindingNotes()
+        self._seen: set[tuple[str, str, int | None]] = set()
+        self._unread: set[str] = set()
+
+    def finding(self, file: SegmentFile, finding: Finding) -> None:
+        place = (file.path, finding.rule, finding.position)
+        if place in self._seen:
+            return
+        if len(self._seen) < _MOST_SEEN:
+            self._seen.add(place)
+        self._notes.policy = policy_for(file, Settings())
+        self._notes(file.path, finding)
+
+    def unread(self, reason: str) -> None:
+        if reason not in self._unread:
+            self._unread.add(reason)
+            fail(reason)
+
+    def exit_code(self) -> int:
+        return FAILED if self._unread else FOUND if self._notes.errors else 0
+
+
+#: Findings that are remembered; more of them can be printed twice.
+_MOST_SEEN = 100_000

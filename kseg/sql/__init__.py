@@ -1,0 +1,1 @@
+"""SQL over the views of logs, run by DuckDB."""

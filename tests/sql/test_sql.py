@@ -1,0 +1,230 @@
+"""``kseg sql``: results, errors of statements, exit codes, and what a statement cannot do."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import kseg
+from kseg.cli.main import main
+from kseg.sql.tables import TABLES, TYPES
+from tests.support.fixtures import SEGMENTS
+
+duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
+pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+
+ROLLED = SEGMENTS / "4.3.0-v2-none-segments"
+HEADERS = SEGMENTS / "4.3.0-v2-none-headers"
+DAMAGED = SEGMENTS.parent / "findings" / "crc-mismatch"
+
+
+def sql(*arguments: object, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(main, ["sql", *map(str, arguments)], input=stdin)
+
+
+def rows(statement: str, *paths: Path) -> list[dict[str, Any]]:
+    done = sql(statement, *paths, "--format", "jsonl")
+    assert (done.exit_code, done.stderr) == (0, "")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_statements_return_the_rows_of_dump() -> None:
+    """Columns, times, keys and values are those of ``kseg dump``."""
+    done = CliRunner().invoke(main, ["dump", "--deep", "--format", "jsonl", str(ROLLED)])
+    dumped = [json.loads(line) for line in done.stdout.splitlines()]
+    names = ("file", "position", "offset", "timestamp_type", "sequence", "key", "value", "headers")
+    found = rows(f"select {', '.join(names)}, timestamp_ms from records", ROLLED)
+    assert [{name: row[name] for name in names} for row in found] == [
+        {name: row[name] for name in names} for row in dumped
+    ]
+    assert [row["timestamp_ms"] for row in found] == [row["timestamp"] for row in dumped]
+
+
+def test_bytes_are_text_or_base64() -> None:
+    """A statement can use functions of texts and JSON on every key, value and header value."""
+    known = list(kseg.open_partition(HEADERS).records())
+    found = rows(
+        "select offset, h.key as k, h.value as v from (select offset, unnest(headers) as h from records)", HEADERS
+    )
+    given = [(record.offset, header.key, header.value) for record in known for header in record.headers]
+    assert len(found) == len(given)
+    assert any(value is not None for _, _, value in given)
+    for row, (offset, _, value) in zip(found, given, strict=True):
+        assert row["offset"] == offset
+        assert (row["v"] is None) == (value is None)
+    paths = rows("select value->>'path' as path, count(*) as n from records where value like '{%' group by 1", ROLLED)
+    assert sum(row["n"] for row in paths) > 0
+    assert all(row["path"].startswith("/products/") for row in paths)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_table_can_be_read(table: str) -> None:
+    """``--schema`` lists the columns and types that DuckDB has."""
+    listed = rows(f"select column_name, column_type from (describe {table})", ROLLED)
+    assert [(row["column_name"], row["column_type"]) for row in listed] == [
+        (column.name, TYPES[column.type].replace("JSON", "VARCHAR")) for column in TABLES[table]
+    ]
+    (total,) = rows(f"select count(*) as n from {table}", SEGMENTS)
+    assert total["n"] == kseg.scan(SEGMENTS, table).count_rows() > 0
+
+
+def test_formats(tmp_path: Path) -> None:
+    """Results of all types can be written in all formats."""
+    statement = (
+        "select 1 a, 2 a, sum(offset) s, 1.5::decimal(9, 2) d, date '2024-01-01' t, '\\xff'::blob b, 'nan'::double f, "
+        "[1, 2] l, {'x': 'é'} o, map {'k': 1} m, interval 1 day i, null n, timestamptz '2024-01-01 00:00:00.123456+00' z "
+        "from records"
+    )
+    (row,) = rows(statement.replace("interval 1 day i, ", ""), ROLLED)
+    assert row == {
+        "a": 1, "a_2": 2, "s": sum(range(121)), "d": 1.5, "t": "2024-01-01", "b": "/w==", "f": "nan", "l": [1, 2],
+        "o": {"x": "é"}, "m": {"k": 1}, "n": None, "z": "2024-01-01T00:00:00.123456Z",
+    }  # fmt: skip
+    assert sql(statement, ROLLED).stdout.split()[:3] == ["a", "a_2", "s"]
+    assert sql(statement, ROLLED, "--format", "csv").stdout.startswith("a,a_2,s,")
+    target = tmp_path / "rows.parquet"
+    assert sql("select key, offset from records", ROLLED, "--format", "parquet", "-o", target).exit_code == 0
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert parquet.read_table(target).column("offset").to_pylist() == list(range(121))
+    assert "Ungrouped Aggregate" in sql("explain select count(*) from records", ROLLED).stdout
+
+
+def test_a_statement_comes_from_an_argument_a_file_or_standard_input(tmp_path: Path) -> None:
+    """A first argument that is a path is not a statement."""
+    file = tmp_path / "count.sql"
+    file.write_text("-- the number of records\nselect count(*) as n from records\n", encoding="utf-8")
+    for done in (
+        sql("--file", file, ROLLED, "--format", "csv"),
+        sql(ROLLED, "--format", "csv", stdin=file.read_text(encoding="utf-8")),
+        sql("-", ROLLED, "--format", "csv", stdin=file.read_text(encoding="utf-8")),
+    ):
+        assert (done.stdout, done.exit_code) == ("n\n121\n", 0)
+
+
+ERRORS = {
+    "select kye from records": "line 1, column 8: unknown column 'kye': did you mean key?",
+    "select *\nfrom recods": "line 2, column 6: unknown table 'recods': did you mean records?",
+    "select 'é', offset, kye from records": "line 1, column 21: unknown column 'kye': did you mean key?",
+    "select offset, offset from records where kye": "line 1, column 42: unknown column 'kye': did you mean key?",
+    "selct 1": 'line 1, column 1: syntax error at or near "selct"',
+    "select nofn(1)": "line 1, column 8: Scalar Function with name nofn does not exist!",
+    "select 1; select 2": "expected one statement, got 2",
+    "create table t as select 1": "expected SELECT, WITH, EXPLAIN, DESCRIBE, SUMMARIZE or SHOW, got CREATE",
+    "set threads = 9": "expected SELECT, WITH, EXPLAIN, DESCRIBE, SUMMARIZE or SHOW, got SET",
+    "select cast(value as int) from records": "Could not convert string",
+    " ": "the statement is empty",
+}
+
+
+@pytest.mark.parametrize("statement", ERRORS)
+def test_an_error_is_one_line_with_its_position(statement: str) -> None:
+    """The position is that in the given text, although ``offset`` is quoted for DuckDB."""
+    done = sql(statement, ROLLED)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("kseg: ")
+    assert ERRORS[statement] in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_offset_is_a_column_and_a_clause() -> None:
+    """DuckDB reserves the word that Kafka's records use most."""
+    statement = (
+        "select records.offset, max(offset) over () n from records where offset>2 order by offset limit 1 offset 2"
+    )
+    assert rows(statement, ROLLED) == [{"offset": 5, "n": 120}]
+    assert rows('select "offset" from records order by OFFSET desc limit 1', ROLLED) == [{"offset": 120}]
+    assert rows("select 'offset' as offset -- offset\n", ROLLED) == [{"offset": "offset"}]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "select * from read_text('{file}')",
+        "select * from '{file}'",
+        "select * from glob('{folder}/*')",
+        "select * from read_csv('{file}')",
+        "copy (select 1) to '{folder}/new'",
+        "attach '{folder}/new'",
+        "install httpfs",
+        "select * from query('copy (select 1) to ''{folder}/new''')",
+        "set enable_external_access = true",
+    ],
+)
+def test_a_statement_cannot_access_files(statement: str, tmp_path: Path) -> None:
+    """A statement from somebody else reads the given segments, and nothing else."""
+    secret = tmp_path / "secret.csv"
+    secret.write_text("secret\n", encoding="utf-8")
+    done = sql(statement.format(file=secret, folder=tmp_path), ROLLED)
+    assert done.exit_code == 2
+    assert "secret\n" not in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["secret.csv"]
+
+
+def test_exit_codes(tmp_path: Path) -> None:
+    """As of dump: 1 if damage was skipped, 2 if a file could not be read. Findings are printed once."""
+    done = sql("select count(*) as n from records a join records b using (offset)", DAMAGED, "--format", "csv")
+    assert done.exit_code == 1
+    assert done.stdout == f"n\n{kseg.scan(DAMAGED).count_rows()}\n"
+    assert done.stderr.count("crc-mismatch") == 2, "in the path and in the message"
+    shutil.copytree(ROLLED, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "00000000000000000999.log").write_bytes(b"not a segment " * 20)
+    done = sql("select count(*) as n from records", tmp_path, "--format", "csv")
+    assert (done.exit_code, done.stdout) == (2, "n\n121\n")
+    assert "00000000000000000999.log" in done.stderr
+    assert sql("select count(*) from records", tmp_path / "missing").exit_code == 2
+    assert sql("select 1").exit_code == 2
+    assert "standard input can be read only once" in sql("select count(*) from records", "-").stderr
+
+
+def test_only_named_tables_are_read() -> None:
+    """A damaged segment matters only if the statement reads it; a table without rows has none."""
+    assert rows("select 1 as one", DAMAGED) == [{"one": 1}]
+    assert {row["rule"] for row in rows("select rule from findings where severity = 'error'", DAMAGED)} == {
+        "crc-mismatch"
+    }
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_a_statement(number: signal.Signals, tmp_path: Path) -> None:
+    """DuckDB itself does not react to Ctrl-C. Temporary files are deleted."""
+    endless = "select count(*) from range(1000000000000) where range % 7 = 3"
+    command = [sys.executable, "-m", "kseg", "sql", endless, str(ROLLED)]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment, text=True) as running:
+        while running.poll() is None and not list(tmp_path.iterdir()):
+            time.sleep(0.05)
+        time.sleep(0.5)
+        running.send_signal(number)
+        _, messages = running.communicate(timeout=60)
+    assert messages.strip() == "kseg: interrupted"
+    assert running.returncode in (130, -signal.SIGINT)  # a shell reports both as 130
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("library", ["duckdb", "pyarrow"])
+def test_a_missing_library_is_one_line(library: str) -> None:
+    """kseg works without the libraries of an extra."""
+    code = f"import sys\nsys.modules[{library!r}] = None\nfrom kseg.cli.main import main\nmain(sys.argv[1:])"
+    command = [sys.executable, "-c", code, "sql", "select 1", str(ROLLED)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "pip install 'kseg[" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_stderr_is_empty_after_a_statement() -> None:
+    """DuckDB's bindings print objects that are alive when the interpreter exits."""
+    command = [sys.executable, "-m", "kseg", "sql", "select count(*) as n from records", str(ROLLED), "--format", "csv"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "n\n121\n", "")
