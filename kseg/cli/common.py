@@ -34,6 +34,19 @@ class Choice(click.Choice[str]):
             self.fail(unknown_name("value", str(value), self.choices), param, ctx)
 
 
+class WholeNumber(click.IntRange):
+    """A whole number from ``min`` to ``max``, both inclusive."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            number = int(value) if isinstance(value, str) else value
+            return super().convert(number, param, ctx)
+        except (ValueError, click.BadParameter):
+            least = "" if self.min is None else f" of at least {self.min}"
+            limits = least if self.max is None else f" from {self.min} to {self.max}"
+            self.fail(f"expected a whole number{limits}, got {value!r}", param, ctx)
+
+
 def check_output(output: str | None, inputs: Iterable[str]) -> None:
     """Raise UsageError if the output is an input, a side file of an input, or in an input folder."""
     if output not in (None, "-"):
@@ -59,7 +72,7 @@ def _cores() -> int:
 
 jobs = click.option(
     "--jobs",
-    type=click.IntRange(1, _MAX_JOBS),
+    type=WholeNumber(1, _MAX_JOBS),
     default=_cores,
     metavar="N",
     help="Run N processes. Default: number of cores.",

@@ -40,7 +40,7 @@ _CODEC_NAMES = [codec.name for codec in CODECS.values()]
 @click.argument("target", metavar="DST")
 @click.option("--compression", type=common.Choice(["keep", *_CODEC_NAMES]), default="keep",
               show_default=True, help="Compress all batches with this codec.")  # fmt: skip
-@click.option("--rebatch", type=click.IntRange(min=1), metavar="BYTES",
+@click.option("--rebatch", type=common.WholeNumber(min=1), metavar="BYTES",
               help="Pack records into batches of BYTES, before compression.")  # fmt: skip
 @click.option("--lossy", is_flag=True, help="Allow an older version, and list the lost fields.")
 @click.option("--skip-damaged", is_flag=True, help="Skip damaged batches. Exit code 1 if there are any.")

@@ -43,7 +43,7 @@ _ALLOWED = ("starts-later", "ends-earlier", "missing", MISSING_PARTITION)
 @common.output
 @click.option("--allow", multiple=True, type=common.Choice(_ALLOWED),
               help="Accept this difference.")  # fmt: skip
-@click.option("--limit", type=click.IntRange(min=0), default=16, show_default=True, metavar="N",
+@click.option("--limit", type=common.WholeNumber(min=0), default=16, show_default=True, metavar="N",
               help="List at most N differences of each kind.")  # fmt: skip
 @common.details("List every difference and partition in the table.", "Print only the answer in the table.")
 @common.jobs

@@ -71,9 +71,9 @@ def _internal_topic(context: click.Context, parameter: click.Parameter, name: st
 @selection.offsets
 @selection.since
 @selection.until
-@click.option("--position", type=click.IntRange(min=0), metavar="N",
+@click.option("--position", type=common.WholeNumber(min=0), metavar="N",
               help="Show the batch or the damage that contains byte N of the file.")  # fmt: skip
-@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Stop after N rows.")
+@click.option("--limit", type=common.WholeNumber(min=0), metavar="N", help="Stop after N rows.")
 @click.option("--key", metavar="TEXT", help="Show records with exactly this key. Needs --deep.")
 @click.option("--producer-id", type=int, metavar="N", help="Show batches of this producer.")
 @click.option("--control/--no-control", default=None, help="Show only control records, or none.")

@@ -82,7 +82,7 @@ def _big_endian(size: int) -> Callable[[str], bytes]:
               help="The same, as a long of Kafka's LongSerializer.")  # fmt: skip
 @click.option("--null-key", is_flag=True, help="Search records whose key is null.")
 @click.option("--null-value", is_flag=True, help="Search records whose value is null.")
-@click.option("--partitions", type=click.IntRange(min=1), metavar="N",
+@click.option("--partitions", type=common.WholeNumber(min=1), metavar="N",
               help="Set the topic's number of partitions, to read only that of the key.")  # fmt: skip
 @click.option("--all-partitions", is_flag=True, help="Read all partitions for a key.")
 @selection.offsets
@@ -92,12 +92,12 @@ def _big_endian(size: int) -> Callable[[str], bytes]:
 @click.option("-l", "--files-with-matches", "files_only", is_flag=True, help="Show only the files with matches.")
 @click.option("-q", "--quiet", is_flag=True, help="Show nothing, and stop at the first match.")
 @click.option("--only-matching", is_flag=True, help="Show only the matching texts.")
-@click.option("-m", "--max-count", type=click.IntRange(min=1), metavar="N", help="Stop after N matches per file.")
-@click.option("-A", "--after-context", "after", type=click.IntRange(0, 10_000), metavar="N",
+@click.option("-m", "--max-count", type=common.WholeNumber(min=1), metavar="N", help="Stop after N matches per file.")
+@click.option("-A", "--after-context", "after", type=common.WholeNumber(0, 10_000), metavar="N",
               help="Show N records after a match.")  # fmt: skip
-@click.option("-B", "--before-context", "before", type=click.IntRange(0, 10_000), metavar="N",
+@click.option("-B", "--before-context", "before", type=common.WholeNumber(0, 10_000), metavar="N",
               help="Show N records before a match.")  # fmt: skip
-@click.option("-C", "--context", type=click.IntRange(0, 10_000), metavar="N", default=0,
+@click.option("-C", "--context", type=common.WholeNumber(0, 10_000), metavar="N", default=0,
               help="Show N records before and after a match.")  # fmt: skip
 @common.output_format(MATCHES)
 @common.output

@@ -31,9 +31,9 @@ from kseg.report.recovery import Plans, Total
     default=None,
     help="Assume this shutdown. Default: .kafka_cleanshutdown.",
 )
-@click.option("--index-interval", type=click.IntRange(min=0), default=4096, show_default=True, metavar="BYTES",
+@click.option("--index-interval", type=common.WholeNumber(min=0), default=4096, show_default=True, metavar="BYTES",
               help="Set index.interval.bytes of the topics.")  # fmt: skip
-@click.option("--index-bytes", type=click.IntRange(min=12), default=INDEX_BYTES, show_default=True, metavar="BYTES",
+@click.option("--index-bytes", type=common.WholeNumber(min=12), default=INDEX_BYTES, show_default=True, metavar="BYTES",
               help="Set segment.index.bytes of the topics.")  # fmt: skip
 @common.output_format(RECOVERY)
 @common.output

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import nullcontext
 from typing import Any, TextIO
 
@@ -26,7 +25,7 @@ from kseg.report.formats import REPAIR, destination, writer
 @click.option("--dry-run", is_flag=True, help="Write only the report. DST can be omitted.")
 @click.option("--salvage-records", is_flag=True, help="Keep the records before a fault in a batch.")  # fmt: skip
 @click.option("--indexes-only", is_flag=True, help="Write only index files to DST, for an undamaged log.")
-@click.option("--index-interval", type=click.IntRange(min=0), default=4096, show_default=True, metavar="BYTES",
+@click.option("--index-interval", type=common.WholeNumber(min=0), default=4096, show_default=True, metavar="BYTES",
               help="Set index.interval.bytes of the topic.")  # fmt: skip
 @click.option("--rule", multiple=True, metavar="NAME=SEVERITY",
               help="Set the severity of a rule. Errors drop the batch.")  # fmt: skip
@@ -61,7 +60,7 @@ def repair(
         report = writer(REPAIR, format_name)(sink, detail)
         result = run(source, target, plan, report.add, progress)
         report.finish(result, plan)
-        with guard_stdout() if out is sys.stdout else nullcontext():
+        with guard_stdout() if output in (None, "-") else nullcontext():
             sink.finish()
     if result.left_out:
         note(f"not copied: {', '.join(result.left_out)}")

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from kseg.errors import UsageError
 from kseg.lazy import lazy
-from kseg.text import unknown_name
+from kseg.text import to_json, unknown_name
 
 if TYPE_CHECKING:
     import tomllib
@@ -45,6 +47,21 @@ def read_settings(folder: Path, known: set[str]) -> dict[str, Setting]:
         if table:
             return _options(table, name, known)
     return {}
+
+
+def check_type(parameter: click.Parameter, value: Any) -> None:
+    """Raise UsageError unless a value of a settings file has the type that an option needs."""
+    if isinstance(parameter, click.Option) and parameter.is_flag:
+        expected, valid = "true or false", isinstance(value, bool)
+    elif parameter.multiple:
+        expected, valid = "a list of texts", isinstance(value, list) and all(isinstance(one, str) for one in value)
+    elif isinstance(parameter.type, click.IntRange):
+        # The range is checked later.
+        expected, valid = "a whole number", isinstance(value, int) and not isinstance(value, bool)
+    else:
+        expected, valid = "a text in quotes", isinstance(value, str)
+    if not valid:
+        raise UsageError(f"expected {expected}, got {to_json(value) if isinstance(value, (bool, str)) else value}")
 
 
 def _reason(error: OSError | ValueError) -> str:

@@ -27,7 +27,7 @@ from kseg.results import Settings
               help="Read headers only, or all records. Default: shallow.")  # fmt: skip
 @common.output_format(STATS)
 @common.output
-@click.option("--top", type=click.IntRange(min=0), default=10, show_default=True, metavar="N",
+@click.option("--top", type=common.WholeNumber(min=0), default=10, show_default=True, metavar="N",
               help="List the N largest producers.")  # fmt: skip
 @common.details("List every segment in the table.", "Print only the total, without a table.")
 @common.no_crc

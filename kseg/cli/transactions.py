@@ -27,7 +27,7 @@ _STATES = common.Choice(["hanging", "open", "aborted", "committed"])
 @common.paths
 @click.option("--state", "states", multiple=True, type=_STATES, default=("hanging", "open", "aborted"), show_default=True,
               help="List transactions in this state.")  # fmt: skip
-@click.option("--max-age", type=click.IntRange(min=0), default=900, show_default=True, metavar="SECONDS",
+@click.option("--max-age", type=common.WholeNumber(min=0), default=900, show_default=True, metavar="SECONDS",
               help="Set the age from which an open transaction is hanging.")  # fmt: skip
 @common.output_format(TRANSACTIONS)
 @common.output

@@ -16,7 +16,7 @@ from kseg.cli import common
 from kseg.cli.common import check_output
 from kseg.cli.messages import FAILED, FOUND, fail, note
 from kseg.cli.progress import progress_bar
-from kseg.cli.settings import read_settings
+from kseg.cli.settings import check_type, read_settings
 from kseg.commands.validate.parallel import validate_files
 from kseg.errors import KsegError, UsageError
 from kseg.findings import Policy, do_nothing, parse_severity
@@ -65,12 +65,12 @@ _FAIL_ON = common.Choice(["error", "warning", "info", "never"])
 @common.output_format(VALIDATION)
 @common.output
 @common.no_crc
-@click.option("--max-message-bytes", type=click.IntRange(min=1), metavar="N",
+@click.option("--max-message-bytes", type=common.WholeNumber(min=1), metavar="N",
               help="Report larger batches as errors. Default: warn at 1048588.")  # fmt: skip
 @click.option("--compacted", is_flag=True, help="Check the log of a compacted topic: all records need a key.")
 @click.option("--fail-on", type=_FAIL_ON, default="error", show_default=True, help="Exit with 1 from this severity on.")
 @click.option("--rule", multiple=True, metavar="NAME=SEVERITY", help="Set the severity of a rule, or ignore it.")
-@click.option("--max-per-rule", type=click.IntRange(min=1), default=16, show_default=True, metavar="N",
+@click.option("--max-per-rule", type=common.WholeNumber(min=1), default=16, show_default=True, metavar="N",
               help="List at most N findings per rule and file.")  # fmt: skip
 @common.jobs
 @common.max_rate
@@ -281,10 +281,11 @@ def _with_settings(context: click.Context) -> dict[str, Any]:
         setting = found.get(_setting_name(name))
         if setting and context.get_parameter_source(name) is not click.core.ParameterSource.COMMANDLINE:
             try:
+                check_type(parameter, setting.value)
                 options[name] = parameter.type_cast_value(context, setting.value)
                 if name == "rule":
                     Policy.parse(options[name])
-            except (click.BadParameter, TypeError, UsageError) as error:
+            except (click.BadParameter, UsageError) as error:
                 why = error.message if isinstance(error, click.BadParameter) else str(error)
                 raise UsageError(f"{setting.file}: {setting.key}: {why}") from error
     return options

@@ -261,11 +261,16 @@ def binary(out: TextIO) -> BinaryIO:
     return out.buffer
 
 
-class _Output(io.RawIOBase):
-    """A file descriptor that discards writes after its reader has closed the pipe."""
+#: The name of standard output in messages.
+STDOUT_NAME = "standard output"
 
-    def __init__(self, descriptor: int) -> None:
+
+class _Output(io.RawIOBase):
+    """Standard output, whose errors name it. With ``to_the_end`` it discards writes after the reader has closed the pipe."""
+
+    def __init__(self, descriptor: int, to_the_end: bool) -> None:
         self._descriptor = descriptor
+        self._to_the_end = to_the_end
         self._gone = False
         self._terminal = os.isatty(descriptor)
 
@@ -286,14 +291,18 @@ class _Output(io.RawIOBase):
                 with screen.writing(data):
                     return os.write(self._descriptor, data)
             except BrokenPipeError:
+                if not self._to_the_end:
+                    raise
                 self._gone = True
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, STDOUT_NAME) from error
         return memoryview(data).nbytes
 
 
-def _ignore_closed_pipe(stream: TextIO) -> TextIO:
+def _standard_output(stream: TextIO, to_the_end: bool) -> TextIO:
     stream.flush()
     try:
-        outlet = _Output(stream.fileno())
+        outlet = _Output(stream.fileno(), to_the_end)
     except OSError:
         return stream  # not a system file, so not a pipe
     buffer = io.BufferedWriter(outlet)
@@ -313,7 +322,7 @@ def destination(path: str | None, *, to_the_end: bool = True) -> Iterator[TextIO
         reconfigure = getattr(sys.stdout, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(encoding="utf-8", errors="backslashreplace")
-        out: TextIO = _ignore_closed_pipe(sys.stdout) if to_the_end else sys.stdout
+        out = _standard_output(sys.stdout, to_the_end)
         yield out
         out.flush()
         return

@@ -69,12 +69,13 @@ def _rule(rule: Rule) -> dict[str, Any]:
 def _result(verdict: Verdict) -> dict[str, Any]:
     finding, rule = verdict.finding, verdict.rule
     location = _location(verdict.file)
+    # GitHub requires a line for each result. A segment has none, so it is the first.
+    region = {"startLine": 1}
+    location["physicalLocation"]["region"] = region
     if finding.position is not None:
-        # GitHub wants a line for each result. A segment has none, so it is the first.
-        region = {"startLine": 1, "byteOffset": finding.position}
+        region["byteOffset"] = finding.position
         if finding.end is not None and finding.end >= finding.position:
             region["byteLength"] = finding.end - finding.position
-        location["physicalLocation"]["region"] = region
     return {
         "ruleId": rule.code,
         "ruleIndex": _RULE_INDEX[rule.name],

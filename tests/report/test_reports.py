@@ -200,11 +200,11 @@ def test_sarif_distinguishes_two_findings_of_one_rule() -> None:
     assert len({found["partialFingerprints"]["primaryLocationLineHash"] for found in results}) == 6
 
 
-def test_sarif_leaves_out_the_region_of_a_finding_without_a_position() -> None:
-    """An invented position would be wrong."""
+def test_sarif_has_no_bytes_of_a_finding_without_a_position() -> None:
+    """An invented position would be wrong. GitHub requires a line."""
     bare = Finding("read-error", facts={"why": "gone"})
     (found,) = sarif_run(result_of("f", [bare]))["results"]
-    assert "region" not in found["locations"][0]["physicalLocation"]
+    assert found["locations"][0]["physicalLocation"]["region"] == {"startLine": 1}
     assert found["level"] == "error"
 
 
