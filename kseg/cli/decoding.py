@@ -24,6 +24,8 @@ _OPTIONS = (
                  help="Read a schema from a file, for a subject or an id."),
     click.option("--registry", metavar="URL", help="Ask a schema registry for schemas."),
     click.option("--registry-ca", metavar="FILE", help="Trust the certificates in FILE for --registry."),
+    click.option("--decoder", "function", metavar="MODULE:FUNCTION", help="Decode keys and values with a Python function."),
+    click.option("--decode-with", "command", metavar="COMMAND", help="Decode keys and values with a program."),
 )  # fmt: skip
 
 
@@ -36,6 +38,6 @@ def decode_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def decode_settings(options: Mapping[str, Any]) -> DecodeSettings | None:
     """Return the settings of the decoder, None if no option was given."""
-    names = ("key_as", "value_as", "schemas", "schema_files", "registry", "registry_ca")
-    given = {name: options[name] for name in names if options[name]}
+    names = ("key_as", "value_as", "schemas", "schema_files", "registry", "registry_ca", "function", "command")
+    given = {name: options[name] for name in names if options[name] not in (None, ())}
     return record_decoder.DecodeSettings(**given) if given else None

@@ -37,6 +37,7 @@ cdef class LineBuffer:
     cdef unsigned char[::1] data
 
     cpdef flush(self)
+    cpdef extend_line(self, const unsigned char[::1] text)
     cpdef put(self, text)
 
 

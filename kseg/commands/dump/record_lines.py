@@ -39,12 +39,36 @@ def write_json(run: RecordsItem, encoding: str, lines: LineBuffer) -> None:
     """Write a line of JSON per record, equal to ``rows.record_row``; ``encoding`` is one of JSON_WRITERS."""
     batches, row = run.chunk.batches, run.row
     magic, attributes = batches.magic[row], batches.attributes[row]
-    if not line_writer.COMPILED or run.topic or run.decoder or run.searched or (magic >= 2 and attributes & CONTROL):
+    if not line_writer.COMPILED or run.topic or run.searched or (magic >= 2 and attributes & CONTROL):
         for text in _joined(_json_lines(run, encoding, run.kept)):
             lines.put(text)
         return
     layout = json_layout(run.file, timestamp_type(magic, attributes), magic >= 2, encoding)
-    _write(run, layout, lines, lambda i: _json_lines(run, encoding, (i,)))
+    if run.decoder:
+        _write_decoded(run, layout, lines, encoding)
+    else:
+        _write(run, layout, lines, lambda i: _json_lines(run, encoding, (i,)))
+
+
+def _write_decoded(run: RecordsItem, layout: Layout, lines: LineBuffer, encoding: str) -> None:
+    """Write a line of JSON per record, with the decoded key and value at its end."""
+    chunk, row = run.chunk, run.row
+    data = chunk.payload(row)
+
+    def others(i: int) -> Iterator[bytes]:
+        return _joined(_json_lines(run, encoding, (i,)))
+
+    for i in run.kept:
+        write_lines(lines, layout, chunk.batches, row, chunk.records, data, i, i + 1, others)
+        if lines.at:  # 0 after a line of ``others``, which is complete
+            lines.extend_line(encoded(_json_contents(run, i)))
+
+
+def _json_contents(run: RecordsItem, i: int) -> str:
+    """Return the columns of the decoded key and value as the members of a JSON object, each after a comma."""
+    return "".join(
+        [f',"{name}":{"null" if value is None else to_json(value)}' for name, value in run.content_fields(i).items()]
+    )
 
 
 def write_text(run: RecordsItem, lines: LineBuffer) -> None:
@@ -163,7 +187,7 @@ def _json_lines(run: RecordsItem, encoding: str, kept: Sequence[int]) -> Iterato
         if run.topic:
             text = f'{text[:-2]},"{schema.DECODED.name}":{to_json(run.decoded(i))}}}\n'
         if run.decoder:
-            text = f"{text[:-2]},{to_json(run.content_fields(i))[1:]}\n"
+            text = f"{text[:-2]}{_json_contents(run, i)}}}\n"
         if run.searched:
             text = f"{text[:-2]},{to_json(run.search_row(i))[1:-1]}}}\n"
         if not large:

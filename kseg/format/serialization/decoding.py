@@ -35,6 +35,8 @@ _BY_SCHEMA = {"avro": AVRO, "protobuf": PROTOBUF, "json-schema": JSON}
 #: What ``--key-as`` and ``--value-as`` accept.
 NAMES = (AUTO, *_BY_SCHEMA, *PLAIN)
 
+#: The first bytes of values with a schema: of an id, and of Avro's single-object encoding.
+_FIRST_BYTES = (b"\0", wire_format.SINGLE_OBJECT[:1])
 #: The largest value that is decoded by a schema: a byte can become hundred bytes of Python objects.
 MOST_BYTES = 16 << 20
 #: The schemas whose readers are kept; data with random ids has many.
@@ -65,13 +67,17 @@ class Decoder(Protocol):
         """Return a key or a value decoded; ``headers`` are those of its record, ``topic`` is None if it is not known."""
 
 
+def _unreadable(data: bytes, indexes: bytes | None) -> Any:
+    raise SchemaError("the value has no schema")
+
+
 class _Reader(NamedTuple):
     """Reads the values of one schema from byte ``start``. ``read`` takes the bytes, and message indexes of a header."""
 
     kind: str | None
     schema_id: int | None = None
     start: int = 0
-    read: Callable[[bytes, bytes | None], Any] | None = None
+    read: Callable[[bytes, bytes | None], Any] = _unreadable
     error: str | None = None
 
 
@@ -102,6 +108,12 @@ class FieldDecoder:
                 return Decoded(self._kind, self._plain(data))
             except ValueError as error:
                 return Decoded(self._kind, error=str(error))
+        if not headers:
+            if self._kind == AUTO and data[:1] not in _FIRST_BYTES:
+                return NOT_DECODED
+            reader = self._readers.get((topic, data[: wire_format.ID_END], False))  # the most frequent case
+            if reader and not reader.error and len(data) <= MOST_BYTES:
+                return self._read(reader, data, None)
         prefix, indexes = _prefix(data), None
         if headers and (stored := wire_format.header_of(self._side, headers)) is not None:
             found = wire_format.read_header_id(stored)
@@ -109,10 +121,13 @@ class FieldDecoder:
                 prefix, indexes = stored[: found.end], stored[found.end :]
         place = topic, prefix, indexes is not None
         reader = self._readers.get(place) or self._keep(place)
-        if not reader.read:
+        if reader.read is _unreadable:
             return Decoded(reader.kind, None, reader.schema_id, reader.error)
         if len(data) > MOST_BYTES:
             return Decoded(reader.kind, None, reader.schema_id, f"larger than {MOST_BYTES:,} bytes")
+        return self._read(reader, data, indexes)
+
+    def _read(self, reader: _Reader, data: bytes, indexes: bytes | None) -> Decoded:
         try:
             return Decoded(reader.kind, reader.read(data[reader.start :], indexes), reader.schema_id)
         except (ValueError, SchemaError) as error:

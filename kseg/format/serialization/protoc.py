@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
@@ -69,7 +70,9 @@ def _write(label: str, folder: Path, name: str, text: str) -> None:
 
 
 def _reason(messages: bytes, code: int) -> str:
-    lines = [line for line in messages.decode("utf-8", "replace").splitlines() if line.strip()]
-    if code < 0 or not lines:
+    """Return the first error of protoc, without the folder of the files and without the notes of its libraries."""
+    lines = messages.decode("utf-8", "replace").splitlines()
+    errors = [line for line in lines if ": " in line and not line.startswith("WARNING")]
+    if code < 0 or not errors:
         return f"protoc ended with {code}"
-    return lines[0].removeprefix(f"{_ROOT}:").strip()[:200]
+    return re.sub(rf"\S*{re.escape(_ROOT)}:", "line ", errors[0]).strip()[:200]

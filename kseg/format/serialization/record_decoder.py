@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
+from kseg.errors import UsageError
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.serialization.decoding import AUTO, NOT_DECODED, Decoded, Decoder, FieldDecoder
 from kseg.format.serialization.schema_files import schemas_of_files
@@ -15,9 +17,14 @@ from kseg.lazy import lazy
 from kseg.schema import CONTENT_COLUMNS, Row
 
 if TYPE_CHECKING:
-    from kseg.format.serialization import registry
+    from kseg.format.serialization import command_decoder, function_decoder, registry
 else:
+    command_decoder = lazy("kseg.format.serialization.command_decoder")
+    function_decoder = lazy("kseg.format.serialization.function_decoder")
     registry = lazy("kseg.format.serialization.registry")
+
+
+_NAMES = {side: tuple(column.name for column in columns) for side, columns in CONTENT_COLUMNS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +33,8 @@ class DecodeSettings:
 
     ``key_as`` and ``value_as`` are names of ``decoding.NAMES``. ``schema_files`` are given to ``schemas_of_file``, and
     ``schemas`` are paths with segments of the topic ``_schemas``. ``registry`` is a URL, and ``registry_ca`` a file with
-    certificates for it. Sources are asked in this order. If a source of schemas is given, both sides are AUTO
-    unless they are named.
+    certificates for it. Sources are asked in this order. A side that is not named is decoded with ``function`` (that of
+    FunctionDecoder), with ``command`` (that of CommandDecoder), or as AUTO if a source of schemas is given.
     """
 
     key_as: str | None = None
@@ -36,6 +43,8 @@ class DecodeSettings:
     schemas: tuple[str, ...] = ()
     registry: str | None = None
     registry_ca: str | None = None
+    function: str | None = None
+    command: str | None = None
 
     @property
     def has_schemas(self) -> bool:
@@ -69,20 +78,32 @@ class RecordDecoder:
         row: Row = {}
         for side, found in zip(("key", "value"), self.of_record(topic, chunk, i), strict=True):
             if side in self.sides:
-                names = (column.name for column in CONTENT_COLUMNS[side])
-                row.update(zip(names, (found.value, found.kind, found.schema_id, found.error), strict=True))
+                decoded, kind, schema_id, error = _NAMES[side]
+                row[decoded], row[kind] = found.value, found.kind
+                row[schema_id], row[error] = found.schema_id, found.error
         return row
 
 
 def record_decoder(settings: DecodeSettings) -> RecordDecoder | None:
     """Return the decoder of records, None if the settings name none. Raises UsageError and UnreadableError."""
-    if not (settings.key_as or settings.value_as or settings.has_schemas):
-        return None
     source = SchemaSources(_sources(settings))
-    both = AUTO if settings.has_schemas else None
-    named = {"key": settings.key_as or both, "value": settings.value_as or both}
-    decoders = {side: FieldDecoder(side, name, source) for side, name in named.items() if name}
-    return RecordDecoder(decoders.get("key"), decoders.get("value"))
+    others = _others(settings, source)
+    key, value = (
+        FieldDecoder(side, name, source) if name is not None else others(side) if others else None
+        for side, name in (("key", settings.key_as), ("value", settings.value_as))
+    )
+    return RecordDecoder(key, value) if key or value else None
+
+
+def _others(settings: DecodeSettings, source: SchemaSource) -> Callable[[str], Decoder] | None:
+    """Return what makes the decoder of a side that ``key_as`` or ``value_as`` does not name."""
+    if settings.function is not None and settings.command is not None:
+        raise UsageError("--decoder and --decode-with exclude each other")
+    if settings.function is not None:
+        return partial(function_decoder.FunctionDecoder, place=settings.function)
+    if settings.command is not None:
+        return partial(command_decoder.CommandDecoder, program=command_decoder.Program(settings.command))
+    return partial(FieldDecoder, name=AUTO, schemas=source) if settings.has_schemas else None
 
 
 def _sources(settings: DecodeSettings) -> Iterator[SchemaSource]:
