@@ -17,6 +17,8 @@ from kseg.format.serialization.schemas import SchemaError
 _TIMEOUT = 30
 _ROOT = "kseg_schema.proto"
 _MOST_BYTES = 16 << 20
+#: Warnings on stderr, of protoc's own libraries.
+_NOTE = re.compile(r"WARNING|[IW]\d{4} ")
 
 
 def compile_proto(label: str, text: str, imported: Mapping[str, str]) -> bytes:
@@ -72,7 +74,7 @@ def _write(label: str, folder: Path, name: str, text: str) -> None:
 def _reason(messages: bytes, code: int) -> str:
     """Return the first error of protoc, without the folder of the files and without the notes of its libraries."""
     lines = messages.decode("utf-8", "replace").splitlines()
-    errors = [line for line in lines if ": " in line and not line.startswith("WARNING")]
+    errors = [line for line in lines if ": " in line and not _NOTE.match(line)]
     if code < 0 or not errors:
         return f"protoc ended with {code}"
     return re.sub(rf"\S*{re.escape(_ROOT)}:", "line ", errors[0]).strip()[:200]
