@@ -40,6 +40,7 @@ COMPILED_MODULES = (
     "kseg.commands.stats.counting",
     "kseg.report.arrow_gather",
     "kseg.commands.dump.line_writer",
+    "kseg.commands.dump.csv_lines",
 )
 
 #: Cython's own types, which the compiled modules share. setup.py generates this module; there is not a source file for it.

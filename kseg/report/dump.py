@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache, partial
 from itertools import chain, islice
 from typing import TextIO
 
 from kseg import schema
 from kseg.commands.dump import kafka_text, record_lines
-from kseg.commands.dump.line_writer import LineBuffer
+from kseg.commands.dump.line_writer import CELLS, MARK, Escapes, Layout, LineBuffer
 from kseg.commands.dump.rows import BatchItem, FileStart, RecordsItem, SegmentItem
 from kseg.commands.dump.text_pieces import actual_encoding, json_header_pieces, text_pieces
 from kseg.errors import UsageError
 from kseg.format.record.default_records import MAX_HEADERS
+from kseg.format.segment.objects import timestamp_type
 from kseg.format.segment.rows import batch_row, record_row, unchanged
+from kseg.report import rows as report_rows
 from kseg.report.formats import View, binary
 from kseg.report.rows import Pieces, RowSet
 from kseg.text import encoded, escape_controls, to_json, unknown_name
@@ -52,19 +54,55 @@ def _rows(dumped: Rows, view: View) -> Iterator[schema.Row]:
     for item in dumped:
         if isinstance(item, BatchItem):
             yield batch_row(item.file, item.batch)
+        if isinstance(item, RecordsItem):
+            yield from record_rows(item, item.kept, view)
+
+
+def record_rows(item: RecordsItem, kept: Sequence[int], view: View) -> Iterator[schema.Row]:
+    """Yield the rows of some of the records of an item."""
+    for i in kept:
+        large = item.topic is None and record_lines.is_large(item, i)
+        row = record_row(item.file, item.chunk.record(i, contents=not large), unchanged)
+        if large:
+            _set_large_fields(row, item, i, view.encoding)
+        if item.topic:
+            row[schema.DECODED.name] = item.decoded(i)
+        row.update(item.content_fields(i))
+        if item.searched:
+            row.update(item.search_row(i))
+        yield row
+
+
+def write_csv(dumped: Rows, out: TextIO, view: View) -> None:
+    """Write the names of the columns, unless the rows continue others, and one line per batch or record."""
+    found = rows(dumped, view)
+    if not view.deep or view.terminal:
+        report_rows.write_csv(found, out, view)
+        return
+    lines, names = LineBuffer(binary(out)), tuple(found.names)
+    if not view.continued:
+        lines.put(encoded(",".join(names) + "\n"))
+    for item in dumped:
         if not isinstance(item, RecordsItem):
             continue
-        for i in item.kept:
-            large = item.topic is None and record_lines.is_large(item, i)
-            row = record_row(item.file, item.chunk.record(i, contents=not large), unchanged)
-            if large:
-                _set_large_fields(row, item, i, view.encoding)
-            if item.topic:
-                row[schema.DECODED.name] = item.decoded(i)
-            row.update(item.content_fields(i))
-            if item.searched:
-                row.update(item.search_row(i))
-            yield row
+
+        def other(kept: Sequence[int], item: RecordsItem = item) -> Iterator[str]:
+            return report_rows.csv_lines(RowSet(record_rows(item, kept, view), found.columns, names), view)
+
+        batches = item.chunk.batches
+        magic = batches.magic[item.row]
+        stamped = timestamp_type(magic, batches.attributes[item.row])
+        record_lines.write_csv(item, csv_layout(item.file, stamped, magic >= 2, view.encoding, names), lines, other)
+        lines.flush()
+
+
+@lru_cache(maxsize=64)
+def csv_layout(file: str, stamped: str | None, modern: bool, encoding: str, names: tuple[str, ...]) -> Layout:
+    """Return the layout of a data record's line; ``stamped`` is its timestamp type, ``modern`` is True for v2."""
+    constants = {"kind": "record", "file": file, "timestamp_type": stamped}
+    cells = [name for name in names if name in CELLS and (modern or name != "sequence")]
+    texts = [MARK if name in cells else report_rows.csv_cell(constants.get(name), View()) for name in names]
+    return Layout(",".join(texts) + "\n", cells, encoding, Escapes({}, ()), header=MARK)
 
 
 def _set_large_fields(row: schema.Row, run: RecordsItem, i: int, encoding: str) -> None:

@@ -55,7 +55,7 @@ DUMP = ResultKind(
     {
         "table": "kseg.report.dump_table:write_table",
         "jsonl": "kseg.report.dump:write_jsonl",
-        "csv": CSV,
+        "csv": "kseg.report.dump:write_csv",
         "text": "kseg.report.dump:write_text",
         "hex": "kseg.report.hex:write_hex",
         "parquet": "kseg.report.parquet:write_parquet",

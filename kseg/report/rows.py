@@ -56,19 +56,23 @@ def write_jsonl(found: RowSet | Iterable[Row], out: TextOutput, view: View | Non
 
 def write_csv(found: RowSet, out: TextOutput, view: View) -> None:
     """Write the names of the columns, unless the rows continue others, and one line per row."""
-    names = found.names
-    if names and not view.continued:
-        out.write(",".join(names) + "\n")
+    if found.names and not view.continued:
+        out.write(",".join(found.names) + "\n")
+    for text in csv_lines(found, view):
+        out.write(text)
+
+
+def csv_lines(found: RowSet, view: View) -> Iterator[str]:
+    """Yield one line per row; that of a row with Pieces in pieces."""
     for row in text_rows(found, view):
-        values = [row.get(name) for name in names]
+        values = [row.get(name) for name in found.names]
         if not any(isinstance(value, Pieces) for value in values):
-            out.write(",".join([csv_cell(value, view) for value in values]) + "\n")
+            yield ",".join([csv_cell(value, view) for value in values]) + "\n"
             continue
         for i, value in enumerate(values):
-            out.write("," if i else "")
-            for text in _csv_pieces(value, view) if isinstance(value, Pieces) else (csv_cell(value, view),):
-                out.write(text)
-        out.write("\n")
+            yield "," if i else ""
+            yield from _csv_pieces(value, view) if isinstance(value, Pieces) else (csv_cell(value, view),)
+        yield "\n"
 
 
 def text_rows(found: RowSet | Iterable[Row], view: View) -> Iterable[Row]:

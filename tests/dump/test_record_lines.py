@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kseg.commands.dump import kafka_text, record_lines, text_pieces
+from kseg.commands.dump.csv_lines import write_csv_lines
 from kseg.commands.dump.line_writer import ENCODINGS, STEERING_END, Layout, LineBuffer, write_lines
 from kseg.commands.dump.record_lines import json_layout, text_layout, text_lines, write_json, write_text
 from kseg.commands.dump.rows import RecordsItem, dump_segment
@@ -24,8 +25,10 @@ from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.segment import rows
 from kseg.format.segment.objects import Header, timestamp_type
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
+from kseg.report import dump as report_dump
 from kseg.report import rows as report_rows
 from kseg.report.formats import DUMP, View, write
+from kseg.report.rows import RowSet
 from kseg.text import encoded, escape_controls, to_json
 from tests.support.fuzzing import cases
 
@@ -35,7 +38,7 @@ PIECES = [
     "\u2027\u2028\u2029\u202a\u202e\u202f\u2065\u2066\u2069\u206a".encode(), "\u07ff\u0800\ud7ff\ue000\uffff".encode(),
     "\U00010000\U0001f600\U0010ffff".encode(), "schlüssel-☃-’".encode(), b"\x80", b"\xbf", b"\xc0\x80", b"\xc1\xbf",
     b"\xc2", b"\xe0\x80\x80", b"\xe0\x9f\xbf", b"\xe2\x80", b"\xed\xa0\x80", b"\xed\xbf\xbf", b"\xf0\x8f\xbf\xbf",
-    b"\xf0\x9f\x98", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xff", b"\xe2\x28\xa1", b"\xc3\xc3",
+    b"\xf0\x9f\x98", b",", b"\r", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xff", b"\xe2\x28\xa1", b"\xc3\xc3",
 ]  # fmt: skip
 NUMBERS = [-1, 0, 1, 9, 10, 99, 100, 2**31, 2**53 - 1, 1_700_000_000_000, -2, -(10**18), 2**60]
 
@@ -96,7 +99,34 @@ def check(segment: Path, data: bytes, encoding: str) -> None:
     assert found
 
 
+def check_csv(run: RecordsItem, encoding: str) -> None:
+    """Compare the loop's lines with those of the rows. The loop leaves out records with text that is not UTF-8."""
+    view, row = View(True, encoding), run.row
+    found = report_dump.rows([run], view)
+    wanted = [
+        "".join(
+            report_rows.csv_lines(RowSet(report_dump.record_rows(run, (i,), view), found.columns, found.names), view)
+        )
+        for i in run.kept
+    ]
+    out = io.TextIOWrapper(io.BytesIO(), "utf-8", newline="")
+    report_dump.write_csv([run], out, view)
+    out.seek(0)
+    assert out.read() == ",".join(found.names) + "\n" + "".join(wanted)
+    chunk, batches = run.chunk, run.chunk.batches
+    layout = report_dump.csv_layout(run.file, stamp_of(run), batches.magic[row] >= 2, encoding, tuple(found.names))
+    json = json_layout("", None, True, encoding)
+
+    def loop(lines: LineBuffer) -> None:
+        data, first, stop = chunk.payload(row), run.kept[0], run.kept[-1] + 1
+        write_csv_lines(lines, layout, json, batches, row, chunk.records, data, first, stop, lambda i: [b"other\n"])
+
+    values = encoding == "utf8"
+    assert written(loop) == "".join(loop_lines(run, wanted, values, values))
+
+
 def check_run(run: RecordsItem, encoding: str) -> None:
+    check_csv(run, encoding)
     wanted = json_rows(run, encoding)
     assert written(lambda lines: write_json(run, encoding, lines)) == "".join(wanted)
     modern = run.batch.magic >= 2
@@ -186,9 +216,10 @@ def test_cells_in_pieces_are_the_cells(
     def outputs() -> list[str]:
         texts = []
         for name in ("csv", "table"):
-            out = io.StringIO()
+            out = io.TextIOWrapper(io.BytesIO(), "utf-8", newline="")
             write(DUMP, name, out, dump_segment(str(segment), deep=True), view=view)
-            texts.append(out.getvalue())
+            out.seek(0)
+            texts.append(out.read())
         return texts
 
     with patch.object(report_rows, "_CELL_LENGTH", 20):

@@ -27,7 +27,8 @@ cdef class Layout:
     cdef long long[::1] ends, cells
     cdef Py_ssize_t count, header_at, notes_at, null_at
     cdef bint header_values, leaves_out, verbatim
-    cdef long long encoding, room, header_room
+    cdef readonly long long encoding
+    cdef long long room, header_room
     cdef unsigned char quote
 
 
@@ -42,13 +43,16 @@ cdef class LineBuffer:
 
 
 @cython.locals(
-    out="unsigned char[::1]", i=cython.Py_ssize_t, at=cython.Py_ssize_t, key_size=cython.longlong,
-    value_size=cython.longlong, header_count=cython.longlong, bytes_of=cython.longlong, room=cython.longlong,
+    out="unsigned char[::1]", i=cython.Py_ssize_t, at=cython.Py_ssize_t, header_count=cython.longlong,
+    room=cython.longlong,
 )
 cpdef write_lines(
     LineBuffer lines, Layout layout, BatchColumns batches, Py_ssize_t row, RecordColumns records,
     const unsigned char[::1] data, Py_ssize_t first, Py_ssize_t stop, other
 )
+
+@cython.locals(key_size=cython.longlong, value_size=cython.longlong, bytes_of=cython.longlong)
+cpdef long long room_of(Layout layout, RecordColumns records, Py_ssize_t i, const unsigned char[::1] data) except -1
 
 @cython.locals(
     n=cython.Py_ssize_t, cell=cython.longlong, first=cython.Py_ssize_t, size=cython.longlong,
@@ -59,21 +63,21 @@ cdef Py_ssize_t put_line(
 ) except -2
 
 @cython.locals(sequence=cython.longlong)
-cdef long long number_of(
+cpdef long long number_of(
     long long cell, BatchColumns batches, Py_ssize_t row, RecordColumns records, Py_ssize_t i
 ) except? -2
 
 @cython.locals(n=cython.longlong, size=cython.longlong, piece=cython.Py_ssize_t)
-cdef Py_ssize_t put_headers(
+cpdef Py_ssize_t put_headers(
     unsigned char[::1] out, Py_ssize_t at, Layout layout, const unsigned char[::1] data, Py_ssize_t first,
     long long count
 ) except -2
 
 @cython.locals(first=cython.size_t, size=cython.size_t, k=cython.size_t)
-cdef Py_ssize_t put_piece(unsigned char[::1] out, size_t at, Layout layout, Py_ssize_t piece) except -2
+cpdef Py_ssize_t put_piece(unsigned char[::1] out, size_t at, Layout layout, Py_ssize_t piece) except -2
 
 @cython.locals(raw=cython.ulonglong, bound=cython.ulonglong, end=cython.size_t)
-cdef Py_ssize_t put_number(unsigned char[::1] out, size_t at, long long value) except -2
+cpdef Py_ssize_t put_number(unsigned char[::1] out, size_t at, long long value) except -2
 
 @cython.locals(end=cython.Py_ssize_t)
 cdef Py_ssize_t put_bytes(
@@ -91,13 +95,13 @@ cdef Py_ssize_t put_text(
 @cython.locals(k=cython.Py_ssize_t)
 cdef Py_ssize_t put_escape(unsigned char[::1] out, Py_ssize_t at, long long point) except -2
 
-cdef Py_ssize_t put_hex(
+cpdef Py_ssize_t put_hex(
     unsigned char[::1] out, Py_ssize_t at, Layout layout, const unsigned char[::1] data, Py_ssize_t i,
     Py_ssize_t end
 ) except -2
 
 @cython.locals(left=cython.Py_ssize_t, bits=cython.longlong)
-cdef Py_ssize_t put_base64(
+cpdef Py_ssize_t put_base64(
     unsigned char[::1] out, Py_ssize_t at, Layout layout, const unsigned char[::1] data, Py_ssize_t i,
     Py_ssize_t end
 ) except -2

@@ -26,8 +26,11 @@ NO_TIMESTAMP = log_format.NO_TIMESTAMP
 MOST_HEADERS = MAX_HEADERS
 
 #: The cells that a template's marks can be.
-CELLS = ("position", "offset", "timestamp", "sequence", "key_size", "value_size", "key", "value", "headers", "nothing")
-POSITION, OFFSET, TIMESTAMP, SEQUENCE, KEY_SIZE, VALUE_SIZE, KEY, VALUE, HEADERS, NOTHING = range(len(CELLS))
+CELLS = (
+    "position", "offset", "timestamp", "sequence", "key_size", "value_size", "key", "value", "headers", "nothing",
+    "key_encoding", "value_encoding",  # only in ``csv_lines``
+)  # fmt: skip
+POSITION, OFFSET, TIMESTAMP, SEQUENCE, KEY_SIZE, VALUE_SIZE, KEY, VALUE, HEADERS, NOTHING = range(10)
 
 #: The mark of a cell in a template.
 MARK = "\0"
@@ -149,13 +152,8 @@ def write_lines(
     """
     out = lines.data
     for i in range(first, stop):
-        key_size = records.key_size[i]
-        value_size = records.value_size[i]
         header_count = records.header_count[i]
-        bytes_of = (key_size if key_size > 0 else 0) + (value_size if value_size > 0 else 0)
-        if header_count:
-            bytes_of += headers_end(data, records.headers_at[i], header_count) - records.headers_at[i]
-        room = layout.room + header_count * layout.header_room + GROWTH * bytes_of
+        room = room_of(layout, records, i, data) + header_count * layout.header_room
         if room > lines.capacity - lines.at:
             lines.flush()
         at = -1
@@ -166,6 +164,16 @@ def write_lines(
                 lines.put(piece)
         else:
             lines.at = at
+
+
+def room_of(layout: Layout, records: RecordColumns, i: int, data: Any) -> int:
+    """Return the most bytes of the line of record ``i``, without the layout's text around headers."""
+    key_size = records.key_size[i]
+    value_size = records.value_size[i]
+    bytes_of = (key_size if key_size > 0 else 0) + (value_size if value_size > 0 else 0)
+    if records.header_count[i]:
+        bytes_of += headers_end(data, records.headers_at[i], records.header_count[i]) - records.headers_at[i]
+    return layout.room + GROWTH * bytes_of
 
 
 def put_line(
@@ -325,21 +333,25 @@ def put_escape(out: Any, at: int, point: int) -> int:
 
 def put_hex(out: Any, at: int, layout: Layout, data: Any, i: int, end: int) -> int:
     """Write bytes in hexadecimal."""
-    out[at] = layout.quote
-    at += 1
+    if layout.quote:
+        out[at] = layout.quote
+        at += 1
     while i < end:
         out[at] = _HEX_DIGITS[data[i] >> 4]
         out[at + 1] = _HEX_DIGITS[data[i] & 15]
         at += 2
         i += 1
-    out[at] = layout.quote
-    return at + 1
+    if layout.quote:
+        out[at] = layout.quote
+        at += 1
+    return at
 
 
 def put_base64(out: Any, at: int, layout: Layout, data: Any, i: int, end: int) -> int:
     """Write bytes in base64, padded (RFC 4648)."""
-    out[at] = layout.quote
-    at += 1
+    if layout.quote:
+        out[at] = layout.quote
+        at += 1
     while i < end:
         left = end - i
         bits = data[i] << 16
@@ -353,5 +365,7 @@ def put_base64(out: Any, at: int, layout: Layout, data: Any, i: int, end: int) -
         out[at + 3] = _BASE64_DIGITS[bits & 63] if left > 2 else 61
         at += 4
         i += 3
-    out[at] = layout.quote
-    return at + 1
+    if layout.quote:
+        out[at] = layout.quote
+        at += 1
+    return at

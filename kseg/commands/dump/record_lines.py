@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from kseg import schema
 from kseg.commands.dump import kafka_text, line_writer
+from kseg.commands.dump.csv_lines import write_csv_lines
 from kseg.commands.dump.line_writer import MARK, STEERING_END, Escapes, Layout, LineBuffer, write_lines
 from kseg.commands.dump.rows import RecordsItem
 from kseg.commands.dump.text_pieces import JSON_WRITERS, PIECE_BYTES, json_header_pieces, json_pieces
@@ -81,6 +82,23 @@ def write_text(run: RecordsItem, lines: LineBuffer) -> None:
         return
     layout = text_layout(timestamp_type(magic, attributes))
     _write(run, layout, lines, lambda i: _text_pieces(run, (i,)))
+
+
+def write_csv(
+    run: RecordsItem, layout: Layout, lines: LineBuffer, other: Callable[[Sequence[int]], Iterable[str]]
+) -> None:
+    """Write a line of CSV per record. ``other`` returns the lines of some records as ``report.rows`` writes them."""
+    batches, chunk, row = run.chunk.batches, run.chunk, run.row
+    control = batches.magic[row] >= 2 and batches.attributes[row] & CONTROL
+    if not line_writer.COMPILED or run.topic or run.decoder or run.searched or control:
+        for text in _joined(other(run.kept)):
+            lines.put(text)
+        return
+    json, data = json_layout("", None, True, line_writer.ENCODINGS[layout.encoding]), chunk.payload(row)
+    for first, stop in run.ranges():
+        write_csv_lines(
+            lines, layout, json, batches, row, chunk.records, data, first, stop, lambda i: _joined(other((i,)))
+        )
 
 
 def _write(run: RecordsItem, layout: Layout, lines: LineBuffer, other: Callable[[int], Iterable[str]]) -> None:
