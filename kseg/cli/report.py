@@ -29,13 +29,14 @@ from kseg.format.storage.source import SegmentFile, is_url, total_size
 from kseg.report import recovery, transactions
 from kseg.report.formats import destination
 from kseg.report.html import incident
-from kseg.report.html.page import Section
+from kseg.report.html.incident import Part
 from kseg.report.html.recovery import recovery_sections
 from kseg.report.html.stats import stats_sections
 from kseg.report.html.transactions import transaction_sections
 from kseg.report.html.validation import collect
 from kseg.report.wording import summary_text
 from kseg.results import FileResult, Settings, Summary
+from kseg.text import count_of
 
 _STATES = ("hanging", "open", "aborted")
 _TOP_PRODUCERS = 10
@@ -80,13 +81,13 @@ def report(
     with destination(output) as out, progress_bar(_twice(total_size(files))) as progress:
         found = collect(_results(files, settings, jobs, progress, total))
         others = _Others(paths, segments, jobs, progress)
-        sections = [*others.recovery(clean), *others.transactions(max_age), *others.stats()]
-        incident.write_html(found, total, sections, out, run=run)
+        parts = [others.recovery(clean), others.transactions(max_age), others.stats()]
+        incident.write_html(found, total, parts, out, run=run)
     if output not in (None, "-"):
         note(f"{output}: {summary_text(total)}")
     if failed or total.unread:
         return FAILED
-    return FOUND if total.errors or others.found else 0
+    return FOUND if total.errors or any(part.answer for part in parts) else 0
 
 
 def _twice(size: int | None) -> int | None:
@@ -124,38 +125,41 @@ def _brokers(paths: tuple[str, ...], segments: list[SegmentFile]) -> Iterator[li
 
 
 class _Others:
-    """The sections next to the validation, which has reported damage and unreadable files already.
-
-    ``found`` becomes True if a broker would lose data or could not start, or if a transaction hangs.
-    """
+    """The parts next to the validation, which has reported damage and unreadable files already."""
 
     def __init__(self, paths: tuple[str, ...], segments: list[SegmentFile], jobs: int, progress: Progress) -> None:
         self._brokers = list(_brokers(paths, segments))
         self._segments = segments
         self._jobs = jobs
         self._progress = progress
-        self.found = False
 
-    def recovery(self, clean: bool | None) -> list[Section]:
+    def recovery(self, clean: bool | None) -> Part:
         """Return the prediction for the log directories and partition folders among the paths."""
         total = recovery.Total()
         plans = (
             made for of_broker in self._brokers for made in plans_of(of_broker, RecoveryRequest(clean), do_nothing)
         )
         sections = recovery_sections(total.counted(plans), total)
-        self.found = self.found or bool(total.lost_bytes or total.failing)
-        return sections if total.partitions or total.log_dirs else []
+        if not (total.partitions or total.log_dirs):
+            return Part()
+        answer = f"If a broker started now: {recovery.summary_line(total)}."
+        return Part(sections, answer if total.lost_bytes or total.failing else "")
 
-    def transactions(self, max_age: int) -> list[Section]:
+    def transactions(self, max_age: int) -> Part:
         """Return the transactions, if there are any."""
         total, now = transactions.Total(), time.time_ns() // 1_000_000
         items = total.counted(items_of(self._segments, now, max_age, do_nothing, do_nothing))
         sections = transaction_sections(items, total, _STATES, now)
-        self.found = self.found or bool(total.states["hanging"])
-        return sections if any(total.states.values()) else []
+        if not any(total.states.values()):
+            return Part()
+        hanging = count_of(total.states["hanging"], "transaction")
+        verb = "hangs" if total.states["hanging"] == 1 else "hang"
+        return Part(sections, f"{hanging} {verb}." if total.states["hanging"] else "")
 
-    def stats(self) -> list[Section]:
+    def stats(self) -> Part:
         """Return the counts of the headers."""
+        if not self._segments:
+            return Part()
         settings = Settings(deep=False, verify_crc=False)
         counted = stats_of(sorted_by_folder(self._segments), settings, self._jobs, self._progress)
-        return stats_sections(levels(counted, deep=False), _TOP_PRODUCERS) if self._segments else []
+        return Part(stats_sections(levels(counted, deep=False), _TOP_PRODUCERS))

@@ -1,4 +1,4 @@
-"""What reports say about this run: its command line, the host and the time."""
+"""Describe this run for its report: the command line, the host and the time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ else:
 def this_run(started: int | None = None, options: Mapping[str, Any] | None = None) -> Run:
     """Return the run of the current command, which ``started`` at an epoch millisecond; None is now.
 
-    ``options`` are those of the command line together with those of a settings file; None if there are no settings.
+    ``options`` are those of the command line together with those of a settings file; None without such a file.
     """
     context = click.get_current_context()
     started = time.time_ns() // 1_000_000 if started is None else started

@@ -1,4 +1,4 @@
-"""The damage of a partition: what a report of `kseg validate` begins with."""
+"""The damage of a partition, with which the reports of `kseg validate` begin."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from kseg.findings import Severity
 from kseg.results import FileResult
+
+#: The most separate ranges of offsets of a partition that are kept.
+_MOST_RANGES = 100_000
 
 
 def new_errors(result: FileResult) -> int:
@@ -33,6 +36,8 @@ class Damage:
                 known = [at for at in (finding.offset, finding.last_offset) if at is not None]
                 if known:
                     self._ranges.append((min(known), max(known)))
+        if len(self._ranges) > _MOST_RANGES:
+            self._ranges = self.ranges()[:_MOST_RANGES]
 
     def causes(self) -> list[str]:
         """Return the names of the rules, and whether a file could not be read."""

@@ -1,4 +1,4 @@
-"""What a report says about the run that made it."""
+"""The description of a run in its report."""
 
 from __future__ import annotations
 

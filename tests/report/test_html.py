@@ -121,7 +121,7 @@ def test_findings_beyond_the_limit_per_rule_are_counted() -> None:
 
 
 def test_the_page_names_its_run() -> None:
-    """Weeks later a reader must know what was checked, where, when, and how."""
+    """Weeks later a reader must know the paths, the host, the time and the options."""
     text = Page(written(lambda results, total, out: write_html(results, total, out, run=RUN), SOUND)).text
     for part in ("kseg validate t-0", "broker-7", "2023-11-14T22:13:20.000Z", "kseg 1.2.3", "fail-on = warning"):
         assert part in text
@@ -207,7 +207,7 @@ def test_sizes(size: int, shown: str) -> None:
 
 
 def test_bars_add_up() -> None:
-    """The smaller values are summed, so that nothing is missing."""
+    """The smaller values are summed, so that the bars show all of them."""
     drawn = Page(bars("Bytes", [(f"p-{number}", number) for number in range(15)], str))
     assert "5 others 10" in drawn.text
     assert "100.0" in [attributes["width"] for tag, attributes in drawn.tags if tag == "rect"]
@@ -271,6 +271,16 @@ def test_a_segment_shows_its_codecs_batches_and_times(browser: Browser, tmp_path
     assert all(part in shown for part in ("By byte", "By offset", "Timestamps", "Largest batch", "gzip", "offset 0"))
     assert browser.value("document.querySelectorAll('#segment .codecs rect').length") > 50
     assert browser.errors == []
+
+
+def test_many_valid_segments_in_a_row_are_one_mark(opened: Any) -> None:
+    """A damaged segment among thousands is seen without scrolling; a click shows the others."""
+    results = [result_of(f"t-0/{number:020}.log", []) for number in range(300)]
+    browser = opened(*results[:200], result_of(results[200].file, [finding_for(RULES["lost-bytes"])]), *results[201:])
+    marks = "[...document.querySelectorAll('.cells > *')].map(mark => mark.textContent)"
+    assert browser.value(marks) == ["200 valid", "✕", "99 valid"]
+    browser.click(".run")
+    assert browser.value(marks) == [*[""] * 200, "✕", "99 valid"]
 
 
 def test_damaged_timestamps_are_shown_as_numbers(browser: Browser, tmp_path: Path) -> None:
@@ -374,7 +384,7 @@ def test_text_has_contrast_in_both_schemes(opened: Any, dark: bool) -> None:
 
 
 def test_ten_thousand_findings_are_a_small_page_that_prints_on_few_sheets(opened: Any, tmp_path: Path) -> None:
-    """A browser draws what is looked at; paper gets the verdict and the first folded rows."""
+    """The browser draws only the rows that are shown; paper gets the verdict and the first folded rows."""
     browser = opened(*many(500, 20))
     assert (tmp_path / "report.html").stat().st_size < 3_000_000
     assert browser.value(STATUS) == "10,000 findings in 500 rows"

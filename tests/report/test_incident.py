@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,8 @@ def test_an_incident_has_all_four_answers(home: Path, tmp_path: Path) -> None:
     text = page.read_text()
     for part in (
         "2 of 4 partitions are damaged",
-        "2 of 4 partitions would lose data",
+        "If a broker started now: 2 of 4 partitions would lose data",
+        "2 transactions hang.",
         "2 hanging, 0 open, 5 aborted, 7 committed",
         "kafka-transactions.sh --bootstrap-server HOST:9092 abort --topic payments",
         "14 segments in 4 partitions",
@@ -78,6 +80,24 @@ def test_what_cannot_be_done_is_one_line(arguments: list[str], tmp_path: Path, m
     assert done.exit_code == 2
     assert "Traceback" not in done.output
     assert done.stderr.strip()
+
+
+def test_hostile_names_stay_text_in_all_parts(tmp_path: Path, browser: Browser) -> None:
+    """A folder can have any name; each part of the page shows it."""
+    hostile = tmp_path / "<script>document.title='x'<img src=y onerror=alert(1)>'&\"`$(id)`-0"
+    shutil.copytree(SEGMENTS / "4.3.0-v2-none-transactions", hostile)
+    (log,) = sorted(hostile.glob("*.log"))[-1:]
+    log.write_bytes(log.read_bytes()[:-40])
+    page = tmp_path / "page.html"
+    assert run("report", hostile, "-o", page).exit_code == 1
+    browser.open(page)
+    assert browser.errors == []
+    assert browser.value("document.title") == "kseg report: undetermined"
+    assert browser.value("document.querySelectorAll('img').length") == 0
+    for name in ("recovery", "transactions", "stats", "segments", "findings"):
+        assert hostile.name.replace("`", "") in browser.value(f"document.getElementById('{name}').textContent").replace(
+            "`", ""
+        )
 
 
 def test_a_page_is_not_written_into_its_input(home: Path) -> None:

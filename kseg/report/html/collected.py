@@ -1,4 +1,4 @@
-"""The results of a validation, as a page needs them: counted, folded, and limited to what a browser opens at once.
+"""Collect the results of a validation for a page: counted, folded, and limited to a size that a browser opens at once.
 
 The lists become the JSON of the page; ``page.js`` has the same names for their columns.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TextIO
 
 from kseg.report.html import page, validation
@@ -12,16 +13,24 @@ from kseg.report.run import Run
 from kseg.results import Summary
 
 
-def write_html(
-    found: Collected, total: Summary, others: Sequence[Section], out: TextIO, *, run: Run | None = None
-) -> None:
-    """Write the page: the validation with the ``others`` in it. What to do comes first, the list of all findings last."""
-    sections = list(validation.sections(found, total))
-    ordered = {one.name: one for one in (*sections, *others)}
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The sections of another command, and the sentence about what it found; empty if it found nothing."""
+
+    sections: Sequence[Section] = ()
+    answer: str = ""
+
+
+def write_html(found: Collected, total: Summary, parts: Sequence[Part], out: TextIO, *, run: Run | None = None) -> None:
+    """Write the page: the validation with the other ``parts`` in it.
+
+    What to do comes first, the list of all findings last.
+    """
+    ordered = {one.name: one for one in validation.sections(found, total)}
+    ordered |= {one.name: one for part in parts for one in part.sections}
     last = [ordered.pop(name) for name in ("segments", "content", "stats", "findings") if name in ordered]
-    head = page.header(
-        validation.verdict_level(total), total.verdict, validation.headline(found, total), validation.lead(total), run,
-        "kseg report",
-    )  # fmt: skip
+    lead = " ".join(filter(None, (validation.lead(total), *(part.answer for part in parts))))
+    title = validation.headline(found, total)
+    head = page.header(validation.verdict_level(total), total.verdict, title, lead, run, "kseg report")
     head += validation.tiles(total)
     page.write_page(out, f"kseg report: {total.verdict}", head, [*ordered.values(), *last], found.data())

@@ -5,12 +5,18 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   if (!data.files) return;
   const LEVELS = ["valid", "info", "warning", "undetermined", "damaged"];
+  const UNITS = ["KiB", "MiB", "GiB", "TiB", "PiB"];
   const SIGNS = ["", "i", "!", "?", "\u2715"];
-  const MOST_CELLS = 3000, MOST_ROWS = 50, MOST_FINDINGS = 100;
+  const MOST_CELLS = 3000, MOST_ROWS = 50, MOST_FINDINGS = 100, LONG_PARTITION = 100, LONG_RUN = 12;
 
   const byId = (id) => document.getElementById(id);
   const number = (value) => String(value).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
   const count = (value, noun, nouns) => number(value) + " " + (value === 1 ? noun : nouns || noun + "s");
+  function sizeText(bytes) {
+    let unit = 0;
+    while (bytes >= 1024 && unit < UNITS.length) { bytes /= 1024; unit++; }
+    return unit ? bytes.toFixed(1) + " " + UNITS[unit - 1] : count(bytes, "byte");
+  }
   // Damaged timestamps can be outside of the range of Date.
   const time = (value) => Math.abs(value) > 8.64e15 ? number(value) : new Date(value).toISOString().slice(0, 19) + "Z";
 
@@ -87,20 +93,35 @@
   }
 
   function partitionRow(partition) {
-    const [, segments, sideFiles, size, records, unlisted] = partition.columns;
+    const [, segments, sideFiles, held, records, unlisted] = partition.columns;
     const folder = nameOf(partition.columns), cut = folder.lastIndexOf("/") + 1;
-    const counts = [count(segments, "segment"), count(sideFiles, "side file"), count(records, "record"), count(size, "byte")];
-    const cells = make("div", { class: "cells" }, partition.files.slice(0, MOST_CELLS).map(cell));
-    const hidden = partition.files.length - MOST_CELLS;
-    if (hidden > 0) cells.append(more(count(hidden, "more file"), () => {
-      cells.lastChild.remove();
-      cells.append(...partition.files.slice(MOST_CELLS).map(cell));
-    }));
+    const counts = [count(segments, "segment"), count(sideFiles, "side file"), count(records, "record"), sizeText(held)];
+    const marks = partition.files.length > LONG_PARTITION ? folded(partition.files) : partition.files.map(cell);
+    const cells = make("div", { class: "cells" }, marks.slice(0, MOST_CELLS));
+    const hidden = marks.slice(MOST_CELLS);
+    if (hidden.length) cells.append(more(count(hidden.length, "more mark"), (event) => event.target.replaceWith(...hidden)));
     if (unlisted) cells.append(make("span", { class: "faint" }, "and " + count(unlisted, "more valid segment")));
     return make("div", { class: "partition" },
       make("div", { class: "name mono" }, make("span", { class: "faint" }, folder.slice(0, cut)), folder.slice(cut),
         make("small", { class: "faint" }, counts.join(", "))),
       cells);
+  }
+
+  // In a long partition, many valid segments in a row are one mark, which a click opens.
+  function folded(files) {
+    const marks = [];
+    let at = 0;
+    while (at < files.length) {
+      let end = at;
+      while (end < files.length && !files[end].level) end++;
+      const run = files.slice(at, end);
+      if (run.length > LONG_RUN) marks.push(make("button", { type: "button", class: "run valid",
+        click: (event) => event.target.replaceWith(...run.map(cell)) }, number(run.length) + " valid"));
+      else marks.push(...run.map(cell));
+      if (end < files.length) marks.push(cell(files[end]));
+      at = end + 1;
+    }
+    return marks;
   }
 
   function more(text, action) {

@@ -110,7 +110,7 @@ def prose(value: str) -> str:
 
 
 def header(level: str, verdict: str, title: str, lead: str, run: Run | None, command: str) -> str:
-    """Return the head of a page: the verdict with its colour (``level``), a sentence, and what was checked when."""
+    """Return the head of a page: the verdict with its colour (``level``), a sentence, and the run."""
     return _HEADER.substitute(
         level=level, verdict=text(verdict), title=text(title), lead=text(lead), facts=_facts(run), command=text(command)
     )

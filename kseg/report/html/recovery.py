@@ -1,4 +1,4 @@
-"""``kseg recovery --format html``: what a broker's start would lose, what to do, and its steps for each folder."""
+"""``kseg recovery --format html``: the predicted losses of a broker's start, its steps, and the next steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``kseg stats --format html``: the total with what stands out, plots, and a table of the partitions."""
+"""``kseg stats --format html``: the total, plots, and a table of the partitions."""
 
 from __future__ import annotations
 

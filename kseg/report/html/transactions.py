@@ -1,4 +1,4 @@
-"""``kseg transactions --format html``: hanging transactions with what they block, the others, and the partitions."""
+"""``kseg transactions --format html``: hanging transactions and the offsets that they block, and the others."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def _damaged(found: Collected) -> str:
 
 
 def _offsets(ranges: list[tuple[int, int]], uncertain: bool) -> str:
-    """Return the ranges in words. They are uncertain if a CRC is wrong: the header may be what is damaged."""
+    """Return the ranges in words. They are uncertain if a CRC is wrong: the header may be damaged."""
     if not ranges:
         return "-"
     (first, last), *others = ranges
