@@ -232,7 +232,7 @@ def test_commands(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """stdout, stderr and the exit code of the commands with --jobs, over a log dir."""
     monkeypatch.setattr("kseg.commands.stats.levels.process_pool", _pool_of)
     monkeypatch.setattr("kseg.format.storage.process_pool.process_pool", _pool_of)
-    monkeypatch.setattr("kseg.cli.recovery.process_pool", _pool_of)
+    monkeypatch.setattr("kseg.cli.parallel.process_pool", _pool_of)
     monkeypatch.setattr("kseg.format.segment.split_points.RANGE_SIZE", 1000)
     codes = set()
     for seed in seeds(chunk, 16):
