@@ -104,6 +104,9 @@ def test_a_file_without_permission(tmp_path: Path, command: str) -> None:
         ("fsspec", ("validate", "s3://bucket/topic-0/00000000000000000000.log")),
         ("fsspec", ("dump", "s3://bucket/topic-0/00000000000000000000.log")),
         ("pyarrow", ("dump", "--format", "parquet", "-o", "{out}", str(SEGMENT))),
+        ("fastavro", ("dump", "--value-as", "avro", "--schema-file", "{avsc}", str(SEGMENT))),
+        ("google.protobuf", ("dump", "--value-as", "protobuf", "--schema-file", "{proto}", str(SEGMENT))),
+        ("grpc_tools", ("dump", "--value-as", "protobuf", "--schema-file", "{proto}", str(SEGMENT))),
         ("pyspark", ("validate", "--spark", "local[1]", str(SEGMENT))),
         ("pyspark", ("audit", "gaps", "--spark", "local[1]", str(SEGMENT))),
     ],
@@ -111,12 +114,15 @@ def test_a_file_without_permission(tmp_path: Path, command: str) -> None:
 def test_a_missing_library(library: str, arguments: tuple[str, ...], tmp_path: Path) -> None:
     """The line names the package to install."""
     program = f"import sys; sys.modules['{library}'] = None; from kseg.cli.main import main; main()"
-    words = [word.format(out=tmp_path / "out") for word in arguments]
+    (tmp_path / "x.avsc").write_text('"string"')
+    (tmp_path / "x.proto").write_text("message A {}")
+    files = {"out": tmp_path / "out", "avsc": tmp_path / "x.avsc", "proto": tmp_path / "x.proto"}
+    words = [word.format(**files) for word in arguments]
     done = subprocess.run(
         [sys.executable, "-c", program, *words], capture_output=True, text=True, timeout=60, check=False
     )
     line = complaint(done)
-    assert library in line
+    assert library.split(".")[-1] in line or "protoc" in line
     assert "pip install" in line
 
 

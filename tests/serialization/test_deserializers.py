@@ -150,6 +150,15 @@ def test_ids_in_the_prefix_select_the_schema() -> None:
     assert decoder.decode("t", b"\0" * 8) == NOT_DECODED  # the int64 0
 
 
+def test_a_file_without_an_id_is_used_for_any_id() -> None:
+    """A named type with one schema: values with an id that no source knows, and values without one."""
+    decoder = FieldDecoder("value", "avro", SchemaSet([Schema(AVRO, '"string"')]))
+    assert decoder.decode("t", b"\0\0\0\0\7\6abc") == Decoded("avro", "abc")
+    assert decoder.decode("t", b"\6abc") == Decoded("avro", "abc")
+    two = FieldDecoder("value", "avro", SchemaSet([Schema(AVRO, '"string"'), Schema(AVRO, '"int"')]))
+    assert two.decode("t", b"\6abc").error == "no schema id, and no schema of t-value"
+
+
 def test_guids_in_headers_select_the_schema() -> None:
     """Newer serializers put magic 1 and a GUID into a header; the value has no prefix then."""
     guid = guid_of('"string"', ())

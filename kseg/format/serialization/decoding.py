@@ -58,6 +58,9 @@ class Decoded(NamedTuple):
 #: Bytes that are left as they are without a reason: null, or bytes without a schema id.
 NOT_DECODED = Decoded()
 Headers = Iterable[tuple[Any, Any]]
+_References = list[tuple[str, Schema]]
+#: Decode bytes. The second argument are the bytes with message indexes from a header, None if the value begins with them.
+_Read = Callable[[bytes, bytes | None], Any]
 
 
 class Decoder(Protocol):
@@ -77,7 +80,7 @@ class _Reader(NamedTuple):
     kind: str | None
     schema_id: int | None = None
     start: int = 0
-    read: Callable[[bytes, bytes | None], Any] = _unreadable
+    read: _Read = _unreadable
     error: str | None = None
 
 
@@ -146,19 +149,20 @@ class FieldDecoder:
         subject = f"{topic}-{self._side}" if topic else ""
         found = wire_format.read_header_id(prefix)
         number = found.number if found else None
+        start = 0 if in_header else len(prefix)
         try:
-            schema = self._registered(found, prefix, subject) if prefix else None
-            start = 0 if in_header or schema is None else len(prefix)
-            if schema is None and self._kind != AUTO:
-                schema = self._unregistered(subject)
+            registered = self._registered(found, prefix, subject) if prefix else None
+            schema = registered or (self._unregistered(subject) if self._kind != AUTO else None)
             if schema is None:
                 return _Reader(None, number, error=self._missing(found, prefix, subject))
-            number = number or schema.id
             if schema.type not in _TYPES:
                 raise SchemaError(f"{schema.label} has the type {schema.type!r}: expected {one_of(list(_TYPES))}")
-            kind, open_reader = _TYPES[schema.type]
-            message = self._argument if self._kind == "protobuf" and not start and not in_header else ""
-            return _Reader(kind, number, start, open_reader(schema, referenced(schema, self._schemas), message))
+            kind, open_reads = _TYPES[schema.type]
+            message = self._argument if self._kind == "protobuf" else ""
+            with_id, bare = open_reads(schema, referenced(schema, self._schemas), message)
+            if registered:
+                return _Reader(kind, number or schema.id, start, with_id)
+            return _Reader(kind, schema.id, 0, _after_id_or_whole(with_id, bare, start) if start else bare)
         except SchemaError as error:
             return _Reader(None, number, error=str(error))
 
@@ -206,25 +210,48 @@ def _prefix(data: bytes) -> bytes:
     return data[: wire_format.SINGLE_OBJECT_END] if is_object else b""
 
 
-_References = list[tuple[str, Schema]]
-_Read = Callable[[bytes, bytes | None], Any]
+def _after_id_or_whole(with_id: _Read, bare: _Read, start: int) -> _Read:
+    """Return a function that decodes what is after an id that no source knows, or else the whole value."""
+
+    def read(data: bytes, indexes: bytes | None) -> Any:
+        try:
+            return with_id(data[start:], indexes)
+        except (ValueError, SchemaError):
+            return bare(data, indexes)
+
+    return read
 
 
-def _avro(schema: Schema, references: _References, message: str) -> _Read:
-    read = avro.avro_reader(schema, references)
-    return lambda data, indexes: read(data)
+def _avro(schema: Schema, references: _References, message: str) -> tuple[_Read, _Read]:
+    decode = avro.avro_reader(schema, references)
+
+    def read(data: bytes, indexes: bytes | None) -> Any:
+        return decode(data)
+
+    return read, read
 
 
-def _protobuf(schema: Schema, references: _References, message: str) -> _Read:
-    return protobuf.protobuf_reader(schema, references, message or None)
+def _protobuf(schema: Schema, references: _References, message: str) -> tuple[_Read, _Read]:
+    compiled = protobuf.ProtobufSchema(schema, references)
+    bare = compiled.decoder(message) if message else None
+
+    def with_id(data: bytes, indexes: bytes | None) -> Any:
+        path, end = wire_format.read_message_indexes(data if indexes is None else indexes, 0)
+        return compiled.decoder(path)(data[end:] if indexes is None else data)
+
+    return with_id, lambda data, indexes: (bare or compiled.decoder((0,)))(data)
 
 
-def _json(schema: Schema, references: _References, message: str) -> _Read:
-    return lambda data, indexes: parse_json(data)
+def _json(schema: Schema, references: _References, message: str) -> tuple[_Read, _Read]:
+    def read(data: bytes, indexes: bytes | None) -> Any:
+        return parse_json(data)
+
+    return read, read
 
 
-#: The readers by the type of a schema, with the kind that results have. Adding a type is one row.
-_TYPES: Mapping[str, tuple[str, Callable[[Schema, _References, str], _Read]]] = {
+#: By the type of a schema: the kind that results have, and a function that returns the readers of values that had a schema
+#: id, and of values that never had one. Adding a type is one row.
+_TYPES: Mapping[str, tuple[str, Callable[[Schema, _References, str], tuple[_Read, _Read]]]] = {
     AVRO: ("avro", _avro),
     PROTOBUF: ("protobuf", _protobuf),
     JSON: ("json-schema", _json),

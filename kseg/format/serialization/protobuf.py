@@ -13,7 +13,6 @@ from typing import Any
 from kseg.format.serialization.libraries import descriptor_pb2, descriptor_pool, json_format, message_factory
 from kseg.format.serialization.protoc import compile_proto
 from kseg.format.serialization.schemas import Schema, SchemaError
-from kseg.format.serialization.wire_format import read_message_indexes
 
 #: The files of Protobuf's well-known types, and the modules that have them.
 _WELL_KNOWN = {
@@ -66,26 +65,6 @@ class ProtobufSchema:
             names.append(messages[index].name)
             messages = messages[index].nested_type
         return ".".join(names)
-
-
-def protobuf_reader(
-    schema: Schema, references: Iterable[tuple[str, Schema]], name: str | None = None
-) -> Callable[[bytes, bytes | None], Any]:
-    """Return a function that decodes a value.
-
-    Its second argument are the bytes with the message indexes, None if the value begins with them. With ``name``, that
-    message is read, and there are no indexes. Raises as ProtobufSchema does.
-    """
-    compiled = ProtobufSchema(schema, references)
-    if name is not None:
-        named = compiled.decoder(name)
-        return lambda data, indexes: named(data)
-
-    def decode(data: bytes, indexes: bytes | None) -> Any:
-        path, end = read_message_indexes(data if indexes is None else indexes, 0)
-        return compiled.decoder(path)(data[end:] if indexes is None else data)
-
-    return decode
 
 
 def _decode_with(message_class: Any, pool: Any) -> Decode:

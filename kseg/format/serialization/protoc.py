@@ -17,6 +17,23 @@ from kseg.format.serialization.schemas import SchemaError
 _TIMEOUT = 30
 _ROOT = "kseg_schema.proto"
 _MOST_BYTES = 16 << 20
+#: Files that Confluent's registry knows, so that schemas can import them without a reference.
+_KNOWN_IMPORTS = {
+    "confluent/meta.proto": """syntax = "proto3"; package confluent; import "google/protobuf/descriptor.proto";
+        message Meta {
+          string doc = 1; map<string, string> params = 2; repeated string tags = 3; repeated Rule rules = 4;
+        }
+        message Rule { string name = 1; string doc = 2; string expr = 3; string sql = 4; }
+        """
+    + "\n".join(
+        f"extend google.protobuf.{name}Options {{ Meta {snake}_meta = 1088; }}"
+        for name, snake in (
+            ("File", "file"), ("Message", "message"), ("Field", "field"), ("Enum", "enum"), ("EnumValue", "enum_value"),
+        )
+    ),
+    "confluent/type/decimal.proto": """syntax = "proto3"; package confluent.type;
+        message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }""",
+}  # fmt: skip
 #: Warnings on stderr, of protoc's own libraries.
 _NOTE = re.compile(r"WARNING|[IW]\d{4} ")
 
@@ -30,7 +47,7 @@ def compile_proto(label: str, text: str, imported: Mapping[str, str]) -> bytes:
     command = _protoc()
     with tempfile.TemporaryDirectory(prefix="kseg-") as folder:
         source = Path(folder) / "source"
-        for name, content in {**imported, _ROOT: text}.items():
+        for name, content in {**_KNOWN_IMPORTS, **imported, _ROOT: text}.items():
             _write(label, source, name, content)
         result = Path(folder) / "result"
         arguments = [f"-I{source}", f"--descriptor_set_out={result}", "--include_imports", _ROOT]

@@ -1,0 +1,159 @@
+"""Protobuf values: schemas as text, as base64 and as descriptor sets, and data that nobody has checked."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import descriptor_pb2
+
+from kseg.format.serialization.decoding import Decoded, FieldDecoder
+from kseg.format.serialization.schema_files import schemas_of_file
+from kseg.format.serialization.schemas import PROTOBUF, Reference, Schema, SchemaSet
+
+TEXT = """
+syntax = "proto3";
+package a.b;
+import "confluent/meta.proto";
+import "google/protobuf/any.proto";
+import "google/protobuf/struct.proto";
+import "google/protobuf/wrappers.proto";
+message First {
+  int32 x = 1;
+  First first = 2;
+  google.protobuf.Any any = 3;
+  google.protobuf.Struct struct = 4;
+  repeated int32 list = 5;
+  optional float f = 6 [(confluent.field_meta).doc = "a note"];
+  google.protobuf.Int64Value long = 7;
+  message Inner { string y = 1; }
+  optional string text = 8;
+}
+message Second { bool z = 1; }
+"""
+PREFIX = b"\0\0\0\0\5"
+DEFAULTS = {"x": 0, "list": []}
+
+
+def decode(data: bytes, text: str = TEXT, *others: Schema, as_: str = "auto", **more: Any) -> Decoded:
+    """Return bytes decoded with a schema of id 5."""
+    schema = Schema(PROTOBUF, text, 5, subject="t-value", version=1, **more)
+    return FieldDecoder("value", as_, SchemaSet([schema, *others])).decode("t", data)
+
+
+def length(data: bytes) -> bytes:
+    """Return bytes with their length before them, as a field has them."""
+    size, out = len(data), bytearray()
+    while size > 0x7F:
+        out.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([*out, size]) + data
+
+
+@pytest.mark.parametrize(
+    ("indexes", "payload", "value"),
+    [
+        (b"\0", b"\x08\x05", {**DEFAULTS, "x": 5}),
+        (b"\2\0", b"\x08\x05", {**DEFAULTS, "x": 5}),
+        (b"\2\2", b"\x08\1", {"z": True}),
+        (b"\4\0\0", b"\x0a\1y", {"y": "y"}),
+        (b"\0", b"\x35\0\0\xc0\x7f", {**DEFAULTS, "f": "NaN"}),
+        (b"\0", b"\x3a\2\x08\7", {**DEFAULTS, "long": "7"}),
+    ],
+)
+def test_message_indexes_and_types(indexes: bytes, payload: bytes, value: Any) -> None:
+    """The path of indexes is a list of zigzag numbers; 0 is short for the first message."""
+    assert decode(PREFIX + indexes + payload) == Decoded("protobuf", value, 5)
+
+
+def test_messages_without_a_schema_id() -> None:
+    """The first message of the file, or a message that is named."""
+    assert decode(b"\x08\5", as_="protobuf").value == {**DEFAULTS, "x": 5}
+    assert decode(b"\x08\1", as_="protobuf:a.b.Second").value == {"z": True}
+    assert decode(PREFIX + b"\2\2\x08\1", as_="protobuf:a.b.Second").value == {"z": True}
+    assert "has no message 'a.b.Third'" in str(decode(b"\x08\1", as_="protobuf:a.b.Third").error)
+
+
+def test_schemas_in_base64_are_read() -> None:
+    """Clients other than Java's register a file's descriptor, and its imports by reference."""
+    file = descriptor_pb2.FileDescriptorProto(name="x.proto", syntax="proto3")
+    file.message_type.add(name="M").field.add(name="a", number=1, type=5, label=1)
+    other = descriptor_pb2.FileDescriptorProto(name="default", syntax="proto3", dependency=["x.proto"])
+    other.dependency.append("google/protobuf/timestamp.proto")
+    fields = other.message_type.add(name="N").field
+    fields.add(name="m", number=1, type=11, type_name=".M", label=1)
+    fields.add(name="t", number=2, type=11, type_name=".google.protobuf.Timestamp", label=1)
+    texts = [base64.b64encode(one.SerializeToString()).decode() for one in (file, other)]
+    assert decode(PREFIX + b"\0\x08\7", texts[0]).value == {"a": 7}
+    imported = Schema(PROTOBUF, texts[0], 6, subject="x", version=1)
+    found = decode(
+        PREFIX + b"\0\x0a\2\x08\7\x12\2\x08\5", texts[1], imported, references=(Reference("x.proto", "x", 1),)
+    )
+    assert found.value == {"m": {"a": 7}, "t": "1970-01-01T00:00:05Z"}
+
+
+def test_schema_files(tmp_path: Path) -> None:
+    """A ``.proto`` file with its imports next to it, also in a circle, and what protoc compiled from it."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a.proto").write_text('syntax="proto3";\nimport "sub/b.proto";\nmessage A { B b = 1; }')
+    (tmp_path / "sub" / "b.proto").write_text('syntax="proto3";\nmessage B { int32 n = 1; }')
+    arguments = [f"-I{tmp_path}", "--include_imports", f"--descriptor_set_out={tmp_path / 'a.desc'}", "a.proto"]
+    subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *arguments], check=True, cwd=tmp_path)
+    for given in (f"7={tmp_path / 'a.proto'}", f"7={tmp_path / 'a.desc'}"):
+        decoder = FieldDecoder("value", "auto", SchemaSet(schemas_of_file(given)))
+        assert decoder.decode("t", b"\0\0\0\0\7\0\x0a\2\x08\5").value == {"b": {"n": 5}}
+    (tmp_path / "sub" / "b.proto").write_text('syntax="proto3";\nimport "a.proto";\nmessage B { int32 n = 1; }')
+    (tmp_path / "sub" / "a.proto").write_text('syntax="proto3";\nimport "sub/b.proto";\nmessage A { B b = 1; }')
+    found = FieldDecoder("value", "auto", SchemaSet(schemas_of_file(given.replace(".desc", ".proto"))))
+    assert found.decode("t", b"\0\0\0\0\7\0").error
+
+
+def deep(levels: int) -> bytes:
+    """Return a message in itself."""
+    data = b""
+    for _ in range(levels):
+        data = b"\x12" + length(data)
+    return data
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "the message indexes are cut or too long"),
+        (b"\xff" * 9, "the message indexes are cut or too long"),
+        (b"\xfe\x7f", "the list of message indexes has 8,191 entries"),
+        (b"\2\x08", "schema 5 has no message with the indexes [4]"),
+        (b"\2\1", "schema 5 has no message with the indexes [-1]"),
+        (b"\0" + deep(1000), "not a message a.b.First"),
+        (b"\0\x2a\xff\xff\xff\xff\7", "not a message a.b.First"),
+        (b"\0\x1a\x05\x0a\3x/y", "Can not find message descriptor"),
+        (b"\0\x42\1\xff", "not a message a.b.First"),
+    ],
+)
+def test_hostile_messages_end_with_a_reason(data: bytes, reason: str) -> None:
+    """Cut, too deep, too long, or of a type that nobody knows."""
+    found = decode(PREFIX + data)
+    assert reason in str(found.error)
+    assert found.value is None
+
+
+@pytest.mark.parametrize(
+    ("text", "references", "reason"),
+    [
+        ("message {", (), "schema 5 is not valid Protobuf: line 1:9: Expected message name"),
+        ('syntax = "proto3"; import "no.proto";', (), "no.proto: File not found"),
+        ('syntax = "proto3"; import "/etc/passwd";', (), "is not valid Protobuf"),
+        (TEXT, (Reference("../../x.proto", "r", 1),), "'../../x.proto', which is not a relative path"),
+        (TEXT, (Reference("/tmp/x.proto", "r", 1),), "'/tmp/x.proto', which is not a relative path"),
+        (TEXT, (Reference("x", "r", 1), Reference("x/y.proto", "r", 1)), "imports 'x/y.proto': "),
+        ("message A {" * 3000, (), "is not valid Protobuf"),
+    ],
+)
+def test_hostile_schemas_end_with_a_reason(text: str, references: tuple[Reference, ...], reason: str) -> None:
+    """They are compiled in another process, and write no file outside of its folder."""
+    other = Schema(PROTOBUF, "", 6, subject="r", version=1)
+    assert reason in str(decode(PREFIX + b"\0", text, other, references=references).error)
