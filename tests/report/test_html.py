@@ -146,11 +146,20 @@ def test_exact_numbers_survive_javascript() -> None:
 
 def test_valid_segments_are_listed_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fleet has a million segments; the page must still open."""
-    monkeypatch.setattr(collected, "MAX_VALID", 5)
+    monkeypatch.setattr(collected, "MAX_FILES", 5)
     results = [result_of(f"t-0/{number:020}.log", []) for number in range(9)]
     page = page_of(*results)
     assert len(page.data["files"]) == 5
     assert page.data["partitions"] == [["t-0/", 9, 0, 9 * 4096, 0, 4]]
+
+
+def test_files_with_infos_are_listed_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each segment of a fleet without indexes has an info: damaged files are listed in addition to the first of them."""
+    monkeypatch.setattr(collected, "MAX_FILES", 5)
+    page = page_of(*many(9, 1, "no-indexes"), *many(3, 1))
+    assert [row[2] for row in page.data["files"]] == [collected.INFO] * 5 + [collected.DAMAGED] * 3
+    assert len(page.data["groups"]) == 8
+    assert "4 findings not in this page" in page.text
 
 
 def test_findings_are_listed_up_to_a_limit_the_worst_first(monkeypatch: pytest.MonkeyPatch) -> None:

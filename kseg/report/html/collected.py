@@ -18,9 +18,9 @@ from kseg.report.html.content import Content
 from kseg.report.wording import omitted_findings, printable
 from kseg.results import FileResult
 
-#: The most findings, and the most valid segments, that a page lists. All are counted. 20,000 findings are about 3 MB.
+#: The most findings, and the most files of each state, that a page lists. All are counted.
 MAX_FINDINGS = 20_000
-MAX_VALID = 20_000
+MAX_FILES = 10_000
 #: The most folded findings: each can be the only one of its file.
 MAX_GROUPS = 20_000
 
@@ -37,7 +37,7 @@ _LEVEL_OF = {Severity.INFO: INFO, Severity.WARNING: WARNING, Severity.ERROR: DAM
 
 @dataclass(slots=True)
 class PartitionTotal:
-    """The counts of a folder, which ends with its separator. ``unlisted`` are valid segments that the page does not list."""
+    """The counts of a folder, which ends with its separator. ``unlisted`` are files that the page does not list."""
 
     folder: str
     segments: int = 0
@@ -47,6 +47,17 @@ class PartitionTotal:
     level: int = VALID
     unlisted: int = 0
     damage: Damage = field(default_factory=Damage)
+
+    def add(self, result: FileResult, level: int) -> None:
+        """Add the result of a file with its state."""
+        summary = result.summary
+        self.segments += summary.files
+        self.side_files += summary.side_files
+        self.bytes += summary.bytes if summary.files else 0
+        self.records += summary.records
+        self.level = max(self.level, level)
+        if level >= UNDETERMINED:
+            self.damage.add(result)
 
     @property
     def name(self) -> str:
@@ -96,7 +107,7 @@ class Collected:
         self._numbers: dict[str, int] = {}
         self._groups: dict[int, list[Group]] = {level: [] for level in (INFO, WARNING, DAMAGED)}
         self._listed = dict.fromkeys(self._groups, 0)
-        self._valid = 0
+        self._files_of = [0] * len(LEVELS)
 
     def add(self, result: FileResult) -> None:
         """Add the result of a file."""
@@ -104,36 +115,33 @@ class Collected:
             return
         name = os.path.basename(result.file)
         folder = result.file.removesuffix(name)
-        partition = self.partitions.setdefault(folder, PartitionTotal(folder))
         level = level_of(result)
-        summary = result.summary
-        partition.segments += summary.files
-        partition.side_files += summary.side_files
-        partition.bytes += summary.bytes if summary.files else 0
-        partition.records += summary.records
-        partition.level = max(partition.level, level)
-        if level == DAMAGED or summary.lost_bytes or result.unread is not None:
-            partition.damage.add(result)
+        partition = self.partitions.setdefault(folder, PartitionTotal(folder))
+        partition.add(result, level)
         self.framed = self.framed or result.framing is not None
         if result.outline:
             self.content.add(result.outline)
+        if level == VALID and not result.summary.files:
+            return  # side files without findings are only counted
+        self._files_of[level] += 1
+        if self._files_of[level] > MAX_FILES:
+            partition.unlisted += 1
+            return
+        self._add_file(result, level, self._numbers.setdefault(folder, len(self._numbers)), name)
+
+    def _add_file(self, result: FileResult, level: int, folder: int, name: str) -> None:
+        summary = result.summary
+        counts = (summary.bytes, summary.batches, None if summary.shallow else summary.records, summary.lost_bytes)
+        row = [folder, printable(name), level, *counts]
         if result.unread is not None:
             self.unread.append((result.file, result.unread))
-        if level == VALID:
-            if not summary.files:
-                return
-            self._valid += 1
-            if self._valid > MAX_VALID:
-                partition.unlisted += 1
-                return
-        number = self._numbers.setdefault(folder, len(self._numbers))
-        counts = (summary.bytes, summary.batches, None if summary.shallow else summary.records, summary.lost_bytes)
-        unread = [] if result.unread is None else [printable(result.unread)]
-        self.files.append([number, printable(name), level, *counts, *unread])
+            row.append(printable(result.unread))
+        number = len(self.files)
+        self.files.append(row)
         outlines = self._outlines[level == VALID]
         if result.outline and len(outlines) < MAX_OUTLINES:
-            outlines[len(self.files) - 1] = result.outline
-        for group in _groups(result, len(self.files) - 1):
+            outlines[number] = result.outline
+        for group in _groups(result, number):
             self._add_group(group)
 
     def _add_group(self, group: Group) -> None:

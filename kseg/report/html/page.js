@@ -100,7 +100,7 @@
     const cells = make("div", { class: "cells" }, marks.slice(0, MOST_CELLS));
     const hidden = marks.slice(MOST_CELLS);
     if (hidden.length) cells.append(more(count(hidden.length, "more mark"), (event) => event.target.replaceWith(...hidden)));
-    if (unlisted) cells.append(make("span", { class: "faint" }, "and " + count(unlisted, "more valid segment")));
+    if (unlisted) cells.append(make("span", { class: "faint" }, "and " + count(unlisted, "more file")));
     return make("div", { class: "partition" },
       make("div", { class: "name mono" }, make("span", { class: "faint" }, folder.slice(0, cut)), folder.slice(cut),
         make("small", { class: "faint" }, counts.join(", "))),

@@ -104,7 +104,10 @@ def sections(found: Collected, total: Summary) -> Iterator[Section]:
     """Yield the sections of a validation: the page of an incident has them, too."""
     groups = found.groups()
     yield Section("damaged", "Damaged partitions", _damaged(found))
-    yield Section("unread", "Files that could not be read", table(_UNREAD_COLUMNS, found.unread[:_STATIC_PARTITIONS]))
+    unread = table(_UNREAD_COLUMNS, found.unread[:_STATIC_PARTITIONS]) + page.more(
+        total.unread - _STATIC_PARTITIONS, "file"
+    )
+    yield Section("unread", "Files that could not be read", unread)
     yield Section("steps", "What to do", _steps(groups, total))
     yield Section("segments", "Segments", _MAP if found.partitions else "")
     sizes = [(one.name, one.bytes) for one in found.partitions.values() if one.bytes]
