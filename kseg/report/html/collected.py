@@ -1,6 +1,6 @@
 """Collect the results of a validation for a page: counted, folded, and limited to a size that a browser opens at once.
 
-The lists become the JSON of the page; ``page.js`` has the same names for their columns.
+The lists become the JSON of the page; ``data.js`` has the same names for their columns.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_OUTLINES = 100
 #: JavaScript rounds larger integers.
 _SAFE_INTEGER = (1 << 53) - 1
 
-#: The states of a file, from the best; ``page.js`` has the same.
+#: The states of a file, from the best; ``data.js`` has the same.
 VALID, INFO, WARNING, UNDETERMINED, DAMAGED = range(5)
 LEVELS = ("valid", "info", "warning", "undetermined", "damaged")
 _LEVEL_OF = {Severity.INFO: INFO, Severity.WARNING: WARNING, Severity.ERROR: DAMAGED, Severity.FATAL: DAMAGED}

@@ -54,6 +54,8 @@ $facts</header>
 """)
 
 
+#: The files of the script in their order.
+_SCRIPTS = ("data.js", "map.js", "segment.js", "findings.js", "start.js")
 _CODE = re.compile("`([^`]+)`")
 
 
@@ -70,7 +72,7 @@ def write_page(out: TextIO, title: str, head: str, sections: Iterable[Section], 
 
     ``data`` is for the script and becomes JSON; its texts have passed ``printable``.
     """
-    style, script = _asset("page.css"), _asset("page.js")
+    style, script = _asset("page.css"), _script()
     page = _PAGE.substitute(
         style=style,
         style_hash=_hash(style),
@@ -84,9 +86,13 @@ def write_page(out: TextIO, title: str, head: str, sections: Iterable[Section], 
     out.write(page.encode("ascii", "xmlcharrefreplace").decode("ascii"))
 
 
-@cache
 def _asset(name: str) -> str:
     return resources.files(__package__).joinpath(name).read_text("ascii")
+
+
+@cache
+def _script() -> str:
+    return "".join(('"use strict";\n{\n', *map(_asset, _SCRIPTS), "}\n"))
 
 
 def _hash(content: str) -> str:
