@@ -14,6 +14,7 @@ import click
 
 from kseg.cli import common
 from kseg.cli.common import check_output
+from kseg.cli.decoding import decode_options, decode_settings
 from kseg.cli.finding_notes import FindingNotes
 from kseg.cli.messages import FAILED, FOUND, fail, until_reader_closes
 from kseg.errors import UnreadableError, UsageError
@@ -23,10 +24,13 @@ from kseg.format.storage.source import STDIN, SegmentFile, find_segments, is_url
 from kseg.lazy import lazy
 from kseg.report.formats import SQL, destination, write
 from kseg.results import Settings
-from kseg.sql.tables import TABLES, table_rows, tables_in
+from kseg.schema import CONTENT_COLUMNS
+from kseg.sql.tables import RECORDS, TABLES, table_rows, tables_in
 
 if TYPE_CHECKING:
     from kseg.cli import spark as spark_runs
+    from kseg.format.serialization import record_decoder
+    from kseg.format.serialization.record_decoder import DecodeSettings
     from kseg.report import sql as results
     from kseg.spark import sql as spark_sql
     from kseg.sql import run
@@ -35,6 +39,7 @@ else:
     # These import DuckDB, pyarrow or pyspark.
     planning = lazy("kseg.views.planning")
     reading = lazy("kseg.views.reading")
+    record_decoder = lazy("kseg.format.serialization.record_decoder")
     request = lazy("kseg.views.request")
     results = lazy("kseg.report.sql")
     run = lazy("kseg.sql.run")
@@ -51,8 +56,9 @@ _USAGE = "expected kseg sql STATEMENT PATH..."
 @click.option("--schema", is_flag=True, help="Show the tables and their columns.")
 @common.output_format(SQL)
 @common.output
-@click.option("--memory", type=click.IntRange(min=16), default=64, show_default=True, metavar="MIB",
+@click.option("--memory", type=click.IntRange(min=16), default=512, show_default=True, metavar="MIB",
               help="Limit the memory of DuckDB, in MiB.")  # fmt: skip
+@decode_options
 @common.no_crc
 @common.max_rate
 @common.spark
@@ -65,12 +71,13 @@ def sql(
     memory: int,
     no_crc: bool,
     spark: str | None,
+    **decoding: Any,
 ) -> int:
     """Query segments with SQL.
 
     The tables are records, batches, findings, segments and transactions. Keys and values are text: UTF-8 as it is, other
-    bytes in base64. Without STATEMENT it is read from standard input. Only the tables, columns and bytes are read that the
-    statement needs. The statement cannot access other files.
+    bytes in base64. Decoded keys and values are further columns. Without STATEMENT it is read from standard input. Only the
+    tables, columns and bytes are read that the statement needs. The statement cannot access other files.
 
     Exit codes: 0 success, 1 damage was skipped, 2 the statement is wrong or a file could not be read.
     """
@@ -83,10 +90,14 @@ def sql(
         check_output(output, [*paths, *(file.path for path in paths for file in find_segments(path))])
     outcome = _Outcome()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service manager's end deletes temporary files, too
+    settings = decode_settings(decoding)
+    if spark and settings:
+        raise UsageError("--spark cannot be combined with options that decode keys and values")
     if spark:
         found = _on_spark(spark, statement, paths, not no_crc)
     else:
-        found = run.run_statement(statement, _scans(paths, not no_crc, outcome), memory << 20)
+        scans = _scans(paths, not no_crc, settings, outcome)
+        found = run.run_statement(statement, scans, memory << 20)
     with found as (kind, batches), until_reader_closes(), destination(output, to_the_end=False) as out:
         write(SQL, format_name, out, kind, batches)
     return outcome.exit_code()
@@ -119,11 +130,16 @@ def _read(file: str) -> str:
         raise UsageError(f"{file}: byte {error.start} is not UTF-8: expected a statement of SQL") from error
 
 
-def _scans(paths: list[str], verify_crc: bool, outcome: _Outcome) -> dict[str, Any]:
+def _scans(
+    paths: list[str], verify_crc: bool, settings: DecodeSettings | None, outcome: _Outcome
+) -> dict[str, scan.Scan]:
     """Return the tables. Raises UnreadableError for a path that is missing, and UsageError for standard input."""
     notices = reading.Notices(outcome.finding, outcome.unread)
+    decoder = record_decoder.record_decoder(settings) if settings else None
+    decoded = tuple(column for side in (decoder.sides if decoder else ()) for column in CONTENT_COLUMNS[side])
+    given: dict[str, Any] = {"mode": "dropmalformed", "verify_crc": verify_crc, "decoding": settings}
     asked = [
-        request.Request(tuple(paths), name, columns, mode="dropmalformed", verify_crc=verify_crc)
+        request.Request(tuple(paths), name, (*columns, *decoded) if name == RECORDS else columns, **given)
         for name, columns in TABLES.items()
     ]
     planning.check_paths(asked[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,11 +14,12 @@ from kseg.sql.statement import Statement
 from kseg.views.scan import Scan
 
 #: The memory in bytes that DuckDB may use. Sorting, grouping and joining larger data uses temporary files.
-MEMORY = 64 << 20
+MEMORY = 512 << 20
 #: The bytes of temporary files.
 TEMPORARY = 16 << 30
-#: Threads of DuckDB: one thread reads the segments, and each one needs memory.
-THREADS = 4
+#: Threads of DuckDB. Reading segments takes longer than the usual statement, and only one thread can read. A second one took
+#: 10 to 40 MB of memory.
+THREADS = 1
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def run_statement(
 def _settings(folder: str, memory: int) -> dict[str, Any]:
     return {
         "memory_limit": f"{memory}B",
-        "threads": str(min(THREADS, os.cpu_count() or 1)),
+        "threads": THREADS,
         "temp_directory": folder,
         "max_temp_directory_size": f"{TEMPORARY}B",
         "autoinstall_known_extensions": "false",

@@ -17,7 +17,7 @@ _OFFSET = re.compile(rb"offset\b", re.IGNORECASE)
 _ROWS_TO_SKIP = re.compile(rb"[0-9($?:]")
 _READING = ("SELECT", "EXPLAIN")
 #: What follows a message of DuckDB: a copy of the line, or the traceback of an error in the reader of a table.
-_MORE = re.compile(r"\n\nLINE \d|\. Detail: Python exception")
+_MORE = re.compile(r"\n\nLINE \d|\n+Possible solutions|\. Detail: Python exception")
 _TABLE, _COLUMN = "MISSING_ENTRY", "COLUMN_NOT_FOUND"
 
 
@@ -55,8 +55,11 @@ class Statement:
         if subtype == _TABLE and facts.get("type") == "Table":
             message = unknown_name("table", name, TABLES)
         elif subtype == _COLUMN:
-            known = (column.name for table in tables_in(self.sql) or TABLES for column in TABLES[table])
+            known = [column.name for table in tables_in(self.sql) or TABLES for column in TABLES[table]]
+            known += str(facts.get("candidates", "")).split(",")
             message = unknown_name("column", name, dict.fromkeys(known), "kseg sql --schema lists the columns")
+        elif isinstance(error, duckdb.OutOfMemoryException):
+            message += ": allow more with --memory"
         position = facts.get("position")
         return StatementError(message if position is None else f"{self._place(int(position))}: {message}")
 

@@ -9,6 +9,7 @@ from kseg import schema
 from kseg.schema import Column
 from kseg.views.view_table import DAMAGE, VIEWS, as_text
 
+RECORDS = "records"
 #: Table -> its columns.
 TABLES: Mapping[str, tuple[Column, ...]] = {
     name: as_text(column for column in view.columns if column is not DAMAGE) for name, view in VIEWS.items()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kseg import schema
 from kseg.commands.dump.framed import framed_rows
@@ -24,7 +24,7 @@ from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.objects import record_batch
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.storage.source import SegmentFile, open_source, open_split
-from kseg.lazy import imported
+from kseg.lazy import imported, lazy
 from kseg.report.arrow_parts import pa, pc
 from kseg.report.arrow_rows import BATCH_ROWS, Place, from_rows, gathered_rows, payload_runs
 from kseg.results import Settings
@@ -32,6 +32,11 @@ from kseg.views.planning import SegmentRange, Split, reads_committed
 from kseg.views.request import Request, RowLimits
 from kseg.views.segment_summary import segment_row
 from kseg.views.view_table import FINDINGS, VIEWS
+
+if TYPE_CHECKING:
+    from kseg.format.serialization import record_decoder
+else:
+    record_decoder = lazy("kseg.format.serialization.record_decoder")
 
 #: Findings of one rule in one file that the findings view shows; the segments view counts all.
 MAX_PER_RULE = 1000
@@ -126,10 +131,15 @@ def read_records(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
     # The columns that the bounds need are read, too, and removed from the result.
     hidden = [column for column in VIEWS["records"].columns if column.name in bounds and column not in wanted]
     gathered = gathered_rows([*wanted, *hidden])
+    decoder = None
+    if task.request.decoding and any(
+        column in columns for columns in schema.CONTENT_COLUMNS.values() for column in wanted
+    ):
+        decoder = record_decoder.record_decoder(task.request.decoding)
     for piece in split.pieces:
         damage = DamagePolicy(piece, task)
         path = piece.file.path
-        place = Place.of(path, internal_topic(path, task.request.decode_as))
+        place = replace(Place.of(path, internal_topic(path, task.request.decode_as)), decoder=decoder)
         if piece.committed:
             place = replace(place, outcome=piece.committed.outcome)
         opener = DeepIterator(damage)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kseg.schema import Column
+
+if TYPE_CHECKING:
+    from kseg.format.serialization.record_decoder import DecodeSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +56,16 @@ def _smaller(a: int | None, b: int | None) -> int | None:
 class Request:
     """A checked request. ``columns`` are the requested columns of the view in order.
 
-    ``mode`` is what damage becomes: a row (permissive), nothing (dropmalformed) or an error (failfast). ``split_bytes``
-    None adapts to the input.
+    ``decode_as`` is the argument of ``internal_topic``; ``decoding`` has the deserializers of keys and values, for the
+    columns of CONTENT_COLUMNS. ``mode`` is what damage becomes: a row (permissive), nothing (dropmalformed) or an error
+    (failfast). ``split_bytes`` None adapts to the input.
     """
 
     paths: tuple[str, ...]
     view: str = "records"
     columns: tuple[Column, ...] = ()
     decode_as: str | None = None
+    decoding: DecodeSettings | None = None
     framing: str | None = None
     requests: str | None = None
     mode: str = "permissive"

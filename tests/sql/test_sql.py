@@ -111,6 +111,18 @@ def test_a_statement_comes_from_an_argument_a_file_or_standard_input(tmp_path: P
         assert (done.stdout, done.exit_code) == ("n\n121\n", 0)
 
 
+def test_decoded_values_are_columns() -> None:
+    """The options that decode keys and values are those of dump; without them the columns do not exist."""
+    done = sql(
+        "select value_decoded->>'path' as path, count(*) as n from records where value_error is null group by all",
+        *(ROLLED, "--value-as", "json", "--format", "csv"),
+    )
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "/products/0,15" in done.stdout.splitlines()
+    assert "unknown column 'value_decoded'" in sql("select value_decoded from records", ROLLED).stderr
+    assert "did you mean value_decoded or" in sql("select value_decode from records", ROLLED, "--value-as", "json").stderr
+
+
 ERRORS = {
     "select kye from records": "line 1, column 8: unknown column 'kye': did you mean key?",
     "select *\nfrom recods": "line 2, column 6: unknown table 'recods': did you mean records?",
@@ -210,6 +222,14 @@ def test_an_interrupt_ends_a_statement(number: signal.Signals, tmp_path: Path) -
     assert messages.strip() == "kseg: interrupted"
     assert running.returncode in (130, -signal.SIGINT)  # a shell reports both as 130
     assert list(tmp_path.iterdir()) == []
+
+
+def test_too_little_memory_is_one_line() -> None:
+    """Sorting uses temporary files; what cannot be stored there ends the statement."""
+    done = sql("select list(range) from range(10000000)", ROLLED, "--memory", "16")
+    assert done.exit_code == 2
+    assert done.stderr.endswith(": allow more with --memory\n")
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("library", ["duckdb", "pyarrow"])
