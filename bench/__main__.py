@@ -13,6 +13,7 @@ from bench import corpora, peers, table
 from bench.cases import CASES, Case
 from bench.corpora import Corpus
 from bench.measure import BenchError, Command, Run, alternate, run
+from bench.sql_cases import SQL_CASES
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
 #: A case starts no further round after this many seconds.
@@ -23,11 +24,12 @@ _SUMMARY = re.compile(r"([\d,]+) batch(?:es)?, ([\d,]+|records not counted)")
 def main() -> int:
     """Return 0 if everything was measured, whatever the figures; 1 if something was not; 2 for wrong usage."""
     options = _options()
-    cases = [case for case in CASES if case.quick or not options.quick]
+    known = (*CASES, *SQL_CASES)
+    cases = [case for case in known if case.quick or not options.quick]
     if options.only:
-        cases = [case for case in CASES if any(name in case.name for name in options.only)]
+        cases = [case for case in known if any(name in case.name for name in options.only)]
     if not cases:
-        print(f"no case is named so; there are: {', '.join(case.name for case in CASES)}", file=sys.stderr)
+        print(f"no case is named so; there are: {', '.join(case.name for case in known)}", file=sys.stderr)
         return 2
     rounds = options.rounds or (2 if options.quick else 5)
     rows: list[table.Row] = []

@@ -120,7 +120,9 @@ def test_decoded_values_are_columns() -> None:
     assert (done.exit_code, done.stderr) == (0, "")
     assert "/products/0,15" in done.stdout.splitlines()
     assert "unknown column 'value_decoded'" in sql("select value_decoded from records", ROLLED).stderr
-    assert "did you mean value_decoded or" in sql("select value_decode from records", ROLLED, "--value-as", "json").stderr
+    assert (
+        "did you mean value_decoded or" in sql("select value_decode from records", ROLLED, "--value-as", "json").stderr
+    )
 
 
 ERRORS = {
