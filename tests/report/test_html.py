@@ -226,8 +226,9 @@ def test_bars_add_up() -> None:
 
 def test_columns_have_their_numbers_as_text() -> None:
     """A plot without its numbers is decoration."""
-    drawn = Page(columns("Sizes", [("small", 3), ("none", 0), ("large", 6)], str, ("1", "9")))
-    assert drawn.text == "Sizes small: 3 large: 6 1 9"
+    values = [("small", 3), *[("none", 0)] * 5, ("large", 6)]
+    assert Page(columns("Sizes", values, str, ("1", "9"))).text == "Sizes small: 3 large: 6 1 9"
+    assert Page(columns("Sizes", [("a", 3), ("b", 4)], str, ("1", "9"))).text == "Sizes a 3 b 4"
     assert columns("Sizes", [("a", 0)], str, ("", "")) == ""
 
 
@@ -292,6 +293,21 @@ def test_many_valid_segments_in_a_row_are_one_mark(opened: Any) -> None:
     assert browser.value(marks) == ["200 valid", "✕", "99 valid"]
     browser.click(".run")
     assert browser.value(marks) == [*[""] * 200, "✕", "99 valid"]
+
+
+def test_captures_and_standard_input_are_files(browser: Browser, tmp_path: Path) -> None:
+    """A capture is neither a segment nor a side file."""
+    page = tmp_path / "report.html"
+    stream = SEGMENTS.parent / "streams" / "4.3.0-java" / "06.requests"
+    CliRunner().invoke(main, ["validate", "--as", "requests", str(stream), "--format", "html", "-o", str(page)])
+    browser.open(page)
+    assert browser.value("document.querySelector('#segments h2').textContent") == "Files"
+    assert browser.value("document.querySelectorAll('.partitions .side').length") == 0
+    log = next((SEGMENTS / "2.8.2-v0v1v2-mixed").glob("*.log")).read_bytes()
+    CliRunner().invoke(main, ["validate", "-", "--report", f"html={page}"], input=log)
+    browser.open(page)
+    assert "standard input" in browser.value("document.querySelector('.facts').textContent")
+    assert browser.value("document.querySelectorAll('.partitions .side').length") == 0
 
 
 def test_damaged_timestamps_are_shown_as_numbers(browser: Browser, tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ class Collected:
     def _add_file(self, result: FileResult, level: int, folder: int, name: str) -> None:
         summary = result.summary
         counts = (summary.bytes, summary.batches, None if summary.shallow else summary.records, summary.lost_bytes)
-        row = [folder, printable(name), level, *counts]
+        row = [folder, printable(name), level, summary.side_files, *counts]
         if result.unread is not None:
             self.unread.append((result.file, result.unread))
             row.append(printable(result.unread))

@@ -31,8 +31,8 @@ function fill(element, attributes, children) {
   return element;
 }
 
-const files = (data.files || []).map(([partition, name, level, bytes, batches, records, lost, unread], id) => ({
-  id, partition, name, level, bytes, batches, records, lost, unread, groups: [], side: !name.endsWith(".log"),
+const files = (data.files || []).map(([partition, name, level, side, bytes, batches, records, lost, unread], id) => ({
+  id, partition, name, level, bytes, batches, records, lost, unread, groups: [], side: side > 0,
   path: data.partitions[partition][0] + name,
 }));
 const rules = (data.rules || []).map(([code, name, broker, remedy]) => ({ code, name, broker, remedy }));

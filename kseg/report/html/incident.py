@@ -32,5 +32,5 @@ def write_html(found: Collected, total: Summary, parts: Sequence[Part], out: Tex
     lead = " ".join(filter(None, (validation.lead(total), *(part.answer for part in parts))))
     title = validation.headline(found, total)
     head = page.header(validation.verdict_level(total), total.verdict, title, lead, run, "kseg report")
-    head += validation.tiles(total)
+    head += validation.tiles(found, total)
     page.write_page(out, f"kseg report: {total.verdict}", head, [*ordered.values(), *last], found.data())

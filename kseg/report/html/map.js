@@ -81,7 +81,7 @@ function buildMap() {
     make("li", null, make("span", { class: "cell " + name, "aria-hidden": "true" }, SIGNS[level]), name)),
     make("li", null, make("span", { class: "cell info side", "aria-hidden": "true" }, "i"), "side file with findings"));
   const tools = make("div", { class: "toolbar" }, find, make("label", null, only, "only with warnings or damage"), told);
-  home.append(make("p", { class: "faint" }, "One mark for each segment. Click it to see its bytes, offsets and findings."), legend,
+  home.append(make("p", { class: "faint" }, "Each mark is a file. Click it to see its bytes, offsets and findings."), legend,
     partitions.length > 6 ? tools : "", rows, next);
   home.hidden = false;
   update();

@@ -126,7 +126,7 @@ def _facts(run: Run | None) -> str:
     if run is None:
         return ""
     shown = [
-        ("Checked", ", ".join(run.paths)),
+        ("Checked", ", ".join("standard input" if path == "-" else path for path in run.paths)),
         ("On host", run.host),
         ("At", iso_time(run.started)),
         ("By", f"kseg {run.version}"),

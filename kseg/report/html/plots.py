@@ -9,6 +9,8 @@ from kseg.report.html.page import text
 from kseg.text import count_of
 
 _MOST_BARS = 10
+#: Fewer values than this are bars: their columns would be too wide.
+_FEWEST_COLUMNS = 6
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
 _FIGURE = Template("<figure><figcaption>$title</figcaption>\n$content</figure>\n")
@@ -38,9 +40,11 @@ def figure(title: str, content: str) -> str:
     return _FIGURE.substitute(title=text(title), content=content) if content else ""
 
 
-def bars(title: str, values: Sequence[tuple[str, int]], shown: Callable[[int], str]) -> str:
+def bars(
+    title: str, values: Sequence[tuple[str, int]], shown: Callable[[int], str], *, largest_first: bool = True
+) -> str:
     """Return a bar for each of the largest (name, value), and one for the sum of the others."""
-    ordered = sorted(values, key=lambda pair: -pair[1])
+    ordered = sorted(values, key=lambda pair: -pair[1]) if largest_first else list(values)
     largest, others = ordered[:_MOST_BARS], ordered[_MOST_BARS:]
     if others:
         largest.append((f"{len(others):,} others", sum(value for _, value in others)))
@@ -55,10 +59,12 @@ def bars(title: str, values: Sequence[tuple[str, int]], shown: Callable[[int], s
 
 
 def columns(title: str, values: Sequence[tuple[str, int]], shown: Callable[[int], str], ends: tuple[str, str]) -> str:
-    """Return a histogram of (name, value). ``ends`` is the text below its ends."""
+    """Return a histogram of (name, value), or bars of a few values. ``ends`` is the text below its ends."""
     highest = max((value for _, value in values), default=0)
     if not highest:
         return ""
+    if len(values) < _FEWEST_COLUMNS:
+        return bars(title, values, shown, largest_first=False)
     drawn = "".join(
         _COLUMN.substitute(
             x=at, y=f"{100 - 100 * value / highest:.1f}", height=f"{100 * value / highest:.1f}",

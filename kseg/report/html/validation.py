@@ -25,6 +25,7 @@ from kseg.text import count_of, inclusive_range
 _STATIC_GROUPS = 100
 _STATIC_PARTITIONS = 100
 _OPEN_PARTITIONS = 10
+_OPEN_STEPS = 12
 _RANGES_SHOWN = 3
 
 _STEP = Template("""<li class="$level"><h3><span class="badge $level">$level</span> $code $rule
@@ -44,6 +45,8 @@ _FINDING_COLUMNS = [
 ]
 _UNREAD_COLUMNS = [TableColumn("file", text="wrap"), TableColumn("why", text="wrap")]
 
+_STEPS = Template('<ol class="steps">\n$steps</ol>\n')
+
 #: The parts that the script fills in. They are hidden without it.
 _MAP = '<div id="map" hidden></div>\n<noscript><p>The map of segments needs JavaScript.</p></noscript>\n'
 _SEARCH = '<div id="search" hidden></div>\n'
@@ -53,7 +56,7 @@ def write_html(results: Iterable[FileResult], total: Summary, out: TextIO, *, ru
     """Write the page. ``results`` is read to its end; ``total`` is complete after that."""
     found = collect(results)
     head = page.header(verdict_level(total), total.verdict, headline(found, total), lead(total), run, "kseg validate")
-    head += tiles(total)
+    head += tiles(found, total)
     page.write_page(out, f"kseg validate: {total.verdict}", head, sections(found, total), found.data())
 
 
@@ -109,13 +112,13 @@ def sections(found: Collected, total: Summary) -> Iterator[Section]:
     )
     yield Section("unread", "Files that could not be read", unread)
     yield Section("steps", "What to do", _steps(groups, total))
-    yield Section("segments", "Segments", _MAP if found.partitions else "")
+    yield Section("segments", "Files" if found.framed else "Segments", _MAP if found.partitions else "")
     sizes = [(one.name, one.bytes) for one in found.partitions.values() if one.bytes]
     yield Section("content", "Content", found.content.plots(sizes))
     yield Section("findings", "Findings", _findings(groups, total))
 
 
-def tiles(total: Summary) -> str:
+def tiles(found: Collected, total: Summary) -> str:
     """Return the counts as a row of numbers."""
 
     def tile(name: str, count: int, level: int = VALID) -> tuple[str, str, str]:
@@ -127,7 +130,7 @@ def tiles(total: Summary) -> str:
         tile("Infos", total.infos, LEVELS.index("info")),
         tile("Lost bytes", total.lost_bytes, DAMAGED),
         *([tile("Unreadable files", total.unread, UNDETERMINED)] if total.unread else []),
-        tile("Segments", total.files),
+        tile("Files" if found.framed else "Segments", total.files),
         tile("Side files", total.side_files),
         tile("Batches", total.batches),
         ("Records", "not counted", "") if total.shallow else tile("Records", total.records),
@@ -185,13 +188,14 @@ def _steps(groups: list[Group], total: Summary) -> str:
     ordered = sorted(steps.values(), key=lambda step: (-step.severity, -total.rules[step.rule.name]))
     urgent = [_step(step, total) for step in ordered if step.severity >= Severity.WARNING]
     others = [_step(step, total) for step in ordered if step.severity < Severity.WARNING]
-    shown = f'<ol class="steps">\n{"".join(urgent)}</ol>\n' if urgent else ""
-    if others:
-        shown += (
-            f"<details><summary>{count_of(len(others), 'rule')} of severity info</summary>\n"
-            f'<ol class="steps">\n{"".join(others)}</ol></details>\n'
-        )
-    return shown
+    shown = _STEPS.substitute(steps="".join(urgent[:_OPEN_STEPS])) if urgent else ""
+    more, infos = urgent[_OPEN_STEPS:], count_of(len(others), "rule")
+    return shown + _folded(more, count_of(len(more), "more rule")) + _folded(others, f"{infos} of severity info")
+
+
+def _folded(steps: list[str], title: str) -> str:
+    shown = _STEPS.substitute(steps="".join(steps))
+    return f"<details><summary>{title}</summary>\n{shown}</details>\n" if steps else ""
 
 
 def _step(step: _Step, total: Summary) -> str:
