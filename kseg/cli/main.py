@@ -138,6 +138,6 @@ def _print_version(context: click.Context, parameter: click.Parameter, requested
 def main() -> None:
     """Inspect, validate, convert and repair Kafka log segments.
 
-    A PATH is a segment (.log), a partition folder, a log directory, a URL, or - for standard input.
+    A PATH is a segment (.log), a partition folder, a log directory, an archive (.tar, .zip), a URL, or - for standard input.
     Exit codes: 0 no findings, 1 findings, 2 the command failed.
     """

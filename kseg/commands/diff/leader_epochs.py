@@ -10,6 +10,7 @@ import os
 from kseg.findings import Report
 from kseg.format.log_loader.leader_epochs import LeaderEpochCache
 from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, LeaderEpoch, walk_leader_epochs
+from kseg.format.storage import local_files
 from kseg.format.storage.source import open_source
 
 
@@ -42,7 +43,7 @@ def truncation_offset(follower: LeaderEpochCache, leader: LeaderEpochCache) -> i
 def read_checkpoint(folder: str, report: Report) -> list[LeaderEpoch]:
     """Return the entries of a partition folder's ``leader-epoch-checkpoint``; none if the file does not exist."""
     path = os.path.join(folder, LEADER_EPOCHS)
-    if not os.path.isfile(path):
+    if not local_files.is_file(path):
         return []
     with open_source(path, listed=True) as source:
         return [entry for _, entry in walk_leader_epochs(source, report)]

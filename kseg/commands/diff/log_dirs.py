@@ -15,7 +15,7 @@ from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.storage import file_access
 from kseg.format.storage.naming import is_log, partition_of
 from kseg.format.storage.process_pool import add_progress
-from kseg.format.storage.source import is_folder, walk_folders
+from kseg.format.storage.source import check_complete, is_folder, walk_folders
 from kseg.results import MAX_PER_RULE
 from kseg.text import count_of
 
@@ -86,6 +86,7 @@ def _partitions_in(log_dir: str) -> dict[tuple[str, int], str]:
         other = found.setdefault(partition[:2], str(folder))
         if other != str(folder):
             raise UsageError(f"{log_dir}: {other} and {folder} are the same partition: give one log directory")
+    check_complete(log_dir)
     if not found:
         raise UnreadableError(f"{log_dir}: no segment found: give a log directory, a partition folder or a segment")
     if skipped:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -21,6 +20,7 @@ from kseg.format.record.layout import CODEC_MASK, LOG_OVERHEAD
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
+from kseg.format.storage import local_files
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of, is_snapshot
 from kseg.format.storage.source import SegmentFile, is_folder, open_source, segments_in
@@ -44,7 +44,7 @@ def files_of(path: str) -> list[SegmentFile]:
 def names_in(folder: str) -> list[str]:
     """Return the sorted names in a folder, without special files. Raises UnreadableError."""
     try:
-        return skip_special(folder, sorted(os.listdir(folder)))
+        return skip_special(folder, sorted(local_files.names_in(folder)))
     except OSError as error:
         raise UnreadableError(f"{folder}: {error.strerror or error}") from error
 

@@ -12,6 +12,7 @@ from functools import partial
 from kseg.format.log_loader.plan import OfflineError, RefusedError
 from kseg.format.sidefiles.metadata_files import MetaProperties, walk_meta_properties
 from kseg.format.sidefiles.reading import entries_of
+from kseg.format.storage import local_files
 
 META = "meta.properties"
 _SHOWN = {"cluster_id": "cluster.id", "node_id": "node.id", "directory_id": "directory.id"}
@@ -23,7 +24,7 @@ def read_identity(log_dir: str) -> MetaProperties:
     Raises OfflineError if a broker can't read the file, RefusedError if the file names no cluster or node.
     """
     path = os.path.join(log_dir, META)
-    if not os.path.exists(path):
+    if not local_files.exists(path):
         raise RefusedError("it does not exist: the log directory is not formatted", META)
     try:
         found: MetaProperties = entries_of(path, partial(walk_meta_properties, needs_node=False))[0]

@@ -26,6 +26,7 @@ from kseg.format.sidefiles.log_dir_names import (
     RECOVERY_POINTS,
 )
 from kseg.format.sidefiles.metadata_files import MetaProperties
+from kseg.format.storage import local_files
 from kseg.format.storage.naming import Partition, base_offset_of, partition_of
 from kseg.format.storage.special_files import skip_special
 
@@ -92,7 +93,7 @@ class Broker:
 
     def _of_log_dir(self, folder: str) -> list[Step]:
         steps: list[Step] = []
-        if os.path.exists(os.path.join(folder, _METADATA_FOLDER)):
+        if local_files.exists(os.path.join(folder, _METADATA_FOLDER)):
             if self._metadata_dir is not None:
                 steps.append(Step("refuse", _METADATA_FOLDER, f"{self._metadata_dir} has it, too"))
             self._metadata_dir = self._metadata_dir or folder
@@ -150,7 +151,7 @@ class _BrokerStarts:
 
 
 def _starts(log_dir: str, requested: RecoveryRequest, steps: list[Step]) -> _BrokerStarts:
-    found = os.path.exists(os.path.join(log_dir, CLEAN_SHUTDOWN))
+    found = local_files.exists(os.path.join(log_dir, CLEAN_SHUTDOWN))
     if found:
         steps.append(Step("delete-file", CLEAN_SHUTDOWN, "a crash after the start must not look like a clean shutdown"))
     offsets = {name: _read_offsets(log_dir, name, steps) for name in _CHECKPOINTS}
@@ -164,7 +165,7 @@ def _starts(log_dir: str, requested: RecoveryRequest, steps: list[Step]) -> _Bro
 def _read_offsets(log_dir: str, name: str, steps: list[Step]) -> list[CheckpointOffset]:
     """Return the entries of a checkpoint, none if a broker treats it as empty."""
     path = os.path.join(log_dir, name)
-    if not os.path.exists(path) or not skip_special(log_dir, [name]):
+    if not local_files.exists(path) or not skip_special(log_dir, [name]):
         return []
     try:
         return read_offsets(File.at(path).read(0, MAX_TEXT + 1), name)
@@ -177,7 +178,7 @@ def _read_offsets(log_dir: str, name: str, steps: list[Step]) -> list[Checkpoint
 
 def _check_identity(log_dir: str, steps: list[Step]) -> None:
     """Check the ids. A folder of partitions without a log directory's files may be a copy of some partitions."""
-    if not any(os.path.exists(os.path.join(log_dir, name)) for name in (CLEAN_SHUTDOWN, META, *_CHECKPOINTS)):
+    if not any(local_files.exists(os.path.join(log_dir, name)) for name in (CLEAN_SHUTDOWN, META, *_CHECKPOINTS)):
         return
     try:
         if read_identity(log_dir).directory_id is None:
@@ -191,12 +192,11 @@ def _check_identity(log_dir: str, steps: list[Step]) -> None:
 def _entries(path: str) -> tuple[list[str], set[str]]:
     """Return the sorted names of the folders in a folder, and the names of its files."""
     try:
-        with os.scandir(path) as found:
-            entries = list(found)
+        entries = local_files.entries(path)
     except OSError as error:
         raise UnreadableError(f"{path}: {error.strerror or error}") from error
-    folders = sorted(entry.name for entry in entries if entry.is_dir())
-    return folders, {entry.name for entry in entries if not entry.is_dir()}
+    folders = sorted(name for name, kind in entries if kind == "folder")
+    return folders, {name for name, kind in entries if kind != "folder"}
 
 
 def _is_partition(path: str, folders: list[str], files: set[str]) -> bool:

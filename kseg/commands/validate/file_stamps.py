@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from kseg.format.storage import local_files
 from kseg.format.storage.log_dir_lock import is_in_use
 from kseg.format.storage.naming import INDEX_SUFFIXES, base_offset_of
 from kseg.format.storage.source import LATELY, SegmentFile
@@ -20,7 +21,7 @@ _PATIENCE_WITH_BROKER = 2.0
 def stamp_of(path: str) -> Stamp:
     """Return the stamp of a local file. A file renamed to this path has another inode, even with the same time."""
     try:
-        status = os.stat(path)
+        status = local_files.status(path)
     except (OSError, ValueError):
         return None
     return status.st_size, status.st_mtime_ns, status.st_ino
@@ -56,4 +57,4 @@ def indexes_of(file: SegmentFile) -> tuple[str, ...] | None:
     if file.indexes is None or base_offset_of(file.path) is None:
         return file.indexes
     stem = file.path.removesuffix(".log")
-    return tuple(stem + suffix for suffix in INDEX_SUFFIXES if os.path.isfile(stem + suffix))
+    return tuple(stem + suffix for suffix in INDEX_SUFFIXES if local_files.is_file(stem + suffix))

@@ -23,6 +23,7 @@ from kseg.format.log_loader.unfinished_files import complete_swaps, delete_unfin
 from kseg.format.sidefiles.checkpoints import HARMLESS, walk_offset_checkpoint
 from kseg.format.sidefiles.log_dir_names import CLEAN_SHUTDOWN, CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS
 from kseg.format.sidefiles.reading import entries_of, positioned_entries_of
+from kseg.format.storage import local_files
 from kseg.format.storage.log_dir_lock import is_in_use
 from kseg.format.storage.naming import base_offset_of, partition_of
 from kseg.format.storage.source import SegmentFile, local_size, topic_partition
@@ -225,7 +226,7 @@ class _FolderChecks:
     def _check_swaps(self, folder: str) -> None:
         """Report the segments that a broker would replace at its start."""
         try:
-            if not any(name.endswith(".swap") for name in os.listdir(folder)):
+            if not any(name.endswith(".swap") for name in local_files.names_in(folder)):
                 return
             time.sleep(_SWAPPING)  # a running broker has finished the swap by then
             steps: list[tuple[str, str, str]] = []
@@ -244,10 +245,11 @@ class _FolderChecks:
         """Return whether a broker has written to a log since its newest segment was read."""
         folder, name = os.path.split(newest.file)
         try:
-            status = os.stat(newest.file)
+            status = local_files.status(newest.file)
             # Writes to a preallocated segment don't change its size.
             written = status.st_size != newest.summary.bytes or status.st_mtime > self._began
-            return written or any(base_offset_of(other) is not None and other > name for other in os.listdir(folder))
+            names = local_files.names_in(folder)
+            return written or any(base_offset_of(other) is not None and other > name for other in names)
         except OSError:
             return True
 
@@ -256,7 +258,7 @@ class _FolderChecks:
         if is_in_use(folder):
             return  # a broker writes it every few seconds: after a truncation it is out of date until the next write
         rule, what = AFTER_THE_END[name]
-        if name == HIGH_WATERMARKS and not os.path.exists(os.path.join(folder, CLEAN_SHUTDOWN)):
+        if name == HIGH_WATERMARKS and not local_files.exists(os.path.join(folder, CLEAN_SHUTDOWN)):
             # The checkpoint is written every 5 s: after a truncation it is out of date until then.
             rule = "stale-high-watermark"
         try:

@@ -12,6 +12,7 @@ from kseg.commands.validate.partition_state import PartitionState
 from kseg.commands.validate.segment_facts import SegmentFacts
 from kseg.findings import Finding, Report
 from kseg.format.sidefiles.log_dir_names import CLEANER_OFFSETS, LOG_STARTS
+from kseg.format.storage import local_files
 from kseg.format.storage.naming import base_offset_of, is_index
 
 MAX_GAPS = 1_000
@@ -156,8 +157,8 @@ class MissingOffsets:
     def _orphan_within(self, first: int, last: int) -> str | None:
         """Return the name of an index without a segment if its segment would hold some of these offsets."""
         for name in self._orphans:
-            if first <= int(name[:20]) <= last and os.path.exists(os.path.join(self._folder, name)):
-                return None if os.path.exists(os.path.join(self._folder, f"{name[:20]}.log")) else name
+            if first <= int(name[:20]) <= last and local_files.exists(os.path.join(self._folder, name)):
+                return None if local_files.exists(os.path.join(self._folder, f"{name[:20]}.log")) else name
         return None
 
     def explain(self, name: str, first: int) -> None:

@@ -18,6 +18,7 @@ from kseg.findings import Finding, Report
 from kseg.format.record.framing import increment_sequence
 from kseg.format.sidefiles.log_dir_names import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from kseg.format.sidefiles.txn_index import ABORTED_TXN
+from kseg.format.storage import local_files
 from kseg.format.storage.naming import base_offset_of
 
 
@@ -103,7 +104,9 @@ class PartitionChecks:
     def _is_emptied(self, name: str, facts: SegmentFacts) -> bool:
         """Return whether the segment and its offset index are empty, as the cleaner leaves them."""
         index = self._path(name.removesuffix(".log") + ".index")
-        return facts.first_offset is None and not facts.damaged and os.path.exists(index) and not os.path.getsize(index)
+        if facts.first_offset is not None or facts.damaged or not local_files.exists(index):
+            return False
+        return not local_files.status(index).st_size
 
     def _check_order(self, name: str, base: int, facts: SegmentFacts, report: Report) -> None:
         history = self._history
@@ -185,7 +188,7 @@ class PartitionChecks:
         if history.holes or history.crowded or self._is_compacted(facts):
             return
         index = name.removesuffix(".log") + ".txnindex"
-        report = self._report_for(index if os.path.exists(self._path(index)) else name)
+        report = self._report_for(index if local_files.exists(self._path(index)) else name)
         for producer_id, marker in facts.unindexed.items():
             first = history.open.get(producer_id)
             if first is not None:

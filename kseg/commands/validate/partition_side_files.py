@@ -14,6 +14,7 @@ from kseg.format.log_loader.producers import stray_snapshots
 from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, LeaderEpoch, walk_leader_epochs
 from kseg.format.sidefiles.producer_snapshot import ENTRY, HEADER, ProducerState, walk_snapshot
 from kseg.format.sidefiles.reading import positioned_entries_of
+from kseg.format.storage import local_files
 from kseg.format.storage.naming import is_index, producer_snapshot_offset
 
 
@@ -49,12 +50,12 @@ class PartitionSideFiles:
     def _check_orphan(self, name: str) -> None:
         log = f"{name[:20]}.log"
         # A running broker may just have deleted or created the segment.
-        if os.path.exists(self._path(name)) and not os.path.exists(self._path(log)) and self._state.bases:
+        if local_files.exists(self._path(name)) and not local_files.exists(self._path(log)) and self._state.bases:
             self._report_for(name)(Finding("orphaned-index", 0, offset=int(name[:20]), facts={"log": log}))
 
     def _check_position(self, offset: int, name: str) -> None:
         end = self._state.end
-        if not self._state.bases or not os.path.exists(self._path(name)):
+        if not self._state.bases or not local_files.exists(self._path(name)):
             return
         facts = {"offset": offset, "end": end}
         if end is not None and offset > end:
@@ -132,7 +133,7 @@ class PartitionSideFiles:
     def _check_epochs(self, name: str) -> None:
         try:
             entries = positioned_entries_of(self._path(name), walk_leader_epochs)
-            if os.stat(self._path(name)).st_mtime > self._began:
+            if local_files.status(self._path(name)).st_mtime > self._began:
                 return  # a broker truncated the log, or deleted its oldest segments, while they were read
         except (KsegError, ValueError, OSError):
             return  # reported for the checkpoint itself

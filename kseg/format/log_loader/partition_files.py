@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from kseg.errors import UnreadableError
 from kseg.format.log_loader.plan import OfflineError, RefusedError
 from kseg.format.record.layout import INT64_MAX
+from kseg.format.storage import local_files
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.special_files import open_file, skip_special, special_kind_at
 
@@ -44,7 +45,7 @@ class File:
     @classmethod
     def at(cls, path: str) -> File:
         """Return the file at a path. Raises OSError."""
-        size = os.stat(path).st_size
+        size = local_files.status(path).st_size
         return cls(path, size=size, stored=size)
 
     def truncated(self, size: int) -> None:
@@ -76,14 +77,13 @@ class Files(dict[str, File]):
         super().__init__()
         self.not_files: dict[str, str] = {}
         try:
-            with os.scandir(path) as found:
-                for entry in found:
-                    if entry.is_file():
-                        self[entry.name] = File.at(entry.path)
-                    elif base_offset_of(entry.name) is not None:
-                        self.not_files[entry.name] = _kind(entry)
-                    elif not entry.is_dir():
-                        skip_special(path, [entry.name])
+            for name, kind in local_files.entries(path):
+                if kind == "file":
+                    self[name] = File.at(os.path.join(path, name))
+                elif base_offset_of(name) is not None:
+                    self.not_files[name] = _kind(os.path.join(path, name), kind)
+                elif kind == "other":
+                    skip_special(path, [name])
         except OSError as error:
             raise UnreadableError(f"{path}: {error.strerror or error}") from error
 
@@ -102,10 +102,8 @@ class Files(dict[str, File]):
         self[new] = self.pop(name)
 
 
-def _kind(entry: os.DirEntry[str]) -> str:
-    if entry.is_dir():
-        return _FOLDER
-    return special_kind_at(entry.path) or _NOWHERE
+def _kind(path: str, kind: str) -> str:
+    return _FOLDER if kind == "folder" else special_kind_at(path) or _NOWHERE
 
 
 def offset_of(name: str) -> int:

@@ -30,7 +30,7 @@ from kseg.format.storage.naming import (
     partition_of,
     snapshot_id,
 )
-from kseg.format.storage.source import SegmentFile, Source, segments_in, walk_folders
+from kseg.format.storage.source import SegmentFile, Source, check_complete, segments_in, walk_folders
 from kseg.schema import Column
 
 #: Yields (byte, entry) of each entry of a source. Parameters: the source, the offset in its name (0 without one), a report.
@@ -340,6 +340,7 @@ def find_files(path: str, unknown: Callable[[str], None]) -> Iterator[SegmentFil
         for file in _side_files_in(folder, [name for name in names if name not in of_segments], unknown):
             empty = False
             yield file
+    check_complete(path)
     if empty:
         raise UnreadableError(f"{path}: no segment found (a .log file named by 20 digits), and no side file")
 

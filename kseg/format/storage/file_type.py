@@ -15,12 +15,12 @@ _TEXT = _DAMAGED = 1024
 # The start of a request: size, API key, API version, correlation id, length of the client id.
 _FRAME = struct.Struct(">ihhih")
 _SIGNATURES = (
-    (b"\x1f\x8b", "a gzip file: unpack it first, or pipe it in (gunzip -c FILE | kseg … -)"),
-    (b"\x28\xb5\x2f\xfd", "a zstd file: unpack it first, or pipe it in (zstd -dc FILE | kseg … -)"),
+    (b"\x1f\x8b", "a gzip file: its name must end in .gz, or .tgz for an archive"),
+    (b"\x28\xb5\x2f\xfd", "a zstd file: its name must end in .zst"),
     (b"\x04\x22\x4d\x18", "an LZ4 file: unpack it first"),
     (b"BZh", "a bzip2 file: unpack it first"),
     (b"\xfd7zXZ", "an xz file: unpack it first"),
-    (b"PK\x03\x04", "a zip file: unpack it first"),
+    (b"PK\x03\x04", "a zip file: its name must end in .zip"),
     (b"\xff\xd8\xff", "a JPEG picture"),
     (b"\x89PNG", "a PNG picture"),
     (b"%PDF", "a PDF document"),

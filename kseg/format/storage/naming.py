@@ -19,6 +19,10 @@ LOG = OFFSET + r"\.log"
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 
 _LOG = re.compile(LOG)
+_ARCHIVE = r"\.(?:tar|tar\.gz|tgz|tar\.zst|tzst|zip)"
+_ARCHIVE_NAME = re.compile(_ARCHIVE + "$", re.IGNORECASE)
+# A path into standard input begins with "-".
+_IN_ARCHIVE = re.compile(rf"-(?:/|$)|.*{_ARCHIVE}(?:/|$)", re.IGNORECASE | re.DOTALL)
 _SEGMENT = re.compile(LOG + r"(?:\.deleted|\.cleaned|\.swap)?$")
 _KRAFT_SNAPSHOT = re.compile(OFFSET + r"-(\d{10})\.checkpoint$")
 _SEGMENT_STEM = re.compile(r"(?:^|/)" + OFFSET + r"\Z")
@@ -42,6 +46,16 @@ def named_offset(digits: str) -> int:
 def is_log(name: str) -> bool:
     """Return whether a file name is that of a segment in use: 20 digits and ``.log``."""
     return _LOG.fullmatch(name) is not None
+
+
+def is_archive_name(name: str) -> bool:
+    """Return whether a file is an archive by its name."""
+    return _ARCHIVE_NAME.search(name) is not None
+
+
+def may_be_in_archive(path: str) -> bool:
+    """Return whether a path can be an archive, or lead into one, by the names of its parts."""
+    return _IN_ARCHIVE.match(path) is not None
 
 
 def is_index(name: str) -> bool:

@@ -19,17 +19,25 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kseg.errors import KsegError, UnreadableError, UsageError
-from kseg.format.storage import file_access
-from kseg.format.storage.naming import is_file_url, is_log, is_snapshot, partition_of
+from kseg.format.storage import file_access, local_files
+from kseg.format.storage.naming import is_file_url, is_log, is_snapshot, may_be_in_archive, partition_of
 from kseg.format.storage.special_files import open_file, skip_special
 from kseg.lazy import lazy
 
 if TYPE_CHECKING:
-    from kseg.format.storage import sparse
+    from kseg.format.compress import file_streams
+    from kseg.format.storage import archive, sparse
 else:
+    # Few runs need these.
+    archive = lazy("kseg.format.storage.archive")
+    file_streams = lazy("kseg.format.compress.file_streams")
     sparse = lazy("kseg.format.storage.sparse")
 
 STDIN = "-"
+# The suffixes of compressed files, the longest signature of a compression, and the bytes that show whether it is an archive.
+_COMPRESSED = (".gz", ".zst")
+_SIGNATURE = 4
+_ARCHIVE_HEAD = 512
 #: Seconds since the last write within which a file counts as being written.
 LATELY = 2.0
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
@@ -156,14 +164,56 @@ def open_source(path: str | os.PathLike[str] | BinaryIO, *, listed: bool = False
         return Source(getattr(path, "name", "<stream>"), path, None)
     name = os.fspath(path)
     if name == STDIN:
-        if sys.stdin is None:
-            raise UnreadableError("standard input is closed")
-        return Source(STDIN, sys.stdin.buffer, None)
+        return Source(STDIN, _stdin(), None)
     if _URL.match(name):
         return _open_url(name)
     raw = open_file(name, named=not listed)
-    status = os.fstat(raw.fileno())
+    if name.endswith(_COMPRESSED):
+        kind = file_streams.compression_of(_head_of(raw))
+        if kind:
+            return Source(name, file_streams.decompressed(raw, kind), None)
+    status = os.fstat(raw.fileno()) if isinstance(raw, io.FileIO) else raw.status
     return Source(name, raw, status.st_size if stat.S_ISREG(status.st_mode) else None)
+
+
+def _head_of(raw: Any) -> bytes:
+    """Return the first bytes of a file, which are read again later; none if the file is a pipe."""
+    try:
+        head: bytes = raw.read(_SIGNATURE)
+        raw.seek(0)
+    except OSError:
+        return b""
+    return head
+
+
+def _stdin() -> Any:
+    if sys.stdin is None:
+        raise UnreadableError("standard input is closed")
+    return _unpacked_stdin or sys.stdin.buffer
+
+
+# Standard input after ``unpack_stdin``, None before.
+_unpacked_stdin: Any = None
+
+
+def unpack_stdin() -> None:
+    """Look at the first bytes of standard input: decompress gzip and zstd, and read an archive.
+
+    An archive becomes a folder with the path ``-``. Call it once, before anything is read. Raises UnreadableError.
+    """
+    global _unpacked_stdin
+    stream = file_streams.Prefixed(_stdin())
+    try:
+        kind = file_streams.compression_of(stream.head(_SIGNATURE))
+        compressed = stream
+        if kind:
+            stream = file_streams.Prefixed(file_streams.decompressed(stream, kind))
+        head = stream.head(_ARCHIVE_HEAD)
+        if archive.is_archive(head):
+            archive.add_stream(STDIN, stream, head, lambda: compressed.count if kind else None)
+    except OSError as error:
+        raise UnreadableError(f"standard input: {error.strerror or error}") from error
+    _unpacked_stdin = stream
 
 
 def _open_url(url: str) -> Source:
@@ -222,11 +272,11 @@ def open_split(path: str, start: int, end: int) -> Source:
 
 
 def local_size(path: str) -> int | None:
-    """Return the size of a regular local file in bytes, None for anything else."""
-    if path == STDIN or _URL.match(path):
+    """Return the size of a regular local file in bytes, None for anything else, also if it is compressed."""
+    if path == STDIN or path.endswith(_COMPRESSED) or _URL.match(path):
         return None
     try:
-        status = os.stat(path)
+        status = local_files.status(path)
     except (OSError, ValueError):
         return None
     return status.st_size if stat.S_ISREG(status.st_mode) else None
@@ -259,14 +309,17 @@ def find_segments(path: str) -> Iterator[SegmentFile]:
     Folders come by name, segments by offset. Raises UnreadableError if there are none.
     """
     remote = _URL.match(path) and not is_file_url(path)
-    folders = _walk_remote(path) if remote else list(walk_folders(path)) if is_folder(path) else None
+    folder = is_folder(path)
+    folders = _walk_remote(path) if remote else list(walk_folders(path)) if folder else None
     if folders is None:
         yield SegmentFile(path)
         return
     found = [file for folder, names in folders for file in segments_in(folder, names)]
+    yield from found
+    if folder:
+        check_complete(path)
     if not found:
         raise UnreadableError(f"{path}: no segment found (a .log file named by 20 digits)")
-    yield from found
 
 
 def once_each(files: Iterable[SegmentFile]) -> list[SegmentFile]:
@@ -311,8 +364,16 @@ def is_url(path: str) -> bool:
 
 
 def is_folder(path: str) -> bool:
-    """Return whether a path is a local folder."""
-    return path != STDIN and not _URL.match(path) and os.path.isdir(path)
+    """Return whether a path is a local folder, an archive, or a folder in one."""
+    if path == STDIN:
+        return _unpacked_stdin is not None and archive.is_folder(STDIN)
+    return not _URL.match(path) and local_files.is_folder(path)
+
+
+def check_complete(folder: str) -> None:
+    """Raise UnreadableError if a folder is in an archive that is damaged or incomplete, so that files can be missing."""
+    if may_be_in_archive(folder):
+        archive.check_complete(folder)
 
 
 def walk_folders(path: str) -> Iterator[tuple[Path, list[str]]]:
@@ -321,6 +382,9 @@ def walk_folders(path: str) -> Iterator[tuple[Path, list[str]]]:
     FIFOs, sockets and devices are skipped with a warning. Symbolic links are followed, as by a broker, but no folder is
     visited twice.
     """
+    if not os.path.isdir(path) and may_be_in_archive(path):
+        yield from ((Path(folder), names) for folder, names in archive.walk(path))
+        return
     root = os.path.join(os.path.realpath(path), "")
     seen = {root}
 
@@ -369,7 +433,7 @@ def is_newest(path: str) -> bool:
     """Return whether a local segment is now the newest of its folder."""
     folder, name = os.path.split(path)
     try:
-        return not any(is_log(other) and other > name for other in os.listdir(folder or "."))
+        return not any(is_log(other) and other > name for other in local_files.names_in(folder))
     except OSError:
         return False
 

@@ -11,9 +11,17 @@ import os
 import stat
 import sys
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from kseg.errors import UnreadableError, UsageError, VanishedError
 from kseg.format.storage import file_access
+from kseg.format.storage.naming import may_be_in_archive
+from kseg.lazy import lazy
+
+if TYPE_CHECKING:
+    from kseg.format.storage import archive
+else:
+    archive = lazy("kseg.format.storage.archive")  # few runs read archives
 
 #: Names that the warning about one folder lists.
 NAMES_SHOWN = 8
@@ -64,14 +72,16 @@ def skip_special(folder: str | os.PathLike[str], names: Iterable[str]) -> list[s
 
 
 def check_regular(path: str) -> None:
-    """Raise UsageError if ``path`` is a special file: the command reads its source twice."""
+    """Raise UsageError if ``path`` is a special file or in an archive: the command reads its source twice."""
     kind = special_kind_at(path)
     if kind:
         raise UsageError(f"{path} is {kind}, which cannot be read twice: copy it to a file first")
+    if may_be_in_archive(path) and not os.path.isdir(path) and archive.find(path):
+        raise UsageError(f"{path}: this command does not read archives: unpack it first")
 
 
-def open_file(path: str, *, named: bool) -> io.FileIO:
-    """Open a local file for reading, without waiting for it; then its reads may wait.
+def open_file(path: str, *, named: bool) -> io.FileIO | archive.MemberFile:
+    """Open a local file, or a member of an archive, for reading, without waiting for it; then its reads may wait.
 
     ``named``: a user gave this path. Then a FIFO is waited for and read, as is what ends: a pipe, a block device and
     the null device. Raises SpecialFileError for other special files, VanishedError and UnreadableError.
@@ -81,7 +91,14 @@ def open_file(path: str, *, named: bool) -> io.FileIO:
         if named and kind == "a FIFO":
             return io.FileIO(path, "rb")
         handle = os.open(path, _FLAGS)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
+        member = archive.open_member(path) if may_be_in_archive(path) else None
+        if member is not None:
+            return member
+        if may_be_in_archive(path) and archive.find(path):
+            raise UnreadableError(f"{path}: the archive has no such file") from error
+        if isinstance(error, NotADirectoryError):
+            raise UnreadableError(f"{path}: {error.strerror or error}") from error
         if os.path.islink(path):
             raise UnreadableError(f"{path}: a symbolic link to {os.readlink(path)}, which does not exist") from error
         raise VanishedError(f"{path}: {error.strerror or error}") from error
