@@ -10,9 +10,9 @@ import click
 
 from kseg.cli.common import check_output
 from kseg.cli.messages import FAILED, until_reader_closes
-from kseg.commands.dump.framed import dump_framed
+from kseg.commands.dump.framed import dump_framed, framed_bytes
 from kseg.commands.dump.row_filter import RowFilter
-from kseg.commands.dump.rows import BatchItem, RecordsItem, WireRow, first_rows
+from kseg.commands.dump.rows import BatchItem, DamagedBytes, Item, RecordsItem, WireRow, first_rows
 from kseg.errors import UsageError
 from kseg.format.storage.source import SegmentFile
 from kseg.format.wire.framings import framed_files, framing
@@ -56,9 +56,13 @@ def show_framed(
     def show(file: SegmentFile) -> Iterator[Any]:
         outcome.begin(file)
         text, crcs = name == "text", not options["no_crc"]
-        dumped = dump_framed(file, outcome, keep, deep=deep, headings=text, verify_crc=crcs, check=True)
+        dumped: Iterator[Item] = (
+            framed_bytes(file, outcome, verify_crc=crcs)
+            if own and name == "hex"
+            else dump_framed(file, outcome, keep, deep=deep, headings=text, verify_crc=crcs, check=True)
+        )
         for item in outcome.attempt(dumped):
-            outcome.rows |= isinstance(item, (BatchItem, RecordsItem, WireRow))
+            outcome.rows |= isinstance(item, (BatchItem, RecordsItem, WireRow, DamagedBytes))
             yield item
 
     with until_reader_closes(), destination(output, to_the_end=False) as out:

@@ -95,6 +95,7 @@ FRAMED = ResultKind(
         "jsonl": JSON_LINES,
         "csv": CSV,
         "text": "kseg.report.framed:write_text",
+        "hex": "kseg.report.hex_frames:write_frames",
         "parquet": PARQUET,
     },
 )

@@ -44,7 +44,7 @@ _COLOURS = (36, 32, 33, 35, 34)
 
 def write_hex(dumped: Iterable[SegmentItem], out: TextIO, view: View) -> None:
     """Write batches, with ``view.deep`` their records, and damaged bytes."""
-    colours = _colours(view)
+    colours = colours_of(view)
     records: _Records | None = None
     for item in dumped:
         if isinstance(item, RecordsItem):
@@ -63,7 +63,7 @@ def write_hex(dumped: Iterable[SegmentItem], out: TextIO, view: View) -> None:
             out.writelines(_batch_lines(item, records, colours))
 
 
-def _colours(view: View) -> Iterator[int]:
+def colours_of(view: View) -> Iterator[int]:
     """Return the colours of successive fields; none unless the output is a terminal that may have colours."""
     return cycle(_COLOURS) if view.terminal and may_colour() else iter(())
 
@@ -166,7 +166,7 @@ def _damaged_lines(item: DamagedBytes, colours: Iterator[int]) -> Iterator[str]:
         for fields in _incomplete_batch(stored):
             yield from field_lines(fields, stored, item.position, colours)
     else:
-        yield from (f"{line}\n" for line in hex_lines(stored, item.position))
+        yield from (f"{line}\n" for line in hex_lines([stored], item.position))
     if shown < size:
         yield f"{'':12}... {count_of(size - shown, 'more byte')}\n"
 
@@ -195,21 +195,19 @@ def field_lines(fields: Sequence[Field], data: bytes | memoryview, shift: int, c
         colour = next(colours, 0)
         begin, end = (f"\x1b[{colour}m", "\x1b[0m") if colour else ("", "")
         position = f"{shift + field.at:10d}  "
-        if not field.content and field.size <= FIELD_WIDTH:
-            lines = wrap(label, LABEL_WIDTH, subsequent_indent="  ")
+        if field.size <= FIELD_WIDTH:
+            text = f"{f'{label}: ' if label else ''}{ascii_text(stored)}" if field.content else label
+            lines = wrap(text, LABEL_WIDTH, subsequent_indent="  ") or [""]
             yield f"{position}{begin}{stored.hex(' '):<{3 * FIELD_WIDTH}} {lines[0]}{end}\n"
             yield from (f"{'':12}{'':{3 * FIELD_WIDTH}} {begin}{line}{end}\n" for line in lines[1:])
-        elif field.size <= FIELD_WIDTH:
-            label = f"{label}: " if label else ""
-            yield f"{position}{begin}{stored.hex(' '):<{3 * FIELD_WIDTH}} {label}{ascii_text(stored)}{end}\n"
         else:
             yield from (f"{'':12}{'':{3 * FIELD_WIDTH}} {begin}{line}{end}\n" for line in wrap(label, LABEL_WIDTH))
-            yield from (f"{begin}{line}{end}\n" for line in hex_lines(stored, shift + field.at))
+            yield from (f"{begin}{line}{end}\n" for line in hex_lines([stored], shift + field.at))
 
 
 def write_side_files(dumped: Iterable[FileStart | SideFileItem | EmptyFile], out: TextIO, view: View) -> None:
     """Write the entries of side files: the fields of binary entries next to their bytes, text below its fields."""
-    colours = _colours(view)
+    colours = colours_of(view)
     for file, items in groupby(dumped, key=lambda item: item.file):
         print_text(out, f"file {escape_controls(file)}")
         with open_source(file, listed=True) as source:
@@ -223,7 +221,7 @@ def write_side_files(dumped: Iterable[FileStart | SideFileItem | EmptyFile], out
                     print_text(out, f"entry at {item.position}:{escape_controls(','.join(shown))}", indent=2)
                     size = sum(size for size, _ in known.entry)
                     _write_fields(source, known.entry, item.position + size, out, colours)
-            _write_rest(source, out)
+            out.writelines(f"{line}\n" for line in hex_lines(_rest(source), source.position))
 
 
 def _write_fields(
@@ -240,35 +238,34 @@ def _write_fields(
     out.writelines(field_lines(reader.fields, reader.data, begin, colours))
 
 
-def _write_rest(source: Source, out: TextIO) -> None:
-    """Write the bytes after the last entry; blocks of zeros, as in preallocated files, are one line."""
+def _rest(source: Source) -> Iterator[bytes]:
+    """Yield the bytes after the last entry in blocks."""
     buffer = memoryview(bytearray(MAX_SHOWN))
-    zeros = 0
     while count := source.readinto(buffer):
-        block, position = bytes(buffer[:count]), source.position - count
-        if not any(block):
-            zeros += count
-            continue
-        if zeros:
-            out.write(f"{position - zeros:10d}  {zeros} bytes of zeros\n")
-            zeros = 0
-        out.writelines(f"{line}\n" for line in hex_lines(block, position))
-    if zeros:
-        out.write(f"{source.position - zeros:10d}  {zeros} bytes of zeros\n")
+        yield bytes(buffer[:count])
 
 
-def hex_lines(data: bytes | memoryview, position: int) -> Iterator[str]:
-    """Yield lines of sixteen bytes: position, hexadecimal, printable ASCII. Runs of zeros are one line."""
+def hex_lines(blocks: Iterable[bytes | memoryview], position: int) -> Iterator[str]:
+    """Yield lines of sixteen bytes: position, hexadecimal, printable ASCII. Zeros are one line, however many."""
     zeros = 0
-    for at in range(0, len(data), DATA_WIDTH):
-        piece = bytes(data[at : at + DATA_WIDTH])
-        if not any(piece) and at + DATA_WIDTH < len(data):
-            zeros += len(piece)
-            continue
-        if zeros:
-            yield f"{position + at - zeros:10d}  {zeros} bytes of zeros"
-            zeros = 0
-        yield f"{position + at:10d}  {piece.hex(' '):<{3 * DATA_WIDTH}} {ascii_text(piece)}"
+    for block in blocks:
+        for at in range(0, len(block), DATA_WIDTH) if any(block) else ():
+            piece = bytes(block[at : at + DATA_WIDTH])
+            if not any(piece):
+                zeros += len(piece)
+                continue
+            if zeros:
+                yield _zeros_line(position + at - zeros, zeros)
+                zeros = 0
+            yield f"{position + at:10d}  {piece.hex(' '):<{3 * DATA_WIDTH}} {ascii_text(piece)}"
+        zeros += 0 if any(block) else len(block)
+        position += len(block)
+    if zeros:
+        yield _zeros_line(position - zeros, zeros)
+
+
+def _zeros_line(position: int, count: int) -> str:
+    return f"{position:10d}  {count_of(count, 'byte')} of zeros"
 
 
 _PRINTABLE = bytes(byte if 32 <= byte < 127 else ord(".") for byte in range(256))

@@ -55,6 +55,8 @@ RUNS = (
     "dump --as message captures/message.bin",
     "dump --as requests captures/client.bin",
     "dump --as requests --as responses captures/client.bin captures/broker.bin",
+    "dump --as message --format hex captures/message.bin",
+    "dump --as requests --format hex captures/client.bin",
     "validate kafka-logs",
     "validate -v kafka-logs backup",
     "validate -q backup",

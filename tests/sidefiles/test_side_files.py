@@ -352,9 +352,9 @@ def test_hex_has_every_byte_once_and_every_entry(kind: str, tmp_path: Path) -> N
     assert done.returncode == 0
     found = b""
     for line in done.stdout.splitlines():
-        if match := re.match(r" *(\d+)  (?:(\d+) bytes of zeros|((?:[0-9a-f]{2} )*[0-9a-f]{2})(?: |$))", line):
+        if match := re.match(r" *(\d+)  (?:([\d,]+) bytes? of zeros|((?:[0-9a-f]{2} )*[0-9a-f]{2})(?: |$))", line):
             assert int(match[1]) == len(found)
-            found += bytes(int(match[2])) if match[2] else bytes.fromhex(match[3])
+            found += bytes(int(match[2].replace(",", ""))) if match[2] else bytes.fromhex(match[3])
     assert found == path.read_bytes()
     entries, _ = walked(path, path.read_bytes())
     heads = [line for line in done.stdout.splitlines() if line.startswith("entry at ")]

@@ -275,7 +275,6 @@ def test_impossible_requests_are_one_line(tmp_path: Path) -> None:
         (("dump", "--as", "wide-crc", tmp_path), "is a folder"),
         (("dump", "--as", "wide-crc", "--as", "wide-crc", example), "once per PATH"),
         (("dump", "--as", "wide-crc", "--as", "message-set", example, example), "dump them separately"),
-        (("dump", "--as", "wide-crc", "--format", "hex", example), "--format hex"),
         (("dump", "--as", "wide-crc", "--key", "first", example), "--offsets"),
         (("dump", "--as", "wide-crc", "--follow", example), "--follow"),
         (("dump", "--as", "message-set", "--key", "first", example), "--deep"),

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from kseg.commands.dump.row_filter import RowFilter
-from kseg.commands.dump.rows import BatchItem, FileStart, Item, RecordsItem, WireRow, dump_reader
+from kseg.commands.dump.rows import BatchItem, DamagedBytes, FileStart, Item, RecordsItem, WireRow, dump_reader
 from kseg.errors import NotASegmentError
-from kseg.findings import Report
+from kseg.findings import Finding, Report
 from kseg.format.checks.record_set_checks import RecordSetChecks
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.segment.rows import batch_row, record_row, unchanged
-from kseg.format.storage.source import SegmentFile, open_source
+from kseg.format.storage.source import SegmentFile, local_size, open_source
 from kseg.format.wire.framings import framing
 from kseg.format.wire.record_sets import ReadSettings, RecordSet
 from kseg.schema import BATCH_COLUMNS, PRODUCER_COLUMNS, Row
@@ -58,6 +59,37 @@ def dump_framed(
                 if not part.place:
                     raise
                 judged(part.without_batches)
+
+
+def framed_bytes(
+    file: SegmentFile, report: Report, *, verify_crc: bool
+) -> Iterator[FileStart | WireRow | DamagedBytes]:
+    """Yield the frames or messages of one file, and between them the bytes that are not one.
+
+    Records in frames are read for their findings only. Raises the errors of ``dump_framed``.
+    """
+    found: list[Finding] = []
+    end = 0
+
+    def collected(finding: Finding) -> None:
+        found.append(finding)
+        report(finding)
+
+    def gap(stop: int) -> Iterator[DamagedBytes]:
+        if stop > end:
+            inside = tuple(one for one in found if one.position is not None and end <= one.position < stop)
+            yield DamagedBytes(file.path, end, stop, inside, file.framing or "")
+
+    kind = framing(str(file.framing))
+    for item in dump_framed(file, collected, RowFilter(), deep=True, headings=False, verify_crc=verify_crc, check=True):
+        if isinstance(item, FileStart):
+            yield item
+        elif isinstance(item, WireRow) and item.row["position"] >= end and item.row.get("frame") is None:
+            position, size = item.row["position"], item.row["size"]
+            yield from gap(position)
+            end = position + size + kind.size_field
+            yield replace(item, framing=file.framing or "")
+    yield from gap(local_size(file.path) or end)
 
 
 def framed_rows(file: SegmentFile, report: Report, *, deep: bool, verify_crc: bool) -> Iterator[Row]:

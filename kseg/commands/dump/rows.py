@@ -131,12 +131,16 @@ def _topic_of(file: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class DamagedBytes:
-    """Positions ``position`` to ``end`` of a segment, which contain no batch; ``findings`` say why."""
+    """Positions ``position`` to ``end`` of a file, which contain no batch, frame or message; ``findings`` say why.
+
+    ``framing`` is the name of the file's kind, empty for a segment.
+    """
 
     file: str
     position: int
     end: int
     findings: tuple[Finding, ...]
+    framing: str = ""
     side: ClassVar[None] = None
 
 
@@ -161,10 +165,11 @@ class SideFileItem:
 
 @dataclass(frozen=True, slots=True)
 class WireRow:
-    """A row of a file other than a log, with raw bytes."""
+    """A row of a file other than a log, with raw bytes. ``framing`` is the name of the file's kind."""
 
     file: str
     row: Row
+    framing: str = ""
     side: ClassVar[None] = None
 
 

@@ -18,6 +18,9 @@ from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.record.framing import batch_crc
 from kseg.text import count_of, iso_time
 
+#: A function that returns the meaning of a number.
+Describe = Callable[[int], str]
+
 
 class Field(NamedTuple):
     """``size`` bytes from index ``at`` of the data, Kafka's ``name`` for them, and their ``meaning`` in words.
@@ -50,40 +53,45 @@ class FieldReader:
         taken, self.fields = self.fields, []
         return taken
 
-    def integer(
-        self, size: int, name: str, describe: Callable[[int], str] = lambda value: "", *, signed: bool = True
-    ) -> int:
+    def integer(self, size: int, name: str, describe: Describe = lambda value: "", *, signed: bool = True) -> int:
         """Read a big-endian integer; ``describe`` returns what follows its name, by default the number."""
         if size > self.end - self.at:
-            raise UnexpectedBytesError(
-                f"{name} has {count_of(size, 'byte')}, but only {count_of(self.end - self.at, 'byte')} are left"
-            )
+            raise UnexpectedBytesError(f"{name}: expected {count_of(size, 'byte')}, found {self.end - self.at}")
         value = int.from_bytes(self.data[self.at : self.at + size], "big", signed=signed)
         self._add(size, name, describe(value) or str(value))
         return value
 
-    def varint(self, name: str, describe: Callable[[int], str] = lambda value: "", *, most: int = 5) -> int:
+    def varint(self, name: str, describe: Describe = lambda value: "", *, most: int = 5) -> int:
         """Read a zig-zag varint of at most ``most`` bytes: 5 for an int32, 10 for an int64."""
-        raw = shift = size = 0
+        raw, size = self._varint(name, most)
+        value = (raw >> 1) ^ -(raw & 1)
+        self._add(size, name, describe(value) or str(value))
+        return value
+
+    def uvarint(self, name: str, describe: Describe = str) -> int:
+        """Read an unsigned varint of at most 5 bytes."""
+        value, size = self._varint(name, 5)
+        self._add(size, name, describe(value))
+        return value
+
+    def _varint(self, name: str, most: int) -> tuple[int, int]:
+        """Return the bits of the varint at the reader's place, and its size in bytes."""
+        raw = size = 0
         while True:
             if size == most:
                 raise UnexpectedBytesError(f"{name}: a varint of more than {most} bytes")
             if self.at + size >= self.end:
                 raise UnexpectedBytesError(f"{name}: the varint has no last byte")
             byte = self.data[self.at + size]
+            raw |= (byte & 127) << 7 * size
             size += 1
-            raw |= (byte & 127) << shift
-            shift += 7
             if byte < 128:
-                break
-        value = (raw >> 1) ^ -(raw & 1)
-        self._add(size, name, describe(value) or str(value))
-        return value
+                return raw, size
 
     def content(self, size: int, name: str, meaning: str = "") -> None:
         """Read ``size`` bytes of data; none if ``size`` is 0 or, for null, negative."""
         if size > self.end - self.at:
-            raise UnexpectedBytesError(f"{name} has {count_of(size, 'byte')}, but only {self.end - self.at} are left")
+            raise UnexpectedBytesError(f"{name}: expected {count_of(size, 'byte')}, found {self.end - self.at:,}")
         if size > 0:
             meaning = meaning or describe_bytes(self.data[self.at : self.at + min(size, _DESCRIBED)], size)
             self._add(size, name, meaning, content=True)

@@ -103,7 +103,7 @@ def read_request(data: memoryview) -> Message:
     api, cursor = Api(key, version), _Frame(data)
     body = api.definition("Request")
     try:
-        header = _header("Request", _request_header_version(api, body), cursor)
+        header = _header("Request", header_versions(api)[0], cursor)
     except MalformedMessage as error:
         return Message(correlation_id, api, None, None, REQUEST_HEAD.size, _malformed(api, "Request header", error))
     return _with_body(Message(correlation_id, api, header.get("clientId"), None, cursor.at), "Request", body, cursor)
@@ -120,19 +120,23 @@ def read_response(data: memoryview, api: Api | None) -> Message:
     if api.key == _API_VERSIONS and len(data) >= 6 and _ERROR.unpack_from(data, 4)[0] == _UNSUPPORTED_VERSION:
         api = Api(api.key, 0)  # clients must be able to read version 0, whatever they requested (KIP-511)
     cursor, body = _Frame(data), api.definition("Response")
-    flexible = body is not None and api.version in body.flexible and api.key != _API_VERSIONS
     try:
-        _header("Response", int(flexible), cursor)
+        _header("Response", header_versions(api)[1], cursor)
     except MalformedMessage as error:
         fault = _malformed(api, "Response header", error)
         return Message(correlation_id, api, None, None, RESPONSE_HEAD.size, fault)
     return _with_body(Message(correlation_id, api, None, None, cursor.at), "Response", body, cursor)
 
 
-def _request_header_version(api: Api, body: Definition | None) -> int:
+def header_versions(api: Api) -> tuple[int, int]:
+    """Return the versions of the headers of a request and of its response."""
     if api == (_CONTROLLED_SHUTDOWN, 0):
-        return 0
-    return 2 if body is not None and api.version in body.flexible else 1
+        return 0, 0
+    flexible = [
+        body is not None and api.version in body.flexible for body in map(api.definition, ("Request", "Response"))
+    ]
+    # The header of a response to ApiVersions is never flexible, so that every client can read it (KIP-511).
+    return 1 + flexible[0], int(flexible[1] and api.key != _API_VERSIONS)
 
 
 def _header(kind: str, version: int, cursor: Cursor) -> dict[str, Any]:

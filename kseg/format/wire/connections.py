@@ -271,5 +271,6 @@ def _heads(path: str | None) -> Generator[tuple[int, Api], None, None]:
 
 
 #: Requests of a client, and the responses to them.
-REQUESTS = Framing(_requests, _columns(RECORD_COLUMNS), _columns(BATCH_COLUMNS))
-RESPONSES = Framing(_responses, REQUESTS.columns, REQUESTS.shallow_columns)
+_FIELDS = "kseg.format.wire.frame_fields"
+REQUESTS = Framing(_requests, _columns(RECORD_COLUMNS), _columns(BATCH_COLUMNS), f"{_FIELDS}:request_parts", _SIZE.size)
+RESPONSES = Framing(_responses, REQUESTS.columns, REQUESTS.shallow_columns, f"{_FIELDS}:response_parts", _SIZE.size)

@@ -145,12 +145,16 @@ class Framing:
     """A way to read a file other than a log.
 
     ``columns`` are the columns of its rows with their records, or () if they are those of a segment. ``shallow_columns``
-    are those without records.
+    are those without records. ``parts`` is the "module:function" of the fields of a frame or message, empty if it has no
+    rows of its own: ``(stored, position, row)`` returns Parts. ``size_field`` are the bytes before a
+    frame that its size does not count.
     """
 
     walk: Callable[[Source, Report, ReadSettings], Iterator[WirePart]]
     columns: tuple[Column, ...] = ()
     shallow_columns: tuple[Column, ...] = ()
+    parts: str = ""
+    size_field: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,4 +82,4 @@ def _as_set(name: str, buffer: InputBuffer, found: BareMessage, report: Report, 
 
 
 #: v0 and v1 messages without offset and size.
-BARE = Framing(_messages, COLUMNS, BATCH_COLUMNS)
+BARE = Framing(_messages, COLUMNS, BATCH_COLUMNS, "kseg.format.wire.frame_fields:message_parts")

@@ -81,4 +81,4 @@ def _inflated(value: bytes, codec: int, place: tuple[int, int], report: Report) 
     return value
 
 
-WIDE_CRC = Framing(messages, COLUMNS, BATCH_COLUMNS)
+WIDE_CRC = Framing(messages, COLUMNS, BATCH_COLUMNS, "kseg.format.wire.frame_fields:wide_parts")
