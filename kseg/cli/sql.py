@@ -56,7 +56,7 @@ _USAGE = "expected kseg sql STATEMENT PATH..."
 @click.option("--schema", is_flag=True, help="Show the tables and their columns.")
 @common.output_format(SQL)
 @common.output
-@click.option("--memory", type=click.IntRange(min=16), default=512, show_default=True, metavar="MIB",
+@click.option("--memory", type=click.IntRange(min=16), default=128, show_default=True, metavar="MIB",
               help="Limit the memory of DuckDB, in MiB.")  # fmt: skip
 @decode_options
 @common.no_crc

@@ -14,7 +14,7 @@ from kseg.sql.statement import Statement
 from kseg.views.scan import Scan
 
 #: The memory in bytes that DuckDB may use. Sorting, grouping and joining larger data uses temporary files.
-MEMORY = 512 << 20
+MEMORY = 128 << 20
 #: The bytes of temporary files.
 TEMPORARY = 16 << 30
 #: Threads of DuckDB. Reading segments takes longer than the usual statement, and only one thread can read. A second one took
