@@ -24,6 +24,7 @@ COMPILED_MODULES = (
     "kseg.format.sidefiles.index_columns",
     "kseg.format.compress.lz4_frames",
     "kseg.format.segment.deep_reader",
+    "kseg.format.segment.transaction_events",
     "kseg.format.checks.check_state",
     "kseg.format.checks.offset_checks",
     "kseg.format.checks.producer_checks",

@@ -79,7 +79,7 @@ SIDE_FILES = ResultKind(
     "kseg.report.sidefiles:rows",
     {
         "table": "kseg.report.sidefiles:write_table",
-        "jsonl": JSON_LINES,
+        "jsonl": "kseg.report.sidefiles:write_jsonl",
         "csv": CSV,
         "text": "kseg.report.sidefiles:write_text",
         "hex": "kseg.report.hex:write_side_files",

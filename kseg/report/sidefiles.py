@@ -17,7 +17,7 @@ from kseg.format.sidefiles.registry import COMMON, recognise
 from kseg.report.formats import DUMP, SIDE_FILES, View, check_format, write
 from kseg.report.rows import NUMBERS, RowSet, cell, pages
 from kseg.report.tables import TableColumn, print_cells
-from kseg.text import escape_controls
+from kseg.text import escape_controls, to_json
 
 Items = Iterable[FileStart | SideFileItem | EmptyFile]
 
@@ -47,6 +47,24 @@ def rows(dumped: Items, view: View) -> RowSet:
     names = [column.name for column in columns]
     found = (item for item in dumped if isinstance(item, SideFileItem))
     return RowSet((dict(zip(names, _values(item), strict=True)) for item in found), columns, names)
+
+
+def write_jsonl(dumped: Items, out: TextIO, view: View) -> None:
+    """Write the rows as JSON Lines. The lines of a file differ only in their values."""
+    file = line = ""
+    for item in dumped:
+        if isinstance(item, SideFileItem):
+            if item.file != file:
+                file, line = item.file, _json_template(item)
+            values = [value if type(value) is int else to_json(value) for value in item.entry]
+            out.write(line % (item.position, *values))
+
+
+def _json_template(item: SideFileItem) -> str:
+    """Return the line of an entry with ``%s`` for its position and for each of its values."""
+    fixed = to_json({"kind": item.side.kind, "file": item.file})[:-1].replace("%", "%%")
+    names = ["position", *(column.name for column in item.side.columns)]
+    return fixed + "".join(f',"{name}":%s' for name in names) + "}\n"
 
 
 def _values(item: SideFileItem) -> tuple[Any, ...]:

@@ -3,11 +3,11 @@
 cimport cython
 
 from kseg.format.checks.check_state cimport CheckState
-from kseg.format.record.columns cimport BatchColumns
+from kseg.format.record.columns cimport BatchColumns, RecordColumns
 from kseg.format.record.framing cimport clamped
 from kseg.format.record.headers cimport skip_headers
 
-cdef long long CODEC, CONTROL_BIT, APPEND_TIME
+cdef long long CODEC, CONTROL_BIT, APPEND_TIME, TRANSACTIONAL_BIT
 
 
 @cython.locals(
@@ -27,8 +27,16 @@ cpdef check_max_timestamps(chunk, settings, report)
 @cython.locals(batches=BatchColumns, row=cython.Py_ssize_t)
 cpdef check_record_attributes(chunk, settings, report)
 
-@cython.locals(batches=BatchColumns, row=cython.Py_ssize_t)
+@cython.locals(
+    batches=BatchColumns, records=RecordColumns, row=cython.Py_ssize_t, key_ats="long long[::1]",
+    key_sizes="long long[::1]", value_ats="long long[::1]", value_sizes="long long[::1]", i=cython.Py_ssize_t,
+    data="const unsigned char[::1]", alone=cython.bint,
+)
 cpdef check_control_records(chunk, settings, report)
+
+cdef bint is_marker(
+    const unsigned char[::1] data, Py_ssize_t key_at, long long key_size, Py_ssize_t value_at, long long value_size
+) except -1
 
 @cython.locals(batches=BatchColumns, row=cython.Py_ssize_t)
 cpdef check_header_keys(chunk, settings, report)

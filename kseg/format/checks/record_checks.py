@@ -33,6 +33,7 @@ MAX_FINDINGS = 1000
 CODEC = CODEC_MASK
 CONTROL_BIT = CONTROL
 APPEND_TIME = LOG_APPEND_TIME
+TRANSACTIONAL_BIT = TRANSACTIONAL
 
 
 def record_finding(rule: str, chunk: Chunk, i: int, **facts: Any) -> Finding:
@@ -188,9 +189,20 @@ def check_control_records(chunk: Chunk, settings: CheckSettings, report: Report)
 
     Each control record must be valid, and a transaction marker must be the only record of its batch.
     """
-    batches = chunk.batches
+    batches, records, data = chunk.batches, chunk.records, chunk.window.data
+    key_ats, key_sizes, value_ats, value_sizes = (
+        records.key_at, records.key_size, records.value_at, records.value_size,
+    )  # fmt: skip
     for row in range(chunk.first, chunk.stop):
         if batches.magic[row] < 2 or not batches.attributes[row] & CONTROL_BIT:
+            continue
+        i = batches.first_record[row]
+        alone = batches.record_count[row] == batches.record_total[row] == 1 and not batches.attributes[row] & CODEC
+        if (
+            alone
+            and batches.attributes[row] & TRANSACTIONAL_BIT
+            and is_marker(data, key_ats[i], key_sizes[i], value_ats[i], value_sizes[i])
+        ):
             continue
         wrong: dict[int, str] = {}
         for i in chunk.rows(row):
@@ -200,6 +212,18 @@ def check_control_records(chunk: Chunk, settings: CheckSettings, report: Report)
                 wrong[i] = why
         for i, more in _limited(chunk, list(wrong)):
             report(record_finding("malformed-control-record", chunk, i, why=wrong[i], **more))
+
+
+def is_marker(data: Any, key_at: int, key_size: int, value_at: int, value_size: int) -> bool:
+    """Return whether a record is a transaction marker as coordinators write it: ``_control_type`` accepts more."""
+    return (
+        key_size == 4
+        and value_size == 6
+        and data[key_at] < 128  # the version is not negative
+        and not data[key_at + 2]
+        and data[key_at + 3] < 2  # ABORT or COMMIT
+        and data[value_at] < 128
+    )
 
 
 def _control_type(key: bytes | None, value: bytes | None) -> tuple[str, str]:

@@ -1,15 +1,24 @@
-"""The events of transactions in a window: batches of data, and markers."""
+"""The events of transactions in a window: batches of data, and markers.
+
+Compiled with the types of ``transaction_events.pxd``.
+"""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import Any
 
-from kseg.format.record.control_records import ControlRecord
+from kseg.format.record.columns import BatchColumns
+from kseg.format.record.control_records import ControlRecord, MalformedControlRecord, decode
 from kseg.format.record.layout import CONTROL, TRANSACTIONAL
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import Window
 from kseg.format.segment.records_chunk import Chunk
+
+# C constants when compiled.
+CONTROL_BIT = CONTROL
+TRANSACTIONAL_BIT = TRANSACTIONAL
 
 #: A data batch: (row, base offset, None); a marker: (row, offset, marker).
 Event = tuple[int, int, ControlRecord | None]
@@ -18,37 +27,64 @@ Event = tuple[int, int, ControlRecord | None]
 def transaction_events(window: Window, opener: DeepIterator) -> Iterator[Event]:
     """Yield the transactional data batches and markers of a window's selected batches, in order. Only markers are opened."""
     batches = window.batches
-    if not any(batches.attributes[row] & TRANSACTIONAL and batches.magic[row] >= 2 for row in range(batches.count)):
+    if not has_transactions(batches):
         return
     selected = memoryview(batches.selected)[: batches.count]
     before = array("q", selected)
-    for row in range(batches.count):
-        if not batches.attributes[row] & CONTROL:
-            selected[row] = 0
+    keep_control_batches(batches)
     for chunk in opener.chunks(window):
         yield from chunk_events(chunk, before)
     selected[:] = before
 
 
-def chunk_events(chunk: Chunk, selected: Sequence[int]) -> Iterator[Event]:
-    """Yield the events of a chunk. ``selected`` is 0 for each batch of the window that does not count.
+def has_transactions(batches: BatchColumns) -> bool:
+    """Return whether a batch belongs to a transaction."""
+    members = 0
+    for row in range(batches.count):
+        members |= batches.magic[row] >= 2 and batches.attributes[row] & TRANSACTIONAL_BIT
+    return members != 0
+
+
+def keep_control_batches(batches: BatchColumns) -> int:
+    """Deselect the other batches, and return their number."""
+    others = 0
+    for row in range(batches.count):
+        if not batches.attributes[row] & CONTROL_BIT:
+            batches.selected[row] = 0
+            others += 1
+    return others
+
+
+def chunk_events(chunk: Chunk, selected: Any) -> list[Event]:
+    """Return the events of a chunk. ``selected`` is 0 for each batch of the window that does not count.
 
     An empty control batch gives nothing: the cleaner leaves it of a marker whose transaction was removed.
     """
     batches = chunk.batches
+    records = chunk.records
+    found: list[Event] = []
     for row in range(chunk.first, chunk.stop):
         attributes = batches.attributes[row]
         if (
             batches.magic[row] < 2
-            or not attributes & TRANSACTIONAL
+            or not attributes & TRANSACTIONAL_BIT
             or batches.producer_id[row] < 0
             or not selected[row]
         ):
             continue
-        if not attributes & CONTROL:
-            yield row, batches.base_offset[row], None
+        if not attributes & CONTROL_BIT:
+            found.append((row, batches.base_offset[row], None))
             continue
-        for i in chunk.rows(row):
-            marker = chunk.control(i)
-            if marker is not None and marker.type in ("ABORT", "COMMIT"):
-                yield row, chunk.records.offset[i], marker
+        payload = chunk.payload(row)
+        for i in range(batches.first_record[row], batches.first_record[row] + batches.record_total[row]):
+            key, value = records.key_size[i], records.value_size[i]
+            try:
+                marker = decode(
+                    bytes(payload[records.key_at[i] : records.key_at[i] + key]) if key >= 0 else None,
+                    bytes(payload[records.value_at[i] : records.value_at[i] + value]) if value >= 0 else None,
+                )
+            except MalformedControlRecord:
+                continue
+            if marker.type in ("ABORT", "COMMIT"):
+                found.append((row, records.offset[i], marker))
+    return found
