@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from kseg.cli import common, selection
 from kseg.cli.common import check_output
 from kseg.cli.decoding import decode_options, decode_settings
 from kseg.cli.dump_outcome import DumpOutcome
+from kseg.cli.finding_notes import FindingNotes
 from kseg.cli.messages import FAILED, note, until_reader_closes
 from kseg.commands.dump.row_filter import RowFilter
 from kseg.commands.dump.rows import (
@@ -261,7 +263,7 @@ def _decoder(options: Mapping[str, Any], format_name: str, shallow: bool | None)
             else "--format hex"
         )
         raise UsageError(f"{other} shows keys and values as they are stored: omit --key-as, --value-as and schemas")
-    return record_decoder.record_decoder(settings)
+    return record_decoder.record_decoder(settings, lambda path: partial(FindingNotes(), path))
 
 
 def _check_follow(paths: Iterable[str]) -> None:

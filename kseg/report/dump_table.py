@@ -202,7 +202,7 @@ def _key_or_value_cells(rows: Sequence[_ShownRecord], name: str, encoding: str) 
             texts[n] = cell(row.decoded[name])
         elif one.error is not None:
             bytes_text = _content_text(stored[n], "", encoding) if one.kind else texts[n]
-            texts[n] = f"{bytes_text} (not decoded: {escape_controls(one.error)})"
+            texts[n] = f"[{escape_controls(one.error)}] {bytes_text}"
         elif one.kind is not None:
             texts[n] = _decoded_cell(one)
     return kind, texts

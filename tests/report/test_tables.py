@@ -15,6 +15,7 @@ from tests.support.cli import DAMAGED, kseg
 from tests.support.fixtures import SEGMENTS
 
 LOG = SEGMENTS / "4.3.0-v2-none-transactions"
+SCHEMAS = SEGMENTS.parent / "serialized" / "_schemas-0"
 
 numbers = st.integers(-(2**63), 2**63 - 1).map(str)
 texts = st.text(st.characters(categories=["L", "N", "P"]), min_size=1, max_size=60)
@@ -117,14 +118,23 @@ def test_a_marker_is_named_and_times_are_iso() -> None:
 @pytest.mark.parametrize("width", [80, 100, 120, 200])
 @pytest.mark.parametrize(
     "command",
-    ["dump", "dump --deep", "stats", "recovery -v", "transactions", "validate-damaged"],
+    [
+        "dump",
+        "dump --deep",
+        "dump --value-as json",
+        "stats",
+        "recovery -v",
+        "transactions",
+        "validate-damaged",
+        "schemas",
+    ],
 )
 def test_every_command_fits_a_terminal(command: str, width: int, tmp_path: Path) -> None:
     """A line that the terminal itself wraps would break columns apart."""
     pytest.importorskip("pty", reason="a pseudo-terminal needs POSIX")
     from tests.support.terminal import run_in_terminal
 
-    path = DAMAGED if command == "validate-damaged" else LOG
+    path = {"validate-damaged": DAMAGED, "schemas": SCHEMAS}.get(command, LOG)
     arguments = command.removesuffix("-damaged").split()
     raw = ""
     for screen in run_in_terminal(*arguments, path.name, columns=width, cwd=path.parent):

@@ -85,10 +85,20 @@ def test_a_value_that_does_not_decode_stays_with_the_reason() -> None:
     assert (row["value_decoded"], row["value_error"], row["value_schema_id"]) == (None, "schema 2 is not known", 2)
     assert row["value"]
     done = CliRunner().invoke(main, ["dump", str(FIXTURE / "orders-0"), "--value-as", "int64"])
-    assert "(not decoded: expected 8 bytes, got 15)" in done.stdout
+    assert "[expected 8 bytes, got 15] 0x00000000020080" in done.stdout
     assert done.exit_code == 0
     done = CliRunner().invoke(main, ["dump", str(FIXTURE / "orders-0"), "--value-as", "int64", "--format", "text"])
     assert "payload: \0\0\0\0\2" in done.stdout
+
+
+def test_damage_of_the_topic_with_schemas_is_reported(tmp_path: Path) -> None:
+    """A schema is not lost without a word."""
+    data = bytearray((FIXTURE / "_schemas-0" / f"{0:020}.log").read_bytes())
+    data[500] ^= 1
+    (tmp_path / f"{0:020}.log").write_bytes(data)
+    done = CliRunner().invoke(main, ["dump", str(FIXTURE / "orders-0"), "--schemas", str(tmp_path)])
+    assert "crc-mismatch" in done.stderr
+    assert "[schema 2 is not known] " in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kseg.errors import UsageError
+from kseg.findings import Report, do_nothing
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.serialization.decoding import AUTO, NOT_DECODED, Decoded, Decoder, FieldDecoder
 from kseg.format.serialization.schema_files import schemas_of_files
@@ -84,9 +85,14 @@ class RecordDecoder:
         return row
 
 
-def record_decoder(settings: DecodeSettings) -> RecordDecoder | None:
-    """Return the decoder of records, None if the settings name none. Raises UsageError and UnreadableError."""
-    source = SchemaSources(_sources(settings))
+def record_decoder(
+    settings: DecodeSettings, report: Callable[[str], Report] = lambda path: do_nothing
+) -> RecordDecoder | None:
+    """Return the decoder of records, None if the settings name none.
+
+    ``report`` returns the report callback for a segment of the topic with schemas. Raises UsageError and UnreadableError.
+    """
+    source = SchemaSources(_sources(settings, report))
     others = _others(settings, source)
     key, value = (
         FieldDecoder(side, name, source) if name is not None else others(side) if others else None
@@ -106,10 +112,10 @@ def _others(settings: DecodeSettings, source: SchemaSource) -> Callable[[str], D
     return partial(FieldDecoder, name=AUTO, schemas=source) if settings.has_schemas else None
 
 
-def _sources(settings: DecodeSettings) -> Iterator[SchemaSource]:
+def _sources(settings: DecodeSettings, report: Callable[[str], Report]) -> Iterator[SchemaSource]:
     if settings.schema_files:
         yield SchemaSet(schemas_of_files(settings.schema_files))
     if settings.schemas:
-        yield SchemaSet(read_schemas_topic(settings.schemas).all())
+        yield SchemaSet(read_schemas_topic(settings.schemas, report).all())
     if settings.registry:
         yield registry.Registry(settings.registry, settings.registry_ca)
