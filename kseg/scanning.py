@@ -50,7 +50,7 @@ def scan(
     ``(first, end)`` or text such as ``"5:10"``; times are epoch milliseconds, ISO 8601 or datetimes. Only the bytes are
     read that can hold them according to file names and indexes.
 
-    Nothing is read before the first pull, except that the paths are opened once. Each stream starts anew. Reading
+    Reading begins with the first pull; this function only opens the paths. Each stream begins at the start. Reading
     continues after damage: ``report`` is called with the path and each Finding, ``unread`` with a line for each file that
     cannot be read. Without ``unread`` such a file ends the stream with an error.
 

@@ -19,9 +19,9 @@ from kseg.report.arrow_parts import pa
 from kseg.results import FileResult, Settings, Summary
 
 if TYPE_CHECKING:
-    from kseg.report import arrow_rows
+    from kseg.report import arrow_table
 else:
-    arrow_rows = lazy("kseg.report.arrow_rows")
+    arrow_table = lazy("kseg.report.arrow_table")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ class Validation:
 
         Raises UsageError if pyarrow is not installed.
         """
-        columns = arrow_rows.widened(schema.FINDING_TABLE)
-        return arrow_rows.from_rows(columns, [verdict.as_row() for verdict in self.findings])
+        columns = arrow_table.widened(schema.FINDING_TABLE)
+        return arrow_table.from_rows(columns, [verdict.as_row() for verdict in self.findings])
 
 
 def validate(path: str | os.PathLike[str], *, settings: Settings | None = None, jobs: int = 1) -> Validation:

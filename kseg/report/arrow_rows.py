@@ -1,100 +1,28 @@
-"""Rows as Arrow record batches, for Parquet and the views: records from buffers that ``gather`` fills, others by value.
-
-The types are exactly those that Spark
-accepts: all columns nullable, timestamps in microseconds UTC, no dictionaries, no large or view types.
-"""
+"""Records as Arrow record batches, for Parquet and the views, from buffers that ``arrow_gather`` fills."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kseg import schema
 from kseg.format.internal_topics.recognise import decoded_record
-from kseg.format.record.layout import FIRST_MILLISECOND, LAST_MILLISECOND, TIMESTAMP_TYPES
+from kseg.format.record.layout import TIMESTAMP_TYPES
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.rows import ENCODERS
-from kseg.format.storage.source import topic_partition
 from kseg.report import arrow_gather
 from kseg.report.arrow_parts import pa
+from kseg.report.arrow_table import BATCH_ROWS, Place, arrow_schema, arrow_types, arrow_value
 from kseg.schema import Column
 from kseg.text import to_json
 
 if TYPE_CHECKING:
     from kseg.format.serialization.record_decoder import RecordDecoder
 
-#: Maximum rows of an Arrow record batch and maximum bytes of its keys, values and headers, as Spark recommends.
-BATCH_ROWS = 8 * 1024
+#: Maximum bytes of keys, values and headers in an Arrow record batch, as Spark recommends.
 BATCH_BYTES = 8 * 1024 * 1024
-
-_MILLISECONDS = "_ms"
-
-
-def widened(columns: Iterable[Column]) -> tuple[Column, ...]:
-    """Return the columns of a columnar table: each time as a timestamp and as raw milliseconds."""
-    found: list[Column] = []
-    for column in columns:
-        if column.type == "ms":
-            found.append(Column(column.name, "timestamp", "null where there is none, or outside the years 1 to 9999"))
-            found.append(Column(column.name + _MILLISECONDS, "int", "epoch ms as stored, -1 as null"))
-        else:
-            found.append(column)
-    return tuple(found)
-
-
-def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
-    """Return the Arrow schema of widened columns."""
-    types = _types()
-    return pa.schema([pa.field(column.name, types[column.type]) for column in columns])
-
-
-@cache
-def _types() -> dict[str, Any]:
-    def headers(value: Any) -> Any:
-        header = pa.struct([pa.field("key", pa.string()), pa.field("value", value)])
-        return pa.list_(pa.field("element", header))
-
-    return {
-        "int": pa.int64(),
-        "int32": pa.int32(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
-        "bool": pa.bool_(),
-        "text": pa.string(),
-        "texts": pa.list_(pa.field("element", pa.string())),
-        "ints": pa.list_(pa.field("element", pa.int64())),
-        "bytes": pa.binary(),
-        "headers": headers(pa.binary()),
-        "text_headers": headers(pa.string()),
-        "object": pa.string(),  # JSON: the fields differ from row to row
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The file that rows come from, with its topic and partition.
-
-    ``decode`` is the internal topic whose format the column ``decoded`` uses. ``outcome`` returns the state of the
-    transaction of (producer id, offset), if that column is requested. ``decoder`` decodes keys and values.
-    """
-
-    file: str
-    topic: str | None
-    partition: int | None
-    decode: str | None = None
-    outcome: Callable[[int, int], str] | None = None
-    decoder: RecordDecoder | None = None
-
-    @classmethod
-    def of(cls, file: str, decode: str | None = None, decoder: RecordDecoder | None = None) -> Place:
-        """Return the place of a file."""
-        return cls(file, *topic_partition(file), decode, decoder=decoder).escaped()
-
-    def escaped(self) -> Place:
-        """Return the place with names as Arrow accepts them."""
-        return replace(self, file=_text(self.file), topic=self.topic and _text(self.topic))
 
 
 class RecordRows:
@@ -173,7 +101,7 @@ class RecordRows:
         count = self._columns.count
         whole = memoryview(values)
         data = self._buffer(whole[:count] if size else whole)
-        return pa.Array.from_buffers(_types()[kind], count, [None if valid is None else self._buffer(valid), data])
+        return pa.Array.from_buffers(arrow_types()[kind], count, [None if valid is None else self._buffer(valid), data])
 
     def _buffer(self, values: Any) -> pa.Buffer:
         return pa.py_buffer(memoryview(values))
@@ -235,7 +163,7 @@ class RecordRows:
         """Return a column of CONTENT_COLUMNS."""
         found = self._contents[column.name]
         found.extend([None] * (self._columns.count - len(found)))
-        return pa.array([_value(column, {column.name: value}) for value in found], _types()[column.type])
+        return pa.array([arrow_value(column, {column.name: value}) for value in found], arrow_types()[column.type])
 
     def nothing(self) -> pa.Array:
         """Return a text column of nulls."""
@@ -315,7 +243,7 @@ def gathered_rows(columns: Sequence[Column]) -> RecordRows | CountedRows:
 
 def _of_places(places: Iterable[tuple[Place, int]], attribute: str, kind: str) -> pa.Array:
     """Return a column of the file that each row comes from; ``places`` has the files with their numbers of rows."""
-    arrow_type = _types()[kind]
+    arrow_type = arrow_types()[kind]
     runs: list[list[Any]] = []
     for place, count in places:
         value = getattr(place, attribute)
@@ -349,38 +277,3 @@ def payload_runs(chunk: Chunk) -> Iterator[tuple[Any, int, int]]:
         at = own.stop
     if at < chunk.records.count:
         yield chunk.window.data, at, chunk.records.count
-
-
-def from_rows(columns: Sequence[Column], found: Sequence[schema.Row]) -> pa.RecordBatch:
-    """Return rows as one Arrow batch, for row kinds that are few.
-
-    Columns of PLACE_COLUMNS come from the row's ``file``, unless the rows have them.
-    """
-    types = _types()
-    if any(column in schema.PLACE_COLUMNS for column in columns) and "topic" not in found[0]:
-        places = [Place.of(row["file"]) for row in found]
-        found = [
-            {"topic": place.topic, "partition": place.partition, **row}
-            for place, row in zip(places, found, strict=True)
-        ]
-    arrays = [pa.array([_value(column, row) for row in found], types[column.type]) for column in columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
-
-
-def _text(text: str) -> str:
-    """Escape a file name that is not UTF-8, as in JSON Lines: Arrow rejects surrogates."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
-
-
-def _value(column: Column, row: schema.Row) -> Any:
-    if column.type == "timestamp":
-        stored: int | None = row.get(column.name)
-        if stored is None:
-            return None
-        return stored * 1000 if FIRST_MILLISECOND <= stored <= LAST_MILLISECOND else None
-    if column.name.endswith(_MILLISECONDS):
-        return row.get(column.name.removesuffix(_MILLISECONDS))
-    value = row.get(column.name)
-    if column.type == "object" and value is not None:
-        return _text(to_json(value))
-    return _text(value) if type(value) is str else value

@@ -11,7 +11,7 @@ from kseg.commands.dump.rows import BatchItem, RecordsItem, SegmentItem
 from kseg.errors import UsageError
 from kseg.format.segment import rows
 from kseg.format.writer.batch_runs import payload_of
-from kseg.report import arrow_rows
+from kseg.report import arrow_rows, arrow_table
 from kseg.report.arrow_parts import ParquetWriter, pa
 from kseg.report.formats import View
 from kseg.report.rows import RowSet
@@ -33,16 +33,16 @@ def write_parquet(dumped: Iterable[SegmentItem], out: TextIO, view: View) -> Non
     if view.deep:
         table = (*table, *(schema.DECODED,) * view.decoded)
         table = (*table, *(column for side in view.sides for column in schema.CONTENT_COLUMNS[side]))
-    columns = arrow_rows.widened(table)
+    columns = arrow_table.widened(table)
     columns = tuple(column for column in columns if column.name not in view.without)
     write_batches(_segment_batches(dumped, columns, deep=view.deep), columns, out, view)
 
 
 def arrow_reader(dumped: Iterable[SegmentItem], *, deep: bool) -> pa.RecordBatchReader:
     """Return the rows as Arrow batches, made when they are requested. Raises UsageError if pyarrow is not installed."""
-    columns = arrow_rows.widened(schema.RECORD_TABLE if deep else schema.BATCH_TABLE)
+    columns = arrow_table.widened(schema.RECORD_TABLE if deep else schema.BATCH_TABLE)
     batches = _segment_batches(dumped, columns, deep=deep)
-    return pa.RecordBatchReader.from_batches(arrow_rows.arrow_schema(columns), batches)
+    return pa.RecordBatchReader.from_batches(arrow_table.arrow_schema(columns), batches)
 
 
 def _segment_batches(
@@ -53,13 +53,13 @@ def _segment_batches(
 
 def write_rows(found: RowSet, out: TextIO, view: View) -> None:
     """Write rows of any kind; bytes stay bytes. Raises UsageError as write_batches does."""
-    columns = arrow_rows.widened(found.columns)
+    columns = arrow_table.widened(found.columns)
     write_batches(_row_batches(iter(found.rows), columns), columns, out, view)
 
 
 def write_batches(batches: Iterable[pa.RecordBatch], columns: Sequence[schema.Column], out: TextIO, view: View) -> None:
     """Write to the binary stream under ``out``. Raises UsageError for a terminal or if pyarrow is missing."""
-    write_arrow(batches, arrow_rows.arrow_schema(columns), out, view)
+    write_arrow(batches, arrow_table.arrow_schema(columns), out, view)
 
 
 def write_arrow(batches: Iterable[pa.RecordBatch], kind: pa.Schema, out: TextIO, view: View) -> None:
@@ -78,12 +78,12 @@ def write_arrow(batches: Iterable[pa.RecordBatch], kind: pa.Schema, out: TextIO,
 
 def _record_batches(dumped: Iterable[SegmentItem], columns: Sequence[schema.Column]) -> Iterator[pa.RecordBatch]:
     gathered = arrow_rows.RecordRows(columns, GROUP_ROWS, GROUP_BYTES)
-    place = arrow_rows.Place("", None, None)
+    place = arrow_table.Place("", None, None)
     for item in dumped:
         if not isinstance(item, RecordsItem):
             continue
         if place.file != item.file:
-            place = arrow_rows.Place.of(item.file, item.topic, item.decoder)
+            place = arrow_table.Place.of(item.file, item.topic, item.decoder)
         data = payload_of(item.chunk, item.row)
         for first, stop in item.ranges():
             yield from gathered.add(place, item.chunk, data, first, stop)
@@ -97,5 +97,5 @@ def _entry_batches(dumped: Iterable[SegmentItem], columns: Sequence[schema.Colum
 
 
 def _row_batches(found: Iterator[schema.Row], columns: Sequence[schema.Column]) -> Iterator[pa.RecordBatch]:
-    while group := list(islice(found, arrow_rows.BATCH_ROWS)):
-        yield arrow_rows.from_rows(columns, group)
+    while group := list(islice(found, arrow_table.BATCH_ROWS)):
+        yield arrow_table.from_rows(columns, group)

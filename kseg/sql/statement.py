@@ -48,7 +48,7 @@ class Statement:
             )
 
     def error(self, error: Exception) -> StatementError:
-        """Return an error of DuckDB as one line: the place in the statement, what is wrong, and the nearest name."""
+        """Return an error of DuckDB as one line: the place in the statement, the reason, and the nearest name."""
         facts = _facts(error)
         message = " ".join(_MORE.split(str(facts.get("exception_message", error)))[0].split())
         name, subtype = facts.get("name", ""), facts.get("error_subtype")

@@ -13,7 +13,7 @@ from typing import Any
 
 from kseg.format.record.layout import FIRST_MILLISECOND, INT64_MAX, LAST_MILLISECOND
 from kseg.report.arrow_parts import dataset, pa
-from kseg.report.arrow_rows import Place
+from kseg.report.arrow_table import Place
 from kseg.views.request import RowLimits
 
 _WORD = re.compile(r"\w+")

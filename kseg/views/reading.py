@@ -26,7 +26,8 @@ from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.storage.source import SegmentFile, open_source, open_split
 from kseg.lazy import imported, lazy
 from kseg.report.arrow_parts import pa, pc
-from kseg.report.arrow_rows import BATCH_ROWS, Place, from_rows, gathered_rows, payload_runs
+from kseg.report.arrow_rows import gathered_rows, payload_runs
+from kseg.report.arrow_table import BATCH_ROWS, Place, from_rows
 from kseg.results import Settings
 from kseg.views.planning import SegmentRange, Split, reads_committed
 from kseg.views.request import Request, RowLimits

@@ -1,4 +1,4 @@
-"""What a reader of a view reads: paths, view, columns, and limits of rows."""
+"""The request of a reader: paths, view, columns, and limits of rows."""
 
 from __future__ import annotations
 

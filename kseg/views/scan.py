@@ -10,7 +10,7 @@ from typing import Any
 
 from kseg.errors import UsageError
 from kseg.report.arrow_parts import InMemoryDataset, pa
-from kseg.report.arrow_rows import arrow_schema
+from kseg.report.arrow_table import arrow_schema
 from kseg.views.filters import limits_of, names_in
 from kseg.views.planning import plan
 from kseg.views.reading import Notices, read
@@ -22,7 +22,7 @@ class Scan(InMemoryDataset):  # type: ignore[misc]
 
     Any library that reads Arrow streams reads it (``__arrow_c_stream__``). DuckDB, pyarrow and Polars
     (``polars.scan_pyarrow_dataset``) read it as a dataset: they request only the columns and the rows of a query.
-    Nothing is read before the first batch is pulled, and each stream starts anew.
+    Reading begins with the first pull of a batch. Each stream begins at the start.
     """
 
     def __init__(self, request: Request, notices: Notices) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from kseg import schema
 from kseg.errors import UsageError
 from kseg.format.wire.framings import framing
-from kseg.report.arrow_rows import widened
+from kseg.report.arrow_table import widened
 from kseg.schema import Column
 from kseg.text import unknown_name
 

@@ -73,3 +73,4 @@ def test_findings_as_arrow() -> None:
     result = kseg.validate(FINDINGS / "crc-mismatch")
     batch = result.to_arrow()
     assert batch.column("message").to_pylist() == [finding.message for finding in result.findings]
+    assert kseg.validate(SEGMENTS / "4.3.0-v2-none").to_arrow().num_rows == 0

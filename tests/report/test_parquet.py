@@ -17,7 +17,7 @@ from kseg.format.record.layout import LAST_MILLISECOND
 from kseg.format.segment.objects import Header
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.reading import open_segment
-from kseg.report import arrow_rows
+from kseg.report import arrow_rows, arrow_table
 from kseg.report.formats import View
 from tests.support.cli import kseg
 from tests.support.fixtures import FOLDERS, SEGMENTS, dumped, expected
@@ -75,14 +75,14 @@ def test_batches_end_by_rows_and_by_bytes() -> None:
     """
     path = SEGMENTS / "4.3.0-v2-lz4-large" / "00000000000000000000.log"
     whole = written(path, deep=True).to_pylist()
-    columns = arrow_rows.widened(schema.RECORD_TABLE)
+    columns = arrow_table.widened(schema.RECORD_TABLE)
     for bounds in ((1, 1 << 20), (7, 1 << 20), (1000, 1), (1000, 5000)):
         gathered = arrow_rows.RecordRows(columns, *bounds)
         found: list[Any] = []
         with open_segment(path) as segment:
             for chunk in segment.chunks():
                 for data, first, stop in arrow_rows.payload_runs(chunk):
-                    found += gathered.add(arrow_rows.Place.of(str(path)), chunk, data, first, stop)
+                    found += gathered.add(arrow_table.Place.of(str(path)), chunk, data, first, stop)
         found += gathered.finish()
         assert [row for batch in found for row in batch.to_pylist()] == whole
         assert max(batch.num_rows for batch in found) <= bounds[0]

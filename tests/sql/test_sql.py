@@ -1,4 +1,4 @@
-"""``kseg sql``: results, errors of statements, exit codes, and what a statement cannot do."""
+"""``kseg sql``: results, errors of statements, exit codes, and limits of statements."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from kseg.format.storage.atomic_write import whole_file
 from kseg.format.storage.process_pool import Pool, map_ordered
 from kseg.format.storage.source import SegmentFile, local_size
 from kseg.report.arrow_parts import ParquetWriter
-from kseg.report.arrow_rows import BATCH_ROWS, arrow_schema, from_rows
+from kseg.report.arrow_table import BATCH_ROWS, arrow_schema, from_rows
 from kseg.results import FileResult, Settings
 from kseg.views.segment_summary import result_and_row
 from kseg.views.view_table import VIEWS

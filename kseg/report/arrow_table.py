@@ -1,0 +1,128 @@
+"""The columns and types of Arrow tables, and rows by value.
+
+The types are exactly those that Spark accepts: all columns nullable, timestamps in microseconds UTC, no dictionaries, no
+large or view types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from kseg import schema
+from kseg.format.record.layout import FIRST_MILLISECOND, LAST_MILLISECOND
+from kseg.format.storage.source import topic_partition
+from kseg.report.arrow_parts import pa
+from kseg.schema import Column
+from kseg.text import to_json
+
+if TYPE_CHECKING:
+    from kseg.format.serialization.record_decoder import RecordDecoder
+
+#: Maximum rows of an Arrow record batch, as Spark recommends.
+BATCH_ROWS = 8 * 1024
+_MILLISECONDS = "_ms"
+
+
+def widened(columns: Iterable[Column]) -> tuple[Column, ...]:
+    """Return the columns of a columnar table: each time as a timestamp and as raw milliseconds."""
+    found: list[Column] = []
+    for column in columns:
+        if column.type == "ms":
+            found.append(Column(column.name, "timestamp", "null where there is none, or outside the years 1 to 9999"))
+            found.append(Column(column.name + _MILLISECONDS, "int", "epoch ms as stored, -1 as null"))
+        else:
+            found.append(column)
+    return tuple(found)
+
+
+def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
+    """Return the Arrow schema of widened columns."""
+    types = arrow_types()
+    return pa.schema([pa.field(column.name, types[column.type]) for column in columns])
+
+
+@cache
+def arrow_types() -> dict[str, Any]:
+    """Return the Arrow type of each type of columns."""
+
+    def headers(value: Any) -> Any:
+        header = pa.struct([pa.field("key", pa.string()), pa.field("value", value)])
+        return pa.list_(pa.field("element", header))
+
+    return {
+        "int": pa.int64(),
+        "int32": pa.int32(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "bool": pa.bool_(),
+        "text": pa.string(),
+        "texts": pa.list_(pa.field("element", pa.string())),
+        "ints": pa.list_(pa.field("element", pa.int64())),
+        "bytes": pa.binary(),
+        "headers": headers(pa.binary()),
+        "text_headers": headers(pa.string()),
+        "object": pa.string(),  # JSON: the fields differ from row to row
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The file that rows come from, with its topic and partition.
+
+    ``decode`` is the internal topic whose format the column ``decoded`` uses. ``outcome`` returns the state of the
+    transaction of (producer id, offset), if that column is requested. ``decoder`` decodes keys and values.
+    """
+
+    file: str
+    topic: str | None
+    partition: int | None
+    decode: str | None = None
+    outcome: Callable[[int, int], str] | None = None
+    decoder: RecordDecoder | None = None
+
+    @classmethod
+    def of(cls, file: str, decode: str | None = None, decoder: RecordDecoder | None = None) -> Place:
+        """Return the place of a file."""
+        return cls(file, *topic_partition(file), decode, decoder=decoder).escaped()
+
+    def escaped(self) -> Place:
+        """Return the place with names as Arrow accepts them."""
+        return replace(self, file=_text(self.file), topic=self.topic and _text(self.topic))
+
+
+def from_rows(columns: Sequence[Column], found: Sequence[schema.Row]) -> pa.RecordBatch:
+    """Return rows as one Arrow batch, for row kinds that are few.
+
+    Columns of PLACE_COLUMNS come from the row's ``file``, unless the rows have them.
+    """
+    types = arrow_types()
+    if any(column in schema.PLACE_COLUMNS for column in columns) and found and "topic" not in found[0]:
+        places = [Place.of(row["file"]) for row in found]
+        found = [
+            {"topic": place.topic, "partition": place.partition, **row}
+            for place, row in zip(places, found, strict=True)
+        ]
+    arrays = [pa.array([arrow_value(column, row) for row in found], types[column.type]) for column in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
+
+
+def _text(text: str) -> str:
+    """Escape a file name that is not UTF-8, as in JSON Lines: Arrow rejects surrogates."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def arrow_value(column: Column, row: schema.Row) -> Any:
+    """Return the value of a widened column in a row."""
+    if column.type == "timestamp":
+        stored: int | None = row.get(column.name)
+        if stored is None:
+            return None
+        return stored * 1000 if FIRST_MILLISECOND <= stored <= LAST_MILLISECOND else None
+    if column.name.endswith(_MILLISECONDS):
+        return row.get(column.name.removesuffix(_MILLISECONDS))
+    value = row.get(column.name)
+    if column.type == "object" and value is not None:
+        return _text(to_json(value))
+    return _text(value) if type(value) is str else value
