@@ -24,7 +24,7 @@ TYPES: Mapping[str, str] = {
     "texts": "VARCHAR[]",
     "ints": "BIGINT[]",
     "text_headers": 'STRUCT("key" VARCHAR, "value" VARCHAR)[]',
-    "object": "JSON",
+    "object": "VARCHAR",
 }
 _WORD = re.compile(r"\w+")
 
@@ -38,7 +38,12 @@ def tables_in(statement: str) -> list[str]:
 def table_rows() -> list[schema.Row]:
     """Return a row for each column of each table."""
     return [
-        {"table": name, "column": column.name, "type": TYPES[column.type], "meaning": column.meaning}
+        {
+            "table": name,
+            "column": column.name,
+            "type": TYPES[column.type],
+            "meaning": column.meaning + (", as JSON" if column.type == "object" else ""),
+        }
         for name, columns in TABLES.items()
         for column in columns
     ]

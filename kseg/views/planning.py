@@ -85,7 +85,7 @@ class Split:
 def check_paths(request: Request) -> None:
     """Raise UnreadableError or UsageError for the first path without a readable file."""
     for path in request.paths:
-        if path == STDIN:
+        if path == STDIN and not is_folder(path):  # an archive is a folder
             raise UsageError("standard input can be read only once: give files, folders or URLs")
         if request.framing:
             for file in framed_files([path], [request.framing]):
