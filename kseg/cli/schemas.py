@@ -17,9 +17,7 @@ from kseg.format.serialization.schemas_topic import TOPIC, read_schemas_topic
 from kseg.format.storage.source import find_segments, once_each, topic_partition
 from kseg.report import rows
 from kseg.report.formats import SCHEMAS, destination, write
-
-#: The records of the topic that are described on stderr because they are not a registry's.
-_MOST_NOTES = 5
+from kseg.text import count_of
 
 
 @click.command()
@@ -46,8 +44,10 @@ def schemas(
     files = once_each(file for path in used_by for file in find_segments(path))
     check_output(output, [*paths, *(file.path for file in files)])
     state = read_schemas_topic(paths, lambda path: _report(notes, path))
-    for problem in state.unread[:_MOST_NOTES]:
+    for problem in state.unread:
         note(f"not a record of a registry: {problem}")
+    if state.unread_count > len(state.unread):
+        note(f"not records of a registry: {count_of(state.unread_count, 'record')} in all")
     if not any(state.all()):
         note("no schema found")
     counter, failed = IdCounter(), False

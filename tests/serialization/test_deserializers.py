@@ -145,9 +145,10 @@ def test_ids_in_the_prefix_select_the_schema() -> None:
     decoder = FieldDecoder("value", "auto", source)
     assert decoder.decode("t", b"\0\0\0\0\7\6abc") == Decoded("avro", "abc", 7)
     assert decoder.decode("t", b'\0\0\0\0\x08{"a":1}') == Decoded("json-schema", {"a": 1}, 8)
-    assert decoder.decode("t", b"\0\0\0\0\x09abc") == Decoded(None, None, 9, "schema 9 is not known")
+    assert decoder.decode("t", b"\0\0\0\0\x09abcd") == Decoded(None, None, 9, "schema 9 is not known")
     assert decoder.decode("t", b"plain text") == NOT_DECODED
     assert decoder.decode("t", b"\0" * 8) == NOT_DECODED  # the int64 0
+    assert decoder.decode("t", (1_700_000_000_000).to_bytes(8, "big")) == NOT_DECODED  # a time looks like an unknown id
 
 
 def test_a_file_without_an_id_is_used_for_any_id() -> None:

@@ -42,7 +42,7 @@ def avro_reader(schema: Schema, references: Iterable[tuple[str, Schema]]) -> Cal
             raise ValueError(
                 "the value has the number of a union branch or of an enum symbol that is not in the schema"
             ) from None
-        except Exception as error:  # fastavro has no common base class, and hostile bytes can be anything
+        except Exception as error:  # fastavro's errors do not share a base class
             raise ValueError(f"not a value of the schema: {error or type(error).__name__}") from None
         if source.tell() != len(data):
             raise ValueError(f"{count_of(len(data) - source.tell(), 'byte')} after the value")
@@ -104,7 +104,7 @@ def _parsed(schema: Schema) -> Any:
 
 
 class _Shape:
-    """Finds what can make a value without end: types that contain themselves, and values without bytes."""
+    """Finds types that contain themselves, and values without bytes: both can make a value without an end."""
 
     def __init__(self, label: str, named: dict[str, Any]) -> None:
         self._label = label

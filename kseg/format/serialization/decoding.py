@@ -28,7 +28,7 @@ else:
     avro = lazy("kseg.format.serialization.avro")
     protobuf = lazy("kseg.format.serialization.protobuf")
 
-#: Decode what has a schema id, and leave other bytes as they are.
+#: Decode values with a schema id, and leave other bytes as they are.
 AUTO = "auto"
 #: Deserializers of values with or without a schema id; without it, they use the schema of the topic's subject.
 _BY_SCHEMA = {"avro": AVRO, "protobuf": PROTOBUF, "json-schema": JSON}
@@ -39,6 +39,7 @@ NAMES = (AUTO, *_BY_SCHEMA, *PLAIN)
 _FIRST_BYTES = (b"\0", wire_format.SINGLE_OBJECT[:1])
 #: The largest value that is decoded by a schema: a byte can become hundred bytes of Python objects.
 MOST_BYTES = 16 << 20
+_INT64 = 8
 #: The schemas whose readers are kept; data with random ids has many.
 _MOST_READERS = 10_000
 
@@ -75,13 +76,17 @@ def _unreadable(data: bytes, indexes: bytes | None) -> Any:
 
 
 class _Reader(NamedTuple):
-    """Reads the values of one schema from byte ``start``. ``read`` takes the bytes, and message indexes of a header."""
+    """Reads the values of one schema from byte ``start``. ``read`` takes the bytes, and message indexes of a header.
+
+    ``known`` is False if no source has the schema.
+    """
 
     kind: str | None
     schema_id: int | None = None
     start: int = 0
     read: _Read = _unreadable
     error: str | None = None
+    known: bool = True
 
 
 class FieldDecoder:
@@ -125,6 +130,8 @@ class FieldDecoder:
         place = topic, prefix, indexes is not None
         reader = self._readers.get(place) or self._keep(place)
         if reader.read is _unreadable:
+            if not reader.known and self._kind == AUTO and indexes is None and len(data) == _INT64:
+                return NOT_DECODED  # more often a number, such as a time, than a value with an id that nobody knows
             return Decoded(reader.kind, None, reader.schema_id, reader.error)
         if len(data) > MOST_BYTES:
             return Decoded(reader.kind, None, reader.schema_id, f"larger than {MOST_BYTES:,} bytes")
@@ -154,7 +161,7 @@ class FieldDecoder:
             registered = self._registered(found, prefix, subject) if prefix else None
             schema = registered or (self._unregistered(subject) if self._kind != AUTO else None)
             if schema is None:
-                return _Reader(None, number, error=self._missing(found, prefix, subject))
+                return _Reader(None, number, error=self._missing(found, prefix, subject), known=False)
             if schema.type not in _TYPES:
                 raise SchemaError(f"{schema.label} has the type {schema.type!r}: expected {one_of(list(_TYPES))}")
             kind, open_reads = _TYPES[schema.type]
@@ -211,7 +218,7 @@ def _prefix(data: bytes) -> bytes:
 
 
 def _after_id_or_whole(with_id: _Read, bare: _Read, start: int) -> _Read:
-    """Return a function that decodes what is after an id that no source knows, or else the whole value."""
+    """Return a function that decodes the bytes after an unknown id, or else the whole value."""
 
     def read(data: bytes, indexes: bytes | None) -> Any:
         try:

@@ -32,7 +32,7 @@ def _number(layout: str) -> Callable[[bytes], Any]:
 
 
 def finite(value: Any) -> Any:
-    """Return a number; NaN and the infinities as text, as in Protobuf's JSON: JSON has no numbers for them."""
+    """Return a number; NaN and the infinities as text, as in Protobuf's JSON: JSON lacks such numbers."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value

@@ -1,6 +1,6 @@
 """Protobuf messages as JSON values, in Protobuf's own JSON mapping with the names of the ``.proto`` file.
 
-Schemas come as text, which protoc compiles in a process of its own, or as compiled descriptors.
+Schemas come as text, which a protoc process compiles, or as compiled descriptors.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ProtobufSchema:
     def decoder(self, message: tuple[int, ...] | str) -> Decode:
         """Return a function that decodes a message, given by its indexes in the file or its full name.
 
-        The function raises ValueError. Raises SchemaError if the schema has no such message.
+        The function raises ValueError. Raises SchemaError if the schema lacks the message.
         """
         if message not in self._decoders:
             name = message if isinstance(message, str) else self._name_of(message)
@@ -79,7 +79,7 @@ def _decode_with(message_class: Any, pool: Any) -> Decode:
             )
         except RecursionError:
             raise ValueError("the message is nested too deeply") from None
-        except Exception as error:  # DecodeError, and what the JSON mapping rejects: no common base
+        except Exception as error:  # DecodeError, and several errors of the JSON mapping
             raise ValueError(f"not a message {message_class.DESCRIPTOR.full_name}: {_first_line(error)}") from None
 
     return decode

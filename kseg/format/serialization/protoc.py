@@ -1,4 +1,4 @@
-"""Compile ``.proto`` texts with protoc, in a process of its own: it may take long, or end, for texts that nobody checked."""
+"""Compile ``.proto`` texts with protoc. It is a separate process: a hostile text can take long, or can end it."""
 
 from __future__ import annotations
 

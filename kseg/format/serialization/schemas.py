@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 #: The schema types of registries. A record of a schema without a type is Avro's.
 AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
-#: The default context has no name in a subject; others are ``:.NAME:subject``.
+#: The start of a subject in a context, ``:.NAME:subject``. Subjects of the default context lack it.
 _CONTEXT = ":."
 
 

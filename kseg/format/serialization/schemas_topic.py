@@ -20,7 +20,7 @@ from kseg.format.storage.source import find_segments, open_source, topic_partiti
 
 #: The name of the topic, unless the registry's setting ``kafkastore.topic`` says otherwise.
 TOPIC = "_schemas"
-_MOST_DELETED = 100_000
+_MOST_DELETED, _MOST_UNREAD = 100_000, 5
 
 
 @dataclass(slots=True)
@@ -28,7 +28,8 @@ class RegistryState:
     """The state of a registry after the records of its topic.
 
     ``configs`` and ``modes`` are the settings by subject, None for the global one. ``gone`` are the hard-deleted schemas
-    whose records the log still has. ``unread`` describes records that are not a registry's.
+    whose records the log still has. ``unread`` describes the first records that are not a registry's, and
+    ``unread_count`` counts all of them.
     """
 
     schemas: dict[tuple[str, int], Schema] = field(default_factory=dict)
@@ -36,6 +37,7 @@ class RegistryState:
     configs: dict[str | None, dict[str, Any]] = field(default_factory=dict)
     modes: dict[str | None, str] = field(default_factory=dict)
     unread: list[str] = field(default_factory=list)
+    unread_count: int = 0
 
     def all(self) -> Iterator[Schema]:
         """Yield all schemas, also the deleted ones, by subject and version."""
@@ -56,7 +58,9 @@ class RegistryState:
             _APPLY[kind](self, name, stored)
         except (ValueError, KeyError, TypeError) as error:
             reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-            self.unread.append(f"offset {offset}: {reason}")
+            self.unread_count += 1
+            if len(self.unread) < _MOST_UNREAD:
+                self.unread.append(f"offset {offset}: {reason}")
 
     def delete(self, place: tuple[str, int]) -> None:
         """Delete a version for good."""
@@ -81,7 +85,7 @@ def _schema(state: RegistryState, key: Mapping[str, Any], value: Mapping[str, An
     new = replace(schema_of(value), subject=place[0], version=place[1])
     old = state.schemas.get(place)
     if old is not None and (old.id, old.text) != (new.id, new.text):
-        state.delete(place)  # the version was registered anew
+        state.delete(place)  # the version was registered again
     state.schemas[place] = new
 
 
