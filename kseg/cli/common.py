@@ -10,7 +10,7 @@ import click
 
 from kseg.errors import UsageError
 from kseg.format.storage.file_access import file_access, parse_rate
-from kseg.format.storage.source import STDIN, unpack_stdin
+from kseg.format.storage.source import STDIN
 from kseg.format.wire.framings import FRAMINGS
 from kseg.lazy import lazy
 from kseg.report.formats import ResultKind
@@ -57,8 +57,6 @@ def check_output(output: str | None, inputs: Iterable[str]) -> None:
 def _once(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     if given.count(STDIN) > 1:
         raise click.BadParameter("standard input can be read only once: give one -")
-    if STDIN in given:
-        unpack_stdin()
     return given
 
 

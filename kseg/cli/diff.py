@@ -27,7 +27,7 @@ from kseg.commands.diff.log_dirs import (
 )
 from kseg.commands.diff.replica import Replica, files_of
 from kseg.errors import UsageError
-from kseg.format.storage.source import STDIN, local_size, unpack_stdin
+from kseg.format.storage.source import STDIN, local_size
 from kseg.report.diff_log_dirs import Total
 from kseg.report.formats import DIFF, LOG_DIR_DIFF, destination, write, writer
 
@@ -61,8 +61,6 @@ def diff(a: str, b: str, jobs: int, verbose: bool, quiet: bool, **options: Any) 
     """
     if a == b == STDIN:
         raise UsageError("standard input can be only one of the replicas")
-    if STDIN in (a, b):
-        unpack_stdin()
     options["detail"] = common.detail_of(verbose, quiet)
     if is_log_dir(a) and is_log_dir(b):
         return _diff_log_dirs(a, b, jobs, **options)

@@ -17,6 +17,7 @@ from kseg.cli.decoding import decode_options, decode_settings
 from kseg.cli.dump_outcome import DumpOutcome
 from kseg.cli.finding_notes import FindingNotes
 from kseg.cli.messages import FAILED, note, until_reader_closes
+from kseg.cli.owners import files_of, owner_of, owner_options
 from kseg.commands.dump.row_filter import RowFilter
 from kseg.commands.dump.rows import (
     BatchItem,
@@ -92,6 +93,7 @@ def _internal_topic(context: click.Context, parameter: click.Parameter, name: st
 @click.option("--effective", is_flag=True,
               help="Show the effective state of internal topics: the latest value per key, and the space used. "
                    f"Formats: {', '.join(EFFECTIVE.writers)}.")  # fmt: skip
+@owner_options
 @click.option("--follow", is_flag=True, help="Wait for new batches and segments until Ctrl-C.")
 @common.no_crc
 @common.max_rate
@@ -102,12 +104,17 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
     A folder means all segments in it. To show an index, a snapshot or a checkpoint, give its own path.
     """
     format_name = _format(format_name, {**options, "shallow": shallow})
+    owner = owner_of(options["group"], options["txn"], options["partitions"])
     keep, outcome = _filter(options), DumpOutcome()
     if options["framings"]:
         return framed.show_framed(paths, shallow, (output, format_name), options, keep, outcome)
     if options["effective"]:
         context = click.get_current_context()
-        return effective.show_effective(paths, (output, format_name), options["decode"], outcome, context)
+        return effective.show_effective(paths, (output, format_name), options["decode"], outcome, context, owner)
+    if owner is not None:
+        if shallow or options["spark"] is not None:
+            raise UsageError("--group and --txn select records: they cannot be combined with --shallow and --spark")
+        keep, shallow = replace(keep, search=owner), False
     # The fields of records are what these formats are for.
     decoder = _decoder(options, format_name, shallow)
     shallow = format_name not in ("hex", "template") and not decoder if shallow is None else shallow
@@ -117,6 +124,8 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
 
     files = once_each(chain.from_iterable(outcome.attempt(find_segments(path)) for path in paths))
     check_output(output, [*paths, *(file.path for file in files)])
+    if owner is not None:
+        files = files_of(owner, files, options["decode"] or BY_FOLDER, options["partitions"])
     listed = {file.path: file for file in files}
     beside = {file.path: known for file in files if (known := side_file_of(file.path))}
     if beside:

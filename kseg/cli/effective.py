@@ -11,8 +11,10 @@ import click
 
 from kseg.cli.common import check_output
 from kseg.cli.messages import FAILED, note
+from kseg.cli.owners import files_of
 from kseg.errors import UsageError
 from kseg.findings import Report
+from kseg.format.internal_topics.coordinators import Owner
 from kseg.format.internal_topics.effective import effective
 from kseg.format.internal_topics.recognise import BY_FOLDER, internal_topic
 from kseg.format.storage.source import STDIN, SegmentFile, find_segments, once_each, open_source, topic_partition
@@ -24,7 +26,18 @@ if TYPE_CHECKING:
     from kseg.cli.spark import SparkOutcome
 
 #: The options of ``kseg dump`` that can be combined with --effective: the others select or format records.
-_ALLOWED = {"paths", "shallow", "format_name", "output", "decode", "effective", "max_rate"}
+_ALLOWED = {
+    "paths",
+    "shallow",
+    "format_name",
+    "output",
+    "decode",
+    "effective",
+    "max_rate",
+    "group",
+    "txn",
+    "partitions",
+}
 
 
 def show_effective(
@@ -33,10 +46,11 @@ def show_effective(
     decode_as: str | None,
     outcome: SparkOutcome,
     context: click.Context,
+    owner: Owner | None = None,
 ) -> int:
     """Write the effective state of each partition of an internal topic; return the exit code.
 
-    ``result`` is the output path and the format. Raises UsageError.
+    ``result`` is the output path and the format. With ``owner`` the state has only its records. Raises UsageError.
     """
     output, name = result
     _check_options(context)
@@ -45,6 +59,8 @@ def show_effective(
     check_output(output, [*paths, *(file.path for file in files)])
     if not files:
         return FAILED
+    if owner is not None:
+        files = files_of(owner, files, decode_as or BY_FOLDER, context.params["partitions"])
     folders: dict[str, list[SegmentFile]] = {}
     for file in files:  # files of one folder can be given in any order, mixed with others
         folders.setdefault(_folder(file), []).append(file)
@@ -58,7 +74,7 @@ def show_effective(
     def partitions() -> Iterator[Partition]:
         for folder, topic in topics.items():
             if topic is not None:
-                yield from outcome.attempt(_partition(folder, topic, folders[folder], outcome))
+                yield from outcome.attempt(_partition(folder, topic, folders[folder], outcome, owner))
 
     with destination(output) as out:
         write(EFFECTIVE, name, out, partitions())
@@ -84,11 +100,13 @@ def _folder(file: SegmentFile) -> str:
     return STDIN if file.path == STDIN else os.path.dirname(file.path) or "."
 
 
-def _partition(folder: str, topic: str, files: Sequence[SegmentFile], outcome: SparkOutcome) -> Iterator[Partition]:
+def _partition(
+    folder: str, topic: str, files: Sequence[SegmentFile], outcome: SparkOutcome, owner: Owner | None
+) -> Iterator[Partition]:
     def report_of(path: str) -> Report:
         outcome.file = path
         return outcome
 
-    found = effective(topic, [file.path for file in files], report_of)
+    found = effective(topic, [file.path for file in files], report_of, owner)
     outcome.rows = True
     yield Partition(folder, topic, topic_partition(files[0].path)[1], found)

@@ -48,7 +48,7 @@ def complaint(done: subprocess.CompletedProcess[str]) -> str:
         ("picture.log", b"\xff\xd8\xff\xe0\0\x10JFIF\0" + bytes(range(256)) * 40, "JPEG"),
         ("orders.index", bytes.fromhex("0000000c000001db0000001800000482"), "offset index"),
         ("orders.timeindex", bytes.fromhex("0000018bcfe5682e0000000b"), "time index"),
-        ("segment.log.gz", gzip.compress(SEGMENT.read_bytes()), "gzip"),
+        ("segment.gzip", gzip.compress(SEGMENT.read_bytes()), "gzip"),
         ("letters.bin", b"\x07\x01\x02\x03\xfe" * 3, "07 01 02 03 fe"),
     ],
 )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kseg.findings import Report
+from kseg.format.internal_topics.coordinators import Owner
 from kseg.format.internal_topics.decode import CLUSTER_METADATA, REMOTE_LOG_METADATA, Decoded, DecodedPart, decode
 from kseg.format.internal_topics.metadata_delta import CLUSTER, REMOTE
 from kseg.format.internal_topics.state import Data, Item, RecordPlace, State
@@ -57,7 +58,8 @@ class Write:
 class Effective:
     """Applies the records of one partition in offset order. ``items`` and ``spaces`` return the result."""
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, owner: Owner | None = None) -> None:
+        self._owner = owner
         self._events = _EVENTS.get(topic)
         self._topic = topic
         self._state = State()
@@ -78,7 +80,8 @@ class Effective:
                     continue
                 control = chunk.control(i)
                 if control is None:
-                    self._write(chunk, i, producer)
+                    if self._owner is None or self._owner.has_key(chunk.key(i)):
+                        self._write(chunk, i, producer)
                 elif producer is not None:
                     ended = self._open.pop(producer, [])
                     for write in ended if control.type == "COMMIT" else ():
@@ -173,12 +176,15 @@ def topic_names(items: Iterable[Item]) -> dict[str, str]:
     return {item.key["topicId"]: item.data["name"] for item in items if item.entity == "topic"}
 
 
-def effective(topic: str, paths: Sequence[str], report_of: Callable[[str], Report]) -> Effective:
+def effective(
+    topic: str, paths: Sequence[str], report_of: Callable[[str], Report], owner: Owner | None = None
+) -> Effective:
     """Return the effective state of one partition; ``paths`` are its segments in offset order.
 
-    ``report_of`` returns the report callback for a path. Raises UnreadableError and NotASegmentError.
+    ``report_of`` returns the report callback for a path. With ``owner`` only its records are read. Raises UnreadableError
+    and NotASegmentError.
     """
-    found = Effective(topic)
+    found = Effective(topic, owner)
     for path, first_offset in _sources(paths):
         report = report_of(path)
         opener = DeepIterator(report)

@@ -164,7 +164,7 @@ def open_source(path: str | os.PathLike[str] | BinaryIO, *, listed: bool = False
         return Source(getattr(path, "name", "<stream>"), path, None)
     name = os.fspath(path)
     if name == STDIN:
-        return Source(STDIN, _stdin(), None)
+        return Source(STDIN, _unpacked_stdin()[0], None)
     if _URL.match(name):
         return _open_url(name)
     raw = open_file(name, named=not listed)
@@ -186,34 +186,35 @@ def _head_of(raw: Any) -> bytes:
     return head
 
 
-def _stdin() -> Any:
+# Standard input, the stream of its decompressed bytes, and whether it is an archive.
+_stdin: tuple[Any, Any, bool] = (None, None, False)
+
+
+def _unpacked_stdin() -> tuple[Any, bool]:
+    """Return the stream of standard input without gzip or zstd, and whether it is an archive: then it was read.
+
+    Its first bytes show what it is. An archive becomes a folder with the path ``-``. Raises UnreadableError.
+    """
+    global _stdin
     if sys.stdin is None:
         raise UnreadableError("standard input is closed")
-    return _unpacked_stdin or sys.stdin.buffer
-
-
-# Standard input after ``unpack_stdin``, None before.
-_unpacked_stdin: Any = None
-
-
-def unpack_stdin() -> None:
-    """Look at the first bytes of standard input: decompress gzip and zstd, and read an archive.
-
-    An archive becomes a folder with the path ``-``. Call it once, before anything is read. Raises UnreadableError.
-    """
-    global _unpacked_stdin
-    stream = file_streams.Prefixed(_stdin())
+    raw = sys.stdin.buffer
+    if _stdin[0] is raw:
+        return _stdin[1:]
+    stream = file_streams.Prefixed(raw)
     try:
         kind = file_streams.compression_of(stream.head(_SIGNATURE))
         compressed = stream
         if kind:
             stream = file_streams.Prefixed(file_streams.decompressed(stream, kind))
         head = stream.head(_ARCHIVE_HEAD)
-        if archive.is_archive(head):
+        is_archive = archive.is_archive(head)
+        if is_archive:
             archive.add_stream(STDIN, stream, head, lambda: compressed.count if kind else None)
     except OSError as error:
         raise UnreadableError(f"standard input: {error.strerror or error}") from error
-    _unpacked_stdin = stream
+    _stdin = raw, stream, is_archive
+    return stream, is_archive
 
 
 def _open_url(url: str) -> Source:
@@ -366,7 +367,7 @@ def is_url(path: str) -> bool:
 def is_folder(path: str) -> bool:
     """Return whether a path is a local folder, an archive, or a folder in one."""
     if path == STDIN:
-        return _unpacked_stdin is not None and archive.is_folder(STDIN)
+        return _unpacked_stdin()[1]
     return not _URL.match(path) and local_files.is_folder(path)
 
 
