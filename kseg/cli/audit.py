@@ -11,13 +11,14 @@ import click
 from kseg.audit_table import AUDITS, Audit, rows_of
 from kseg.cli import common
 from kseg.cli.common import check_output
-from kseg.cli.messages import FAILED, FOUND, fail, note
+from kseg.cli.messages import FAILED, FOUND, fail, note, note_output
 from kseg.cli.parallel import parallel_map
 from kseg.cli.progress import progress_bar
 from kseg.format.storage.source import SegmentFile, find_segments, once_each, total_size
 from kseg.lazy import imported, lazy
 from kseg.report.formats import AUDIT, destination, write
 from kseg.schema import Row
+from kseg.text import count_of
 
 if TYPE_CHECKING:
     from kseg.cli import spark as spark_runs
@@ -67,6 +68,7 @@ def audit(name: str, paths: tuple[str, ...], spark: str | None, format_name: str
     found = _rows_on_spark(spark, name, paths, unread) if spark else _rows(AUDITS[name], files, jobs, unread)
     with found as rows, destination(output) as out:
         write(AUDIT, format_name, out, list(AUDITS[name].columns), counted(rows))
+    note_output(output, count_of(count, "row"))
     if not count:
         note(f"{name}: no rows found")
     if failed:

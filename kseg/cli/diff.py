@@ -11,7 +11,7 @@ import click
 from kseg.cli import common
 from kseg.cli.common import check_output
 from kseg.cli.finding_notes import FindingNotes
-from kseg.cli.messages import FAILED, FOUND, fail
+from kseg.cli.messages import FAILED, FOUND, fail, note_output
 from kseg.cli.parallel import parallel_map
 from kseg.cli.progress import progress_bar
 from kseg.commands.diff.diff import compare
@@ -28,7 +28,8 @@ from kseg.commands.diff.log_dirs import (
 from kseg.commands.diff.replica import Replica, files_of
 from kseg.errors import UsageError
 from kseg.format.storage.source import STDIN, local_size
-from kseg.report.diff_log_dirs import Total
+from kseg.report.diff import answer, outcome_row
+from kseg.report.diff_log_dirs import Total, summary_line
 from kseg.report.formats import DIFF, LOG_DIR_DIFF, destination, write, writer
 
 _ALLOWED = ("starts-later", "ends-earlier", "missing", MISSING_PARTITION)
@@ -87,6 +88,7 @@ def _diff_replicas(
         report = writer(DIFF, format_name)(out, detail)
         result = compare(left, right, write_difference, shallow=not deep, progress=progress)
         report.finish(result, left.summary(), right.summary())
+    note_output(output, answer(outcome_row(result, left.summary(), right.summary()), result))
     return 0 if result.accepted(SAME_CONTENT | set(allow)) else FOUND
 
 
@@ -124,6 +126,7 @@ def _diff_log_dirs(
     ):
         outcomes = each(partial(compare_pair, limit=limit, shallow=not deep), pairs)
         write(LOG_DIR_DIFF, format_name, out, total.counted(map(noted, outcomes)), total, detail=detail)
+    note_output(output, summary_line(total))
     if total.verdicts[UNREAD]:
         return FAILED
     return FOUND if different else 0

@@ -16,15 +16,11 @@ from kseg.cli.common import check_output
 from kseg.cli.decoding import decode_options, decode_settings
 from kseg.cli.dump_outcome import DumpOutcome
 from kseg.cli.finding_notes import FindingNotes
-from kseg.cli.messages import FAILED, note, until_reader_closes
+from kseg.cli.messages import FAILED, note, note_output, until_reader_closes
 from kseg.cli.owners import files_of, owner_of, owner_options
 from kseg.commands.dump.row_filter import RowFilter
 from kseg.commands.dump.rows import (
-    BatchItem,
-    DamagedBytes,
     Item,
-    RecordsItem,
-    SideFileItem,
     at_position,
     dump_segment,
     dump_side_file,
@@ -37,7 +33,7 @@ from kseg.format.internal_topics.recognise import BY_FOLDER, internal_topic
 from kseg.format.storage.source import SegmentFile, find_segments, local_size, once_each, open_source
 from kseg.lazy import lazy
 from kseg.report.formats import DUMP, EFFECTIVE, View, destination, write
-from kseg.text import unknown_name
+from kseg.text import count_of, unknown_name
 
 if TYPE_CHECKING:
     from kseg.cli import effective, framed, spark
@@ -166,12 +162,6 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
             )
         yield from outcome.attempt(with_decoder(dumped, decoder), listed=path not in paths)
 
-    def noted(items: Iterator[Item]) -> Iterator[Item]:
-        """Yield the items, and record whether there are rows among them."""
-        for item in items:
-            outcome.rows |= isinstance(item, (BatchItem, RecordsItem, DamagedBytes, SideFileItem))
-            yield item
-
     with until_reader_closes(), destination(output, to_the_end=False) as out:
         decoded = any(internal_topic(file.path, decode_as) for file in files)
         view = View(
@@ -197,17 +187,18 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
                 write_rows(rows, replace(view, continued=not first))
                 out.flush()
 
-            found = noted(follow.Follower(paths, show, note).rows())
+            found = outcome.counted(follow.Follower(paths, show, note).rows())
             follow.write_until_interrupted(first_rows(found, options["limit"]), write_on)
             return outcome.exit_code()
         shown = at_position(chain.from_iterable(show(file.path) for file in files), options["position"])
-        shown = noted(first_rows(shown, options["limit"]))
+        shown = outcome.counted(first_rows(shown, options["limit"]))
         if beside:
             sidefiles.write_mixed(format_name, shown, out, view)
         else:
             write_rows(shown, view)
         if outcome.failed and not outcome.rows:
             raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
+    note_output(output, count_of(outcome.written, "row"))
     return outcome.exit_code()
 
 

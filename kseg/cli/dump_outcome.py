@@ -7,6 +7,7 @@ from typing import Any
 
 from kseg.cli.finding_notes import FindingNotes
 from kseg.cli.messages import FAILED, FOUND, fail, note
+from kseg.commands.dump.rows import BatchItem, EmptyFile, FileStart, Item, RecordsItem
 from kseg.errors import KsegError, UsageError, VanishedError
 from kseg.findings import Finding
 from kseg.format.checks.run_checks import policy_for
@@ -20,6 +21,7 @@ class DumpOutcome:
     def __init__(self) -> None:
         self.file = ""
         self.rows = False
+        self.written = 0
         self.failed = False
         self._notes = FindingNotes()
 
@@ -29,6 +31,16 @@ class DumpOutcome:
 
     def __call__(self, finding: Finding) -> None:
         self._notes(self.file, finding)
+
+    def counted(self, items: Iterator[Item]) -> Iterator[Item]:
+        """Yield the items, and count the rows among them."""
+        for item in items:
+            if isinstance(item, RecordsItem):
+                self.written += len(item.kept)
+            elif not isinstance(item, (FileStart, EmptyFile)):
+                self.written += not (isinstance(item, BatchItem) and item.heading)
+            self.rows |= not isinstance(item, (FileStart, EmptyFile))
+            yield item
 
     def attempt(self, rows: Iterator[Any], *, listed: bool = False) -> Iterator[Any]:
         """Yield the rows. A file that cannot be read is one line on stderr; a ``listed`` file may have been deleted."""

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kseg.cli.common import check_output
-from kseg.cli.messages import FAILED, until_reader_closes
+from kseg.cli.messages import FAILED, note_output, until_reader_closes
 from kseg.commands.dump.framed import dump_framed, framed_bytes
 from kseg.commands.dump.row_filter import RowFilter
-from kseg.commands.dump.rows import BatchItem, DamagedBytes, Item, RecordsItem, WireRow, first_rows
+from kseg.commands.dump.rows import Item, first_rows
 from kseg.errors import UsageError
 from kseg.format.storage.source import SegmentFile
 from kseg.format.wire.framings import framed_files, framing
 from kseg.report.formats import DUMP, FRAMED, View, check_format, destination, write
+from kseg.text import count_of
 
 if TYPE_CHECKING:
     from kseg.cli.spark import SparkOutcome
@@ -61,15 +62,14 @@ def show_framed(
             if own and name == "hex"
             else dump_framed(file, outcome, keep, deep=deep, headings=text, verify_crc=crcs, check=True)
         )
-        for item in outcome.attempt(dumped):
-            outcome.rows |= isinstance(item, (BatchItem, RecordsItem, WireRow, DamagedBytes))
-            yield item
+        yield from outcome.attempt(dumped)
 
     with until_reader_closes(), destination(output, to_the_end=False) as out:
         view = View(deep=deep, encoding=options["encoding"], terminal=out.isatty())
-        shown = first_rows(chain.from_iterable(map(show, files)), options["limit"])
+        shown = outcome.counted(first_rows(chain.from_iterable(map(show, files)), options["limit"]))
         columns = [kinds[0].columns if deep else kinds[0].shallow_columns] if own else []
         write(kind, name, out, shown, *columns, view=view)
         if outcome.failed and not outcome.rows:
             raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
+    note_output(output, count_of(outcome.written, "row"))
     return outcome.exit_code()

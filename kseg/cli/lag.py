@@ -9,7 +9,7 @@ import click
 from kseg.cli import common
 from kseg.cli.common import check_output
 from kseg.cli.finding_notes import FindingNotes
-from kseg.cli.messages import FAILED, FOUND, fail
+from kseg.cli.messages import FAILED, FOUND, fail, note_output
 from kseg.cli.parallel import parallel_map
 from kseg.cli.progress import progress_bar
 from kseg.commands.lag.lag import OUTSIDE, Commit, lags, offsets_replicas, read_commits
@@ -18,7 +18,7 @@ from kseg.errors import UsageError
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS
 from kseg.format.storage.source import check_exists, find_segments, is_url, local_size, once_each
 from kseg.report.formats import LAG, destination, write
-from kseg.report.lag import Total
+from kseg.report.lag import Total, summary_line
 
 
 @click.command()
@@ -66,6 +66,7 @@ def lag(paths: tuple[str, ...], groups: tuple[str, ...], format_name: str, outpu
         parallel_map(jobs, len(replicas), size, progress) as each,
     ):
         write(LAG, format_name, out, total.counted(lags(found, commits())), total)
+    note_output(output, summary_line(total))
     for group in sorted(set(groups) - total.groups):
         failed = bool(fail(f"group {group}: no committed offset found"))
     if failed:

@@ -34,6 +34,12 @@ def note(line: str) -> None:
         click.echo(message, nl=False, err=True)
 
 
+def note_output(output: str | None, line: str) -> None:
+    """Print a summary of what was written to a file; nothing if the output is stdout."""
+    if output not in (None, "-"):
+        note(f"{output}: {line}")
+
+
 @contextmanager
 def ignore_stderr_errors() -> Iterator[None]:
     """Ignore errors of writing to stderr (closed pipe, full disk): they do not change the outcome."""

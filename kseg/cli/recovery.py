@@ -11,7 +11,7 @@ import click
 
 from kseg.cli import common
 from kseg.cli.common import check_output
-from kseg.cli.messages import FAILED, FOUND, fail
+from kseg.cli.messages import FAILED, FOUND, fail, note_output
 from kseg.cli.parallel import parallel_map
 from kseg.cli.progress import progress_bar
 from kseg.cli.this_run import this_run
@@ -21,7 +21,7 @@ from kseg.format.log_loader.log_segment import INDEX_BYTES
 from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
 from kseg.format.storage.source import find_segments, is_url, size_of
 from kseg.report.formats import RECOVERY, destination, write
-from kseg.report.recovery import Plans, Total
+from kseg.report.recovery import Plans, Total, summary_line
 
 
 @click.command()
@@ -85,6 +85,7 @@ def recovery(
     ):
         plans = with_progress(plans_of(paths, request, unread, each))
         write(RECOVERY, format_name, out, total.counted(plans), total, detail=detail, run=this_run)
+    note_output(output, summary_line(total))
     if total.unread:
         return FAILED
     return FOUND if total.lost_bytes or total.failing else 0

@@ -9,7 +9,7 @@ import click
 
 from kseg.cli import common
 from kseg.cli.common import check_output
-from kseg.cli.messages import FAILED, FOUND, fail, guard_stdout, note
+from kseg.cli.messages import FAILED, FOUND, fail, guard_stdout, note, note_output
 from kseg.cli.progress import progress_bar
 from kseg.commands.repair.repair import repair as run
 from kseg.commands.repair.segment import RepairPlan
@@ -17,6 +17,7 @@ from kseg.errors import UsageError
 from kseg.findings import Policy
 from kseg.format.storage.source import find_segments, total_size
 from kseg.report.formats import REPAIR, destination, writer
+from kseg.report.repair import summary_line
 
 
 @click.command()
@@ -62,6 +63,7 @@ def repair(
         report.finish(result, plan)
         with guard_stdout() if output in (None, "-") else nullcontext():
             sink.finish()
+    note_output(output, summary_line(result))
     if result.left_out:
         note(f"not copied: {', '.join(result.left_out)}")
     for folder, producer_id, offset in result.open_transactions:

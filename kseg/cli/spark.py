@@ -89,15 +89,17 @@ def spark_session(master: str, paths: Sequence[str]) -> Iterator[sql.SparkSessio
 
 
 class SparkOutcome(Protocol):
-    """The outcome of a dump; ``rows`` is set once a row was written."""
+    """The outcome of a dump; ``rows`` is set once a row was written, ``written`` is their number."""
 
     file: str
     rows: bool
+    written: int
     failed: bool
 
     def begin(self, file: SegmentFile) -> None: ...
     def __call__(self, finding: Finding) -> None: ...
     def attempt(self, rows: Iterator[Any]) -> Iterator[Any]: ...
+    def counted(self, items: Iterator[Any]) -> Iterator[Any]: ...
     def exit_code(self) -> int: ...
 
 

@@ -10,7 +10,7 @@ import click
 from kseg.cli import common
 from kseg.cli.common import check_output
 from kseg.cli.finding_notes import FindingNotes
-from kseg.cli.messages import FAILED, FOUND, fail
+from kseg.cli.messages import FAILED, FOUND, fail, note_output
 from kseg.cli.progress import progress_bar
 from kseg.cli.this_run import this_run
 from kseg.commands.stats.levels import SegmentStats, levels, sorted_by_folder, stats_of
@@ -19,6 +19,7 @@ from kseg.findings import Policy
 from kseg.format.storage.source import SegmentFile, find_segments, once_each, total_size
 from kseg.report.formats import STATS, destination, write
 from kseg.results import Settings
+from kseg.text import count_of
 
 
 @click.command()
@@ -56,6 +57,7 @@ def stats(paths: tuple[str, ...], shallow: bool, format_name: str, output: str |
         write(STATS, format_name, out, counts, options["top"], detail=detail, run=this_run)
         if outcome.failed and not outcome.read:
             raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
+    note_output(output, f"{count_of(outcome.read, 'segment')} counted")
     return outcome.exit_code()
 
 

@@ -12,13 +12,13 @@ import click
 from kseg.cli import common
 from kseg.cli.common import check_output
 from kseg.cli.finding_notes import FindingNotes
-from kseg.cli.messages import FAILED, FOUND, fail
+from kseg.cli.messages import FAILED, FOUND, fail, note_output
 from kseg.cli.this_run import this_run
 from kseg.commands.transactions.history import PartitionState, ReportFinding, ReportUnread, Transaction, transactions_of
 from kseg.errors import KsegError
 from kseg.format.storage.source import SegmentFile, find_segments, once_each
 from kseg.report.formats import TRANSACTIONS, destination, write
-from kseg.report.transactions import Total
+from kseg.report.transactions import Total, summary_line
 
 _STATES = common.Choice(["hanging", "open", "aborted", "committed"])
 
@@ -68,6 +68,7 @@ def transactions(
     with destination(output) as out:
         items = total.counted(items_of(files, now, max_age, notes, unread))
         write(TRANSACTIONS, format_name, out, items, total, states, now, detail=detail, run=this_run)
+    note_output(output, summary_line(total))
     if failed:
         return FAILED
     return FOUND if total.states["hanging"] or notes.errors else 0

@@ -14,7 +14,7 @@ import click
 
 from kseg.cli import common
 from kseg.cli.common import check_output
-from kseg.cli.messages import FAILED, FOUND, fail, note
+from kseg.cli.messages import FAILED, FOUND, fail, note, note_output
 from kseg.cli.progress import progress_bar
 from kseg.cli.settings import check_type, read_settings
 from kseg.commands.validate.parallel import validate_files
@@ -147,8 +147,8 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
         found = reports.results(results(progress))
         write(VALIDATION, options["format_name"], out, found, total, detail=detail, run=reports.run)
     reports.write(total)
-    if output not in (None, "-"):
-        note(f"{output}: {wording.summary_text(total)}")
+    if output is not None:  # the wording is a module that is not loaded without a file
+        note_output(output, wording.summary_text(total))
     if state:
         reused = f"{state.reused:,} of {count_of(len(files), 'file')}"
         note(f"{reused} unchanged since the last run: their results are from {state_path}")

@@ -81,7 +81,7 @@ class TableWriter:
 
     def finish(self, result: Comparison, a: ReplicaSummary, b: ReplicaSummary) -> None:
         row = outcome_row(result, a, b)
-        print_text(self._out, escape_controls("; ".join(_answer(row, result))), indent=2)
+        print_text(self._out, escape_controls(answer(row, result)), indent=2)
         _print_replicas(row, result, self._out)
         for text in _as_followers(row, self._detail):
             print_text(self._out, text, indent=2)
@@ -92,8 +92,12 @@ class TableWriter:
             _print_table(self._listed, result, self._out, len(self._listed) + 1 if self._detail else FOLDED)
 
 
+def answer(row: Row, result: Comparison) -> str:
+    """Return the verdict with its meaning, and what each replica lacks, as one line of text."""
+    return "; ".join(_answer(row, result))
+
+
 def _answer(row: Row, result: Comparison) -> Iterator[str]:
-    """Yield the parts of the answer: the verdict with its meaning, and what each replica lacks."""
     verdict = row["verdict"]
     damaged = [
         f"{name} is damaged in {count_of(row['damaged_places'][name], 'place')}"

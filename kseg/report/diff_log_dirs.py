@@ -11,7 +11,7 @@ from kseg.commands.diff.differences import COUNTED, KINDS
 from kseg.commands.diff.log_dirs import PairOutcome
 from kseg.commands.diff.replica import ReplicaSummary
 from kseg.report.diff import difference_row, outcome_row
-from kseg.report.tables import TableColumn, print_cells
+from kseg.report.tables import TableColumn, print_cells, print_text
 from kseg.schema import Row
 from kseg.text import count_of, escape_controls
 
@@ -70,8 +70,13 @@ def write_table(outcomes: Iterable[PairOutcome], total: Total, out: TextIO, *, d
             listed = []
     if listed:
         print_cells(out, _COLUMNS, listed)
+    print_text(out, summary_line(total), indent=2)
+
+
+def summary_line(total: Total) -> str:
+    """Return the number of partitions by verdict as one line of text."""
     verdicts = ", ".join(f"{count:,} {verdict}" for verdict, count in total.verdicts.most_common())
-    out.write(f"{count_of(total.verdicts.total(), 'partition')}: {verdicts}\n")
+    return f"{count_of(total.verdicts.total(), 'partition')}: {verdicts}"
 
 
 def _cells(outcome: PairOutcome) -> list[str]:

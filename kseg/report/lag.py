@@ -9,7 +9,7 @@ from typing import TextIO
 
 from kseg.commands.lag.lag import STATUSES, GroupLag
 from kseg.report.rows import RowSet
-from kseg.report.tables import TableColumn, print_cells
+from kseg.report.tables import TableColumn, print_cells, print_text
 from kseg.schema import Row
 from kseg.text import count_of, escape_controls, iso_time
 
@@ -84,9 +84,14 @@ def write_table(found: Iterable[GroupLag], total: Total, out: TextIO) -> None:
             listed = []
     if listed:
         print_cells(out, _COLUMNS, listed)
+    print_text(out, summary_line(total), indent=2)
+
+
+def summary_line(total: Total) -> str:
+    """Return the summary as one line of text."""
     statuses = ", ".join(f"{total.statuses[status]:,} {status}" for status in STATUSES if total.statuses[status])
     partitions = count_of(total.statuses.total(), "partition")
-    out.write(f"{count_of(len(total.groups), 'group')}, {partitions}, lag {total.lag:,}: {statuses or 'no offsets'}\n")
+    return f"{count_of(len(total.groups), 'group')}, {partitions}, lag {total.lag:,}: {statuses or 'no offsets'}"
 
 
 def _cells(one: GroupLag) -> list[str]:

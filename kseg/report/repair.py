@@ -44,13 +44,17 @@ class TextWriter:
             self._line(f"{one.source if plan.dry_run or not one.target else one.target}: {_counts(one, plan)}")
         if len(result.segments) > 1:
             self._line(f"total: {_counts(_total(result), plan)}")
-        unread = f"; {count_of(len(result.failed), 'partition')} unreadable" if result.failed else ""
-        self._line(
-            (_verdict(_total(result), len(result.missing)) if result.segments else "no segment was read") + unread
-        )
+        self._line(summary_line(result))
 
     def _line(self, text: str) -> None:
         print_text(self._out, escape_controls(text), indent=2)
+
+
+def summary_line(result: RepairResult) -> str:
+    """Return what was lost and corrected as one line of text."""
+    unread = f"; {count_of(len(result.failed), 'partition')} unreadable" if result.failed else ""
+    verdict = _verdict(_total(result), len(result.missing)) if result.segments else "no segment was read"
+    return verdict + unread
 
 
 def _is_whole(one: SegmentRepair) -> bool:

@@ -109,7 +109,7 @@ def test_a_name_that_is_no_utf8_goes_into_parquet(tmp_path: Path) -> None:
     for depth in ("--shallow", "--deep"):
         target = tmp_path / depth
         done = kseg("dump", depth, "--format", "parquet", source, "-o", target)
-        assert (done.returncode, done.stderr) == (0, "")
+        assert (done.returncode, done.stderr.count("\n")) == (0, 1)
         assert parquet.read_table(target)["file"][0].as_py() == f"{tmp_path}/\\udcff.log"
 
 
@@ -216,3 +216,29 @@ def test_outputs_are_not_named_as_inputs(tmp_path: Path) -> None:
     (tmp_path / "ld" / "meta.properties").write_text("version=9\n")
     summary = kseg("recovery", tmp_path / "ld").stdout.splitlines()[-1]
     assert summary.endswith("because of 1 log directory")
+
+
+@pytest.mark.parametrize(
+    ("command", "summary"),
+    [
+        ("dump --deep", "44 rows"),
+        ("dump --as message-set", "rows"),
+        ("validate", "sound: 1 file"),
+        ("stats", "1 segment counted"),
+        ("recovery", "1 of 1 partition would lose data"),
+        ("transactions", "1 partition: 0 hanging"),
+        ("repair --dry-run", "no data lost"),
+        ("diff", "identical: "),
+    ],
+)
+def test_an_output_file_has_a_summary_on_stderr(command: str, summary: str, tmp_path: Path) -> None:
+    """With -o nothing is on stdout; a line names the file and says what is in it."""
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    shutil.copy(PLAIN, folder / FIRST)
+    path = folder / FIRST if "--as" in command else folder
+    code, reported = shell(f"kseg {command} -o {tmp_path}/found {path} {path if command == 'diff' else ''}")
+    assert code == (command == "recovery")
+    assert (tmp_path / "found").read_text()
+    assert f"kseg: {tmp_path}/found: " in reported
+    assert summary in reported

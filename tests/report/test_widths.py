@@ -80,6 +80,15 @@ RUNS = (
     "transactions kafka-logs",
     "transactions -v backup",
     f"transactions {LONG}",
+    "lag kafka-logs",
+    "lag backup",
+    "grep customer kafka-logs",
+    f"grep amount {LONG}",
+    "sql 'select * from batches limit 5' kafka-logs",
+    "sql 'select * from records limit 5' kafka-logs/orders-0",
+    "audit legacy old-logs",
+    "audit replicas backup",
+    "schemas kafka-logs",
     "repair kafka-logs NEW",
     "convert v0-to-v2 old-logs/orders-0 NEW",
     "convert --dry-run v1-to-v2 old-logs NEW",
@@ -161,9 +170,7 @@ def test_a_command_fits_terminals(command: str, files: Path, terminal: Terminal)
         assert not [number for number in seen if not re.search(rf"(?<!\d){number}(?!\d)", wide)], width
         flat = " ".join(printed.text.split())
         assert not [name for name in names if name not in flat], width
-        # A word that is longer than a line, such as a path, is broken by the terminal.
-        broken = [line[n : n + width].rstrip() for line in lines for n in range(0, len(line), width)]
-        assert _on_screen(printed.styled, width) == broken, width
+        assert _on_screen(printed.styled, width) == [part for line in lines for part in _broken(line, width)], width
 
 
 def _names(text: str) -> Iterator[str]:
@@ -172,6 +179,16 @@ def _names(text: str) -> Iterator[str]:
     for head, line in pairwise(lines):
         if line.strip() and set(line.strip()) == {"─"}:
             yield from re.split(r"\s{2,}", head.strip())
+
+
+def _broken(line: str, width: int) -> list[str]:
+    """Return a line as a terminal breaks it: a word that is longer than a line, such as a path, is not broken by kseg."""
+    parts = [""]
+    for character in line:
+        if width_of(parts[-1]) + width_of(character) > width:
+            parts.append("")
+        parts[-1] += character
+    return [part.rstrip() for part in parts if part.strip()]
 
 
 def _on_screen(styled: str, width: int) -> list[str]:
