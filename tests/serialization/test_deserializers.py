@@ -259,6 +259,7 @@ LIST = {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["nul
         ({"type": "record", "name": "x"}, b"", "a record without valid fields"),
         ({"type": "enum", "name": "x"}, b"", "not a valid Avro schema"),
         ("absent", b"", "not a valid Avro schema: UnknownType: absent"),
+        ({"type": "a\nb" * 1000}, b"", "not a valid Avro schema: UnknownType: a ba b"),
         ({}, b"", "has a type that is not a name"),
         ("string", bytes(MOST_BYTES + 1), "larger than 16,777,216 bytes"),
     ],

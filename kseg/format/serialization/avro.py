@@ -13,7 +13,7 @@ from typing import Any
 
 from kseg.format.serialization.avro_types import LOGICAL_READERS, marked
 from kseg.format.serialization.libraries import fastavro_python, fastavro_read, fastavro_schema
-from kseg.format.serialization.schemas import Schema, SchemaError
+from kseg.format.serialization.schemas import Schema, SchemaError, one_line
 from kseg.text import count_of
 
 #: The field of the record around every schema: fastavro prepares a record once, and other types at each call.
@@ -43,7 +43,7 @@ def avro_reader(schema: Schema, references: Iterable[tuple[str, Schema]]) -> Cal
                 "the value has the number of a union branch or of an enum symbol that is not in the schema"
             ) from None
         except Exception as error:  # fastavro's errors do not share a base class
-            raise ValueError(f"not a value of the schema: {error or type(error).__name__}") from None
+            raise ValueError(f"not a value of the schema: {one_line(error)}") from None
         if source.tell() != len(data):
             raise ValueError(f"{count_of(len(data) - source.tell(), 'byte')} after the value")
         return value
@@ -64,7 +64,7 @@ def fingerprint(schema: Schema) -> bytes:
         RecursionError,
         fastavro_schema.SchemaParseException,
     ) as error:
-        raise SchemaError(f"{schema.label} has no fingerprint: {error}") from None
+        raise SchemaError(f"{schema.label} has no fingerprint: {one_line(error)}") from None
 
 
 def _prepare(schema: Schema, references: Iterable[tuple[str, Schema]]) -> tuple[Any, bool]:
@@ -90,7 +90,9 @@ def _prepare(schema: Schema, references: Iterable[tuple[str, Schema]]) -> tuple[
         RecursionError,
         fastavro_schema.SchemaParseException,
     ) as error:
-        raise SchemaError(f"{schema.label} is not a valid Avro schema: {type(error).__name__}: {error}") from None
+        raise SchemaError(
+            f"{schema.label} is not a valid Avro schema: {type(error).__name__}: {one_line(error)}"
+        ) from None
     shape = _Shape(schema.label, named)
     shape.measure(prepared)
     return prepared, shape.recursive
@@ -99,8 +101,10 @@ def _prepare(schema: Schema, references: Iterable[tuple[str, Schema]]) -> tuple[
 def _parsed(schema: Schema) -> Any:
     try:
         return json.loads(schema.text)
-    except (ValueError, RecursionError):
-        return schema.text.strip()  # the name of a type, which some registries store without quotes
+    except (ValueError, RecursionError) as error:
+        if schema.text.isidentifier():
+            return schema.text  # a type without quotes
+        raise SchemaError(f"not JSON: {error}") from None
 
 
 class _Shape:

@@ -19,6 +19,7 @@ from typing import Any
 from kseg.errors import UsageError
 from kseg.format.serialization.decoding import NOT_DECODED, Decoded, Headers
 from kseg.format.serialization.plain import parse_json
+from kseg.format.serialization.schemas import one_line
 from kseg.text import os_error_text, to_json
 
 #: The seconds for one value, and for the end of the program.
@@ -52,7 +53,7 @@ class CommandDecoder:
         except (OSError, ValueError) as error:
             return Decoded(self._program.name, error=str(error))
         if "error" in answer:
-            return Decoded(self._program.name, error=" ".join(str(answer["error"]).split())[:500])
+            return Decoded(self._program.name, error=one_line(answer["error"]))
         return Decoded(self._program.name, answer.get("value"))
 
 

@@ -17,6 +17,7 @@ from kseg.format.serialization.schemas import (
     SchemaError,
     SchemaSet,
     SchemaSource,
+    one_line,
     referenced,
 )
 from kseg.lazy import lazy
@@ -141,7 +142,7 @@ class FieldDecoder:
         try:
             return Decoded(reader.kind, reader.read(data[reader.start :], indexes), reader.schema_id)
         except (ValueError, SchemaError) as error:
-            return Decoded(reader.kind, None, reader.schema_id, str(error))
+            return Decoded(reader.kind, None, reader.schema_id, one_line(error))
 
     def _keep(self, place: tuple[str | None, bytes, bool]) -> _Reader:
         if len(self._readers) >= _MOST_READERS:
@@ -171,7 +172,7 @@ class FieldDecoder:
                 return _Reader(kind, number or schema.id, start, with_id)
             return _Reader(kind, schema.id, 0, _after_id_or_whole(with_id, bare, start) if start else bare)
         except SchemaError as error:
-            return _Reader(None, number, error=str(error))
+            return _Reader(None, number, error=one_line(error))
 
     def _registered(self, found: wire_format.SchemaId | None, prefix: bytes, subject: str) -> Schema | None:
         """Return the schema that the prefix names, by its id, its GUID or its fingerprint."""

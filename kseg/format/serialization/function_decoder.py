@@ -16,9 +16,9 @@ from uuid import UUID
 from kseg.errors import UsageError
 from kseg.format.serialization.decoding import NOT_DECODED, Decoded, Headers
 from kseg.format.serialization.plain import finite
+from kseg.format.serialization.schemas import one_line
 
 _MOST_DEPTH = 100
-_MOST_REASON = 500
 
 
 class FunctionDecoder:
@@ -49,8 +49,7 @@ class FunctionDecoder:
 
 def reason_of(error: Exception) -> str:
     """Return an exception of other people's code as one line."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}"[:_MOST_REASON] if text else type(error).__name__
+    return f"{type(error).__name__}: {one_line(error)}" if str(error) else type(error).__name__
 
 
 def json_value(value: Any, depth: int = 0) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 from kseg.format.serialization.libraries import descriptor_pb2, descriptor_pool, json_format, message_factory
 from kseg.format.serialization.protoc import compile_proto
-from kseg.format.serialization.schemas import Schema, SchemaError
+from kseg.format.serialization.schemas import Schema, SchemaError, one_line
 
 #: The files of Protobuf's well-known types, and the modules that have them.
 _WELL_KNOWN = {
@@ -39,7 +39,7 @@ class ProtobufSchema:
                 self._pool.Add(file)
             self._pool.FindFileByName(self._root.name)
         except (TypeError, KeyError) as error:
-            raise SchemaError(f"{schema.label} is not a valid Protobuf schema: {_first_line(error)}") from None
+            raise SchemaError(f"{schema.label} is not a valid Protobuf schema: {one_line(error)}") from None
 
     def decoder(self, message: tuple[int, ...] | str) -> Decode:
         """Return a function that decodes a message, given by its indexes in the file or its full name.
@@ -51,7 +51,7 @@ class ProtobufSchema:
             try:
                 found = message_factory.GetMessageClass(self._pool.FindMessageTypeByName(name))
             except (KeyError, TypeError) as error:
-                raise SchemaError(f"{self._label} has no message {name!r}: {_first_line(error)}") from None
+                raise SchemaError(f"{self._label} has no message {name!r}: {one_line(error)}") from None
             self._decoders[message] = _decode_with(found, self._pool)
         return self._decoders[message]
 
@@ -80,7 +80,7 @@ def _decode_with(message_class: Any, pool: Any) -> Decode:
         except RecursionError:
             raise ValueError("the message is nested too deeply") from None
         except Exception as error:  # DecodeError, and several errors of the JSON mapping
-            raise ValueError(f"not a message {message_class.DESCRIPTOR.full_name}: {_first_line(error)}") from None
+            raise ValueError(f"not a message {message_class.DESCRIPTOR.full_name}: {one_line(error)}") from None
 
     return decode
 
@@ -130,7 +130,3 @@ def _add_known_types(files: Any, own: Any) -> None:
         found = descriptor_pb2.FileDescriptorProto()
         descriptor_pool.Default().FindFileByName(name).CopyToProto(found)
         files.file.insert(0, found)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).strip("'\"").splitlines()[0][:200]

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from kseg.errors import UsageError
-from kseg.format.serialization.schemas import Schema, SchemaError, schema_of
+from kseg.format.serialization.schemas import Schema, SchemaError, one_line, schema_of
 from kseg.text import escape_controls
 
 #: The environment variable with ``NAME:PASSWORD`` for the registry: a URL is visible in the list of processes.
@@ -77,7 +77,7 @@ class Registry:
         try:
             return schema_of({**known, **answer})
         except (ValueError, KeyError, TypeError) as error:
-            raise SchemaError(f"{self._url}/{path}: the answer is not a schema: {error}") from None
+            raise SchemaError(f"{self._url}/{path}: the answer is not a schema: {one_line(error)}") from None
 
     def _get(self, path: str) -> Any:
         """Return the JSON of an answer, None if the registry does not know the thing. Raises SchemaError."""

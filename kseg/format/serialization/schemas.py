@@ -14,6 +14,13 @@ from typing import Any, Protocol
 AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
 #: The start of a subject in a context, ``:.NAME:subject``. Subjects of the default context lack it.
 _CONTEXT = ":."
+#: The characters of a reason that comes from a library, from a program or from data.
+_MOST_REASON = 300
+
+
+def one_line(error: object) -> str:
+    """Return the text of an error, which can contain parts of hostile data, as one line of limited length."""
+    return " ".join(str(error).split())[:_MOST_REASON] or type(error).__name__
 
 
 class SchemaError(Exception):

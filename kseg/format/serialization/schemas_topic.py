@@ -15,7 +15,7 @@ from kseg.findings import Report, do_nothing
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.serialization.plain import parse_json
-from kseg.format.serialization.schemas import Schema, field_number, field_text, schema_of
+from kseg.format.serialization.schemas import Schema, field_number, field_text, one_line, schema_of
 from kseg.format.storage.source import find_segments, open_source, topic_partition
 
 #: The name of the topic, unless the registry's setting ``kafkastore.topic`` says otherwise.
@@ -57,7 +57,7 @@ class RegistryState:
                 return  # Redpanda: another broker wrote first, and the writer tries again with the next offset
             _APPLY[kind](self, name, stored)
         except (ValueError, KeyError, TypeError) as error:
-            reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            reason = f"{error} is missing" if isinstance(error, KeyError) else one_line(error)
             self.unread_count += 1
             if len(self.unread) < _MOST_UNREAD:
                 self.unread.append(f"offset {offset}: {reason}")

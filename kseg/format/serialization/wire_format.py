@@ -1,7 +1,7 @@
 """The bytes that serializers of schema registries put before a value, or into a header.
 
 Magic 0 and an id of four bytes, or magic 1 and a GUID of 16 bytes; Protobuf has the indexes of the message next. With the
-GUID in a header, the value has no prefix. Source: ``io.confluent.kafka.serializers.schema.id.SchemaId``.
+GUID in a header, the value lacks the prefix. Source: ``io.confluent.kafka.serializers.schema.id.SchemaId``.
 """
 
 from __future__ import annotations
