@@ -33,6 +33,7 @@ COMPILED_MODULES = (
     "kseg.commands.validate.segment_facts",
     "kseg.format.record.memory",
     "kseg.format.record.byte_search",
+    "kseg.format.internal_topics.json_text",
     "kseg.format.record.encoder",
     "kseg.format.record.equality",
     "kseg.format.sidefiles.max_timestamp",

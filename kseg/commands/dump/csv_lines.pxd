@@ -3,10 +3,10 @@
 cimport cython
 
 from kseg.commands.dump.line_writer cimport (
-    Layout, LineBuffer, number_of, put_base64, put_headers, put_hex, put_number, put_piece, room_of
+    Layout, LineBuffer, number_of, put_base64, put_headers, put_hex, put_piece, room_of
 )
 from kseg.format.record.columns cimport BatchColumns, RecordColumns
-from kseg.format.record.memory cimport copy_bytes, is_ascii, is_utf8
+from kseg.format.record.memory cimport copy_bytes, is_ascii, is_utf8, put_number
 
 cdef long long TIMESTAMP, KEY, VALUE, HEADERS, NOTHING, KEY_ENCODING, VALUE_ENCODING, UTF8, AUTO, HEX, NONE
 cdef long long MOST_HEADERS, DOUBLED

@@ -14,14 +14,13 @@ from kseg.commands.dump.line_writer import (
     put_base64,
     put_headers,
     put_hex,
-    put_number,
     put_piece,
     room_of,
 )
 from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.record.layout import NO_TIMESTAMP
-from kseg.format.record.memory import copy_bytes, is_ascii, is_utf8
+from kseg.format.record.memory import copy_bytes, is_ascii, is_utf8, put_number
 
 # C constants when compiled.
 TIMESTAMP, KEY, VALUE, HEADERS, NOTHING, KEY_ENCODING, VALUE_ENCODING = map(

@@ -6,7 +6,7 @@ from kseg.format.record.encoder cimport headers_end
 from kseg.format.record.columns cimport BatchColumns, RecordColumns
 from kseg.format.record.framing cimport increment_sequence
 from kseg.format.record.headers cimport header_field
-from kseg.format.record.memory cimport copy_bytes, decode_point, is_ascii
+from kseg.format.record.memory cimport copy_bytes, decode_point, is_ascii, put_number
 
 cdef long long NO_TIMESTAMP, MOST_HEADERS
 cdef long long POSITION, OFFSET, TIMESTAMP, SEQUENCE, KEY_SIZE, VALUE_SIZE, KEY, VALUE, HEADERS, NOTHING
@@ -75,9 +75,6 @@ cpdef Py_ssize_t put_headers(
 
 @cython.locals(first=cython.size_t, size=cython.size_t, k=cython.size_t)
 cpdef Py_ssize_t put_piece(unsigned char[::1] out, size_t at, Layout layout, Py_ssize_t piece) except -2
-
-@cython.locals(raw=cython.ulonglong, bound=cython.ulonglong, end=cython.size_t)
-cpdef Py_ssize_t put_number(unsigned char[::1] out, size_t at, long long value) except -2
 
 @cython.locals(end=cython.Py_ssize_t)
 cdef Py_ssize_t put_bytes(

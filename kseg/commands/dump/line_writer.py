@@ -18,7 +18,7 @@ from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.record.encoder import headers_end
 from kseg.format.record.framing import increment_sequence
 from kseg.format.record.headers import header_field
-from kseg.format.record.memory import copy_bytes, decode_point, is_ascii
+from kseg.format.record.memory import copy_bytes, decode_point, is_ascii, put_number
 
 COMPILED = not __file__.endswith(".py")
 
@@ -252,26 +252,6 @@ def put_piece(out: Any, at: int, layout: Layout, piece: int) -> int:
     for k in range(size):
         out[at + k] = layout.text[first + k]
     return at + size
-
-
-def put_number(out: Any, at: int, value: int) -> int:
-    """Write an int64 in decimal."""
-    raw = value
-    if value < 0:
-        out[at] = 45  # a minus
-        at += 1
-        raw = -value
-    bound = 10
-    while raw >= bound:
-        bound = bound * 10
-        at += 1
-    end = at + 1
-    while True:
-        out[at] = 48 + raw % 10
-        if raw < 10:
-            return end
-        raw = raw // 10
-        at -= 1
 
 
 def put_bytes(out: Any, at: int, layout: Layout, data: Any, first: int, size: int, note: int) -> int:

@@ -25,10 +25,14 @@ from kseg.format.record.framing import increment_sequence
 from kseg.format.record.layout import CODEC_MASK, CONTROL
 from kseg.format.segment import rows
 from kseg.format.segment.objects import timestamp_type
+from kseg.lazy import lazy
 from kseg.text import encoded, to_json
 
 if TYPE_CHECKING:
+    from kseg.format.internal_topics import record_json
     from kseg.format.serialization.decoding import Decoded
+else:
+    record_json = lazy("kseg.format.internal_topics.record_json")
 
 #: A record with more bytes of key, value and headers is written in pieces.
 _LARGE_RECORD = PIECE_BYTES
@@ -40,19 +44,19 @@ def write_json(run: RecordsItem, encoding: str, lines: LineBuffer) -> None:
     """Write a line of JSON per record, equal to ``rows.record_row``; ``encoding`` is one of JSON_WRITERS."""
     batches, row = run.chunk.batches, run.row
     magic, attributes = batches.magic[row], batches.attributes[row]
-    if not line_writer.COMPILED or run.topic or run.searched or (magic >= 2 and attributes & CONTROL):
+    if not line_writer.COMPILED or (magic >= 2 and attributes & CONTROL):
         for text in _joined(_json_lines(run, encoding, run.kept)):
             lines.put(text)
         return
     layout = json_layout(run.file, timestamp_type(magic, attributes), magic >= 2, encoding)
-    if run.decoder:
-        _write_decoded(run, layout, lines, encoding)
+    if run.topic or run.decoder or run.searched:
+        _write_extended(run, layout, lines, encoding)
     else:
         _write(run, layout, lines, lambda i: _json_lines(run, encoding, (i,)))
 
 
-def _write_decoded(run: RecordsItem, layout: Layout, lines: LineBuffer, encoding: str) -> None:
-    """Write a line of JSON per record, with the decoded key and value at its end."""
+def _write_extended(run: RecordsItem, layout: Layout, lines: LineBuffer, encoding: str) -> None:
+    """Write a line of JSON per record, with the members of ``_more_members`` at its end."""
     chunk, row = run.chunk, run.row
     data = chunk.payload(row)
 
@@ -62,14 +66,25 @@ def _write_decoded(run: RecordsItem, layout: Layout, lines: LineBuffer, encoding
     for i in run.kept:
         write_lines(lines, layout, chunk.batches, row, chunk.records, data, i, i + 1, others)
         if lines.at:  # 0 after a line of ``others``, which is complete
-            lines.extend_line(encoded(_json_contents(run, i)))
+            lines.extend_line(encoded(_more_members(run, i)))
 
 
-def _json_contents(run: RecordsItem, i: int) -> str:
-    """Return the columns of the decoded key and value as the members of a JSON object, each after a comma."""
-    return "".join(
-        [f',"{name}":{"null" if value is None else to_json(value)}' for name, value in run.content_fields(i).items()]
-    )
+def _more_members(run: RecordsItem, i: int) -> str:
+    """Return the decoded record, the decoded key and value, and the matching fields as members of a JSON object.
+
+    A comma is before each.
+    """
+    found: list[str] = []
+    if run.topic:
+        fast = record_json.record_json(run.topic)
+        written = fast and fast.write(run.chunk, i, run.row)
+        found.append(f',"{schema.DECODED.name}":{fast.text.text() if fast and written else to_json(run.decoded(i))}')
+    if run.decoder:
+        fields = run.content_fields(i).items()
+        found += [f',"{name}":{"null" if value is None else to_json(value)}' for name, value in fields]
+    if run.searched:
+        found.append("," + to_json(run.search_row(i))[1:-1])
+    return "".join(found)
 
 
 def write_text(run: RecordsItem, lines: LineBuffer) -> None:
@@ -202,12 +217,8 @@ def _json_lines(run: RecordsItem, encoding: str, kept: Sequence[int]) -> Iterato
             MARK if large else _json_headers(run, i, encoding) if lists.header_count[i] else "",
             _json_control(run, i) if control else "null",
         )
-        if run.topic:
-            text = f'{text[:-2]},"{schema.DECODED.name}":{to_json(run.decoded(i))}}}\n'
-        if run.decoder:
-            text = f"{text[:-2]}{_json_contents(run, i)}}}\n"
-        if run.searched:
-            text = f"{text[:-2]},{to_json(run.search_row(i))[1:-1]}}}\n"
+        if run.topic or run.decoder or run.searched:
+            text = f"{text[:-2]}{_more_members(run, i)}}}\n"
         if not large:
             yield text
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kseg.findings import Report
 from kseg.format.checks.record_checks import record_finding
 from kseg.format.internal_topics.recognise import decoded_record
+from kseg.format.internal_topics.record_json import record_json
 from kseg.format.segment.records_chunk import Chunk
 
 
@@ -13,8 +14,11 @@ def check_internal_records(topic: str, chunk: Chunk, report: Report) -> None:
 
     Unknown types, versions and tags are valid: a newer version of Kafka wrote them.
     """
+    writer = record_json(topic)
     for row in range(chunk.first, chunk.stop):
         for i in chunk.rows(row) if chunk.batches.record_total[row] else ():
+            if writer and writer.write(chunk, i, row):
+                continue
             decoded = decoded_record(topic, chunk, i)
             if decoded and decoded.fault:
                 report(record_finding("internal-record", chunk, i, topic=topic, why=decoded.fault))

@@ -100,7 +100,7 @@ def _coordinated(topic: str, key: bytes | None, value: bytes | None) -> Decoded:
 
 def _key(topic: str, cursor: Cursor) -> DecodedPart:
     kind = cursor.int16()
-    name = _records(topic).get(kind)
+    name = record_types(topic).get(kind)
     return DecodedPart(kind) if name is None else DecodedPart(kind, name, data=_message(f"{name}Key", 0, cursor))
 
 
@@ -140,14 +140,14 @@ def _typed(topic: str, cursor: Cursor) -> DecodedPart:
         raise MalformedMessage(f"frame version {frame}, expected {FRAME_VERSION}")
     kind = cursor.uvarint()
     version = cursor.uvarint()
-    name = _records(topic).get(kind)
+    name = record_types(topic).get(kind)
     if name is None:
         return DecodedPart(kind, version=version)
     return DecodedPart(kind, name, version, _message(f"{name}Record", version, cursor))
 
 
 @cache
-def _records(topic: str) -> Mapping[int, str]:
+def record_types(topic: str) -> Mapping[int, str]:
     """Return the record types of a topic by number."""
     kinds = {**named(RECORDS, "coordinator-key", topic), **named(RECORDS, "metadata", topic)}
     return {number: _SUFFIX.sub("", name) for number, name in kinds.items()}
@@ -171,8 +171,10 @@ def _attempt(stored: bytes, read: Callable[[Cursor], DecodedPart]) -> DecodedPar
     return half if half.data is not None else replace(half, raw=stored)
 
 
+#: The topics of coordinators: a record's key begins with its type.
+KEYED = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
 #: Topic -> decoder of (key, value).
 TOPICS: Mapping[str, Callable[[bytes | None, bytes | None], Decoded]] = {
-    **{topic: partial(_coordinated, topic) for topic in (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)},
+    **{topic: partial(_coordinated, topic) for topic in KEYED},
     **{topic: partial(_framed, topic) for topic in (CLUSTER_METADATA, REMOTE_LOG_METADATA)},
 }

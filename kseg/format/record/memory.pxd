@@ -24,3 +24,6 @@ cpdef long long decode_point(const unsigned char[::1] data, Py_ssize_t i, Py_ssi
 cpdef Py_ssize_t copy_bytes(
     unsigned char[::1] out, Py_ssize_t at, const unsigned char[::1] data, Py_ssize_t first, Py_ssize_t size
 ) except -1
+
+@cython.locals(raw=cython.ulonglong, bound=cython.ulonglong, end=cython.Py_ssize_t)
+cpdef Py_ssize_t put_number(unsigned char[::1] out, Py_ssize_t at, long long value) except -1

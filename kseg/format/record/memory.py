@@ -96,3 +96,24 @@ def copy_bytes(out: Any, at: int, data: Any, first: int, size: int) -> int:
     else:
         out[at : at + size] = data[first : first + size]
     return at + size
+
+
+def put_number(out: Any, at: int, value: int) -> int:
+    """Write an int64 in decimal at ``out[at]`` and return the position after it. Raises IndexError without 20 bytes."""
+    check(len(out), at, 20)
+    raw = value
+    if value < 0:
+        out[at] = 45  # a minus
+        at += 1
+        raw = -value
+    bound = 10
+    while raw >= bound:
+        bound = bound * 10
+        at += 1
+    end = at + 1
+    while True:
+        out[at] = 48 + raw % 10
+        if raw < 10:
+            return end
+        raw = raw // 10
+        at -= 1
