@@ -38,6 +38,7 @@ else:
 _LARGE_RECORD = PIECE_BYTES
 #: The number of characters of short lines that are written together.
 _WRITTEN_AT_ONCE = 256 * 1024
+_DECODED = f',"{schema.DECODED.name}":'.encode()
 
 
 def write_json(run: RecordsItem, encoding: str, lines: LineBuffer) -> None:
@@ -63,9 +64,14 @@ def _write_extended(run: RecordsItem, layout: Layout, lines: LineBuffer, encodin
     def others(i: int) -> Iterator[bytes]:
         return _joined(_json_lines(run, encoding, (i,)))
 
+    fast = record_json.record_json(run.topic) if run.topic and not (run.decoder or run.searched) else None
     for i in run.kept:
         write_lines(lines, layout, chunk.batches, row, chunk.records, data, i, i + 1, others)
-        if lines.at:  # 0 after a line of ``others``, which is complete
+        if not lines.at:
+            continue  # after a line of ``others``, which is complete
+        if fast and fast.write(chunk, i, row):
+            lines.extend_line(_DECODED + fast.text.json())
+        else:
             lines.extend_line(encoded(_more_members(run, i)))
 
 
@@ -76,9 +82,7 @@ def _more_members(run: RecordsItem, i: int) -> str:
     """
     found: list[str] = []
     if run.topic:
-        fast = record_json.record_json(run.topic)
-        written = fast and fast.write(run.chunk, i, run.row)
-        found.append(f',"{schema.DECODED.name}":{fast.text.text() if fast and written else to_json(run.decoded(i))}')
+        found.append(f"{_DECODED.decode()}{to_json(run.decoded(i))}")
     if run.decoder:
         fields = run.content_fields(i).items()
         found += [f',"{name}":{"null" if value is None else to_json(value)}' for name, value in fields]

@@ -16,9 +16,12 @@ def check_internal_records(topic: str, chunk: Chunk, report: Report) -> None:
     """
     writer = record_json(topic)
     for row in range(chunk.first, chunk.stop):
-        for i in chunk.rows(row) if chunk.batches.record_total[row] else ():
-            if writer and writer.write(chunk, i, row):
-                continue
-            decoded = decoded_record(topic, chunk, i)
+        rows = chunk.rows(row) if chunk.batches.record_total[row] else range(0)
+        i = rows.start
+        while i < rows.stop:
+            # The writer accepts only valid records.
+            i = writer.first_unwritten(chunk, row, i, rows.stop) if writer else i
+            decoded = decoded_record(topic, chunk, i) if i < rows.stop else None
             if decoded and decoded.fault:
                 report(record_finding("internal-record", chunk, i, topic=topic, why=decoded.fault))
+            i += 1

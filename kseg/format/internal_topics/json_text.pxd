@@ -2,6 +2,7 @@
 
 cimport cython
 
+from kseg.format.record.columns cimport RecordColumns
 from kseg.format.record.memory cimport put_number
 
 cdef long long TEXT, NUMBER, BOOL, UUID, STRING, BYTES, ITEMS, STRUCTURE, TAGS
@@ -21,6 +22,15 @@ cdef class JsonText:
     cdef unsigned char[::1] out
     cdef public Py_ssize_t at
     cdef Py_ssize_t position
+
+    @cython.locals(at=cython.Py_ssize_t, size=cython.longlong, programs=tuple, values=dict, kind=cython.longlong)
+    cpdef bint write_record(
+        self, dict kinds, const unsigned char[::1] data, RecordColumns records, Py_ssize_t i
+    ) except -1
+
+    cpdef Py_ssize_t first_unwritten(
+        self, dict kinds, const unsigned char[::1] data, RecordColumns records, Py_ssize_t first, Py_ssize_t stop
+    ) except -1
 
     cpdef bint write(self, JsonProgram program, const unsigned char[::1] data, Py_ssize_t first, Py_ssize_t end) except -1
 

@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 from kseg.format.messages.definitions import Definition, Field
+from kseg.format.record.columns import RecordColumns
 from kseg.format.record.memory import put_number
 
 COMPILED = not __file__.endswith(".py")
@@ -65,6 +66,10 @@ class JsonProgram:
                 self._append(content)
                 if content:
                     self.words[place + 2] = second + 2 * (len(self.words) // 3)
+
+
+#: By type of a record: the program of its key, that of a tombstone, and those of the versions of its value.
+Kinds = dict[int, tuple[JsonProgram, JsonProgram, dict[int, JsonProgram]]]
 
 
 @cache
@@ -119,9 +124,33 @@ class JsonText:
         self.at = 0
         self.position = 0
 
-    def text(self) -> str:
+    def json(self) -> bytes:
         """Return the JSON in the buffer."""
-        return bytes(memoryview(self.out)[: self.at]).decode("ascii")
+        return bytes(memoryview(self.out)[: self.at])
+
+    def first_unwritten(self, kinds: Kinds, data: Any, records: RecordColumns, first: int, stop: int) -> int:
+        """Return the first row from ``first`` to ``stop`` (exclusive) that ``write_record`` cannot write, or ``stop``."""
+        while first < stop and self.write_record(kinds, data, records, first):
+            first += 1
+        return first
+
+    def write_record(self, kinds: Kinds, data: Any, records: RecordColumns, i: int) -> bool:
+        """Write record ``i``, whose fields are in ``data``; return False if the reader must read it."""
+        at, size = records.key_at[i], records.key_size[i]
+        self.at = 0
+        if size < 2:
+            return False
+        programs = kinds.get(data[at] << 8 | data[at + 1])
+        if programs is None:
+            return False
+        key, tombstone, values = programs
+        if not self.write(key, data, at + 2, at + size):
+            return False
+        at, size = records.value_at[i], records.value_size[i]
+        if size < 0:
+            return self.write(tombstone, data, 0, 0)
+        value = values.get(data[at] << 8 | data[at + 1]) if size >= 2 else None
+        return value is not None and self.write(value, data, at + 2, at + size)
 
     def write(self, program: JsonProgram, data: Any, first: int, end: int) -> bool:
         """Append the message in ``data[first:end]``; return False if the reader must read it. Raises IndexError."""
