@@ -20,7 +20,7 @@ from kseg.cli.messages import FAILED, FOUND, fail, until_reader_closes
 from kseg.errors import UnreadableError, UsageError
 from kseg.findings import Finding
 from kseg.format.checks.run_checks import policy_for
-from kseg.format.storage.source import STDIN, SegmentFile, find_segments, is_url, unpack_stdin
+from kseg.format.storage.source import STDIN, SegmentFile, find_segments, is_url
 from kseg.lazy import lazy
 from kseg.report.formats import SQL, destination, write
 from kseg.results import Settings
@@ -116,8 +116,6 @@ def _statement(arguments: tuple[str, ...], file: str | None) -> tuple[str, list[
         raise UsageError(f"no PATH: {_USAGE}")
     if not text.strip():
         raise UsageError(f"the statement is empty: {_USAGE}")
-    if STDIN in paths:
-        unpack_stdin()
     return text, paths
 
 

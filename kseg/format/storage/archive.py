@@ -10,129 +10,21 @@ from __future__ import annotations
 import io
 import os
 import stat
-import struct
 import tarfile
-import tempfile
-import time
-import zipfile
-import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from typing import IO, Any, NamedTuple
+from itertools import accumulate
+from typing import IO, Any
 
 from kseg.errors import UnreadableError
 from kseg.format.compress.file_streams import compression_of, decompressed
-from kseg.format.storage import file_access
+from kseg.format.storage.archive_formats import ZIP, read_members, record_damage, temporary_copy
+from kseg.format.storage.archive_index import Archive, Member
 from kseg.format.storage.naming import is_archive_name
 
-#: An archive may expand to MOST_EXPANDED bytes, or to MOST_RATIO times its size. Logs seldom compress better than 1:20.
-MOST_EXPANDED = 4 << 30
-MOST_RATIO = 200
-#: The most members of an archive: one takes about 300 bytes of memory. A broker has a few hundred thousand files.
-MOST_MEMBERS = 1_000_000
-#: The most bytes of the headers of one member: long names and sparse maps.
-_MOST_HEADER = 4 << 20
-_TAR_MAGIC_AT, _TAR_MAGIC, _ZIP = 257, b"ustar", b"PK\x03\x04"
+_TAR_MAGIC_AT, _TAR_MAGIC = 257, b"ustar"
+#: The bytes of a hole that are read at once.
 _PIECE = 1 << 20
-_ENCRYPTED = 1
-_LATEST = 1 << 33  # seconds since 1970
-_ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_NAMES_SHOWN = 3
-
-
-class _LimitError(Exception):
-    """The archive exceeds a limit."""
-
-
-class Status(NamedTuple):
-    """The status of a member, with the names of ``os.stat``."""
-
-    st_mode: int
-    st_ino: int
-    st_size: int
-    st_mtime: float
-    st_mtime_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A regular file in an archive: ``stored`` bytes of ``file`` from ``offset`` on, which make ``size`` bytes.
-
-    ``sparse`` has (position, bytes) of the stored ranges, None if everything is stored. ``number`` is unique.
-    """
-
-    file: IO[bytes]
-    offset: int
-    size: int
-    mtime: float
-    number: int
-    sparse: tuple[tuple[int, int], ...] | None = None
-
-    @property
-    def status(self) -> Status:
-        """The status as that of a file: mode, inode, size and time of modification."""
-        return Status(stat.S_IFREG | 0o444, self.number, self.size, self.mtime, int(self.mtime * 1e9))
-
-
-class Archive:
-    """The members of an archive by folder. ``damage`` says why members are missing, "" if the archive is complete."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.damage = ""
-        # They stay open, because processes that are forked read from them, too.
-        self.files: list[IO[bytes]] = []
-        self.folders: dict[str, dict[str, Member]] = {"": {}}
-        self.subfolders: dict[str, set[str]] = {"": set()}
-        self._count = 0
-        self._expanded = 0
-        self._skipped: dict[str, list[str]] = {}
-
-    def add(self, name: str, member: Member) -> None:
-        """Add a member. Names with ``..`` are skipped; of two members with one name the last one counts, as for tar."""
-        parts = [part for part in name.split("/") if part not in ("", ".")]
-        if not parts or ".." in parts or "\0" in name:
-            self.skip("with unsafe names", name)
-            return
-        *above, own = parts
-        folder = ""
-        for part in above:
-            self.subfolders[folder].add(part)
-            folder = f"{folder}/{part}" if folder else part
-            self.folders.setdefault(folder, {})
-            self.subfolders.setdefault(folder, set())
-        if own in self.folders[folder]:
-            self.skip("that a later member of the same name replaces", name)
-        self.folders[folder][own] = member
-        self._count += 1
-        if self._count > MOST_MEMBERS:
-            raise _LimitError(f"more than {MOST_MEMBERS:,} members")
-
-    def find(self, name: str) -> Member | None:
-        """Return the member with a name inside of the archive, None without one."""
-        folder, _, own = name.rpartition("/")
-        return self.folders.get(folder, {}).get(own)
-
-    def skip(self, kind: str, name: str) -> None:
-        """Record a member that is not read, for ``warn``."""
-        self._skipped.setdefault(kind, []).append(name)
-
-    def warn(self) -> None:
-        """Report the skipped members, one line for each kind."""
-        for kind, names in self._skipped.items():
-            shown = ", ".join(names[:_NAMES_SHOWN]) + ", ..." * (len(names) > _NAMES_SHOWN)
-            count = "1 member" if len(names) == 1 else f"{len(names):,} members"
-            file_access.current().warn(f"{self.path}: skipped {count} {kind}: {shown}")
-
-    def expand(self, count: int, size: int) -> None:
-        """Count bytes that are not stored as such. Raises _LimitError above the limit for ``size`` stored bytes."""
-        self._expanded += count
-        limit = max(MOST_EXPANDED, MOST_RATIO * size)
-        if self._expanded > limit:
-            raise _LimitError(f"it expands to more than {limit:,} bytes")
 
 
 class MemberFile(io.RawIOBase):
@@ -192,7 +84,7 @@ _opened: dict[str, tuple[tuple[int, ...], Archive]] = {}
 
 
 def find(path: str) -> tuple[Archive, str] | None:
-    """Return the archive that a path is or leads into, and the rest of the path. Raises UnreadableError."""
+    """Return the archive that a path is or leads into, and the rest of the path."""
     parts = path.split("/")
     for n in range(len(parts), 0, -1):
         candidate = "/".join(parts[:n])
@@ -220,14 +112,14 @@ def _opened_at(path: str) -> Archive | None:
 
 
 def open_member(path: str) -> MemberFile | None:
-    """Open a member for reading; return None if the path leads to none. Raises UnreadableError."""
+    """Open a member for reading; return None if the path leads to none."""
     found = find(path)
     member = found[0].find(found[1]) if found else None
     return MemberFile(member) if member else None
 
 
 def is_folder(path: str) -> bool:
-    """Return whether a path is an archive or a folder in one. Raises UnreadableError."""
+    """Return whether a path is an archive or a folder in one."""
     found = find(path)
     return found is not None and found[1] in found[0].folders
 
@@ -261,7 +153,7 @@ def check_complete(path: str) -> None:
 
 def is_archive(head: bytes) -> bool:
     """Return whether a file is a tar or a zip archive by its first 512 bytes."""
-    if head.startswith(_ZIP):
+    if head.startswith(ZIP):
         return True
     try:
         tarfile.TarInfo.frombuf(head[: tarfile.BLOCKSIZE], "utf-8", "surrogateescape")
@@ -278,165 +170,22 @@ def add_stream(path: str, stream: Any, head: bytes, size: Callable[[], int | Non
     """
     archive = Archive(path)
     _opened[path] = (), archive
-    with _damage_of(archive):
-        file = _spool(archive, stream, size)
-        _read_members(archive, file, is_zip=head.startswith(_ZIP))
+    with record_damage(archive):
+        file = temporary_copy(archive, stream, size)
+        read_members(archive, file, is_zip=head.startswith(ZIP))
     archive.warn()
 
 
 def _open(path: str) -> Archive:
     archive = Archive(path)
-    with _damage_of(archive):
+    with record_damage(archive):
         file: IO[bytes] = open(path, "rb", buffering=0)  # noqa: SIM115
         archive.files.append(file)
         size = os.fstat(file.fileno()).st_size
         compression = compression_of(os.pread(file.fileno(), 4, 0))
         if compression:
             with decompressed(file, compression) as stream:
-                file = _spool(archive, stream, lambda: size)
-        _read_members(archive, file, is_zip=os.pread(file.fileno(), 4, 0) == _ZIP)
+                file = temporary_copy(archive, stream, lambda: size)
+        read_members(archive, file, is_zip=os.pread(file.fileno(), 4, 0) == ZIP)
     archive.warn()
     return archive
-
-
-@contextmanager
-def _damage_of(archive: Archive) -> Iterator[None]:
-    """Store the reason for which an archive cannot be read to its end. The members before that place are read."""
-    try:
-        yield
-    except _LimitError as error:
-        archive.damage = f"{error}: unpack it first"
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, struct.error) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        archive.damage = archive.damage or f"the archive is damaged or incomplete: {reason}"
-
-
-def _spool(archive: Archive, stream: Any, size: Callable[[], int | None]) -> IO[bytes]:
-    """Return a temporary file with the bytes of a stream. After damage, it has the bytes before."""
-    out = _temporary_file(archive)
-    with _damage_of(archive):
-        _copy(archive, stream, out, size)
-    return out
-
-
-def _temporary_file(archive: Archive) -> IO[bytes]:
-    archive.files.append(tempfile.TemporaryFile(buffering=0))  # noqa: SIM115
-    return archive.files[-1]
-
-
-def _copy(archive: Archive, stream: Any, out: IO[bytes], size: Callable[[], int | None]) -> int:
-    """Copy a stream and return the number of bytes. Raises _LimitError if compressed bytes expand to too many."""
-    total = 0
-    while piece := stream.read(_PIECE):
-        total += len(piece)
-        stored = size()
-        if stored is not None:
-            archive.expand(len(piece), stored)
-        out.write(piece)
-        file_access.current().limit.wait_for(len(piece))
-    return total
-
-
-def _read_members(archive: Archive, file: IO[bytes], *, is_zip: bool) -> None:
-    if is_zip:
-        _read_zip(archive, file)
-    else:
-        _read_tar(archive, file)
-
-
-class _Headers:
-    """The bytes of a tar file for ``tarfile``, which limits the bytes that it reads for one member."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self.used = 0
-        self._handle = file.fileno()
-        self._position = 0
-
-    def seek(self, position: int) -> None:
-        self._position = position
-
-    def tell(self) -> int:
-        return self._position
-
-    def read(self, size: int) -> bytes:
-        self.used += size
-        if self.used > _MOST_HEADER:
-            raise tarfile.ReadError(f"a header has more than {_MOST_HEADER:,} bytes")
-        data = os.pread(self._handle, size, self._position)
-        self._position += len(data)
-        return data
-
-
-def _read_tar(archive: Archive, file: IO[bytes]) -> None:
-    end = os.fstat(file.fileno()).st_size
-    headers: Any = _Headers(file)
-    tar = tarfile.open(fileobj=headers, mode="r:")  # noqa: SIM115
-    position = -1
-    while (info := tar.next()) is not None:
-        headers.used = 0
-        tar.members = []  # type: ignore[attr-defined]  # it would keep all
-        if not position < info.offset or info.size < 0:
-            raise tarfile.ReadError(f"byte {info.offset}: a member with a wrong size")
-        position = info.offset
-        _add_tar_member(archive, file, info, end)
-    last = os.pread(file.fileno(), tarfile.BLOCKSIZE, tar.offset)
-    if not last:
-        raise tarfile.ReadError("the mark at its end is missing")
-    if any(last):
-        raise tarfile.ReadError(f"byte {tar.offset}: expected the header of a member")
-
-
-def _add_tar_member(archive: Archive, file: IO[bytes], info: tarfile.TarInfo, end: int) -> None:
-    if info.islnk():
-        parts = [part for part in info.linkname.split("/") if part not in ("", ".")]
-        member = archive.find("/".join(parts))
-        if member is None:
-            archive.skip("that are links to files outside of the archive", info.name)
-        else:
-            archive.expand(member.size, end)
-            archive.add(info.name, member)
-    elif info.issym():
-        archive.skip("that are symbolic links", info.name)
-    elif info.isreg():
-        ranges: Any = info.sparse
-        sparse = None if ranges is None else tuple((start, size) for start, size in ranges if size)
-        size = info.size if sparse is not None else min(info.size, max(end - info.offset_data, 0))
-        if sparse is not None:
-            if not _is_in_order(sparse, size):
-                archive.skip("with a wrong map of their holes", info.name)
-                return
-            archive.expand(size, end)
-        mtime = info.mtime if 0 <= info.mtime < _LATEST else 0.0  # not infinite or NaN
-        archive.add(info.name, Member(file, info.offset_data, size, mtime, info.offset + 1, sparse))
-    elif not info.isdir():
-        archive.skip("that are devices, FIFOs or of unknown kinds", info.name)
-
-
-def _is_in_order(sparse: tuple[tuple[int, int], ...], size: int) -> bool:
-    """Return whether the stored ranges of a sparse file are in order and in the file."""
-    spans = [(0, 0), *((start, start + length) for start, length in sparse), (size, size)]
-    return all(end <= begin and start <= end for (start, end), (begin, _) in pairwise(spans))
-
-
-def _read_zip(archive: Archive, file: IO[bytes]) -> None:
-    size = os.fstat(file.fileno()).st_size
-    spool = _temporary_file(archive)
-    with io.FileIO(os.dup(file.fileno())) as raw, zipfile.ZipFile(raw) as found:
-        for info in found.infolist():
-            if info.is_dir():
-                continue
-            if stat.S_ISLNK(info.external_attr >> 16):
-                archive.skip("that are symbolic links", info.filename)
-                continue
-            if info.flag_bits & _ENCRYPTED or info.compress_type not in _ZIP_METHODS:
-                archive.skip("that are encrypted or compressed by another method than deflate", info.filename)
-                continue
-            offset = spool.tell()
-            archive.expand(info.file_size, size)
-            with _damage_of(archive), found.open(info) as stream:
-                _copy(archive, stream, spool, lambda: None)
-            mtime = 0.0
-            with suppress(OverflowError, ValueError):
-                mtime = time.mktime((*info.date_time, 0, 0, -1))
-            member = Member(spool, offset, spool.tell() - offset, mtime, info.header_offset + 1)
-            archive.add(info.filename, member)

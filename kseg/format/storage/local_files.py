@@ -9,12 +9,12 @@ from kseg.format.storage.naming import may_be_in_archive
 from kseg.lazy import lazy
 
 if TYPE_CHECKING:
-    from kseg.format.storage import archive
+    from kseg.format.storage import archive, archive_index
 else:
     archive = lazy("kseg.format.storage.archive")  # few runs read archives
 
 
-def status(path: str | os.PathLike[str]) -> os.stat_result | archive.Status:
+def status(path: str | os.PathLike[str]) -> os.stat_result | archive_index.Status:
     """Return the status of a file or folder, symbolic links followed, or of a member of an archive. Raises OSError."""
     try:
         return os.stat(path)
