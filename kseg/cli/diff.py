@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -26,7 +27,7 @@ from kseg.commands.diff.log_dirs import (
     partition_pairs,
 )
 from kseg.commands.diff.replica import Replica, files_of
-from kseg.errors import UsageError
+from kseg.errors import KsegError, UsageError
 from kseg.format.storage.source import STDIN, local_size
 from kseg.report.diff import answer, outcome_row
 from kseg.report.diff_log_dirs import Total, summary_line
@@ -133,7 +134,9 @@ def _diff_log_dirs(
 
 
 def _size(pair: PartitionPair) -> int:
-    """Return the bytes of segments that are compared."""
+    """Return the bytes of segments that are compared, 0 for folders that cannot be listed."""
     if pair.a is None or pair.b is None:
         return 0
-    return sum(local_size(file.path) or 0 for folder in (pair.a, pair.b) for file in files_of(folder))
+    with suppress(KsegError):
+        return sum(local_size(file.path) or 0 for folder in (pair.a, pair.b) for file in files_of(folder))
+    return 0

@@ -16,7 +16,7 @@ from kseg.commands.lag.lag import OUTSIDE, Commit, lags, offsets_replicas, read_
 from kseg.commands.lag.partitions import LogDirs
 from kseg.errors import UsageError
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS
-from kseg.format.storage.source import check_exists, find_segments, is_url, local_size, once_each
+from kseg.format.storage.source import check_exists, find_segments, is_folder, is_url, local_size, once_each
 from kseg.report.formats import LAG, destination, write
 from kseg.report.lag import Total, summary_line
 
@@ -49,6 +49,9 @@ def lag(paths: tuple[str, ...], groups: tuple[str, ...], format_name: str, outpu
         raise UsageError(f"no partition of {CONSUMER_OFFSETS} found: give the log directories of all brokers")
     notes, total = FindingNotes(), Total()
     failed = False
+    for file in files:
+        if is_folder(file.path):
+            failed = bool(fail(f"{file.path}: the folder cannot be listed"))
     size = sum(local_size(path) or 0 for replica in replicas for path in replica.segments)
 
     def commits() -> Iterator[Commit]:

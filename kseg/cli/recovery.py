@@ -94,14 +94,14 @@ def recovery(
 def plans_of(
     paths: Iterable[str], request: RecoveryRequest, unread: Callable[[str], None], each: Each = map
 ) -> Iterator[LogDirPlan | PartitionPlan]:
-    """Yield the plans for the log directories of one broker, each folder once. ``unread`` gets the other paths' errors."""
+    """Yield the plans for the log directories of one broker, each folder once. ``unread`` gets the errors of the others."""
     broker = Broker()
     seen: set[str] = set()
     for path in paths:
         if os.path.realpath(path) in seen:
             continue
         try:
-            for made in plan(path, request, each):
+            for made in plan(path, request, unread, each):
                 if (folder := os.path.realpath(made.folder)) not in seen:
                     seen.add(folder)
                     yield broker.check_log_dirs(made)

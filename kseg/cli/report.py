@@ -136,9 +136,11 @@ class _Others:
     def recovery(self, clean: bool | None) -> Part:
         """Return the prediction for the log directories and partition folders among the paths."""
         total = recovery.Total()
-        plans = (
-            made for of_broker in self._brokers for made in plans_of(of_broker, RecoveryRequest(clean), do_nothing)
-        )
+
+        def unread(why: str) -> None:
+            total.unread += 1  # validation prints the reason
+
+        plans = (made for of_broker in self._brokers for made in plans_of(of_broker, RecoveryRequest(clean), unread))
         sections = recovery_sections(total.counted(plans), total)
         if not (total.partitions or total.log_dirs):
             return Part()
@@ -157,9 +159,9 @@ class _Others:
         return Part(sections, f"{hanging} {verb}." if total.states["hanging"] else "")
 
     def stats(self) -> Part:
-        """Return the counts of the headers."""
+        """Return the counts of the headers of valid batches."""
         if not self._segments:
             return Part()
-        settings = Settings(deep=False, verify_crc=False)
+        settings = Settings(deep=False)
         counted = stats_of(sorted_by_folder(self._segments), settings, self._jobs, self._progress)
         return Part(stats_sections(levels(counted, deep=False), _TOP_PRODUCERS))

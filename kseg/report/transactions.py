@@ -208,6 +208,9 @@ def _age(item: Transaction, now: int) -> int | None:
 
 def partition_text(item: PartitionState) -> str:
     counts = ", ".join(f"{item.states[state]} {state}" for state in STATES if item.states[state])
+    if item.unread_segments:
+        unread = count_of(item.unread_segments, "segment")
+        return f"{counts or 'no transactions found'}; {unread} could not be read, so the last stable offset is unknown"
     if item.held_by is None:
         end = "" if item.last_stable_offset is None else f" {item.last_stable_offset}"
         return f"{counts or 'no transactions'}; last stable offset{end or ' unknown'}, not held by a transaction"

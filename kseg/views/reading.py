@@ -254,7 +254,7 @@ def _finding_rows(task: Task, split: Split) -> Iterator[schema.Row]:
         for verdict in result.verdicts:
             yield verdict.as_row()
         if result.unread:
-            _fail_fast(task, result.unread)
+            _report_unread(task, result.unread)
             yield {"file": result.file, "severity": "error", "message": result.unread}
 
 
@@ -266,7 +266,7 @@ def _segment_rows(task: Task, split: Split) -> Iterator[schema.Row]:
     settings = Settings(verify_crc=task.request.verify_crc, max_per_rule=1)
     for piece in split.pieces:
         row = segment_row(piece.file, piece.size, settings)
-        _fail_fast(task, row["unread"])
+        _report_unread(task, row["unread"])
         yield row
 
 
@@ -284,7 +284,7 @@ def _transaction_rows(task: Task, split: Split) -> Iterator[schema.Row]:
 
     def unread(reason: str) -> None:
         task.notices.unread(reason)
-        _fail_fast(task, reason)
+        _report_unread(task, reason)
 
     for folder, pieces in groupby(split.pieces, key=lambda piece: os.path.dirname(piece.file.path)):
         files = (piece.file for piece in pieces)
@@ -298,6 +298,8 @@ def _as_arrow(task: Task, found: Iterator[schema.Row]) -> Iterator[pa.RecordBatc
         yield from_rows(task.request.columns, group)
 
 
-def _fail_fast(task: Task, unread: str | None) -> None:
+def _report_unread(task: Task, unread: str | None) -> None:
     if unread and task.request.mode == "failfast":
         raise Damaged(unread)
+    if unread:
+        task.notices.unread(unread)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -82,20 +84,47 @@ def test_a_folder_that_is_named_like_a_segment(tmp_path: Path, command: str) -> 
     complaint(kseg(command, folder))
 
 
+def without_rights(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the command without the rights by which root reads every file."""
+    rights = "-dac_override,-dac_read_search"
+    drop = ["setpriv", f"--bounding-set={rights}", f"--inh-caps={rights}"] if os.geteuid() == 0 else []
+    if drop and not shutil.which("setpriv"):
+        pytest.skip("root can read every file, and there is no setpriv")
+    command = [*drop, str(KSEG), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_file_without_permission(tmp_path: Path, command: str) -> None:
-    """Root can read every file, so the command runs as nobody."""
+    """The line names the reason."""
     path = tmp_path / FIRST
     path.write_bytes(SEGMENT.read_bytes())
     path.chmod(0)
-    program = "import os, sys; from kseg.cli.main import main\n"
-    if os.geteuid() == 0:
-        # The user nobody may not be able to read this Python: one run before loads everything that the next one needs.
-        program += f"try: main(['{command}', '--format', 'jsonl', '{SEGMENT}'])\n"
-        program += "except SystemExit: os.setgid(65534); os.setuid(65534)\n"
-    program += f"main(['{command}', '--format', 'jsonl', '{path}'])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    assert "Permission denied" in complaint(done)
+    assert "Permission denied" in complaint(without_rights(command, "--format", "jsonl", path))
+
+
+@pytest.fixture
+def partly_readable(tmp_path: Path) -> Iterator[Path]:
+    """A log directory with three partitions, of which the second cannot be listed."""
+    for partition in ("orders-0", "orders-1", "orders-2"):
+        shutil.copytree(SEGMENT.parent, tmp_path / partition)
+    unlisted = tmp_path / "orders-1"
+    unlisted.chmod(0)
+    yield tmp_path
+    unlisted.chmod(0o755)
+
+
+@pytest.mark.parametrize("command", ["validate", "dump", "stats", "transactions", "recovery"])
+def test_a_folder_without_permission(partly_readable: Path, command: str) -> None:
+    """The folders after it are read, it is named, and the exit code says that something was not read."""
+    done = without_rights(command, "--format", "jsonl", partly_readable)
+    assert done.returncode == 2, done.stderr
+    assert f"kseg: {partly_readable}/orders-1: Permission denied\n" in done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    if command == "validate":
+        assert [rows[-1][name] for name in ("files", "unread", "verdict")] == [3, 1, "undetermined"]
+    else:
+        assert all(any(f"{partly_readable}/{name}" in str(row) for row in rows) for name in ("orders-0", "orders-2"))
 
 
 @pytest.mark.parametrize(

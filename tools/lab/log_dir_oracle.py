@@ -103,7 +103,9 @@ def predict(dirs: tuple[Path, Path], homes: dict[str, Path]) -> Outcome:
     """What ``kseg recovery`` says of the two log dirs."""
     ends: dict[str, int] = {}
     offline: set[str] = set()
-    for plan in plan_dirs(list(map(str, dirs)), RecoveryRequest(None, INDEX_INTERVAL, INDEX_BYTES)):
+    request = RecoveryRequest(None, INDEX_INTERVAL, INDEX_BYTES)
+    unread: list[str] = []
+    for plan in plan_dirs(list(map(str, dirs)), request, unread.append):
         actions = {step.action for step in plan.steps}
         folder = plan.folder if not isinstance(plan, PartitionPlan) else str(Path(plan.folder).parent)
         if "refuse" in actions:
@@ -115,6 +117,8 @@ def predict(dirs: tuple[Path, Path], homes: dict[str, Path]) -> Outcome:
             topic_id = Path(plan.folder) / "partition.metadata"
             stray = not topic_id.exists() or _FOREIGN_ID in topic_id.read_bytes()
             ends[plan.topic] = 0 if stray or plan.log_end is None else plan.log_end
+    if unread:
+        raise OSError(unread[0])
     if str(dirs[0]) in offline:  # it has the metadata
         return Outcome(None)
     served = {topic: end for topic, end in ends.items() if str(homes[topic]) not in offline}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from kseg.commands.diff.diff import compare
 from kseg.commands.diff.differences import SAME_CONTENT, Comparison, Difference
@@ -76,9 +77,11 @@ def partition_pairs(a: str, b: str) -> list[PartitionPair]:
 def _partitions_in(log_dir: str) -> dict[tuple[str, int], str]:
     found: dict[tuple[str, int], str] = {}
     skipped = []
-    for folder, names in walk_folders(log_dir):
+    unlisted: list[str] = []
+    logs = [folder for folder, names in walk_folders(log_dir, unlisted.append) if any(map(is_log, names))]
+    for folder in [*logs, *map(Path, unlisted)]:  # comparing an unlisted folder fails with the reason
         partition = partition_of(folder.name)
-        if partition is None or not any(map(is_log, names)):
+        if partition is None:
             continue
         if partition.state is not None:
             skipped.append(folder.name)

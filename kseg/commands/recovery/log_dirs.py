@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from kseg.commands.recovery.identity import META, conflicts, read_identity
-from kseg.errors import UnreadableError
+from kseg.errors import KsegError, UnreadableError
 from kseg.format.log_loader.checkpoints import MAX_TEXT, read_offsets
 from kseg.format.log_loader.loader import METADATA_TOPIC, BrokerStart, plan_partition
 from kseg.format.log_loader.log_segment import INDEX_BYTES
@@ -55,17 +55,18 @@ class RecoveryRequest:
 
 #: ``map``, or a function like it that uses other processes.
 Each = Callable[
-    [Callable[[str, BrokerStart], PartitionPlan], Iterable[str], Iterable[BrokerStart]], Iterable[PartitionPlan]
+    [Callable[[str, BrokerStart], PartitionPlan | str], Iterable[str], Iterable[BrokerStart]],
+    Iterable[PartitionPlan | str],
 ]
 
 
 def plan_dirs(
-    paths: Iterable[str], requested: RecoveryRequest, each: Each = map
+    paths: Iterable[str], requested: RecoveryRequest, unread: Callable[[str], object]
 ) -> Iterator[LogDirPlan | PartitionPlan]:
     """Yield the plans for the log directories of one broker, as ``plan`` does. Raises UnreadableError."""
     broker = Broker()
     for path in paths:
-        for made in plan(path, requested, each):
+        for made in plan(path, requested, unread):
             yield broker.check_log_dirs(made)
 
 
@@ -107,10 +108,12 @@ class Broker:
         return steps
 
 
-def plan(path: str, requested: RecoveryRequest, each: Each = map) -> Iterator[LogDirPlan | PartitionPlan]:
+def plan(
+    path: str, requested: RecoveryRequest, unread: Callable[[str], object], each: Each = map
+) -> Iterator[LogDirPlan | PartitionPlan]:
     """Yield the plan for a log directory, then the plans of its partitions; or the plan for a partition folder.
 
-    Raises UnreadableError.
+    ``unread`` is called with the reason for each partition that cannot be read. Raises UnreadableError if that is ``path``.
     """
     path = os.path.normpath(path)
     folders, files = _entries(path)
@@ -133,7 +136,19 @@ def plan(path: str, requested: RecoveryRequest, each: Each = map) -> Iterator[Lo
     folders = [name for name in folders if partition_of(name)]
     yield LogDirPlan(path, starts.clean, tuple(steps), len(folders))
     partitions = [os.path.join(path, name) for name in folders]
-    yield from each(plan_partition, partitions, [starts.of(partition_of(name)) for name in folders])
+    for made in each(_attempt, partitions, [starts.of(partition_of(name)) for name in folders]):
+        if isinstance(made, str):
+            unread(made)
+        else:
+            yield made
+
+
+def _attempt(folder: str, start: BrokerStart) -> PartitionPlan | str:
+    """Return the plan for a partition, or why it cannot be read."""
+    try:
+        return plan_partition(folder, start)
+    except KsegError as error:
+        return str(error)
 
 
 @dataclass(frozen=True, slots=True)

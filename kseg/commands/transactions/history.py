@@ -72,7 +72,8 @@ class PartitionState:
 
     ``last_stable_offset`` is the log end if no transaction is open; else ``held_by`` is the producer id of the earliest
     open one. Both offsets are exclusive, None for a log without batches. A lower high watermark, which is not in the log,
-    can hold the broker's last stable offset back further.
+    can hold the broker's last stable offset back further. If ``unread_segments`` is not 0, the last stable offset is None,
+    and open transactions can have ended in a segment that was not read.
     """
 
     folder: str
@@ -82,6 +83,7 @@ class PartitionState:
     last_stable_offset: int | None
     held_by: int | None
     states: Counter[str] = field(default_factory=Counter)
+    unread_segments: int = 0
 
 
 @dataclass(slots=True)
@@ -118,6 +120,7 @@ def transactions_of(
     """
     history = _TransactionTracker(folder, now, max_age)
     readable = False
+    unread_segments = 0
     for file in files:
         history.begin(file.path)
         try:
@@ -128,11 +131,12 @@ def transactions_of(
                         yield from history.follow(window.batches, *event)
             readable = True
         except KsegError as error:
+            unread_segments += 1
             unread(str(error))
     if history.unlisted:
         unread(f"{folder}: more than {LIMIT:,} transactions are open at once: later ones are not listed")
     if readable or history.has_transactions:
-        yield from history.finish()
+        yield from history.finish(unread_segments)
 
 
 class _TransactionTracker:
@@ -218,11 +222,13 @@ class _TransactionTracker:
             one.last_offset, one.batches, one.records, one.start, one.last, coordinator_epoch,
         )  # fmt: skip
 
-    def finish(self) -> Iterator[Transaction | PartitionState]:
+    def finish(self, unread_segments: int) -> Iterator[Transaction | PartitionState]:
         first: tuple[int, int] | None = None
         for producer_id, one in sorted(self._open.items(), key=lambda item: item[1].first_offset):
             first = first or (one.first_offset, producer_id)
             hanging = one.last is not None and self._now - one.last > self._max_age
             yield self._transaction(producer_id, one, "hanging" if hanging else "open", None)
-        stable, held_by = first or (self._end, None)
-        yield PartitionState(self._folder, self._topic, self._partition, self._end, stable, held_by, self._states)
+        stable, held_by = (None, None) if unread_segments else first or (self._end, None)
+        yield PartitionState(
+            self._folder, self._topic, self._partition, self._end, stable, held_by, self._states, unread_segments
+        )

@@ -325,10 +325,12 @@ def find_files(path: str, unknown: Callable[[str], None]) -> Iterator[SegmentFil
     """Yield the segments and side files of a folder and all folders below it.
 
     The indexes of a segment are in its SegmentFile. ``unknown`` is called with each other file, including those with a
-    suffix such as ``.deleted``: they are not part of the log. Raises UnreadableError if no file is found.
+    suffix such as ``.deleted``: they are not part of the log. A folder that cannot be listed is yielded, too: opening it
+    fails with the reason. Raises UnreadableError if no file is found.
     """
     empty = True
-    for folder, names in walk_folders(path):
+    unlisted: list[str] = []
+    for folder, names in walk_folders(path, unlisted.append):
         present = set(names)
         of_segments: set[str] = set()
         for file in segments_in(folder, names):
@@ -340,8 +342,9 @@ def find_files(path: str, unknown: Callable[[str], None]) -> Iterator[SegmentFil
         for file in _side_files_in(folder, [name for name in names if name not in of_segments], unknown):
             empty = False
             yield file
+    yield from (SegmentFile(folder, indexes=()) for folder in unlisted)
     check_complete(path)
-    if empty:
+    if empty and not unlisted:
         raise UnreadableError(f"{path}: no segment found (a .log file named by 20 digits), and no side file")
 
 

@@ -11,7 +11,7 @@ import re
 import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -307,15 +307,18 @@ class SegmentFile:
 def find_segments(path: str) -> Iterator[SegmentFile]:
     """Yield the segments of a path: the path itself, or the segments of a partition folder, log dir or any parent folder.
 
-    Folders come by name, segments by offset. Raises UnreadableError if there are none.
+    Folders come by name, segments by offset. A folder that cannot be listed is yielded, too: opening it fails with the
+    reason. Raises UnreadableError if there are none.
     """
     remote = _URL.match(path) and not is_file_url(path)
     folder = is_folder(path)
-    folders = _walk_remote(path) if remote else list(walk_folders(path)) if folder else None
+    unlisted: list[str] = []
+    folders = _walk_remote(path) if remote else list(walk_folders(path, unlisted.append)) if folder else None
     if folders is None:
         yield SegmentFile(path)
         return
     found = [file for folder, names in folders for file in segments_in(folder, names)]
+    found += map(SegmentFile, unlisted)
     yield from found
     if folder:
         check_complete(path)
@@ -377,9 +380,10 @@ def check_complete(folder: str) -> None:
         archive.check_complete(folder)
 
 
-def walk_folders(path: str) -> Iterator[tuple[Path, list[str]]]:
-    """Yield a folder and all folders below it in name order, each with its sorted file names. Raises UnreadableError.
+def walk_folders(path: str, unlisted: Callable[[str], object]) -> Iterator[tuple[Path, list[str]]]:
+    """Yield a folder and all folders below it in name order, each with its sorted file names.
 
+    ``unlisted`` is called with each folder below it that cannot be listed. Raises UnreadableError for ``path`` itself.
     FIFOs, sockets and devices are skipped with a warning. Symbolic links are followed, as by a broker, but no folder is
     visited twice.
     """
@@ -397,9 +401,11 @@ def walk_folders(path: str) -> Iterator[tuple[Path, list[str]]]:
         return not again
 
     def failed(error: OSError) -> None:
+        if error.filename == path:
+            raise UnreadableError(f"{path}: {error.strerror or error}") from error
         # A topic can be deleted meanwhile: its folders are renamed.
-        if not isinstance(error, FileNotFoundError) or error.filename == path:
-            raise UnreadableError(f"{error.filename}: {error.strerror or error}") from error
+        if not isinstance(error, FileNotFoundError):
+            unlisted(error.filename)
 
     for folder, folders, names in os.walk(path, onerror=failed, followlinks=True):
         folders[:] = [name for name in sorted(folders) if is_new(os.path.join(folder, name))]
