@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from kseg.findings import do_nothing
+from kseg.format.storage.source import SegmentFile
 from kseg.lazy import lazy
 from kseg.report.terminal import screen
 
@@ -26,7 +28,7 @@ INTERVAL = 0.2
 @contextmanager
 def progress_bar(total: int | None) -> Iterator[Any]:
     """Yield a function that adds processed bytes; ``total`` is the number of bytes in all, None if unknown."""
-    if not sys.stderr.isatty():
+    if not _is_shown():
         yield do_nothing
         return
     bar = _Bar(total)
@@ -37,6 +39,25 @@ def progress_bar(total: int | None) -> Iterator[Any]:
     finally:
         bar.finished.set()
         thread.join()
+
+
+def _is_shown() -> bool:
+    """Return whether there is a terminal for the bar."""
+    return sys.stderr.isatty()
+
+
+def index_sizes(files: Iterable[SegmentFile]) -> dict[str, int]:
+    """Return the bytes on disk of the indexes that are checked with segments, by path; empty if no bar is shown.
+
+    The holes of preallocated indexes are not read, so they do not count.
+    """
+    sizes: dict[str, int] = {}
+    if _is_shown():
+        for path in (path for file in files for path in file.indexes or ()):
+            with suppress(OSError):
+                found = os.stat(path)
+                sizes[path] = min(found.st_size, 512 * getattr(found, "st_blocks", found.st_size))
+    return sizes
 
 
 class _Bar:

@@ -15,7 +15,7 @@ import click
 from kseg.cli import common
 from kseg.cli.common import check_output
 from kseg.cli.messages import FAILED, FOUND, fail, note, note_output
-from kseg.cli.progress import progress_bar
+from kseg.cli.progress import index_sizes, progress_bar
 from kseg.cli.settings import check_type, read_settings
 from kseg.commands.validate.parallel import validate_files
 from kseg.errors import KsegError, UsageError
@@ -132,15 +132,17 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
             if any(file.indexes is not None for file in files):
                 found = folder_checks.check_folders(files, settings, found)
         for result in found:
+            progress(index_bytes.pop(result.file, 0))
             total.add(result.summary)
             vanished += result.vanished
             if result.unread:
                 failed = bool(fail(result.unread))
             yield result
 
+    size, index_bytes = total_size(files), index_sizes(files)
     with (
         destination(output) as out,
-        progress_bar(total_size(files)) as progress,
+        progress_bar(None if size is None else size + sum(index_bytes.values())) as progress,
         nullcontext() if master is None else spark.spark_pool(master, files, progress) as pool,
         nullcontext() if state_path is None else state_file.open_state_file(state_path, settings, files) as state,
     ):

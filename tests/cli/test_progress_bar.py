@@ -1,10 +1,15 @@
 """The progress bar and the results share a terminal."""
 
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from kseg.cli import progress, validate
+from kseg.cli.main import main
 from tests.support.fixtures import SEGMENTS
 
 pytest.importorskip("pty", reason="a pseudo-terminal needs POSIX")
@@ -31,3 +36,23 @@ def test_the_bar_does_not_write_into_results(tmp_path: Path) -> None:
     assert bars == 1, "the bar was drawn, and once"
     assert not any(BAR in line for line in shown_lines(screen)), "the bar is removed at the end"
     assert results == 6
+
+
+def test_the_bytes_of_all_files_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rate and time left are right only if each byte of the total is reported once: logs, indexes and other side files."""
+    counted: list[int] = []
+    totals: list[int | None] = []
+
+    @contextmanager
+    def bar(total: int | None) -> Iterator[Callable[[int], None]]:
+        totals.append(total)
+        yield counted.append
+
+    monkeypatch.setattr(validate, "progress_bar", bar)
+    monkeypatch.setattr(progress, "_is_shown", lambda: True)
+    folder = SEGMENTS / "4.3.0-v2-none-segments"
+    for jobs in ("1", "2"):
+        CliRunner().invoke(main, ["validate", "--jobs", jobs, str(folder)])
+    names = [path for path in folder.iterdir() if path.suffix in (".log", ".index", ".timeindex", ".snapshot")]
+    assert totals[0] == totals[1] == sum(counted) // 2
+    assert sum(path.stat().st_size for path in names) <= (totals[0] or 0)
