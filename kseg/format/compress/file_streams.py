@@ -11,6 +11,8 @@ import zstandard
 
 #: Signature -> the name of the compression.
 SIGNATURES = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+#: The bytes that show the compression.
+SIGNATURE_SIZE = 4
 # The memory of a zstd window (--long=27); larger ones need an option of zstd, too.
 _MAX_WINDOW = 1 << 27
 # The bytes decompressed at once: a block of 4 bytes can make 128 KiB.

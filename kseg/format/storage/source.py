@@ -9,7 +9,6 @@ import io
 import os
 import re
 import stat
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -26,18 +25,17 @@ from kseg.lazy import lazy
 
 if TYPE_CHECKING:
     from kseg.format.compress import file_streams
-    from kseg.format.storage import archive, sparse
+    from kseg.format.storage import archive, sparse, standard_input
 else:
     # Few runs need these.
     archive = lazy("kseg.format.storage.archive")
     file_streams = lazy("kseg.format.compress.file_streams")
     sparse = lazy("kseg.format.storage.sparse")
+    standard_input = lazy("kseg.format.storage.standard_input")
 
 STDIN = "-"
-# The suffixes of compressed files, the longest signature of a compression, and the bytes that show whether it is an archive.
+# The suffixes of compressed files.
 _COMPRESSED = (".gz", ".zst")
-_SIGNATURE = 4
-_ARCHIVE_HEAD = 512
 #: Seconds since the last write within which a file counts as being written.
 LATELY = 2.0
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
@@ -164,7 +162,7 @@ def open_source(path: str | os.PathLike[str] | BinaryIO, *, listed: bool = False
         return Source(getattr(path, "name", "<stream>"), path, None)
     name = os.fspath(path)
     if name == STDIN:
-        return Source(STDIN, _unpacked_stdin()[0], None)
+        return Source(STDIN, standard_input.unpacked(STDIN)[0], None)
     if _URL.match(name):
         return _open_url(name)
     raw = open_file(name, named=not listed)
@@ -179,42 +177,11 @@ def open_source(path: str | os.PathLike[str] | BinaryIO, *, listed: bool = False
 def _head_of(raw: Any) -> bytes:
     """Return the first bytes of a file, which are read again later; none if the file is a pipe."""
     try:
-        head: bytes = raw.read(_SIGNATURE)
+        head: bytes = raw.read(file_streams.SIGNATURE_SIZE)
         raw.seek(0)
     except OSError:
         return b""
     return head
-
-
-# Standard input, the stream of its decompressed bytes, and whether it is an archive.
-_stdin: tuple[Any, Any, bool] = (None, None, False)
-
-
-def _unpacked_stdin() -> tuple[Any, bool]:
-    """Return the stream of standard input without gzip or zstd, and whether it is an archive: then it was read.
-
-    Its first bytes show what it is. An archive becomes a folder with the path ``-``. Raises UnreadableError.
-    """
-    global _stdin
-    if sys.stdin is None:
-        raise UnreadableError("standard input is closed")
-    raw = sys.stdin.buffer
-    if _stdin[0] is raw:
-        return _stdin[1:]
-    stream = file_streams.Prefixed(raw)
-    try:
-        kind = file_streams.compression_of(stream.head(_SIGNATURE))
-        compressed = stream
-        if kind:
-            stream = file_streams.Prefixed(file_streams.decompressed(stream, kind))
-        head = stream.head(_ARCHIVE_HEAD)
-        is_archive = archive.is_archive(head)
-        if is_archive:
-            archive.add_stream(STDIN, stream, head, lambda: compressed.count if kind else None)
-    except OSError as error:
-        raise UnreadableError(f"standard input: {error.strerror or error}") from error
-    _stdin = raw, stream, is_archive
-    return stream, is_archive
 
 
 def _open_url(url: str) -> Source:
@@ -370,7 +337,7 @@ def is_url(path: str) -> bool:
 def is_folder(path: str) -> bool:
     """Return whether a path is a local folder, an archive, or a folder in one."""
     if path == STDIN:
-        return _unpacked_stdin()[1]
+        return standard_input.unpacked(STDIN)[1]
     return not _URL.match(path) and local_files.is_folder(path)
 
 
