@@ -46,16 +46,18 @@ _ON_REQUEST: Mapping[str, tuple[Column, ...]] = {"records": (TRANSACTION_STATE,)
 
 
 def columns_of(
-    view: str, names: Iterable[str], *, decoded: bool = False, framed: str | None = None
+    view: str, names: Iterable[str], *, decoded: bool = False, framed: str | None = None, sides: Iterable[str] = ()
 ) -> tuple[Column, ...]:
     """Return the named columns of a view, or all default columns. Raises UsageError for an unknown name.
 
     A ``*`` among the names means all default columns. ``decoded`` adds the column for internal topics. ``framed`` is the
-    value of the option ``as``: the columns are then those of that kind of file.
+    value of the option ``as``: the columns are then those of that kind of file. ``sides`` of "key" and "value" are decoded.
     """
     default = _framed(view, framed) if framed else VIEWS[view].columns
     if decoded and view == "records":
         default = (*default, schema.DECODED)
+    if view == "records":
+        default = (*default, *(column for side in sides for column in schema.CONTENT_COLUMNS[side]))
     known = {column.name: column for column in (*default, *_ON_REQUEST.get(view, ()))}
     wanted: list[Column] = []
     for name in names:

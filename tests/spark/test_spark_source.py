@@ -69,6 +69,18 @@ def test_the_schema_is_that_of_parquet(spark: SparkSession, tmp_path: Path) -> N
     assert written.exceptAll(wanted).count() == 0
 
 
+def test_keys_and_values_are_decoded(spark: SparkSession) -> None:
+    """The columns are those of ``kseg dump``; each task opens the schemas for itself."""
+    fixture = SEGMENTS.parent / "serialized"
+    found = load(spark, fixture / "orders-0", schemas=str(fixture / "_schemas-0"), keyAs="string").orderBy("offset")
+    rows = found.select("key_decoded", "value_decoded", "value_schema_id").collect()
+    assert json.loads(rows[0].key_decoded) == "order-0"
+    assert json.loads(rows[3].value_decoded)["total"] == {"amount": "-0.25", "currency": "CHF"}
+    assert [row.value_schema_id for row in rows] == [2, 2, 2, 3, 3, 3, None]
+    with pytest.raises(Exception, match="unknown deserializer 'arvo'"):
+        load(spark, fixture / "orders-0", valueAs="arvo").collect()
+
+
 def test_internal_topics_are_decoded_where_that_is_asked_for(spark: SparkSession, tmp_path: Path) -> None:
     """The column of ``kseg dump``, by the folder's name or by the topic's; without the option it is absent."""
     source = SEGMENTS / "4.3.0-v2-none-internal-transaction-state"

@@ -52,6 +52,14 @@ class DecodeSettings:
         """Return whether a source of schemas is given."""
         return bool(self.schema_files or self.schemas or self.registry)
 
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """Return the sides that are decoded: of "key" and "value"."""
+        both = self.has_schemas or self.function is not None or self.command is not None
+        return tuple(
+            side for side, name in (("key", self.key_as), ("value", self.value_as)) if both or name is not None
+        )
+
 
 class RecordDecoder:
     """Decodes the keys and the values of records. ``key`` or ``value`` is None if that side is not decoded."""

@@ -25,6 +25,8 @@ from pyspark.sql.datasource import (
 from kseg.errors import UsageError
 from kseg.format.internal_topics.decode import TOPICS
 from kseg.format.internal_topics.recognise import BY_FOLDER
+from kseg.format.serialization.decoding import FieldDecoder
+from kseg.format.serialization.record_decoder import DecodeSettings
 from kseg.format.wire.framings import FRAMINGS
 from kseg.ranges import milliseconds, parse_offsets, parse_time
 from kseg.spark.source.ddl import check_types
@@ -78,7 +80,9 @@ def parse(given: Mapping[str, str], schema: Sequence[tuple[str, str]] | None = N
     decode_as: str | None = _choice("decode", options, (NO_DECODING, BY_FOLDER, *TOPICS), NO_DECODING)
     decode_as = None if decode_as == NO_DECODING else decode_as
     names = _list(options.get("columns")) if schema is None else [name for name, _ in schema]
-    columns = columns_of(view, names, decoded=decode_as is not None, framed=framing)
+    decoding = _decoding(options)
+    sides = decoding.sides if decoding else ()
+    columns = columns_of(view, names, decoded=decode_as is not None, framed=framing, sides=sides)
     if schema:
         check_types(columns, schema)
     return Options(
@@ -86,6 +90,7 @@ def parse(given: Mapping[str, str], schema: Sequence[tuple[str, str]] | None = N
         view=view,
         columns=columns,
         decode_as=decode_as,
+        decoding=decoding,
         framing=framing,
         requests=options.get("requests"),
         mode=_choice("mode", options, MODES, "permissive"),
@@ -121,7 +126,25 @@ def _paths(options: Mapping[str, str]) -> list[str]:
     return paths
 
 
-_OF_LOGS = ("decode", "isolation", "topics", "partitions", "offsets", "since", "until")
+def _decoding(options: Mapping[str, str]) -> DecodeSettings | None:
+    """Return how keys and values are decoded, None if no option says so. Raises UsageError for an unknown name."""
+    if not any(name in options for name in _OF_CONTENTS):
+        return None
+    key_as, value_as = options.get("keyas"), options.get("valueas")
+    for side, name in (("key", key_as), ("value", value_as)):
+        if name is not None:
+            FieldDecoder(side, name)
+    return DecodeSettings(
+        key_as,
+        value_as,
+        schema_files=tuple(_list(options.get("schemafiles"))),
+        schemas=tuple(_list(options.get("schemas"))),
+        registry=options.get("registry"),
+    )
+
+
+_OF_CONTENTS = ("keyas", "valueas", "schemas", "schemafiles", "registry")
+_OF_LOGS = (*_OF_CONTENTS, "decode", "isolation", "topics", "partitions", "offsets", "since", "until")
 
 
 def _refuse_beside_a_framing(options: Mapping[str, str], framing: str, view: str) -> None:
