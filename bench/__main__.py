@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench import corpora, peers, table
+from bench import corpora, growth, instructions, peers, plot, table
 from bench.cases import CASES, Case
 from bench.corpora import Corpus
 from bench.grep_cases import GREP_CASES
@@ -27,14 +27,21 @@ def main() -> int:
     options = _options()
     known = (*CASES, *GREP_CASES, *SQL_CASES)
     cases = [case for case in known if case.quick or not options.quick]
-    if options.only:
+    if options.only and not options.instructions:
         cases = [case for case in known if any(name in case.name for name in options.only)]
     if not cases:
         print(f"no case is named so; there are: {', '.join(case.name for case in known)}", file=sys.stderr)
         return 2
+    peers.prepare()
+    if options.growth:
+        growth.PICTURE.write_text(plot.svg(growth.measure(_progress), "ns per byte"), encoding="utf-8")
+        return 0
+    if options.instructions:
+        text = instructions.table(options.only or instructions.CORPORA, _progress)
+        table.write(PAGE, text, instructions.MARKER)
+        return 0
     rounds = options.rounds or (2 if options.quick else 5)
     rows: list[table.Row] = []
-    peers.prepare()
     engine = peers.engine()
     for case in cases:
         begin = time.perf_counter()
@@ -52,6 +59,10 @@ def main() -> int:
     return int(any(not row.values for row in rows))
 
 
+def _progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="kseg against its floor and its peers.")
     parser.add_argument("--quick", action="store_true", help="two rounds, and no case of more than 1 GiB")
@@ -60,6 +71,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--write", action="store_true", help="keep the table in docs/benchmarks.md, between its markers"
     )
+    parser.add_argument("--growth", action="store_true", help="only draw time per byte into docs/images, 5 minutes")
+    parser.add_argument("--instructions", action="store_true", help="only count instructions per corpus, 15 minutes")
     options = parser.parse_args()
     if options.write and options.only:
         parser.error("--write keeps the whole table: not with --only")

@@ -192,17 +192,21 @@ def _write(path: Path, recipe: Recipe) -> dict[str, int]:
 
 def _folder(name: str) -> Corpus:
     """Make a partition folder. It is made again for each run, since its many files would waste space."""
-    base, segments, batches, indexed = FOLDERS[name]
+    base, number, batches, indexed = FOLDERS[name]
     source = corpus(base)
     remove(name)
-    folder = CORPORA / name / "orders-0"
+    return segments(source, CORPORA / name / "orders-0", number, batches, indexed=indexed)
+
+
+def segments(source: Corpus, folder: Path, number: int, batches: int, *, indexed: bool) -> Corpus:
+    """Write the first batches of a segment as a folder of ``number`` segments with at most ``batches`` batches each."""
     folder.mkdir(parents=True)
     written = records = size = 0
     with SegmentReader(open_source(source.path), verify_crc=False) as reader, ExitStack() as files:
         for window in reader.windows():
             columns = window.batches
             for row in range(columns.count):
-                if written == segments * batches:
+                if written == number * batches:
                     break
                 if written % batches == 0:
                     files.close()
@@ -217,6 +221,16 @@ def _folder(name: str) -> Corpus:
             _index(path)
     os.sync()
     return Corpus(folder, written, records, size)
+
+
+def made(recipe: Recipe, path: Path) -> Corpus:
+    """Return a segment that is made for one run."""
+    return Corpus(path, **_write(path, recipe))
+
+
+def repeated(base: Corpus, path: Path, size: int) -> Corpus:
+    """Return a segment of ``size`` bytes that repeats ``base``, for one run."""
+    return Corpus(path, **_repeat(base, path, size))
 
 
 def _index(path: Path) -> None:

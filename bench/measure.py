@@ -31,7 +31,7 @@ class Command:
     """A contender: the command line, and the name in the table.
 
     With ``own_clock`` the process prints ``seconds``, which count instead of the wall time: the comparison is about the
-    loop, not the start. ``output`` False sends a large stdout to /dev/null.
+    loop, not the start. ``output`` False sends a large stdout to /dev/null. ``codes`` are the exit codes of success.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Command:
     env: dict[str, str] = field(default_factory=dict)
     own_clock: bool = False
     output: bool = True
+    codes: tuple[int, ...] = (0,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Run:
 
 
 def run(command: Command) -> Run:
-    """Run the command. Raises BenchError if its exit code is not 0, or after TIME_LIMIT.
+    """Run the command. Raises BenchError if its exit code is not one of ``codes``, or after TIME_LIMIT.
 
     A process inherits the peak of the process that started it (exec keeps ``signal->maxrss``). This process must
     therefore stay small: nothing in ``bench`` may hold a corpus in memory.
@@ -84,7 +85,7 @@ def run(command: Command) -> Run:
         watchdog.cancel()
         # wait4 has read the status, so Popen could not.
         process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
+        if process.returncode not in command.codes:
             err.seek(0)
             last = err.read()[-2000:].decode(errors="replace")
             raise BenchError(f"{command.name} ended with {process.returncode}: {' '.join(command.argv)}\n{last}")

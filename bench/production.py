@@ -175,8 +175,11 @@ def _transactions(broker: KraftBroker, topic: str, records: int) -> None:
         rows = _plain(chance)
         try:
             for number in range(first, PRODUCERS, 8):
-                settings = {"transactional_id": f"app-{number}", "batch_num_messages": PER_BATCH, "linger_ms": 5}
-                writer = scenes.Writer(broker, topic, **settings)
+                settings: dict[str, Any] = {
+                    "batch_num_messages": PER_BATCH,
+                    "linger_ms": 5,
+                }
+                writer = scenes.Writer(broker, topic, transactional_id=f"app-{number}", **settings)
                 writer.producer.init_transactions(30)
                 writer.producer.begin_transaction()
                 for i in range(records // PRODUCERS):

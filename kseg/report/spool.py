@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import pickle
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Generic, TypeVar
+from typing import IO, TYPE_CHECKING, Generic, TypeVar
 
+from kseg.lazy import lazy
 from kseg.results import FileResult
+
+if TYPE_CHECKING:
+    import tempfile
+else:
+    # Importing it takes 3 ms, and few runs have so many results.
+    tempfile = lazy("tempfile")
 
 Item = TypeVar("Item")
 
@@ -20,11 +27,15 @@ class Spool(Generic[Item]):
     """The items of a run that were added, in memory or on disk."""
 
     def __init__(self) -> None:
-        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - closed with the object
+        self._file: IO[bytes] = io.BytesIO()
 
     def add(self, item: Item) -> None:
         """Keep an item."""
         pickle.dump(item, self._file)
+        if isinstance(self._file, io.BytesIO) and self._file.tell() > _IN_MEMORY:
+            on_disk = tempfile.TemporaryFile()
+            on_disk.write(self._file.getbuffer())
+            self._file = on_disk
 
     def again(self) -> Iterator[Item]:
         """Yield the kept items."""

@@ -13,6 +13,7 @@ from kseg.format.checks.check_state import CheckSettings, CheckState
 from kseg.format.checks.record_checks import check_wrapper_order, update_compaction_evidence
 from kseg.format.checks.table import BATCH_CHECKS, RECORD_CHECKS
 from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
+from kseg.format.segment.buffers import borrowed
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
@@ -137,14 +138,28 @@ def run_checks(
     ``SegmentChecks``. Raises KsegError if the source cannot be read.
     """
     report = report or tally
-    reader = SegmentReader(source, report=report, verify_crc=settings.verify_crc)
     checks = SegmentChecks(source.name, check_settings(source.name, settings), report, topic, record_set)
-    opener = DeepIterator(report)
+    with borrowed() as buffers:
+        reader = SegmentReader(source, report=report, verify_crc=settings.verify_crc, buffers=buffers)
+        opener = DeepIterator(report, buffers=buffers)
+        return _run(reader, opener, checks, settings, tally, progress, watch, after_window)
+
+
+def _run(
+    reader: SegmentReader,
+    opener: DeepIterator,
+    checks: SegmentChecks,
+    settings: Settings,
+    tally: FindingCollector,
+    progress: Progress,
+    watch: AfterChunk,
+    after_window: AfterWindow | None,
+) -> CheckEnd:
     summary = tally.summary
     summary.unchecked = int(not settings.verify_crc)
     summary.shallow = int(not settings.deep)
     counter = outline.OutlineCounter() if settings.outline else None
-    done = source.start
+    start = done = reader.source.start
     for window in reader.windows():
         summary.batches += window.batches.count
         checks.check_batches(window)
@@ -161,7 +176,7 @@ def run_checks(
         done = reader.position
     checks.finish(reader.position)
     progress(reader.position - done)
-    summary.bytes = reader.position - source.start
+    summary.bytes = reader.position - start
     summary.lost_bytes = reader.lost_bytes
     return CheckEnd(checks.history, reader.damaged, counter.outline() if counter else None)
 

@@ -10,7 +10,7 @@ cdef long long CODEC, HELD, RATIO
 
 
 cdef class DeepIterator:
-    cdef object _report, _room, _large
+    cdef object _report, _buffers, _large
     cdef long long _limit
     cdef RecordColumns _records, _wrapper
     cdef list _faults

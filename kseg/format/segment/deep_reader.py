@@ -17,6 +17,7 @@ from kseg.format.compress import codecs
 from kseg.format.compress.codecs import CodecError, DecompressionLimit
 from kseg.format.record import columns, default_records, framing, layout, legacy_records
 from kseg.format.record.columns import BatchColumns, RecordColumns
+from kseg.format.segment.buffers import Buffers
 from kseg.format.segment.reader import Window
 from kseg.format.segment.records_chunk import Chunk
 from kseg.lazy import lazy
@@ -67,14 +68,17 @@ class DeepIterator:
     """Reads the records of one segment window by window, and reuses the columns.
 
     ``report`` receives the findings. ``limit`` is the number of bytes that one batch may decompress to.
+    ``buffers`` are used instead of new ones.
     """
 
-    def __init__(self, report: Report = do_nothing, *, limit: int = DECOMPRESSION_LIMIT) -> None:
+    def __init__(
+        self, report: Report = do_nothing, *, limit: int = DECOMPRESSION_LIMIT, buffers: Buffers | None = None
+    ) -> None:
         self._report = report
         self._limit = limit
-        self._records = RecordColumns(256)
+        self._buffers = buffers or Buffers()
+        self._records = self._buffers.records
         self._wrapper = RecordColumns(1)
-        self._room: memoryview | None = None
         self._faults: list[tuple[str, int, int, Any]] = []
         self._large: large_payload.LargePayload | None = None
 
@@ -105,7 +109,10 @@ class DeepIterator:
         records.count = 0
         inflated = 0
         # The window of a record set from the network has about 1 KiB, and there can be a million of them.
-        room = self._room = self._room or memoryview(bytearray(min(ROOM, _LIKELY_RATIO * len(chunk.window.data))))
+        likely = min(ROOM, _LIKELY_RATIO * len(chunk.window.data))
+        room = self._buffers.room
+        if room is None or len(room) < likely:
+            room = self._buffers.room = memoryview(bytearray(likely))
         # Only decompressed bytes count: the window's own buffer is already allocated.
         while row < batches.count and records.count < FULL_ROWS and inflated < FULL_BYTES:
             if not batches.attributes[row] & CODEC:

@@ -24,8 +24,9 @@ class InputBuffer:
     set when a read failed; nothing after it is read.
     """
 
-    def __init__(self, source: Source, capacity: int, report: Report) -> None:
-        self.data = bytearray(capacity)
+    def __init__(self, source: Source, capacity: int, report: Report, data: bytearray | None = None) -> None:
+        """Create a buffer of ``capacity`` bytes. ``data`` has this size, and is used instead of a new one."""
+        self.data = bytearray(capacity) if data is None else data
         self.view = memoryview(self.data)
         self.start = 0
         self.end = 0

@@ -17,6 +17,7 @@ from kseg.format.record import columns, framing, layout
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.record.memory import equal_bytes
+from kseg.format.segment.buffers import Buffers
 from kseg.format.segment.input_buffer import MAX_UNKNOWN_STREAM, InputBuffer
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source
@@ -66,7 +67,7 @@ class SegmentReader:
 
     ``damaged`` becomes True at the first bytes that are not a complete batch with a valid CRC; preallocated zeros at
     the end of the file are not damage. Of a split (``open_split``) the batches that begin in it are read, with the same
-    findings as when the whole file is read.
+    findings as when the whole file is read. ``buffers`` are used instead of new ones.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class SegmentReader:
         verify_crc: bool = True,
         max_entry_size: int = MAX_ENTRY_SIZE,
         by_name: bool = True,
+        buffers: Buffers | None = None,
     ) -> None:
         self.source = source
         self.name = source.name
@@ -90,10 +92,11 @@ class SegmentReader:
         self._max_size = max_entry_size - layout.LOG_OVERHEAD
         # Thousands of short ranges are read: after damage, and when a conversion reads back its output.
         room = WINDOW_SIZE if source.size is None else min(WINDOW_SIZE, max(source.size - source.start, 1024))
-        self._buffer = InputBuffer(source, room, report)
+        buffers = buffers or Buffers()
+        self._buffer = InputBuffer(source, room, report, buffers.data(room))
         # Bytes in memory do not grow, and can be one of a million record sets.
         fewest = FEWEST_ROWS if source.may_grow else min(FEWEST_ROWS, room // SMALLEST_ENTRY)
-        self._batches = BatchColumns(max(fewest, room * WINDOW_ROWS // WINDOW_SIZE))
+        self._batches = buffers.batches(max(fewest, room * WINDOW_ROWS // WINDOW_SIZE))
         self._split_end = INT64_MAX if source.split_end is None else source.split_end
         self._next_offset: int | None = None
         self._floor = self.name_offset
