@@ -116,3 +116,25 @@ def iso_time(timestamp: int) -> str:
     if not 1 <= year <= 9999:
         return str(timestamp)
     return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z"
+
+
+#: A text that begins with one of these characters can be a formula of a spreadsheet. In CSV an apostrophe before it
+#: prevents that; so a text that begins with an apostrophe gets another one.
+FORMULA_STARTS = "=@+-\t\r'"
+_WORD = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz. "
+#: The characters after a plus or minus of numbers, words and base64, which are harmless.
+AFTER_PLUS, AFTER_MINUS = _WORD + "+/=", _WORD + "_"
+
+
+def is_formula(texts: Iterable[str]) -> bool:
+    """Return whether a spreadsheet could run a text, which is given in pieces, as a formula."""
+    harmless: str | None = None
+    for text in filter(None, texts):
+        if harmless is None:
+            if text[0] not in FORMULA_STARTS:
+                return False
+            harmless = {"+": AFTER_PLUS, "-": AFTER_MINUS}.get(text[0], "")
+            text = text[1:]
+        if text.strip(harmless) if harmless else text:
+            return True
+    return False

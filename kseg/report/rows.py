@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kseg.lazy import lazy
 from kseg.report.formats import View
-from kseg.text import escape_controls, iso_time, row_to_json, to_json
+from kseg.text import escape_controls, is_formula, iso_time, row_to_json, to_json
 
 if TYPE_CHECKING:
     from kseg.format.segment import rows as segment_rows
@@ -57,7 +57,7 @@ def write_jsonl(found: RowSet | Iterable[Row], out: TextOutput, view: View | Non
 def write_csv(found: RowSet, out: TextOutput, view: View) -> None:
     """Write the names of the columns, unless the rows continue others, and one line per row."""
     if found.names and not view.continued:
-        out.write(",".join(found.names) + "\n")
+        out.write(",".join([csv_cell(name, view) for name in found.names]) + "\n")
     for text in csv_lines(found, view):
         out.write(text)
 
@@ -86,7 +86,10 @@ def text_rows(found: RowSet | Iterable[Row], view: View) -> Iterable[Row]:
 
 
 def csv_cell(value: Any, view: View) -> str:
-    """Return a CSV cell: null is empty, an empty text is ``""``. Python 3.11's csv module writes both alike."""
+    """Return a CSV cell: null is empty, an empty text is ``""``. Python 3.11's csv module writes both alike.
+
+    A formula gets an apostrophe before it.
+    """
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -94,7 +97,11 @@ def csv_cell(value: Any, view: View) -> str:
     text = to_json(value) if isinstance(value, (dict, list)) else str(value)
     if view.terminal:
         text = escape_controls(text)
-    if isinstance(value, int) or (text and not _CSV_SPECIAL.search(text)):
+    if isinstance(value, (int, float)):
+        return text
+    if is_formula((text,)):
+        text = "'" + text
+    if text and not _CSV_SPECIAL.search(text):
         return text
     return '"' + text.replace('"', '""') + '"'
 
@@ -107,7 +114,7 @@ def _csv_pieces(content: Pieces, view: View) -> Iterator[str]:
 
     plain = any(texts()) and not any(map(_CSV_SPECIAL.search, texts()))
     quote = "" if plain else '"'
-    yield quote
+    yield quote + "'" * is_formula(texts())
     for text in texts():
         yield text.replace('"', '""')
     yield quote

@@ -39,6 +39,7 @@ PIECES = [
     "\U00010000\U0001f600\U0010ffff".encode(), "schlüssel-☃-’".encode(), b"\x80", b"\xbf", b"\xc0\x80", b"\xc1\xbf",
     b"\xc2", b"\xe0\x80\x80", b"\xe0\x9f\xbf", b"\xe2\x80", b"\xed\xa0\x80", b"\xed\xbf\xbf", b"\xf0\x8f\xbf\xbf",
     b"\xf0\x9f\x98", b",", b"\r", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xff", b"\xe2\x28\xa1", b"\xc3\xc3",
+    b"=", b"@", b"+", b"-", b"'", b"\t", b"(1|2", b"a/+=", b"1.5_ ",
 ]  # fmt: skip
 NUMBERS = [-1, 0, 1, 9, 10, 99, 100, 2**31, 2**53 - 1, 1_700_000_000_000, -2, -(10**18), 2**60]
 
@@ -159,6 +160,23 @@ def is_utf8(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("=1+1", "'=1+1"), ("@SUM(A1)", "'@SUM(A1)"), ("+cmd|' /C calc'!A0", "'+cmd|' /C calc'!A0"), ("-1+2", "'-1+2"),
+        ("=A1,B1", "\"'=A1,B1\""), ('="a"', "\"'=\"\"a\"\"\""), ("\t=1", "'\t=1"), ("'quoted'", "''quoted'"),
+        ("=", "="), ("-", "-"), ("'", "'"), ("-17.5", "-17.5"), ("+49 151", "+49 151"), ("+q/8=", "+q/8="), ("a=b", "a=b"),
+    ],
+)  # fmt: skip
+def test_a_formula_is_text_in_csv(segment: Path, text: str, cell: str) -> None:
+    """A spreadsheet must not run what a producer wrote; numbers and base64 stay as they are."""
+    (run,) = runs(segment, build_batch([PlainRecord(0, text.encode(), None, 0)]))
+    out = io.TextIOWrapper(io.BytesIO(), "utf-8", newline="")
+    report_dump.write_csv([run], out, View(True, columns=("key",)))
+    out.seek(0)
+    assert out.read() == f"key\n{cell}\n"
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)

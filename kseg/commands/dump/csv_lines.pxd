@@ -10,8 +10,8 @@ from kseg.format.record.memory cimport copy_bytes, is_ascii, is_utf8, put_number
 
 cdef long long TIMESTAMP, KEY, VALUE, HEADERS, NOTHING, KEY_ENCODING, VALUE_ENCODING, UTF8, AUTO, HEX, NONE
 cdef long long MOST_HEADERS, DOUBLED
-cdef unsigned char QUOTE
-cdef const unsigned char[::1] SPECIAL, NOTE
+cdef unsigned char QUOTE, APOSTROPHE, PLUS, MINUS
+cdef const unsigned char[::1] SPECIAL, IS_START, IS_AFTER_PLUS, IS_AFTER_MINUS, NOTE
 
 
 @cython.locals(
@@ -36,10 +36,14 @@ cdef Py_ssize_t put_content(
 
 @cython.locals(
     begin=cython.size_t, i=cython.size_t, end=cython.size_t, byte="unsigned char", special=cython.uint,
+    formula=cython.bint,
 )
 cdef Py_ssize_t put_cell(
     unsigned char[::1] out, size_t at, const unsigned char[::1] data, size_t first, size_t size
 ) except -2
+
+@cython.locals(i=cython.size_t, allowed="const unsigned char[::1]")
+cdef bint is_formula(const unsigned char[::1] data, size_t first, size_t size) except -1
 
 @cython.locals(
     begin=cython.Py_ssize_t, end=cython.Py_ssize_t, after=cython.Py_ssize_t, i=cython.Py_ssize_t, quotes=cython.Py_ssize_t,

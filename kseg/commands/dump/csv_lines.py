@@ -21,6 +21,7 @@ from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.record.layout import NO_TIMESTAMP
 from kseg.format.record.memory import copy_bytes, is_ascii, is_utf8, put_number
+from kseg.text import AFTER_MINUS, AFTER_PLUS, FORMULA_STARTS
 
 # C constants when compiled.
 TIMESTAMP, KEY, VALUE, HEADERS, NOTHING, KEY_ENCODING, VALUE_ENCODING = map(
@@ -31,8 +32,11 @@ NONE = NO_TIMESTAMP
 MOST_HEADERS = MAX_HEADERS
 # Bytes that a cell has quotes for: quotes, commas, CR and LF.
 SPECIAL = bytes(byte in b'",\r\n' for byte in range(256))
+IS_START, IS_AFTER_PLUS, IS_AFTER_MINUS = (
+    bytes(chr(byte) in allowed for byte in range(256)) for allowed in (FORMULA_STARTS, AFTER_PLUS, AFTER_MINUS)
+)
 NOTE = b"base64"
-QUOTE = 34
+QUOTE, APOSTROPHE, PLUS, MINUS = 34, 39, 43, 45
 # The bytes of a header's template that need two quotes.
 DOUBLED = 16
 
@@ -101,10 +105,16 @@ def put_content(out: Any, at: int, layout: Layout, data: Any, first: int, size: 
 
 
 def put_cell(out: Any, at: int, data: Any, first: int, size: int) -> int:
-    """Write text as a cell: in quotes if it is empty or has a special character. Return the position after it."""
+    """Write text as a cell: in quotes if it is empty or has a special character. Return the position after it.
+
+    A formula gets an apostrophe. There is room for it, because the first byte of a formula is not a quote.
+    """
     begin = at
+    formula = is_formula(data, first, size)
     out[at] = QUOTE
-    at += 1
+    if formula:
+        out[at + 1] = APOSTROPHE
+    at += 1 + formula
     special = 0
     for i in range(first, first + size):
         byte = data[i]
@@ -113,9 +123,24 @@ def put_cell(out: Any, at: int, data: Any, first: int, size: int) -> int:
         out[at + 1] = QUOTE  # overwritten, unless the byte is a quote
         at += 1 + (byte == QUOTE)
     if size and not special:
-        return copy_bytes(out, begin, data, first, size)
+        if formula:
+            out[begin] = APOSTROPHE
+        return copy_bytes(out, begin + formula, data, first, size)
     out[at] = QUOTE
     return at + 1
+
+
+def is_formula(data: Any, first: int, size: int) -> bool:
+    """Return what ``kseg.text.is_formula`` returns for ``data[first : first + size]`` as text."""
+    if size < 2 or not IS_START[data[first]]:
+        return False
+    allowed = IS_AFTER_PLUS if data[first] == PLUS else IS_AFTER_MINUS
+    if data[first] not in (PLUS, MINUS):
+        return True
+    for i in range(first + 1, first + size):  # noqa: SIM110 - a generator is not compiled into a loop
+        if not allowed[data[i]]:
+            return True
+    return False
 
 
 def put_json_headers(out: Any, at: int, json: Layout, data: Any, first: int, count: int) -> int:
