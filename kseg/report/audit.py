@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 from kseg.format.segment.rows import ENCODERS
-from kseg.report.rows import RowSet, cell
+from kseg.report.rows import RowSet, cell, is_time
 from kseg.report.tables import TableColumn, print_cells
 
 Found = Iterable[Mapping[str, Any]]
@@ -18,8 +18,13 @@ def rows(columns: Sequence[str], found: Found) -> RowSet:
 
 
 def write_table(columns: Sequence[str], found: Found, out: TextIO) -> None:
-    cells = [([cell(row[name], name) for name in columns], "") for row in map(_plain, found)]
-    print_cells(out, [TableColumn(name, text="wrap") for name in columns], cells)
+    rows = [*map(_plain, found)]
+    numbers = {name for name in columns if all(isinstance(row[name], (int, float, type(None))) for row in rows)}
+    shown = [
+        TableColumn(name, name in numbers and not is_time(name), "" if name in numbers else "wrap", n if n > 3 else 0)
+        for n, name in enumerate(columns, 1)
+    ]
+    print_cells(out, shown, [([cell(row[name], name) for name in columns], "") for row in rows])
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:

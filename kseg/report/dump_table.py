@@ -157,7 +157,7 @@ def _batch_cells(page: Sequence[_Shown], view: View) -> tuple[Sequence[TableColu
 def _batch_row(batch: RecordBatch) -> list[str]:
     flags = ("transactional", "control", "delete_horizon")
     values = {
-        **{column.name: cell(getattr(batch, column.name, None)) for column in _BATCH_COLUMNS},
+        **{column.name: cell(getattr(batch, column.name, None), column.name) for column in _BATCH_COLUMNS},
         "max_timestamp": _time(batch.max_timestamp),
         "producer_id": _or_dash(batch.producer_id, NO_PRODUCER_ID),
         "base_sequence": _or_dash(batch.base_sequence, NO_SEQUENCE),

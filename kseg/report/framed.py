@@ -7,8 +7,9 @@ from typing import Any, TextIO
 
 from kseg.commands.dump.rows import Item, WireRow
 from kseg.format.segment.rows import ENCODERS, encoded
+from kseg.report.dump_table import Content, content_cells
 from kseg.report.formats import View
-from kseg.report.rows import NUMBERS, RowSet, cell, pages, text_rows
+from kseg.report.rows import NUMBERS, RowSet, cell, pages
 from kseg.report.tables import TableColumn, print_cells
 from kseg.schema import Column, Row
 from kseg.text import escape_controls, to_json
@@ -53,7 +54,9 @@ def _text(value: Any) -> str:
 
 
 def write_table(dumped: Items, columns: Columns, out: TextIO, view: View) -> None:
-    for page in pages(text_rows(rows(dumped, columns, view), view)):
+    encode = ENCODERS[view.encoding]
+    for stored in pages(rows(dumped, columns, view).rows):
+        page = [encoded(row, encode) for row in stored]
         shown = [column for column in columns[2:] if any(_has(row, column.name) for row in page)]
         kinds = {row["kind"] for row in page}
         if len(kinds) > 1:
@@ -67,10 +70,18 @@ def write_table(dumped: Items, columns: Columns, out: TextIO, view: View) -> Non
             )
             for n, column in enumerate(shown, 1)
         ]
-        # A column that a row kind lacks is empty, not null.
-        names = [column.name for column in shown]
-        cells = [([cell(row[name], name) if name in row else "" for name in names], "") for row in page]
+        by_name = [_cells(page, stored, column.name, view) for column in shown]
+        cells = [([*row], "") for row in zip(*by_name, strict=True)]
         print_cells(out, columns_shown, cells, title=cell(page[0]["file"]))
+
+
+def _cells(page: Sequence[Row], stored: Sequence[Row], name: str, view: View) -> Sequence[str]:
+    """Return the cells of a column. One that a row kind lacks is empty; keys and values are shown as in a segment."""
+    if name in _SIZED:
+        contents = [None if row.get(name) is None else Content(row[name], len(row[name])) for row in stored]
+        _, texts = content_cells(contents, view.encoding)
+        return [text if name in row else "" for row, text in zip(page, texts, strict=True)]
+    return [cell(row[name], name) if name in row else "" for row in page]
 
 
 def _has(row: Row, name: str) -> bool:

@@ -146,7 +146,7 @@ def cell(value: Any, name: str = "") -> str:
     if is_time(name) and isinstance(value, int) and value >= 0:
         return iso_time(value)
     if isinstance(value, bool):
-        return "yes" if value else "NO"
+        return "yes" if value else "NO" if name == "crc_valid" else "no"
     if isinstance(value, Pieces):
         return _cut(value.texts())
     return _cut((to_json(value) if isinstance(value, (dict, list)) else str(value),))

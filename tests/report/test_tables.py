@@ -108,6 +108,14 @@ def test_equal_contents_have_one_notation() -> None:
     assert of(b"\x1b[31m red") == ("", ["\\x1b[31m red"])
 
 
+def test_single_messages_have_the_notation_of_records() -> None:
+    """null is not a dash."""
+    shown = kseg("dump", "--as", "wide-crc", SEGMENTS.parent / "framed" / "several" / "data").stdout
+    rows = [line.split() for line in shown.splitlines()[4:7]]
+    assert [row[1] for row in rows] == ["first", "null", "third"]
+    assert rows[2][2] == "null"
+
+
 def test_a_marker_is_named_and_times_are_iso() -> None:
     """People read COMMIT and a time, not the bytes of a marker and milliseconds."""
     shown = kseg("dump", "--deep", LOG / "00000000000000000017.log").stdout

@@ -97,7 +97,7 @@ def test_every_format_has_the_message(format_name: str, tmp_path: Path) -> None:
 
 
 def test_null_and_empty_differ_for_people_too(tmp_path: Path) -> None:
-    """As in the table and the text of a segment: - and a size of -1 are null;
+    """As in the table and the text of a segment: a size of -1 is null;
 
     a column of nulls alone is printed, too.
     """
@@ -116,7 +116,7 @@ def test_null_and_empty_differ_for_people_too(tmp_path: Path) -> None:
         assert said in line
     cells = [line.split() for line in kseg("dump", "--as", "wide-crc", "--format", "table", path).stdout.splitlines()]
     assert [cell[:4] for cell in cells if cell and cell[0].isdigit()] == [
-        ["0", "-", "no", "key"], ["24", "empty", "key", "27"], ["51", "k", "-", "19"],
+        ["0", "null", "no", "key"], ["24", '""', "empty", "key"], ["51", "k", "null", "19"],
     ]  # fmt: skip
     path.write_bytes(framed.message(None, b"no key"))
     assert "key" in kseg("dump", "--as", "wide-crc", "--format", "table", path).stdout.splitlines()[2].split()
