@@ -23,6 +23,8 @@ from kseg.cli.main import main
 from kseg.commands.dump.rows import RecordsItem, dump_segment
 from kseg.format.internal_topics.decode import TOPICS, decode
 from kseg.format.internal_topics.kafka_text import decoded_parts, jackson
+from kseg.format.internal_topics.metadata_delta import CLUSTER
+from kseg.format.internal_topics.state import RecordPlace, State
 from tests.support.internal_topics import FOLDERS, SEGMENTS, placed
 
 
@@ -188,3 +190,15 @@ def test_options_that_make_no_sense_are_refused(arguments: list[str], line: str)
     done = CliRunner().invoke(main, ["dump", "--deep", str(SEGMENTS / "4.3.0-v2-none"), *arguments])
     assert done.exit_code == 2
     assert line in done.stderr
+
+
+def test_a_controller_that_was_unregistered_is_not_in_the_state() -> None:
+    """Kafka 4.4 added the record (type 29)."""
+    decoded = decode("__cluster_metadata", None, bytes.fromhex("01 1d 00 00000007 00")).value
+    assert decoded
+    assert decoded.as_dict() == {"type": 29, "name": "UnregisterController", "version": 0, "data": {"controllerId": 7}}
+    state, place = State(), RecordPlace(0, None, 8)
+    for controller in (7, 8):
+        CLUSTER["RegisterController"](state, {"controllerId": controller}, place)
+    CLUSTER["UnregisterController"](state, {"controllerId": 7}, place)
+    assert [item.key for item in state] == [{"controllerId": 8}]

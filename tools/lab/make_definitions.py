@@ -1,4 +1,6 @@
-"""`python -m tools.lab.make_definitions`: write the tables of `kseg/format/messages/`, from the jars of real Kafka.
+"""`python -m tools.lab.make_definitions [RELEASE]`: write the tables of `kseg/format/messages/`, from the jars of Kafka.
+
+With `--check` it prints what the newest release of Kafka has that the tables lack, and ends with 1 if there is anything.
 
 A broker's jars have Kafka's message definitions as JSON with comments. The tables contain facts only: the names of
 messages and fields, their types, tags and versions. Needs Maven.
@@ -11,16 +13,19 @@ import re
 import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date
 from typing import Any
 
 from kseg.format.messages.definitions import APIS, RECORDS, Versions
 from tools.lab import maven
 
-#: What goes into a table: from which releases, newest first (of an older one only the versions that newer ones have
-#: dropped; of records none), and which of Kafka's kinds of messages.
+#: The release of the tables.
+NEWEST = "4.4.0"
+#: What goes into a table: from which releases besides the newest (only the versions that newer ones have dropped; of
+#: records none), and which of Kafka's kinds of messages.
 CONTENTS = {
-    RECORDS: (("4.3.0",), ("coordinator-key", "coordinator-value", "metadata", "data")),
-    APIS: (("4.3.0", "3.9.1"), ("request", "response", "header")),
+    RECORDS: ((), ("coordinator-key", "coordinator-value", "metadata", "data")),
+    APIS: (("3.9.1",), ("request", "response", "header")),
 }
 #: The topics whose records a jar defines.
 TOPICS = {
@@ -32,26 +37,54 @@ TOPICS = {
 }
 TARGET = maven.ROOT / "kseg" / "format" / "messages"
 # These have readers of their own (no bytes of messages, or with a checksum), or say nothing.
-_LEFT_OUT = {"QuorumStateData", "ProducerSnapshot", "ControlRecordTypeSchema"}
+_LEFT_OUT = {"QuorumStateData", "ProducerSnapshot", "ControlRecordTypeSchema", "AbortedTxn"}
 _COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
 # In Kafka's files, and in the tables where it is another word.
 _WORDS = {"nullableVersions": "nullable", "taggedVersions": "tagged", "tag": "tag", "flexibleVersions": "flexible"}
 
 
 def main() -> int:
-    """Writes both tables."""
+    """Write both tables, or compare them with those of the newest release."""
     if (why := maven.missing()) is not None:
         print(why, file=sys.stderr)
         return 2
-    for file, text in tables().items():
+    if sys.argv[1:] == ["--check"]:
+        found = list(additions(newest_release()))
+        print("\n".join(found), end="\n" * bool(found))
+        return int(bool(found))
+    for file, text in tables(*sys.argv[1:]).items():
         (TARGET / file).write_text(text, encoding="utf-8")
     return 0
 
 
-def tables() -> dict[str, str]:
-    """The text of each table by its name."""
+def newest_release() -> str:
+    """Return the newest release of Kafka according to Maven."""
+    (jar,) = maven.only(f"kafka-newest-{date.today()}", ["org.apache.kafka:kafka-clients:RELEASE"]).glob("*.jar")
+    return jar.stem.removeprefix("kafka-clients-")
+
+
+def additions(release: str) -> Iterator[str]:
+    """Yield a line for each message of a release that the tables lack, or have in fewer versions."""
+    for file, text in tables(release).items():
+        known = _highest((TARGET / file).read_text(encoding="utf-8"))
+        for name, version in _highest(text).items():
+            if version > known.get(name, -1):
+                yield f"{release}: {name}: version {version}; the table has {known.get(name, 'none')}"
+
+
+def _highest(text: str) -> dict[str, int]:
+    """Return the highest version of each message in a table."""
+    found: dict[str, int] = {}
+    for row in map(json.loads, text.splitlines()[1:]):
+        found[row["name"]] = max(Versions.parse(row["versions"]).high, found.get(row["name"], -1))
+    return found
+
+
+def tables(release: str = NEWEST) -> dict[str, str]:
+    """Return the text of each table by its name."""
     texts = {}
-    for file, (releases, kinds) in CONTENTS.items():
+    for file, (older, kinds) in CONTENTS.items():
+        releases = (release, *older)
         rows = sorted(_rows(releases, kinds), key=lambda row: (row.get("topic", ""), row["name"], -_first(row)))
         origin = {"origin": f"the message definitions of Apache Kafka {' and '.join(releases)}"}
         texts[file] = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in (origin, *rows))

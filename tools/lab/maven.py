@@ -48,8 +48,8 @@ def missing() -> str | None:
 def libs(version: str) -> Path:
     """The folder with every jar of one Kafka version, or of EXTRA alone. Raises CalledProcessError when Maven fails."""
     wanted = list(EXTRA.get(version, []))
-    if version in SCALA:
-        wanted.append(f"org.apache.kafka:kafka_{SCALA[version]}:{version}")
+    if version in SCALA or version not in EXTRA:
+        wanted.append(f"org.apache.kafka:kafka_{SCALA.get(version, '2.13')}:{version}")
     return _fetched(f"kafka-{version}", wanted)
 
 

@@ -117,6 +117,7 @@ CLUSTER: Mapping[str, Change] = {
     "Topic": put("topic", "topicId"),
     "UnfenceBroker": _fence(False),
     "UnregisterBroker": remove("broker", "brokerId"),
+    "UnregisterController": remove("controller", "controllerId"),
     "UserScramCredential": put("scram credential", "name", "mechanism"),
     "ZkMigrationState": put("zk migration"),
 }
