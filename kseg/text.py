@@ -121,7 +121,7 @@ def iso_time(timestamp: int) -> str:
 #: A text that begins with one of these characters can be a formula of a spreadsheet. In CSV an apostrophe before it
 #: prevents that; so a text that begins with an apostrophe gets another one.
 FORMULA_STARTS = "=@+-\t\r'"
-_WORD = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz. "
+_WORD = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz.: "
 #: The characters after a plus or minus of numbers, words and base64, which are harmless.
 AFTER_PLUS, AFTER_MINUS = _WORD + "+/=", _WORD + "_"
 

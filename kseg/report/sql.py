@@ -16,7 +16,7 @@ from kseg.report.formats import View
 from kseg.report.rows import RowSet, cell
 from kseg.report.tables import TableColumn, print_cells
 from kseg.schema import Row
-from kseg.text import escape_controls
+from kseg.text import count_of, escape_controls
 
 _Batches = Iterable[Any]
 _PLAN = ["explain_key", "explain_value"]
@@ -39,7 +39,7 @@ def write_table(schema: pa.Schema, batches: _Batches, out: TextIO) -> None:
         return
     right = [str(field.type).startswith(_NUMBERS) for field in schema]
     columns = [
-        TableColumn(name, right=number, text="" if number else "wrap")
+        TableColumn(escape_controls(name), right=number, text="" if number else "wrap")
         for name, number in zip(_names(schema), right, strict=True)
     ]
     found = _values(batches)
@@ -72,8 +72,38 @@ def _names(schema: pa.Schema) -> list[str]:
 
 def _values(batches: _Batches) -> Iterator[list[Any]]:
     for batch in batches:
-        for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+        for values in zip(*map(_column_values, batch.columns), strict=True):
             yield [_plain(value) for value in values]
+
+
+def _column_values(column: pa.Array) -> list[Any]:
+    try:
+        return column.to_pylist()  # type: ignore[no-any-return]
+    except (OverflowError, ValueError):  # times that Python lacks
+        return [_time_text(value) for value in column]
+
+
+def _time_text(value: pa.Scalar) -> str | None:
+    """Return a date or time of any year as text; DuckDB's infinity is the largest number, and -infinity its opposite."""
+    number = value.cast(pa.int32() if pa.types.is_date32(value.type) else pa.int64()).as_py()
+    if number is None:
+        return None
+    largest = 2**31 - 1 if pa.types.is_date32(value.type) else 2**63 - 1
+    if abs(number) == largest:
+        return "infinity" if number > 0 else "-infinity"
+    return str(value.cast(pa.string()).as_py())
+
+
+def _interval_text(value: pa.MonthDayNano) -> str:
+    """Return an interval as DuckDB prints it."""
+    seconds, nanoseconds = divmod(abs(value.nanoseconds), 10**9)
+    fraction = f".{nanoseconds // 1000:06}".rstrip("0") if nanoseconds >= 1000 else ""
+    sign = "-" if value.nanoseconds < 0 else ""
+    parts = [count_of(value.months, "month")] if value.months else []
+    parts += [count_of(value.days, "day")] if value.days else []
+    if value.nanoseconds or not parts:
+        parts.append(f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{fraction}")
+    return " ".join(parts)
 
 
 def _plain(value: Any) -> Any:
@@ -91,6 +121,8 @@ def _plain(value: Any) -> Any:
         return int(value) if value == value.to_integral_value() and value.as_tuple().exponent == 0 else float(value)
     if isinstance(value, (date, time)):
         return value.isoformat()
+    if isinstance(value, pa.MonthDayNano):
+        return _interval_text(value)
     if isinstance(value, dict):
         return {str(name): _plain(inner) for name, inner in value.items()}
     if isinstance(value, list) and value and isinstance(value[0], tuple):  # a map

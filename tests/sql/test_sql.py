@@ -202,6 +202,24 @@ def test_exit_codes(tmp_path: Path) -> None:
     assert "standard input can be read only once" in sql("select count(*) from records", "-").stderr
 
 
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ("interval '1 month 2 days 03:04:05.5'", "1 month 2 days 03:04:05.5"),
+        ("interval '-3 hours'", "-03:00:00"),
+        ("timestamp '2020-01-01 00:01' - timestamp '2020-01-01'", "00:01:00"),
+        ("interval '0 seconds'", "00:00:00"),
+        ("date 'infinity'", "infinity"),
+        ("timestamptz '-infinity'", "-infinity"),
+        ("date '12000-02-03'", "12000-02-03"),
+    ],
+)
+def test_times_that_python_lacks_are_texts(expression: str, text: str) -> None:
+    """Differences of timestamps are usual, and Python has no infinite times and none after the year 9999."""
+    done = sql("--format", "jsonl", f"select {expression} as x, null as y", ROLLED)
+    assert json.loads(done.stdout) == {"x": text, "y": None}
+
+
 def test_an_archive_comes_from_standard_input() -> None:
     """The log directory of a pod: ``kubectl exec POD -- tar c DIR | kseg sql STATEMENT -``. A table can be read twice."""
     archive = io.BytesIO()
