@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from bench import peers
 from bench.cases import CPU, PEAK, Case, Contender, Goal
+from bench.corpora import MIX
 
-_COUNT = "select count(*) from records"
+_COUNT = "select count(*) as records from records"
 _GROUP = "select key, count(*) from records group by 1 order by 2 desc limit 10"
 
 
-def _kseg(label: str, corpus: str, *arguments: str) -> Contender:
-    return lambda corpora: peers.kseg(label, *arguments, str(corpora[corpus].path))
+def _kseg(label: str, corpus: str, *arguments: str, output: bool = True) -> Contender:
+    return lambda corpora: peers.kseg(label, *arguments, str(corpora[corpus].path), output=output)
 
 
 def _sql(corpus: str) -> Case:
@@ -20,8 +21,8 @@ def _sql(corpus: str) -> Case:
         (corpus,),
         (
             _kseg("validate", corpus, "validate", "--jobs", "1"),
-            _kseg("count(*)", corpus, "sql", _COUNT),
-            _kseg("group by key", corpus, "sql", _GROUP),
+            _kseg("count(*)", corpus, "sql", "--format", "jsonl", _COUNT),
+            _kseg("group by key", corpus, "sql", _GROUP, output=False),
         ),
         (
             Goal("count(*)", "validate", CPU, at_most=1.1),
@@ -33,4 +34,4 @@ def _sql(corpus: str) -> Case:
     )
 
 
-SQL_CASES = tuple(_sql(corpus) for corpus in ("1g-none", "1g-lz4"))
+SQL_CASES = tuple(_sql(corpus) for corpus in (MIX, "1g-lz4"))

@@ -53,6 +53,11 @@ class RecordRows:
             if self._columns.full():
                 yield self._flush()
 
+    def add_chunk(self, place: Place, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        """Append all records of the chunk; yield full batches."""
+        for data, first, stop in payload_runs(chunk):
+            yield from self.add(place, chunk, data, first, stop)
+
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Yield the last, partly filled batch."""
         if self._columns.count:
@@ -215,16 +220,16 @@ class CountedRows:
     It replaces RecordRows where no column of the records is requested, as for ``count(*)``.
     """
 
-    def __init__(self, columns: Sequence[Column], max_rows: int = BATCH_ROWS) -> None:
+    def __init__(self, columns: Sequence[Column], max_rows: int = 8 * BATCH_ROWS) -> None:
         self.schema = arrow_schema(columns)
         self._max_rows = max_rows
         self._places: list[tuple[Place, int]] = []
         self._count = 0
 
-    def add(self, place: Place, chunk: Chunk, data: Any, first: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """Count record rows ``first`` to ``stop``; yield full batches."""
-        self._places.append((place, stop - first))
-        self._count += stop - first
+    def add_chunk(self, place: Place, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        """Count the records of the chunk; yield full batches."""
+        self._places.append((place, chunk.records.count))
+        self._count += chunk.records.count
         if self._count >= self._max_rows:
             yield from self.finish()
 

@@ -26,7 +26,7 @@ from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.storage.source import SegmentFile, open_source, open_split
 from kseg.lazy import imported, lazy
 from kseg.report.arrow_parts import pa, pc
-from kseg.report.arrow_rows import gathered_rows, payload_runs
+from kseg.report.arrow_rows import gathered_rows
 from kseg.report.arrow_table import BATCH_ROWS, Place, from_rows
 from kseg.results import Settings
 from kseg.views.planning import SegmentRange, Split, reads_committed
@@ -148,9 +148,8 @@ def read_records(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
             for window in _windows(piece, task, damage):
                 _skip_rows(window, _rows_to_skip(piece, task))
                 for chunk in opener.chunks(window):
-                    for data, first, stop in payload_runs(chunk):
-                        for batch in gathered.add(place, chunk, data, first, stop):
-                            yield _within(batch, bounds, len(wanted))
+                    for batch in gathered.add_chunk(place, chunk):
+                        yield _within(batch, bounds, len(wanted))
                 if len(damage.rows) >= BATCH_ROWS:
                     yield from damage.reported(task)
         except Damaged:
