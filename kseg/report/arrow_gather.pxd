@@ -22,7 +22,7 @@ cdef class Texts:
 
 cdef class ArrowColumns:
     cdef readonly Py_ssize_t capacity, limit, count, header_count
-    cdef readonly bint want_keys, want_values, want_headers
+    cdef readonly bint want_keys, want_values, want_headers, want_facts
     cdef readonly long long[::1] position, offset, timestamp, time, sequence, producer_id, producer_epoch
     cdef readonly signed char[::1] timestamp_type
     cdef readonly unsigned char[::1] stamped, time_valid, typed, modern, transactional

@@ -65,11 +65,19 @@ class ArrowColumns:
     ``modern``. ``time`` is in microseconds with the bitmap ``time_valid``; ``timestamp`` has the milliseconds as stored.
     ``timestamp_type`` is an index into ``layout.TIMESTAMP_TYPES`` with the bitmap ``typed``. ``key_room`` and
     ``value_room`` are initial sizes in bytes. ``controls`` lists pairs (row here, row of the RecordColumns) of control
-    records. ``keys``, ``values`` and the headers stay empty unless requested.
+    records. ``keys``, ``values`` and the headers stay empty unless requested; without ``facts`` all other columns do.
     """
 
     def __init__(
-        self, capacity: int, limit: int, keys: bool, values: bool, headers: bool, key_room: int = 0, value_room: int = 0
+        self,
+        capacity: int,
+        limit: int,
+        keys: bool,
+        values: bool,
+        headers: bool,
+        key_room: int = 0,
+        value_room: int = 0,
+        facts: bool = True,
     ) -> None:
         self.capacity = capacity
         self.limit = limit
@@ -77,19 +85,21 @@ class ArrowColumns:
         self.want_keys = keys
         self.want_values = values
         self.want_headers = headers
-        self.position = array("q", bytes(8 * capacity))
-        self.offset = array("q", bytes(8 * capacity))
-        self.timestamp = array("q", bytes(8 * capacity))
-        self.time = array("q", bytes(8 * capacity))
-        self.sequence = array("q", bytes(8 * capacity))
-        self.producer_id = array("q", bytes(8 * capacity))
-        self.producer_epoch = array("q", bytes(8 * capacity))
-        self.timestamp_type = array("b", bytes(capacity))
-        self.stamped = bytearray(capacity // 8 + 1)
-        self.time_valid = bytearray(capacity // 8 + 1)
-        self.typed = bytearray(capacity // 8 + 1)
-        self.modern = bytearray(capacity // 8 + 1)
-        self.transactional = bytearray(capacity // 8 + 1)
+        self.want_facts = facts
+        rows = capacity if facts else 0
+        self.position = array("q", bytes(8 * rows))
+        self.offset = array("q", bytes(8 * rows))
+        self.timestamp = array("q", bytes(8 * rows))
+        self.time = array("q", bytes(8 * rows))
+        self.sequence = array("q", bytes(8 * rows))
+        self.producer_id = array("q", bytes(8 * rows))
+        self.producer_epoch = array("q", bytes(8 * rows))
+        self.timestamp_type = array("b", bytes(rows))
+        self.stamped = bytearray(rows // 8 + 1)
+        self.time_valid = bytearray(rows // 8 + 1)
+        self.typed = bytearray(rows // 8 + 1)
+        self.modern = bytearray(rows // 8 + 1)
+        self.transactional = bytearray(rows // 8 + 1)
         self.keys = Texts(capacity, key_room)
         self.values = Texts(capacity, value_room)
         self.header_ends = array("i", bytes(4 * (capacity + 1)))
@@ -121,35 +131,36 @@ def append(
     i = first
     while i < stop and not columns.full():
         row = records.batch[i]
-        at = n >> 3
-        bit = 1 << (n & 7)
-        magic = batches.magic[row]
-        attributes = batches.attributes[row]
-        position[n] = batches.position[row]
-        offset[n] = records.offset[i]
-        stored = records.timestamp[i]
-        timestamp[n] = stored
-        if stored != NO_TIMESTAMP:
-            stamped[at] |= bit
-            if FIRST_MILLISECOND <= stored <= LAST_MILLISECOND:
-                time[n] = stored * 1000
-                time_valid[at] |= bit
-        if magic:
-            typed[at] |= bit
-            timestamp_type[n] = 1 if attributes & LOG_APPEND_TIME else 0
-        if magic >= 2:
-            modern[at] |= bit
-            base_sequence = batches.base_sequence[row]
-            if base_sequence < 0:
-                sequence[n] = base_sequence
-            else:
-                sequence[n] = (base_sequence + (records.offset[i] - batches.base_offset[row])) & INT32_MAX
-            producer_id[n] = batches.producer_id[row]
-            producer_epoch[n] = batches.producer_epoch[row]
-            if attributes & TRANSACTIONAL:
-                transactional[at] |= bit
-            if attributes & CONTROL:
-                columns.controls.append((n, i))
+        if columns.want_facts:
+            at = n >> 3
+            bit = 1 << (n & 7)
+            magic = batches.magic[row]
+            attributes = batches.attributes[row]
+            position[n] = batches.position[row]
+            offset[n] = records.offset[i]
+            stored = records.timestamp[i]
+            timestamp[n] = stored
+            if stored != NO_TIMESTAMP:
+                stamped[at] |= bit
+                if FIRST_MILLISECOND <= stored <= LAST_MILLISECOND:
+                    time[n] = stored * 1000
+                    time_valid[at] |= bit
+            if magic:
+                typed[at] |= bit
+                timestamp_type[n] = 1 if attributes & LOG_APPEND_TIME else 0
+            if magic >= 2:
+                modern[at] |= bit
+                base_sequence = batches.base_sequence[row]
+                if base_sequence < 0:
+                    sequence[n] = base_sequence
+                else:
+                    sequence[n] = (base_sequence + (records.offset[i] - batches.base_offset[row])) & INT32_MAX
+                producer_id[n] = batches.producer_id[row]
+                producer_epoch[n] = batches.producer_epoch[row]
+                if attributes & TRANSACTIONAL:
+                    transactional[at] |= bit
+                if attributes & CONTROL:
+                    columns.controls.append((n, i))
         if columns.want_keys:
             put(columns.keys, n, data, records.key_at[i], records.key_size[i])
         if columns.want_values:

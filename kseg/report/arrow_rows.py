@@ -32,6 +32,7 @@ class RecordRows:
         self.schema = arrow_schema(columns)
         self._names = [column.name for column in columns]
         self._content_names = _CONTENTS.keys() & self._names
+        self._facts = not _WITHOUT_FACTS.issuperset(self._names)
         self._bounds = (max_rows, max_bytes)
         self._room = (0, 0)
         self._begin()
@@ -65,7 +66,7 @@ class RecordRows:
 
     def _begin(self) -> None:
         wanted = ("key" in self._names, "value" in self._names, "headers" in self._names)
-        self._columns = arrow_gather.ArrowColumns(*self._bounds, *wanted, *self._room)
+        self._columns = arrow_gather.ArrowColumns(*self._bounds, *wanted, *self._room, facts=self._facts)
         self._places: list[tuple[Place, int]] = []
         self._controls: dict[int, str] = {}
         self._decoded: dict[int, str] = {}
@@ -212,6 +213,8 @@ _ARRAYS: Mapping[str, Callable[[Any], Any]] = {
 
 #: The columns that records of a file have in common.
 _OF_FILES = {column: _ARRAYS[column] for column in ("topic", "partition", "file")}
+#: The columns that need no fact of a record, such as its offset.
+_WITHOUT_FACTS = frozenset({*_OF_FILES, "key", "value", "headers"})
 
 
 class CountedRows:
