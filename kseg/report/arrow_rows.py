@@ -65,8 +65,9 @@ class RecordRows:
             yield self._flush()
 
     def _begin(self) -> None:
-        wanted = ("key" in self._names, "value" in self._names, "headers" in self._names)
-        self._columns = arrow_gather.ArrowColumns(*self._bounds, *wanted, *self._room, facts=self._facts)
+        keys, values, headers = (name in self._names for name in ("key", "value", "headers"))
+        rows, size = self._bounds
+        self._columns = arrow_gather.ArrowColumns(rows, size, keys, values, headers, *self._room, self._facts)
         self._places: list[tuple[Place, int]] = []
         self._controls: dict[int, str] = {}
         self._decoded: dict[int, str] = {}
