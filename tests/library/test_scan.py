@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -217,6 +219,15 @@ def test_a_scan_keeps_the_file_access_of_its_caller(tmp_path: Path) -> None:
     assert "1 special file" in lines[0]
 
 
+def test_standard_input_can_be_an_archive_only() -> None:
+    """Each stream starts at the beginning, and standard input can be read once."""
+    code = "import sys, kseg\ntry:\n    kseg.scan('-')\nexcept kseg.UsageError as error:\n    print(error)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=b"no archive", capture_output=True, timeout=60, check=True
+    )
+    assert done.stdout.startswith(b"standard input can be read only once")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -232,5 +243,3 @@ def test_wrong_arguments_are_named(arguments: dict[str, Any], message: str) -> N
         kseg.scan(ROLLED, **arguments)
     with pytest.raises(kseg.UnreadableError):
         kseg.scan(ROLLED / "missing")
-    with pytest.raises(kseg.UsageError, match="standard input"):
-        kseg.scan("-")
