@@ -249,7 +249,7 @@ def test_splits_are_as_large_as_there_is_to_read() -> None:
             {"as": "requests", "requests": "x"},
             "option requests: expected the file of requests for one file of responses",
         ),
-        ({"path": "-"}, "standard input can be read only once: give files, folders or URLs"),
+        ({"path": "-"}, "Spark cannot read standard input: give load() files, folders or URLs"),
     ],
 )
 def test_options_are_checked_with_the_remedy(given: dict[str, str], line: str) -> None:

@@ -27,6 +27,7 @@ from kseg.format.internal_topics.decode import TOPICS
 from kseg.format.internal_topics.recognise import BY_FOLDER
 from kseg.format.serialization.decoding import FieldDecoder
 from kseg.format.serialization.record_decoder import DecodeSettings
+from kseg.format.storage.source import STDIN
 from kseg.format.wire.framings import FRAMINGS
 from kseg.ranges import milliseconds, parse_offsets, parse_time
 from kseg.spark.source.ddl import check_types
@@ -72,6 +73,8 @@ def parse(given: Mapping[str, str], schema: Sequence[tuple[str, str]] | None = N
     paths = _paths(options)
     if not paths:
         raise UsageError("no path: give load() a segment, a partition folder, a log directory or a URL")
+    if STDIN in paths:
+        raise UsageError("Spark cannot read standard input: give load() files, folders or URLs")
     view = _choice("view", options, tuple(VIEWS), "records")
     first, end = _parsed("offsets", options, parse_offsets) or (None, None)
     framing = _choice("as", options, tuple(FRAMINGS), "") if "as" in options else None
