@@ -92,6 +92,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") ->
     """
     names = list(known)
     near = difflib.get_close_matches(name, names, n=2, cutoff=0.6)
+    near = near or [known for known in names if len(name) > 2 and name in known][:4]
     way_out = f"did you mean {' or '.join(near)}?" if near else where or f"expected {one_of(names)}"
     return f"unknown {kind} {name!r}: {way_out}"
 

@@ -49,9 +49,13 @@ class WholeNumber(click.IntRange):
 
 
 def check_output(output: str | None, inputs: Iterable[str]) -> None:
-    """Raise UsageError if the output is an input, a side file of an input, or in an input folder."""
-    if output not in (None, "-"):
-        segment_files.check_output(output, inputs)
+    """Raise UsageError if the output is an input, a side file of an input, in an input folder, or in no folder."""
+    if output is None or output == "-":
+        return
+    segment_files.check_output(output, inputs)
+    folder = os.path.dirname(output)
+    if folder and not os.path.isdir(folder):
+        raise UsageError(f"{output}: {folder} is not a folder")
 
 
 def _once(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from contextlib import suppress
 from functools import partial
@@ -12,7 +13,7 @@ import click
 from kseg.cli import common
 from kseg.cli.common import check_output
 from kseg.cli.finding_notes import FindingNotes
-from kseg.cli.messages import FAILED, FOUND, fail, note_output
+from kseg.cli.messages import FAILED, FOUND, fail, note, note_output
 from kseg.cli.parallel import parallel_map
 from kseg.cli.progress import progress_bar
 from kseg.commands.diff.diff import compare
@@ -28,7 +29,7 @@ from kseg.commands.diff.log_dirs import (
 )
 from kseg.commands.diff.replica import Replica, files_of
 from kseg.errors import KsegError, UsageError
-from kseg.format.storage.source import STDIN, local_size
+from kseg.format.storage.source import STDIN, check_exists, local_size
 from kseg.report.diff import answer, outcome_row
 from kseg.report.diff_log_dirs import Total, summary_line
 from kseg.report.formats import DIFF, LOG_DIR_DIFF, destination, write, writer
@@ -63,8 +64,17 @@ def diff(a: str, b: str, jobs: int, verbose: bool, quiet: bool, **options: Any) 
     """
     if a == b == STDIN:
         raise UsageError("standard input can be only one of the replicas")
+    for path in (a, b):
+        check_exists(path)
+    if STDIN not in (a, b) and os.path.realpath(a) == os.path.realpath(b):
+        note(f"{a} and {b} are the same: it is compared with itself")
     options["detail"] = common.detail_of(verbose, quiet)
-    if is_log_dir(a) and is_log_dir(b):
+    log_dirs = [path for path in (a, b) if is_log_dir(path)]
+    if len(log_dirs) == 1:
+        raise UsageError(
+            f"{log_dirs[0]} is a log directory or has no segments: give two partitions or two log directories"
+        )
+    if log_dirs:
         return _diff_log_dirs(a, b, jobs, **options)
     return _diff_replicas(a, b, **options)
 

@@ -47,7 +47,7 @@ _TOP_PRODUCERS = 10
 @common.output
 @click.option("--deep/--shallow", default=True, help="Check records, or only headers and CRCs. Default: deep.")
 @click.option("--clean/--unclean", default=None, help="Assume this shutdown. Default: .kafka_cleanshutdown.")
-@click.option("--max-age", type=click.IntRange(min=0), default=900, show_default=True, metavar="SECONDS",
+@click.option("--max-age", type=common.WholeNumber(min=0), default=900, show_default=True, metavar="SECONDS",
               help="Set the age from which an open transaction is hanging.")  # fmt: skip
 @click.option("--rule", multiple=True, metavar="NAME=SEVERITY", help="Set the severity of a rule, or ignore it.")
 @click.option("--max-per-rule", type=click.IntRange(min=1), default=16, show_default=True, metavar="N",

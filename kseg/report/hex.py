@@ -100,6 +100,7 @@ class _Records:
         self._batch, self._stored = item.batch, item.stored
         self._walk: Iterator[list[Field]] | None = None
         self._next = 0
+        self._place = "" if item.batch.compression == "none" else ", decompressed"
         self.data: bytes | memoryview = b""
         self.shift = 0
 
@@ -126,7 +127,11 @@ class _Records:
             if plain:
                 return iter(([],))  # the batch is the message, whose fields are shown
             value = batch_fields(stored)[-1]
-            self.data = self._decompress(stored[value.at : value.at + value.size])
+            try:
+                self.data = self._decompress(stored[value.at : value.at + value.size])
+            except codecs.CodecError:
+                self._place = ", whose value is not compressed"
+                return iter(([],))
             return message_set_fields(self.data)
         self.data, self.shift = stored, batch.position
         if not plain:
@@ -145,8 +150,7 @@ class _Records:
         lists = item.chunk.lists
         timestamp = lists.timestamp[i]
         time = "" if timestamp == layout.NO_TIMESTAMP else f", {iso_time(timestamp)}"
-        place = "" if self.shift or self._batch.compression == "none" else ", decompressed"
-        return f"record {lists.offset[i]}{time}{place}"
+        return f"record {lists.offset[i]}{time}{self._place}"
 
 
 def _damaged_lines(item: DamagedBytes, colours: Iterator[int]) -> Iterator[str]:

@@ -26,12 +26,14 @@ class Total:
     groups: set[str] = field(default_factory=set)
     statuses: Counter[str] = field(default_factory=Counter)
     lag: int = 0
+    unknown: int = 0
 
     def counted(self, found: Iterable[GroupLag]) -> Iterator[GroupLag]:
         for one in found:
             self.groups.add(one.commit.group)
             self.statuses[one.status] += 1
             self.lag += max(one.lag or 0, 0)
+            self.unknown += one.lag is None
             yield one
 
 
@@ -91,7 +93,10 @@ def summary_line(total: Total) -> str:
     """Return the summary as one line of text."""
     statuses = ", ".join(f"{total.statuses[status]:,} {status}" for status in STATUSES if total.statuses[status])
     partitions = count_of(total.statuses.total(), "partition")
-    return f"{count_of(len(total.groups), 'group')}, {partitions}, lag {total.lag:,}: {statuses or 'no offsets'}"
+    lag = f"lag {total.lag:,}" if total.unknown < total.statuses.total() else "lag unknown"
+    if 0 < total.unknown < total.statuses.total():
+        lag += f" without {count_of(total.unknown, 'partition')} of unknown lag"
+    return f"{count_of(len(total.groups), 'group')}, {partitions}, {lag}: {statuses or 'no offsets'}"
 
 
 def _cells(one: GroupLag) -> list[str]:

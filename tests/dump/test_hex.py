@@ -89,6 +89,20 @@ def test_a_wrong_crc_and_a_cut_batch_say_what_was_expected() -> None:
     assert "not decoded: " in cut
 
 
+def test_a_value_that_is_not_compressed_as_claimed(tmp_path: Path) -> None:
+    """Readers accept such a message, and the batches after it are shown, too."""
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(
+        bytes.fromhex(
+            "000000000000000000000016a4f00a740001000000036b65790000000576616c7565"
+            "0000000000000001000000162356c1370000000000036b65790000000576616c7565"
+        )
+    )
+    shown = kseg("dump", "--format", "hex", path).stdout
+    assert "record 0, whose value is not compressed" in shown
+    assert "record 1\n" in shown
+
+
 def test_position_chooses_the_batch_or_the_damage() -> None:
     """An error message names a byte; this shows the bytes there."""
     path = FINDINGS / "lost-bytes" / "00000000000000000000.log"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from kseg.commands.diff.diff import compare, truncations
 from kseg.commands.diff.replica import Replica
-from kseg.errors import KsegError
+from kseg.errors import KsegError, UsageError
 from kseg.findings import do_nothing
 from kseg.format.storage.source import SegmentFile, topic_partition
 from kseg.schema import Row
@@ -16,17 +16,20 @@ _Pair = tuple[str, int, str, str]
 
 
 def pairs(files: Sequence[SegmentFile]) -> list[_Pair]:
-    """Return the first folder of each partition with each other one."""
+    """Return the first folder of each partition with each other one. Raises UsageError if there is only one of each."""
     folders: dict[tuple[str, int], dict[str, None]] = {}
     for file in files:
         topic, partition = topic_partition(file.path)
         if topic is not None and partition is not None:
             folders.setdefault((topic, partition), {})[file.path.rpartition("/")[0]] = None
-    return [
+    found = [
         (*place, first, other)
         for place, (first, *others) in sorted((place, list(found)) for place, found in folders.items())
         for other in others
     ]
+    if not found:
+        raise UsageError("no partition has two replicas here: give the log directories of two or more brokers")
+    return found
 
 
 def compare_pair(pair: _Pair) -> Row:
