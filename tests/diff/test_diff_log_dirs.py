@@ -104,7 +104,7 @@ def test_the_table_lists_only_partitions_that_differ(brokers: list[Path]) -> Non
 
 def test_wrong_arguments(brokers: list[Path], tmp_path: Path) -> None:
     """A log directory and a partition cannot be compared, and a folder of several log directories is ambiguous."""
-    assert "no segment found" in kseg("diff", brokers[0], brokers[0] / "orders-0").stderr
+    assert "two partitions or two log directories" in kseg("diff", brokers[0], brokers[0] / "orders-0").stderr
     assert "give one log directory" in kseg("diff", tmp_path, brokers[0]).stderr
     (tmp_path / "empty").mkdir()
     run = kseg("diff", tmp_path / "empty", brokers[0])
