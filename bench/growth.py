@@ -11,7 +11,7 @@ from bench import corpora, peers, plot
 from bench.corpora import CORPORA, SEGMENT, Corpus, Recipe
 from bench.measure import Command, run
 
-PICTURE = Path(__file__).resolve().parents[1] / "docs" / "images" / "benchmark-growth.svg"
+PICTURE = Path(__file__).resolve().parents[1] / "docs" / "plots" / "benchmark-growth.svg"
 #: The least of so many runs counts.
 RUNS = 3
 #: About the size of the corpora whose size does not vary, in bytes.
