@@ -59,6 +59,20 @@ class Finding:
         return _formatter.vformat(RULES[self.rule].message, (), self.facts)
 
 
+def range_of_all(findings: Iterable[Finding]) -> Finding:
+    """Return findings of one rule as one, without facts: from the first byte and offset of them to the last."""
+    found = list(findings)
+    positions = [at for one in found for at in (one.position, one.end) if at is not None]
+    offsets = [at for one in found for at in (one.offset, one.last_offset) if at is not None]
+    return Finding(
+        found[0].rule,
+        min(positions, default=None),
+        max(positions, default=None),
+        min(offsets, default=None),
+        max(offsets, default=None),
+    )
+
+
 #: The callback that readers and checks report findings to.
 Report = Callable[[Finding], None]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from kseg.findings import RULES, Finding, Policy, Severity, Verdict
+from kseg.findings import RULES, Finding, Policy, Severity, Verdict, range_of_all
 
 if TYPE_CHECKING:
     from kseg.commands.validate.segment_facts import SegmentFacts
@@ -118,6 +118,7 @@ class Summary:
 class FileResult:
     """The result of one file: its findings (the first few of each rule) and counts, or why it could not be read.
 
+    ``unlisted`` has the range of the findings of a rule that are not among them (see ``range_of_all``), by rule.
     ``indexes`` are the results of a segment's indexes if they were checked with it, ``facts`` are needed for the checks of
     adjacent segments. ``found`` are the rules of all findings, also of those that the policy ignores: code that needs to
     know whether a rule was found uses it, never the counts. ``vanished``: the file has been deleted and is not counted.
@@ -134,6 +135,7 @@ class FileResult:
     vanished: bool = False
     framing: str | None = None
     outline: Outline | None = None
+    unlisted: Mapping[str, Finding] = field(default_factory=dict)
 
     @property
     def suspicious(self) -> bool:
@@ -143,6 +145,37 @@ class FileResult:
 
 def _is_suspicious(rule: str) -> bool:
     return RULES[rule].severity >= Severity.WARNING or rule == "zero-tail"
+
+
+def in_file(verdict: Verdict) -> tuple[int, str]:
+    """Return the sort key for the order of findings in a file."""
+    return verdict.finding.position or 0, verdict.rule.code
+
+
+class VerdictList:
+    """The first ``limit`` findings of each rule in one file, and for each rule the range of its other findings."""
+
+    def __init__(
+        self, limit: int, verdicts: Iterable[Verdict] = (), unlisted: Mapping[str, Finding] | None = None
+    ) -> None:
+        self.verdicts = list(verdicts)
+        self.unlisted = dict(unlisted or {})
+        self._limit = limit
+        self._listed = Counter(verdict.finding.rule for verdict in self.verdicts)
+
+    def add(self, verdict: Verdict) -> None:
+        """Add a finding: to the list, or to the range."""
+        rule = verdict.finding.rule
+        if self._listed[rule] < self._limit:
+            self._listed[rule] += 1
+            self.verdicts.append(verdict)
+        else:
+            self.add_unlisted(verdict.finding)
+
+    def add_unlisted(self, finding: Finding) -> None:
+        """Add a finding, or a range of several, to the range of its rule."""
+        others = self.unlisted.get(finding.rule)
+        self.unlisted[finding.rule] = range_of_all((others, finding) if others else (finding,))
 
 
 class FindingCollector:
@@ -155,12 +188,17 @@ class FindingCollector:
         self, file: str, policy: Policy, limit: int, *, side: bool = False, framing: str | None = None
     ) -> None:
         self.summary = Summary(files=int(not side), side_files=int(side))
-        self.verdicts: list[Verdict] = []
         self.found: set[str] = set()
         self._file = file
         self._policy = policy
         self._limit = limit
+        self._list = VerdictList(limit)
         self._framing = framing
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """The listed findings, in the order in which they were found."""
+        return self._list.verdicts
 
     def __call__(self, finding: Finding) -> None:
         rule = RULES[finding.rule]
@@ -168,17 +206,15 @@ class FindingCollector:
         severity = self._policy.severity(rule)
         if severity is Severity.IGNORE:
             return
-        summary = self.summary
-        summary.count(rule.name, severity, 1)
-        if summary.rules[rule.name] <= self._limit:
-            self.verdicts.append(Verdict(self._file, severity, finding, self._framing is not None))
+        self.summary.count(rule.name, severity, 1)
+        self._list.add(Verdict(self._file, severity, finding, self._framing is not None))
 
     def merge(self, later: FileResult) -> None:
         """Add the result of the next part of the same file."""
         for verdict in later.verdicts:
-            name = verdict.rule.name
-            if sum(kept.rule.name == name for kept in self.verdicts) < self._limit:
-                self.verdicts.append(verdict)
+            self._list.add(verdict)
+        for others in later.unlisted.values():
+            self._list.add_unlisted(others)
         self.found |= later.found
         self.summary.add(later.summary)
         self.summary.files = 1
@@ -187,16 +223,25 @@ class FindingCollector:
 
     def extended(self, result: FileResult, found: Iterable[Finding]) -> FileResult:
         """Return the result of a file with later findings."""
-        self.summary, self.verdicts, self.found = result.summary, list(result.verdicts), set(result.found)
+        self.summary, self.found = result.summary, set(result.found)
+        self._list = VerdictList(self._limit, result.verdicts, result.unlisted)
         for finding in found:
             self(finding)
-        return replace(result, verdicts=self.result().verdicts, found=frozenset(self.found))
+        every = self.result()
+        return replace(result, verdicts=every.verdicts, found=every.found, unlisted=every.unlisted)
 
     def result(self, unread: str | None = None) -> FileResult:
         """Return the result, with findings in the order of the file."""
-        verdicts = sorted(self.verdicts, key=lambda verdict: (verdict.finding.position or 0, verdict.rule.code))
-        found = frozenset(self.found)
-        return FileResult(self._file, tuple(verdicts), self.summary, unread, found=found, framing=self._framing)
+        verdicts = sorted(self.verdicts, key=in_file)
+        return FileResult(
+            self._file,
+            tuple(verdicts),
+            self.summary,
+            unread,
+            found=frozenset(self.found),
+            framing=self._framing,
+            unlisted=dict(self._list.unlisted),
+        )
 
 
 def result_rows(results: Iterable[FileResult], total: Summary) -> Iterator[Row]:

@@ -78,7 +78,7 @@ _FAIL_ON = common.Choice(["error", "warning", "info", "never"])
               help="Store results in FILE. The next run skips unchanged files.")  # fmt: skip
 @click.option("--report", "reports", multiple=True, metavar="FORMAT=FILE",
               help="Also write a report to FILE. Repeat it for several.")  # fmt: skip
-@common.details("List every finding and every valid segment in the table.",
+@common.details("List findings one by one, and every valid segment.",
                 "List only damaged partitions and the summary in the table.")  # fmt: skip
 @click.option("--baseline", metavar="FILE", help="Ignore the known findings in FILE for the exit code.")
 @click.option("--write-baseline", metavar="FILE", help="Write the findings of this run to FILE as known.")

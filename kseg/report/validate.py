@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TextIO
 
-from kseg.findings import Severity, Verdict
+from kseg.findings import Severity, Verdict, range_of_all
 from kseg.report.damage import Damage, new_errors
 from kseg.report.spool import Spool
 from kseg.report.tables import FOLDED, TableColumn, print_cells, print_note, print_text
@@ -67,7 +68,9 @@ def _damage_cells(damage: Damage) -> tuple[str, ...]:
 
 def _write_file(result: FileResult, out: TextIO, detail: int) -> None:
     if any(not verdict.known for verdict in result.verdicts):
-        new = replace(result, verdicts=tuple(verdict for verdict in result.verdicts if not verdict.known))
+        known_rules = Counter(verdict.finding.rule for verdict in result.verdicts if verdict.known)
+        summary = replace(result.summary, rules=result.summary.rules - known_rules)
+        new = replace(result, verdicts=tuple(one for one in result.verdicts if not one.known), summary=summary)
         _write_findings(new, out, FOLDED if detail < 1 else len(new.verdicts) + 1)
     elif result.verdicts:
         known = count_of(len(result.verdicts), "known finding")
@@ -107,7 +110,7 @@ def _write_findings(result: FileResult, out: TextIO, folded: int) -> None:
         if len(equal) < folded:
             rows.append((_cells([verdict]), STYLES[verdict.severity]))
         elif verdict is equal[0]:
-            rows.append((_cells(equal, result.summary.rules[verdict.rule.name]), STYLES[verdict.severity]))
+            rows.append((_cells(equal, result), STYLES[verdict.severity]))
     print_cells(out, _COLUMNS, rows, title=escape_controls(result.file))
     reported = {verdict.rule.name: verdict for verdict in result.verdicts if verdict.severity >= Severity.WARNING}
     for name, verdict in reported.items():
@@ -115,26 +118,27 @@ def _write_findings(result: FileResult, out: TextIO, folded: int) -> None:
         more = result.summary.rules[name] - len(listed) if len(listed) < folded else 0
         lines = advice(verdict)
         if more or lines:
-            print_note(out, f"{name}{f' ({more:,} more, not listed)' if more else ''}", indent=2)
+            print_note(out, f"{name}{f' ({more:,} more, not listed: see --max-per-rule)' if more else ''}", indent=2)
         for line in lines:
             print_note(out, line, indent=4)
     if reported:
         out.write("\n")
 
 
-def _cells(equal: Sequence[Verdict], count: int = 1) -> tuple[str, ...]:
-    """Return the cells of one finding, or of ``count`` equal ones: their places, and the message of the first."""
-    verdict, findings = equal[0], [one.finding for one in equal]
-    positions = [at for found in findings for at in (found.position, found.end) if at is not None]
-    offsets = [at for found in findings for at in (found.offset, found.last_offset) if at is not None]
-    finding = verdict.finding
+def _cells(equal: Sequence[Verdict], result: FileResult | None = None) -> tuple[str, ...]:
+    """Return the cells of one finding, or of all those of a rule in a file: their range, and the message of the first."""
+    verdict, rule = equal[0], equal[0].finding.rule
+    finding, count = verdict.finding, 1
+    if result:
+        count = result.summary.rules[rule]
+        others = [result.unlisted[rule]] if rule in result.unlisted else []
+        finding = range_of_all([*(one.finding for one in equal), *others])
     return (
         verdict.severity.label,
-        f"{verdict.rule.code} {finding.rule}" + (f" ×{count:,}" if count > 1 else ""),
-        _span(min(positions), max(positions)) if count > 1 and positions else _span(finding.position, finding.end),
+        f"{verdict.rule.code} {rule}" + (f" ×{count:,}" if count > 1 else ""),
+        _span(finding.position, finding.end),
         # A header with a wrong CRC may be what is damaged.
-        (_span(min(offsets), max(offsets)) if count > 1 and offsets else _span(finding.offset, finding.last_offset))
-        + ("?" if finding.rule == "crc-mismatch" else ""),
+        _span(finding.offset, finding.last_offset) + ("?" if rule == "crc-mismatch" else ""),
         ("the first: " if count > 1 else "") + escape_controls(verdict.message),
     )
 

@@ -109,15 +109,25 @@ def test_equal_findings_of_a_file_are_one_row_with_count_and_range() -> None:
     page = page_of(*many(1, 40))
     assert page.text.count("crc-mismatch ×40") == 1
     assert "bytes 0..2440" in page.text
-    ((_, _, _, _, count, findings),) = page.data["groups"]
-    assert (count, len(findings)) == (40, 40)
+    ((_, _, _, _, count, findings, unlisted),) = page.data["groups"]
+    assert (count, len(findings), unlisted) == (40, 40, None)
 
 
-def test_findings_beyond_the_limit_per_rule_are_counted() -> None:
-    """The count of a row is the count of the run."""
-    page = page_of(result_of("f", [finding_for(RULES["crc-mismatch"])] * 30))
-    ((_, _, _, _, count, findings),) = page.data["groups"]
-    assert (count, len(findings)) == (30, 16)
+def test_findings_beyond_the_limit_per_rule_are_counted_and_have_their_range() -> None:
+    """A row has the number and the range of all findings: who reads it must not take what is after the 16th as valid."""
+    page = page_of(result_of("f", [finding_for(RULES["crc-mismatch"], at=100 * i) for i in range(30)]))
+    ((_, _, _, _, count, findings, unlisted),) = page.data["groups"]
+    assert (count, len(findings), unlisted) == (30, 16, [1600, 2961, 1600, 2904])
+    assert "bytes 0..2961, offsets 0 to 2904" in page.text
+    assert "offsets 0 to 4, 100 to 104, 200 to 204 and more within offsets 300 to 2904" in page.text
+
+
+def test_findings_beyond_the_limit_of_the_page_are_in_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page lists fewer findings than the run; its ranges are those of all."""
+    monkeypatch.setattr(collected, "MAX_FINDINGS", 5)
+    page = page_of(result_of("f", [finding_for(RULES["crc-mismatch"], at=100 * i) for i in range(30)]))
+    ((_, _, _, _, count, findings, unlisted),) = page.data["groups"]
+    assert (count, len(findings), unlisted) == (30, 5, [500, 2961, 500, 2904])
 
 
 def test_the_page_names_its_run() -> None:
@@ -140,7 +150,7 @@ def test_exact_numbers_survive_javascript() -> None:
     """JavaScript rounds integers above 2**53: damaged offsets are larger."""
     offset = (1 << 62) + 1
     finding = Finding("crc-mismatch", position=0, offset=offset, last_offset=5, facts=facts_for(RULES["crc-mismatch"]))
-    ((*_, findings),) = page_of(result_of("f", [finding])).data["groups"]
+    ((*_, findings, _),) = page_of(result_of("f", [finding])).data["groups"]
     assert findings[0][:4] == [0, None, str(offset), 5]
 
 
@@ -266,6 +276,20 @@ def test_a_click_on_a_segment_shows_its_bytes_offsets_and_findings(opened: Any) 
     browser.press_escape()
     assert not browser.value("document.getElementById('segment').open")
     assert browser.errors == []
+
+
+def test_a_segment_shows_where_findings_are_that_are_not_listed(opened: Any) -> None:
+    """The strip covers the damage up to its end, and the list names the range of the rest."""
+    path = "t-0/00000000000000000000.log"
+    browser = opened(result_of(path, [finding_for(RULES["crc-mismatch"], at=100 * i) for i in range(40)], size=4096))
+    browser.click(".partitions .cell.damaged")
+    rest = "document.querySelector('#segment .strip.marks .rest')"
+    assert "24 more findings within bytes 1,600..3,961" in browser.value(f"{rest}.textContent")
+    assert browser.value(f"Number({rest}.getAttribute('x')) + Number({rest}.getAttribute('width'))") > 960
+    text = "document.querySelector('#segment .findings').textContent"
+    assert "bytes 0..3,961, offsets 0 to 3,904" in browser.value(text)
+    browser.click("#segment .findings button.link")
+    assert "24 more findings not listed (--max-per-rule): within bytes 1,600..3,961" in browser.value(text)
 
 
 def test_a_segment_shows_its_codecs_batches_and_times(browser: Browser, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from kseg.findings import RULES, Finding, Policy, Rule, Severity, Verdict
 from kseg.report import github, junit, markdown, prometheus, sarif, wording
 from kseg.report.html import validation as html
 from kseg.report.tables import TableColumn, print_cells, print_note
+from kseg.report.validate import write_table
 from kseg.results import MAX_PER_RULE, FileResult, Summary
 from tests.support.reported import (
     HOSTILE,
@@ -295,6 +296,15 @@ def test_github_can_be_given_no_command_by_a_file() -> None:
     (lost, unread) = github_parts(hostile)
     assert lost[1]["file"] == unread[1]["file"] == wording.printable(WORST)
     assert "100%25: done" in lost[2]
+
+
+def test_a_table_has_the_range_of_all_findings_of_a_rule() -> None:
+    """The number in a row is that of all findings, so its range is, too, also in the table of damaged partitions."""
+    text = written(
+        write_table, result_of("t-0/a", [finding_for(RULES["crc-mismatch"], at=100 * i) for i in range(30)]), SOUND
+    )
+    assert re.search(r"crc-mismatch ×30 .*0\.\.2961 .*0\.\.2904\?", text)
+    assert re.search(r"t-0 +30 +0 +0\.\.2904", text)
 
 
 def test_github_counts_what_it_leaves_out_and_sums_up() -> None:

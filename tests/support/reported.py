@@ -43,7 +43,7 @@ def result_of(file: str, findings: Iterable[Finding], size: int = 4096, **more: 
     tally.summary.bytes = size
     tally.summary.batches = 3
     tally.summary.unread = int(more.get("unread") is not None)
-    return FileResult(file, tuple(tally.verdicts), tally.summary, more.get("unread"))
+    return FileResult(file, tuple(tally.verdicts), tally.summary, more.get("unread"), unlisted=tally.result().unlisted)
 
 
 def every_rule(file: str = "t-0/00000000000000000000.log", text: str = "because") -> FileResult:

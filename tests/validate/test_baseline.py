@@ -115,6 +115,25 @@ def test_more_findings_than_are_listed_are_compared(tmp_path: Path) -> None:
     assert kseg("validate", folder, "--baseline", known, "--max-per-rule", "2").returncode == 1
 
 
+def test_new_findings_have_their_range(tmp_path: Path) -> None:
+    """Known findings are not in the range of the new ones, and a limit of listed findings does not cut it."""
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    content = bytearray(PLAIN.read_bytes())
+    size = 12 + int.from_bytes(content[8:12], "big")
+    content[size - 1] ^= 1
+    (folder / NAME).write_bytes(content * 3)
+    known = tmp_path / "known.json"
+    kseg("validate", folder, "--write-baseline", known)
+    (folder / NAME).write_bytes(content * 30)
+    table = kseg("validate", folder, "--baseline", known, "--max-per-rule", "5").stdout
+    assert f"{3 * len(content)}..{29 * len(content) + size} " in table
+    assert "crc-mismatch ×27 " in table
+    page = tmp_path / "page.html"
+    kseg("validate", folder, "--baseline", known, "--max-per-rule", "5", "--format", "html", "-o", page)
+    assert f"{3 * len(content)}..{29 * len(content) + size}," in page.read_text()
+
+
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"kseg_baseline": 9, "findings": []}', '{"kseg_baseline": 1}'])
 def test_anything_else_is_no_baseline(content: str, tmp_path: Path) -> None:
     """A wrong file is one clear line with exit code 2."""

@@ -69,7 +69,10 @@ def test_a_run_from_the_state_finds_the_same_as_a_full_run(logs: Path, tmp_path:
 
 def test_results_are_the_same_objects_again(logs: Path, tmp_path: Path) -> None:
     """Also the facts about neighbours, which the checks across files use."""
-    settings = Settings()
+    settings = Settings(max_per_rule=1)  # the range of the others is stored, too
+    segment = sorted((logs / "segments").glob("*/*.log"))[0]
+    segment.write_bytes(segment.read_bytes() * 4)
+    age(logs)
     files = [replace(file, active=False) for file in find_files(str(logs), lambda name: None)]
     runs = []
     for _ in range(2):
@@ -77,6 +80,7 @@ def test_results_are_the_same_objects_again(logs: Path, tmp_path: Path) -> None:
         runs.append(list(validate_files(files, settings, state=state)))
         state.save()
     assert runs[0] == runs[1]
+    assert any(result.unlisted for result in runs[1])
     assert sum(bool(result.facts and result.facts.producers) for result in runs[1])
     assert len(files) - 5 < state.reused < len(files)  # a timestamp of the future is in the past tomorrow
 
@@ -137,7 +141,7 @@ def test_a_file_that_is_no_state_is_refused(tmp_path: Path) -> None:
     good = state.read_bytes()
     bad = [good[:size] for size in range(0, len(good), 7)]
     bad += [good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :] for at in range(0, len(good) - 1, 7)]
-    bad += [good + b"x", b"{}\n", b"[1]\n", good.replace(b'"kseg_state":4', b'"kseg_state":1'), good * 2]
+    bad += [good + b"x", b"{}\n", b"[1]\n", good.replace(b'"kseg_state":5', b'"kseg_state":1'), good * 2]
     for data in bad:
         state.write_bytes(data)
         done = sweep(logs, "--state", str(state))

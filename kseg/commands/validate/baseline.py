@@ -20,7 +20,7 @@ from kseg.errors import UsageError
 from kseg.findings import Verdict
 from kseg.format.storage.atomic_write import whole_file
 from kseg.format.storage.special_files import read_file
-from kseg.results import FileResult, Settings, Summary
+from kseg.results import FileResult, Settings, Summary, VerdictList, in_file
 
 VERSION = 1
 #: The most findings of one rule and file that are compared. More of them can't be told apart from known ones.
@@ -55,22 +55,19 @@ class Baseline:
         for result in results:
             if not (result.unread or result.vanished):
                 self._read.add(result.file)
-            verdicts: list[Verdict] = []
-            new: dict[str, int] = {}
+            known: list[Verdict] = []
+            new = VerdictList(max_per_rule, unlisted=result.unlisted)
             for verdict in result.verdicts:
                 found = fingerprint(verdict)
                 self._left.pop(found, None)
                 if found in self._ids:
-                    self.known += 1
-                    verdicts.append(replace(verdict, known=True))
-                    continue
-                rule = verdict.rule.name
-                self.new.count(rule, verdict.severity, 1)
-                new[rule] = new.get(rule, 0) + 1
-                if new[rule] <= max_per_rule:
-                    verdicts.append(verdict)
+                    known.append(replace(verdict, known=True))
+                else:
+                    self.new.count(verdict.rule.name, verdict.severity, 1)
+                    new.add(verdict)
+            self.known += len(known)
             self._count_uncompared(result)
-            yield replace(result, verdicts=tuple(verdicts))
+            yield replace(result, verdicts=tuple(sorted([*known, *new.verdicts], key=in_file)), unlisted=new.unlisted)
 
     def _count_uncompared(self, result: FileResult) -> None:
         """Count findings that are not listed as new."""
@@ -98,16 +95,13 @@ class BaselineWriter:
     def collected(self, results: Iterable[FileResult], max_per_rule: int) -> Iterator[FileResult]:
         """Yield the results with at most ``max_per_rule`` findings of each rule and file; collect all of them."""
         for result in results:
-            listed: dict[str, int] = {}
-            verdicts: list[Verdict] = []
+            kept = VerdictList(max_per_rule, unlisted=result.unlisted)
             for verdict in result.verdicts:
                 finding, rule = verdict.finding, verdict.rule.name
                 place = {"position": finding.position, "offset": finding.offset}
                 self.entries.append({"file": result.file, "rule": rule, **place, "id": fingerprint(verdict)})
-                listed[rule] = listed.get(rule, 0) + 1
-                if listed[rule] <= max_per_rule:
-                    verdicts.append(verdict)
-            yield replace(result, verdicts=tuple(verdicts))
+                kept.add(verdict)
+            yield replace(result, verdicts=tuple(kept.verdicts), unlisted=kept.unlisted)
 
     def write(self, path: str) -> None:
         """Write the baseline atomically. Raises KsegError."""

@@ -141,7 +141,13 @@ class _FolderChecks:
             verdicts_left.append(verdict)
         severity = policy_for(file, self._settings).severity(RULES["offset-gap"])
         result.summary.retract("offset-gap", severity, min(len(lost), result.summary.rules["offset-gap"]))
-        return replace(result, verdicts=tuple(verdicts_left))
+        left = sum(verdict.rule.name == "offset-gap" for verdict in verdicts_left)
+        unlisted = {
+            name: others
+            for name, others in result.unlisted.items()
+            if name != "offset-gap" or result.summary.rules[name] > left
+        }
+        return replace(result, verdicts=tuple(verdicts_left), unlisted=unlisted)
 
     def _with_findings(self, file: SegmentFile, result: FileResult) -> FileResult:
         found = self._pending_findings.pop(file.path, None)

@@ -35,7 +35,7 @@ from kseg.format.storage.source import SegmentFile
 from kseg.format.storage.special_files import open_file
 from kseg.results import COUNTS, FileResult, Settings, Summary
 
-_VERSION = 4
+_VERSION = 5
 # The least seconds between two saves, and the least ratio of that time to the duration of a save.
 _INTERVAL = 5.0
 _SHARE = 20
@@ -209,6 +209,7 @@ def _encoded(result: FileResult) -> dict[str, Any]:
         "rules": result.summary.rules,
         "found": sorted(result.found),
         "findings": [[int(verdict.severity), asdict(verdict.finding)] for verdict in result.verdicts],
+        "unlisted": [asdict(others) for others in result.unlisted.values()],
         "facts": result.facts and {**asdict(result.facts), "ended": sorted(result.facts.ended)},
         "indexes": [_encoded(one) for one in result.indexes],
     }
@@ -219,7 +220,8 @@ def _decoded(value: dict[str, Any], path: str, indexes: tuple[str, ...]) -> File
     verdicts = tuple(Verdict(path, Severity(level), Finding(**finding)) for level, finding in value["findings"])
     others = tuple(_decoded(one, other, ()) for one, other in zip(value["indexes"], indexes, strict=True))
     facts, found = value["facts"] and _facts(value["facts"]), frozenset(value["found"])
-    return FileResult(path, verdicts, summary, indexes=others, facts=facts, found=found)
+    unlisted = {one["rule"]: Finding(**one) for one in value["unlisted"]}
+    return FileResult(path, verdicts, summary, indexes=others, facts=facts, found=found, unlisted=unlisted)
 
 
 def _facts(value: dict[str, Any]) -> SegmentFacts:

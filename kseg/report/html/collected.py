@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from kseg.findings import RULES, Finding, Rule, Severity
+from kseg.findings import RULES, Finding, Rule, Severity, range_of_all
 from kseg.format.compress.codecs import codec_name
 from kseg.format.segment.outline import Outline
 from kseg.report.damage import Damage
@@ -71,7 +71,10 @@ class PartitionTotal:
 
 @dataclass(slots=True)
 class Group:
-    """The findings of one rule in one file. ``count`` includes those that are not listed; ``place`` is its file's number."""
+    """The findings of one rule in one file; ``place`` is its file's number.
+
+    ``count`` includes those that are not listed, and ``unlisted`` is their range.
+    """
 
     place: int
     file: str
@@ -81,6 +84,17 @@ class Group:
     known: bool = False
     count: int = 0
     findings: list[Finding] = field(default_factory=list)
+    unlisted: Finding | None = None
+
+    def all(self) -> list[Finding]:
+        """Return the listed findings and the range of the others."""
+        return [*self.findings, *([self.unlisted] if self.unlisted else [])]
+
+    def limit(self, most: int) -> None:
+        """Keep the first findings in the list."""
+        if len(self.findings) > most:
+            self.unlisted = range_of_all(self.all()[most:])
+            del self.findings[most:]
 
     @property
     def broker(self) -> str:
@@ -91,7 +105,8 @@ class Group:
         """Return the columns for the script; ``rules`` numbers the rules."""
         rule = rules.setdefault((self.rule.name, self.framed), len(rules))
         found = [[*map(exact, _range(one)), printable(one.message)] for one in self.findings]
-        return [self.place, rule, _LEVEL_OF[self.severity], int(self.known), self.count, found]
+        others = self.unlisted and [*map(exact, _range(self.unlisted))]
+        return [self.place, rule, _LEVEL_OF[self.severity], int(self.known), self.count, found, others]
 
 
 class Collected:
@@ -147,7 +162,7 @@ class Collected:
     def _add_group(self, group: Group) -> None:
         level = _LEVEL_OF[group.severity]
         kept = MAX_FINDINGS - self._listed[level]
-        del group.findings[max(kept, 1) :]
+        group.limit(max(kept, 1))
         if len(self._groups[level]) < MAX_GROUPS:
             self._listed[level] += len(group.findings)
             self._groups[level].append(group)
@@ -240,4 +255,5 @@ def _groups(result: FileResult, number: int) -> Iterator[Group]:
         # Findings beyond --max-per-rule are new ones if any is.
         group = groups.get((rule.name, False)) or groups.get((rule.name, True)) or group_of(rule, rule.severity, False)
         group.count += more
+        group.unlisted = result.unlisted.get(rule.name)
     return iter(groups.values())

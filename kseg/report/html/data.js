@@ -36,13 +36,14 @@ const files = (data.files || []).map(([partition, name, level, side, bytes, batc
   path: data.partitions[partition][0] + name,
 }));
 const rules = (data.rules || []).map(([code, name, broker, remedy]) => ({ code, name, broker, remedy }));
-const groups = (data.groups || []).map(([file, rule, level, known, total, findings]) => ({
+const groups = (data.groups || []).map(([file, rule, level, known, total, findings, rest]) => ({
   file: files[file], rule: rules[rule], level, known, total,
+  unlisted: rest && { position: rest[0], end: rest[1], offset: rest[2], last: rest[3] },
   findings: findings.map(([position, end, offset, last, message]) => ({ position, end, offset, last, message })),
 }));
 const UNREAD = { code: "", name: "could not be read", broker: "", remedy: "" };
 const unread = files.filter((file) => file.unread).map((file) => ({
-  file, rule: UNREAD, level: 3, known: 0, total: 1,
+  file, rule: UNREAD, level: 3, known: 0, total: 1, unlisted: null,
   findings: [{ position: null, end: null, offset: null, last: null, message: file.unread }],
 }));
 const firstBelow = groups.findIndex((group) => group.level < 4);
@@ -64,10 +65,12 @@ function bytes(position, end) {
   return "byte " + number(position) + (end > position ? " (" + count(end - position, "byte") + ")" : "");
 }
 const place = (one) => [bytes(one.position, one.end), offsets(one.offset, one.last)].filter(Boolean).join(", ");
-function placeOf(group) {
-  if (group.findings.length < 2) return group.findings.length ? place(group.findings[0]) : "";
+// The range of the findings of a group that are not listed, and the listed findings.
+const withRest = (group) => [].concat(group.unlisted || [], group.findings);
+const placeOf = (group) => group.total === 1 && group.findings.length ? place(group.findings[0]) : placeOfAll(withRest(group));
+function placeOfAll(findings) {
   const ends = (one, other) => {
-    const known = group.findings.flatMap((found) => [found[one], found[other]]).filter((at) => at !== null);
+    const known = findings.flatMap((found) => [found[one], found[other]]).filter((at) => at !== null);
     known.sort((a, b) => Number(a) - Number(b));
     return known.length ? [known[0], known[known.length - 1]] : [null, null];
   };

@@ -45,7 +45,9 @@ function detailsRow(group, columns) {
     wrap.append(items, next);
     list(0);
     const unlisted = group.total - group.findings.length;
-    if (unlisted > 0) wrap.append(make("p", { class: "faint" }, count(unlisted, "more finding") + " not listed (--max-per-rule)"));
+    const where = group.unlisted ? placeOfAll([group.unlisted]) : "";
+    if (unlisted > 0) wrap.append(make("p", { class: "faint" }, count(unlisted, "more finding") + " not listed (--max-per-rule)" +
+      (where && ": within " + where)));
   }
   return make("tr", { class: "expanded" }, home);
 }

@@ -7,10 +7,11 @@ const ends = (first, last) => make("div", { class: "ends" }, make("span", null, 
 const titled = (element, text) => { element.append(draw("title", null, text)); return element; };
 
 // The marks of findings between two positions or offsets. A mark has a minimum width, and its height shows its severity.
+// Findings that are not listed are one pale mark.
 function marks(file, low, high, first, last, step) {
   const drawn = [], seen = new Set(), size = Math.max(high - low, 1);
   for (const group of [...file.groups].reverse()) {
-    for (const finding of group.findings) {
+    for (const finding of withRest(group)) {
       if (finding[first] === null && finding[last] === null) continue;
       const begin = Number(finding[first] === null ? finding[last] : finding[first]);
       const end = Math.max(finding[last] === null ? begin : Number(finding[last]) + step, begin);
@@ -18,20 +19,22 @@ function marks(file, low, high, first, last, step) {
       const width = Math.min(Math.max((end - begin) / size * 1000, 3), 1000);
       const x = Math.min(Math.max((begin - low) / size * 1000, 0), 1000 - width);
       const height = [0, 35, 65, 65, 100][group.level], where = [height, Math.round(x), Math.round(width)].join();
+      const rest = finding === group.unlisted;
       if (seen.has(where)) continue;
       seen.add(where);
-      drawn.push(titled(draw("rect", { class: LEVELS[group.level], x: x.toFixed(2), y: 100 - height, width: width.toFixed(2),
-        height }), group.rule.code + " " + group.rule.name + ": " + place(finding)));
+      drawn.push(titled(draw("rect", { class: LEVELS[group.level] + (rest ? " rest" : ""), x: x.toFixed(2), y: 100 - height,
+        width: width.toFixed(2), height }), group.rule.code + " " + group.rule.name + ": " + (rest ?
+        count(group.total - group.findings.length, "more finding") + " within " + placeOfAll([finding]) : place(finding))));
     }
   }
   return drawn;
 }
 
 function byBytes(file, outline) {
-  const size = Math.max(file.bytes, ...file.groups.flatMap((group) => group.findings.map((found) => Number(found.end || 0))));
+  const size = Math.max(file.bytes, ...file.groups.flatMap((group) => withRest(group).map((found) => Number(found.end || 0))));
   const found = marks(file, 0, size, "position", "end", 0);
   if (!size || !(found.length || outline)) return [];
-  const parts = [make("h3", null, outline ? "By byte: findings, and below them codecs" : "By byte"), strip("marks", count(found.length, "finding") + " by byte", 1000, found)];
+  const parts = [make("h3", null, outline ? "By byte: findings, and below them codecs" : "By byte"), strip("marks", count(found.length, "mark") + " of findings by byte", 1000, found)];
   if (outline) parts.push(codecStrip(outline, outline.codecs.map((codec, at) =>
     [at * outline.width, Math.min((at + 1) * outline.width, size), codec]), size));
   parts.push(ends("byte 0", "byte " + number(size)));
@@ -40,14 +43,14 @@ function byBytes(file, outline) {
 
 function byOffsets(file, outline) {
   const covered = outline ? outline.offsets.filter((pair) => pair[0] !== null) : [];
-  const found = file.groups.flatMap((group) => group.findings).filter((one) => one.offset !== null && one.last !== null);
+  const found = file.groups.flatMap(withRest).filter((one) => one.offset !== null && one.last !== null);
   const range = (known) => known.reduce(([a, b], at) => [Math.min(a, Number(at)), Math.max(b, Number(at) + 1)], [Infinity, -Infinity]);
   const own = range(covered.flat()), all = range([...covered.flat(), ...found.flatMap((one) => [one.offset, one.last])]);
   // Offsets of damaged headers can be far away: they would hide all others.
   const [low, high] = covered.length && all[1] - all[0] > 4 * (own[1] - own[0]) ? own : all;
   if (low > high) return [];
   const drawn = marks(file, low, high, "offset", "last", 1);
-  const parts = [make("h3", null, covered.length ? "By offset: findings, and below them codecs" : "By offset"), strip("marks", count(drawn.length, "finding") + " by offset", 1000, drawn)];
+  const parts = [make("h3", null, covered.length ? "By offset: findings, and below them codecs" : "By offset"), strip("marks", count(drawn.length, "mark") + " of findings by offset", 1000, drawn)];
   if (covered.length) parts.push(codecStrip(outline, outline.offsets.map((pair, at) =>
     [Number(pair[0]) - low, Number(pair[1]) + 1 - low, pair[0] === null ? null : outline.codecs[at]]), high - low));
   parts.push(ends("offset " + number(low), "offset " + number(high - 1)));

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from string import Template
 from typing import TextIO
 
-from kseg.findings import RULES, Rule, Severity
+from kseg.findings import RULES, Rule, Severity, range_of_all
+from kseg.report.damage import Damage, around
 from kseg.report.html import page
 from kseg.report.html.collected import DAMAGED, LEVELS, UNDETERMINED, VALID, Collected, Group
 from kseg.report.html.page import Section, table
@@ -145,7 +146,7 @@ def _damaged(found: Collected) -> str:
     rows = [
         (
             one.name, f"{one.damage.errors:,}", f"{one.damage.lost_bytes:,}",
-            _offsets(one.damage.ranges(), "crc-mismatch" in one.damage.rules), ", ".join(one.damage.causes()),
+            _offsets(one.damage), ", ".join(one.damage.causes()),
         )
         for one in damaged[:_STATIC_PARTITIONS]
     ]  # fmt: skip
@@ -155,15 +156,19 @@ def _damaged(found: Collected) -> str:
     return table(_DAMAGED_COLUMNS, shown) + others + page.more(len(damaged) - _STATIC_PARTITIONS, "partition")
 
 
-def _offsets(ranges: list[tuple[int, int]], uncertain: bool) -> str:
+def _offsets(damage: Damage) -> str:
     """Return the ranges in words. They are uncertain if a CRC is wrong: the header may be damaged."""
+    ranges, unlisted = damage.ranges(), damage.unlisted()
+    uncertain = " (if the headers are right)" if "crc-mismatch" in damage.rules else ""
     if not ranges:
-        return "-"
+        return f"within {inclusive_range('offset', *unlisted)}{uncertain}" if unlisted else "-"
     (first, last), *others = ranges
     named = [inclusive_range("offset", first, last)]
     named += [f"{first}" if first == last else f"{first} to {last}" for first, last in others[: _RANGES_SHOWN - 1]]
     more = f" and {count_of(len(ranges) - _RANGES_SHOWN, 'more range')}" if len(ranges) > _RANGES_SHOWN else ""
-    return f"{', '.join(named)}{more}{' (if the headers are right)' if uncertain else ''}"
+    if unlisted:
+        more = f" and more within {inclusive_range('offset', *around([*ranges[_RANGES_SHOWN:], unlisted]))}"
+    return f"{', '.join(named)}{more}{uncertain}"
 
 
 @dataclass(slots=True)
@@ -235,13 +240,15 @@ def _findings(groups: list[Group], total: Summary) -> str:
 
 def _place(group: Group) -> str:
     """Return the place of the only finding, or the first and the last byte and offset of all."""
-    if len(group.findings) == 1:
-        return ", ".join(places(group.findings[0]))
-    bytes_ = [at for one in group.findings for at in (one.position, one.end) if at is not None]
-    offsets = [at for one in group.findings for at in (one.offset, one.last_offset) if at is not None]
+    every = group.all()
+    if not every:
+        return ""
+    if len(every) == 1 and not group.unlisted:
+        return ", ".join(places(every[0]))
+    whole = range_of_all(every)
     spans = []
-    if bytes_:
-        spans.append(f"bytes {min(bytes_)}..{max(bytes_)}")
-    if offsets:
-        spans.append(inclusive_range("offset", min(offsets), max(offsets)))
+    if whole.position is not None:
+        spans.append(f"bytes {whole.position}..{whole.end}")
+    if whole.offset is not None and whole.last_offset is not None:
+        spans.append(inclusive_range("offset", whole.offset, whole.last_offset))
     return printable(", ".join(spans))
