@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import base64
-import json
 import os
 import selectors
 import shlex
@@ -31,8 +30,8 @@ _PIECE = 1 << 16
 class CommandDecoder:
     """Decodes the keys or the values with a program.
 
-    A request has ``topic``, ``side`` ("key" or "value"), ``data`` in base64, and ``headers``: a list of ``key``, and
-    ``value`` in base64 or null. The answer is ``{"value": …}`` or ``{"error": "reason"}``.
+    A request has ``id`` (a number), ``topic``, ``side`` ("key" or "value"), ``data`` in base64, and ``headers``: a list of
+    ``key``, and ``value`` in base64 or null. The answer is ``{"id": …, "value": …}`` or ``{"id": …, "error": "reason"}``.
     """
 
     def __init__(self, side: str, program: Program) -> None:
@@ -52,9 +51,9 @@ class CommandDecoder:
             answer = self._program.ask(request)
         except (OSError, ValueError) as error:
             return Decoded(self._program.name, error=str(error))
-        if "error" in answer:
+        if answer.get("error") is not None:
             return Decoded(self._program.name, error=one_line(answer["error"]))
-        return Decoded(self._program.name, answer.get("value"))
+        return Decoded(self._program.name, answer["value"])
 
 
 def _header(name: Any, value: Any) -> dict[str, Any]:
@@ -63,7 +62,11 @@ def _header(name: Any, value: Any) -> dict[str, Any]:
 
 
 class Program:
-    """A running program that answers lines. After a failure it is not asked again. Raises UsageError."""
+    """A running program that answers lines. Raises UsageError.
+
+    After a failure it is not asked again. An answer to another request is a failure: a program that prints too many or too
+    few lines would give values to the wrong records.
+    """
 
     def __init__(self, command: str) -> None:
         try:
@@ -79,6 +82,7 @@ class Program:
         atexit.register(self.close)
         self.name = os.path.basename(words[0])
         self._failed = ""
+        self._asked = 0
         self._received = bytearray()
         assert self._process.stdin
         assert self._process.stdout
@@ -90,15 +94,28 @@ class Program:
         """Return the answer to a request. Raises OSError if the program failed, and ValueError for a wrong answer."""
         if self._failed:
             raise OSError(self._failed)
+        self._asked += 1
         try:
-            line = self._exchange(to_json(request).encode("utf-8", "backslashreplace") + b"\n")
+            line = self._exchange(to_json({"id": self._asked, **request}).encode("utf-8", "backslashreplace") + b"\n")
+            return self._checked(line)
         except OSError as error:
             self._failed = f"{self.name}: {error.strerror or error}"
             self.close()
             raise OSError(self._failed) from None
-        answer = parse_json(line)
-        if not isinstance(answer, dict):
-            raise ValueError(f"{self.name}: expected an object with value or error, got {json.dumps(answer)[:50]}")
+
+    def _checked(self, line: bytes) -> dict[str, Any]:
+        """Return the answer of a line. Raises as ``ask`` does."""
+        try:
+            answer = parse_json(line)
+        except ValueError as error:
+            raise ValueError(f"{self.name}: {error}") from None
+        if not isinstance(answer, dict) or not ("value" in answer or answer.get("error") is not None):
+            raise ValueError(f"{self.name}: expected an object with value or error, got {to_json(answer)[:50]}")
+        if "id" not in answer:
+            raise OSError("an answer has no id: it must repeat the id of its request")
+        if answer["id"] != self._asked:
+            given = to_json(answer["id"])[:20]
+            raise OSError(f"an answer has the id {given} instead of {self._asked}: expected one line for each request")
         return answer
 
     def close(self) -> None:

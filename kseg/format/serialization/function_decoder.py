@@ -19,14 +19,16 @@ from kseg.format.serialization.plain import finite
 from kseg.format.serialization.schemas import one_line
 
 _MOST_DEPTH = 100
+#: Python writes whole numbers of up to 4,300 digits.
+_MOST_BITS = 13_288
 
 
 class FunctionDecoder:
     """Calls ``decode(topic, side, data, headers)`` for each value that is not null; the result is its value as JSON.
 
     ``place`` is "module:function" or "file.py:function". ``side`` is "key" or "value", ``data`` are bytes, and ``headers`` a
-    list of (text, bytes or None). An exception is the reason why a value was not decoded. Raises UsageError if the function
-    cannot be imported.
+    list of (text, bytes or None). An exception, also SystemExit, is the reason why a value was not decoded. Raises
+    UsageError if the function cannot be imported.
     """
 
     def __init__(self, side: str, place: str) -> None:
@@ -43,19 +45,26 @@ class FunctionDecoder:
         ]
         try:
             return Decoded(self._place, json_value(self._function(topic, self._side, data, shown)))
-        except Exception as error:  # the user's function can raise anything
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # the user's function can raise anything, and can call sys.exit
             return Decoded(self._place, error=reason_of(error))
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """Return an exception of other people's code as one line."""
-    return f"{type(error).__name__}: {one_line(error)}" if str(error) else type(error).__name__
+    try:
+        return f"{type(error).__name__}: {one_line(error)}" if str(error) else type(error).__name__
+    except Exception:  # its __str__ fails
+        return type(error).__name__
 
 
 def json_value(value: Any, depth: int = 0) -> Any:
     """Return a Python value as JSON has it: bytes in base64, decimals and times as text. Raises ValueError for others."""
     if depth > _MOST_DEPTH:
         raise ValueError(f"the result is nested deeper than {_MOST_DEPTH} levels")
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        raise ValueError("the result has a whole number of more than 4,000 digits")
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, Mapping):
@@ -83,7 +92,9 @@ def _imported(place: str) -> Callable[..., Any]:
         raise UsageError(f"--decoder: expected module:function or file.py:function, got {place!r}")
     try:
         found = _module(module)
-    except Exception as error:  # the user's module can raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the user's module can raise anything, and can call sys.exit
         raise UsageError(f"--decoder {place}: {reason_of(error)}") from None
     function = getattr(found, name, None)
     if not callable(function):
