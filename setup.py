@@ -9,6 +9,7 @@ import os
 import sys
 import sysconfig
 import tempfile
+from hashlib import sha256
 from pathlib import Path
 from textwrap import shorten
 
@@ -25,8 +26,31 @@ ABI3 = bool(os.environ.get("KSEG_ABI3")) and not sysconfig.get_config_var("Py_GI
 PROBE = "#include <Python.h>\nint probe(void) { return PY_MAJOR_VERSION; }\n"
 
 
-def translate(modules, folder):
-    """Translate the modules to C with Cython, below ``folder``; returns the C file of each module by its name."""
+def delete_outdated(sources, folder):
+    """Delete the C files below ``folder`` that were made from other contents of ``sources`` or of the .pxd files they use.
+
+    Cython compares file times, which do not show it in a copy of a build folder.
+    """
+    from Cython.Build.Dependencies import create_dependency_tree
+
+    tree = create_dependency_tree(quiet=True)
+    for source in sources:
+        contents = sha256()
+        for path in sorted(tree.all_dependencies(source)):
+            contents.update(sha256(Path(path).read_bytes()).digest())
+        translated = Path(folder, source).with_suffix(".c")
+        known = translated.with_suffix(".sha256")
+        if not known.exists() or known.read_text(encoding="ascii") != contents.hexdigest():
+            translated.unlink(missing_ok=True)
+            known.parent.mkdir(parents=True, exist_ok=True)
+            known.write_text(contents.hexdigest(), encoding="ascii")
+
+
+def translate(modules, folder, force=False):
+    """Translate the modules to C with Cython, below ``folder``; returns the C file of each module by its name.
+
+    With ``force`` also those whose C file is up to date.
+    """
     import Cython
     from Cython.Compiler import Options
 
@@ -45,9 +69,12 @@ def translate(modules, folder):
         shared.parent.mkdir(parents=True, exist_ok=True)
         options, _ = parse_command_line([f"--generate-shared={shared}"])
         generate_shared_module(options)
+    sources = {name: f"{name.replace('.', '/')}.py" for name in modules}
+    delete_outdated(sources.values(), folder)
     translated = cythonize(
-        [Extension(name, [f"{name.replace('.', '/')}.py"]) for name in modules],
+        [Extension(name, [source]) for name, source in sources.items()],
         build_dir=folder,
+        force=force or None,
         shared_utility_qualified_name=SHARED_MODULE,
         compiler_directives={
             "language_level": "3str",
@@ -70,7 +97,7 @@ class BuildEngine(build_ext):
             if WANTED == "python":
                 raise RuntimeError("KSEG_BUILD=python")
             self._probe()  # first: without a compiler, no time goes into Cython
-            sources = translate(COMPILED_MODULES, "build/cython")
+            sources = translate(COMPILED_MODULES, "build/cython", self.force)
             # -g0: debug information is a third of the time. -O2 saves a quarter, but small batches take 20 % longer.
             flags = ["/O2"] if self.compiler.compiler_type == "msvc" else ["-O3", "-g0", "-fwrapv"]
             for extension in self.extensions:

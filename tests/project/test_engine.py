@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 import kseg
 from kseg.engine import COMPILED_MODULES, engine, how_to_compile
+from tests.support.cli import ROOT
 from tests.support.damaged_cases import chunks, seeds
 
 
@@ -77,3 +79,11 @@ def test_buffers_are_passed_in_small_structs() -> None:
     from kseg.format.record.columns import BatchColumns
 
     assert BatchColumns.__basicsize__ < 3000  # 26 buffers of 64 bytes, or of 208
+
+
+def test_cython_finds_the_pxd_files_that_a_module_uses() -> None:
+    """Cython ignores the module in ``from package cimport module``: a change in it would not be compiled."""
+    for path in ROOT.glob("kseg/**/*.pxd"):
+        for name in re.findall(r"^from ([\w.]+) cimport", path.read_text(encoding="utf-8"), re.MULTILINE):
+            used = ROOT / f"{name.replace('.', '/')}.pxd"
+            assert used.exists(), f"{path}: write `cimport {name}.module as module`"

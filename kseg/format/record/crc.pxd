@@ -2,7 +2,7 @@
 
 cimport cython
 
-from kseg.format.record cimport crc_instructions
+cimport kseg.format.record.crc_instructions as crc_instructions
 
 cdef Py_ssize_t SHORT, TABLE_SIZE
 cdef bint INSTRUCTIONS

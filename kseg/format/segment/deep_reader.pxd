@@ -2,7 +2,8 @@
 
 cimport cython
 
-from kseg.format.record cimport default_records, legacy_records
+cimport kseg.format.record.default_records as default_records
+cimport kseg.format.record.legacy_records as legacy_records
 from kseg.format.record.columns cimport BatchColumns, RecordColumns
 
 cdef Py_ssize_t FULL_BYTES, FULL_ROWS, OVERHEAD
