@@ -232,7 +232,7 @@ def test_outputs_are_not_named_as_inputs(tmp_path: Path) -> None:
     ],
 )
 def test_an_output_file_has_a_summary_on_stderr(command: str, summary: str, tmp_path: Path) -> None:
-    """With -o nothing is on stdout; a line names the file and says what is in it."""
+    """With -o stdout is empty, and a line names the file and its content."""
     folder = tmp_path / "orders-0"
     folder.mkdir()
     shutil.copy(PLAIN, folder / FIRST)

@@ -43,7 +43,7 @@ def test_a_named_file_is_returned_with_its_folder(partition: Path) -> None:
 
 
 def test_different_files_stay(partition: Path) -> None:
-    """A link is a segment of its own in its folder; standard input and URLs have no place on this disk."""
+    """A link in a folder is a separate segment; standard input and URLs are not on this disk."""
     (partition / "00000000000000000099.log").symlink_to(partition / LOG)
     listed = list(find_segments(str(partition)))
     assert len(once_each(listed)) == 4

@@ -78,7 +78,7 @@ def test_transactional_ids(tmp_path: Path) -> None:
 
 
 def test_contradicting_options(tmp_path: Path) -> None:
-    """One line says what is wrong."""
+    """One line names the error."""
     write_commits(tmp_path / "__consumer_offsets-0", "g")
     for options, words in (
         (("--group", "g", "--txn", "t"), "exclude each other"),

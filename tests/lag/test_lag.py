@@ -124,7 +124,7 @@ def test_a_topic_created_again_is_another_topic(tmp_path: Path) -> None:
     ):
         metadata.write_text(f"version: 0\ntopic_id: {topic_id}\n", encoding="utf-8")
         rows = [row for (_, topic, _), row in lag(tmp_path).items() if topic == "plain"]
-        assert {row["status"] for row in rows} == statuses  # the transactional commit has no topic id
+        assert {row["status"] for row in rows} == statuses  # the transactional commit lacks a topic id
     answers = json.loads((SEGMENTS / "4.3.0-v2-none-internal-consumer-offsets" / "committed-offsets.json").read_text())
     committed = {
         (row["group"], row["topic"], row["partition"]): row["committed_offset"] for row in lag(tmp_path).values()
@@ -156,7 +156,7 @@ def test_tables_and_csv(format_name: str, tmp_path: Path) -> None:
 
 
 def test_wrong_arguments(tmp_path: Path) -> None:
-    """One line says what is missing."""
+    """One line names the missing file or option."""
     write_log(tmp_path / "orders-0", 0, 10)
     assert "no partition of __consumer_offsets" in kseg("lag", tmp_path).stderr
     assert "No such file" in kseg("lag", tmp_path / "absent").stderr

@@ -66,7 +66,7 @@ def delete_subject(subject: str, version: int) -> tuple[Any, Any]:
 
 
 def test_soft_and_hard_deletions() -> None:
-    """A version is deleted with a record of its own, a subject with one record; a tombstone deletes for good."""
+    """A version is deleted with a separate record, a subject with one record; a tombstone deletes for good."""
     two = [schema("a", 1, 1), schema("a", 2, 2), schema("b", 1, 1)]
     assert states(two) == [("a", 1, ""), ("a", 2, ""), ("b", 1, "")]
     assert states([*two, schema("a", 1, 1, deleted=True)])[0] == ("a", 1, "soft")

@@ -1,4 +1,4 @@
-"""Keys and values decoded without a registry: plain deserializers, and Avro with a schema at hand."""
+"""Keys and values decoded without a registry: plain deserializers, and Avro with a given schema."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_plain_deserializers(name: str, data: bytes, value: Any) -> None:
     ],
 )
 def test_a_value_that_does_not_decode_has_a_reason(name: str, data: bytes, reason: str) -> None:
-    """Bytes of another type are no error of the program: the reason is one line."""
+    """Bytes of another type do not fail the program: the reason is one line."""
     assert FieldDecoder("value", name).decode("t", data) == Decoded(name, error=reason)
 
 
@@ -90,7 +90,7 @@ def test_unknown_names_are_rejected() -> None:
 
 
 def test_avro_becomes_deterministic_json() -> None:
-    """Decimals and times are exact texts, bytes are base64, NaN is a text: JSON has no other way for them."""
+    """Decimals and times are exact texts, bytes are base64, NaN is a text: JSON lacks them."""
     value = {
         "id": 5,
         "at": 1_700_000_000_123_456,
@@ -161,7 +161,7 @@ def test_a_file_without_an_id_is_used_for_any_id() -> None:
 
 
 def test_guids_in_headers_select_the_schema() -> None:
-    """Newer serializers put magic 1 and a GUID into a header; the value has no prefix then."""
+    """Newer serializers put magic 1 and a GUID into a header; the value then lacks a prefix."""
     guid = guid_of('"string"', ())
     source = SchemaSet([Schema(AVRO, '"string"', 7, guid=guid)])
     header = b"\1" + bytes.fromhex(guid.replace("-", ""))
@@ -226,7 +226,7 @@ def nested(levels: int) -> Any:
 
 
 def doubling(levels: int) -> Any:
-    """Return a schema whose values have no bytes, and 2 to the power of ``levels`` fields."""
+    """Return a schema whose values are empty, and 2 to the power of ``levels`` fields."""
     schema: Any = "null"
     for level in range(levels):
         again = f"r{level - 1}" if level else "null"

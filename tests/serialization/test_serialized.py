@@ -16,7 +16,7 @@ from kseg.cli.main import main
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "serialized"
 EXPECTED = [json.loads(line) for line in (FIXTURE / "expect.jsonl").read_text(encoding="utf-8").splitlines()]
-#: The deserializers of keys that have no schema id.
+#: The deserializers of keys without a schema id.
 KEYS = {"orders": "string", "users": "int32", "events": "auto"}
 
 

@@ -215,7 +215,7 @@ def test_exit_codes(tmp_path: Path) -> None:
     ],
 )
 def test_times_that_python_lacks_are_texts(expression: str, text: str) -> None:
-    """Differences of timestamps are usual, and Python has no infinite times and none after the year 9999."""
+    """Differences of timestamps are usual, and Python lacks infinite times and years after 9999."""
     done = sql("--format", "jsonl", f"select {expression} as x, null as y", ROLLED)
     assert json.loads(done.stdout) == {"x": text, "y": None}
 

@@ -204,7 +204,7 @@ def test_sparse_members(version: str, tmp_path: Path) -> None:
 
 
 def test_an_incomplete_archive_is_not_taken_for_a_whole_one(brokers: Path) -> None:
-    """A connection that breaks cuts the stream: what was read is checked, and the exit code says that more is missing."""
+    """A connection that breaks cuts the stream: the part before is checked, and the exit code says that more is missing."""
     data = tar(brokers, brokers.parent / "x.tar").read_bytes()
     with tarfile.open(brokers.parent / "x.tar") as found:
         at = found.getmembers()[-3].offset
@@ -277,7 +277,7 @@ def test_wrong_sizes_of_members_do_not_loop(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_in_the_temporary_folder(brokers: Path, tmp_path: Path) -> None:
-    """Temporary files have no names: they end with the process, also if it is killed."""
+    """Temporary files are unnamed: they end with the process, also if it is killed."""
     archive = tar(brokers, brokers.parent / "x.tar.gz", "w:gz")
     home = tmp_path / "tmp"
     home.mkdir()

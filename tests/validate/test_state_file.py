@@ -41,7 +41,7 @@ def logs(tmp_path: Path) -> Path:
     """Return every damaged and many valid files, among them segments with open transactions and their indexes."""
     folder = tmp_path / "logs"
     for source in (path.parent for path in sorted((FIXTURES / "findings").glob("*/ORIGIN"))):
-        if "framing" not in settings_of(source):  # files that are not logs have no state
+        if "framing" not in settings_of(source):  # files that are not logs are without state
             shutil.copytree(source, folder / "findings" / source.name)
     for source in sorted((FIXTURES / "segments").glob("4.3.0-*")):
         shutil.copytree(source, folder / "segments" / source.name)
