@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, TextIO
 
+from kseg.format.internal_topics.decode import CLUSTER_METADATA
 from kseg.format.internal_topics.effective import Effective, topic_names
 from kseg.format.internal_topics.enum_names import names, status
 from kseg.format.internal_topics.state import Data, Item
@@ -33,9 +34,9 @@ def rows(partitions: Iterable[Partition]) -> Iterator[Row]:
     """Yield per partition one ``kind="state"`` row per item, then one ``kind="space"`` row per entity and owner."""
     for found in partitions:
         place = {"folder": found.folder, "topic": found.topic, "partition": found.partition}
-        items = list(found.effective.items())
-        topics = topic_names(items)
-        for item in items:
+        # Of a coordinator's topic there can be millions of items, without names of topics.
+        topics = topic_names(found.effective.items()) if found.topic == CLUSTER_METADATA else {}
+        for item in found.effective.items():
             yield {"kind": "state", **place, **_row(item, topics)}
         for space in found.effective.spaces():
             yield {"kind": "space", **place, **asdict(space)}

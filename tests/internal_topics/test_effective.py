@@ -7,6 +7,7 @@ import json
 import random
 import re
 import shutil
+import tracemalloc
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -18,7 +19,9 @@ from click.testing import CliRunner, Result
 from kseg.cli.main import main
 from kseg.commands.dump.rows import BatchItem, dump_segment
 from kseg.findings import do_nothing
+from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, decode
 from kseg.format.internal_topics.effective import effective
+from kseg.format.internal_topics.latest_values import LatestValues
 from kseg.format.internal_topics.state import RecordPlace, State
 from kseg.report.effective import Partition, write_table
 from tests.support.damage import entries, fix_crc, flip
@@ -337,3 +340,24 @@ def test_records_that_are_not_what_they_should_be_end_nothing(topic: str, tmp_pa
         done = dump("--format", "jsonl", folder)
         assert done.exit_code in (0, 1), done.output
         assert all(json.loads(line)["kind"] for line in done.stdout.splitlines())
+
+
+def test_memory_per_key() -> None:
+    """A broker can have millions of committed offsets. Decoded ones took about 1,000 bytes each."""
+    count = 2_000
+    value = (
+        bytes.fromhex("0003") + (7).to_bytes(8, "big") + bytes(4) + bytes(2) + (1_700_000_000_000).to_bytes(8, "big")
+    )
+    tracemalloc.start()
+    try:
+        latest = LatestValues(CONSUMER_OFFSETS)
+        before = tracemalloc.get_traced_memory()[0]
+        for n in range(count):
+            key = bytes.fromhex("0001") + b"\0\x0agroup-%04d" % n + b"\0\x06orders" + bytes(4)
+            latest.apply(decode(CONSUMER_OFFSETS, key, value), key, value, RecordPlace(n, None, len(key) + len(value)))
+        used = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert used / count < 400
+    items = list(latest)
+    assert (len(items), items[-1].entity, items[-1].key["group"]) == (count, "OffsetCommit", "group-1999")

@@ -78,7 +78,7 @@ def read_commits(replica: Replica) -> CommitsRead:
         return lambda finding: findings.append((path, finding))
 
     try:
-        items = [*effective(CONSUMER_OFFSETS, replica.segments, report_of).items()]
+        found = effective(CONSUMER_OFFSETS, replica.segments, report_of)
     except KsegError as error:
         return CommitsRead(replica.folder, unread=str(error))
     add_progress(sum(local_size(path) or 0 for path in replica.segments))
@@ -89,7 +89,7 @@ def read_commits(replica: Replica) -> CommitsRead:
             item.data.get("expireTimestamp", -1) if item.data.get("expireTimestamp", -1) >= 0 else None,
             item.data.get("topicId"),
         )
-        for item in items
+        for item in found.items()
         if item.entity == _ENTITY and not item.pending and {"group", "topic"} <= item.key.keys() and "offset" in item.data
     ]  # fmt: skip
     return CommitsRead(replica.folder, commits, findings)

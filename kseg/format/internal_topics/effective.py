@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 from kseg.findings import Report
 from kseg.format.internal_topics.coordinators import Owner
-from kseg.format.internal_topics.decode import CLUSTER_METADATA, REMOTE_LOG_METADATA, Decoded, DecodedPart, decode
+from kseg.format.internal_topics.decode import CLUSTER_METADATA, REMOTE_LOG_METADATA, Decoded, decode
+from kseg.format.internal_topics.latest_values import LatestValues, entity_of
 from kseg.format.internal_topics.metadata_delta import CLUSTER, REMOTE
 from kseg.format.internal_topics.state import Data, Item, RecordPlace, State
 from kseg.format.messages.reader import jsonable
@@ -49,9 +50,10 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A decoded record and its place."""
+    """A record and its place."""
 
-    decoded: Decoded
+    key: bytes | None
+    value: bytes | None
     at: RecordPlace
 
 
@@ -62,7 +64,7 @@ class Effective:
         self._owner = owner
         self._events = _EVENTS.get(topic)
         self._topic = topic
-        self._state = State()
+        self._state = self._new_state()
         self._open: defaultdict[int, list[Write]] = defaultdict(list)
         self._begun: list[Write] | None = None
         self._spaces: dict[tuple[str, str | None], Space] = {}
@@ -85,24 +87,25 @@ class Effective:
                 elif producer is not None:
                     ended = self._open.pop(producer, [])
                     for write in ended if control.type == "COMMIT" else ():
-                        self._apply(write)
+                        self._apply(write, self._state)
 
     def items(self) -> Iterator[Item]:
         """Yield the effective items, then as pending those that open transactions would change."""
         yield from self._state
-        undecided = State()
+        undecided = self._new_state()
         for write in [*(self._begun or ()), *(write for writes in self._open.values() for write in writes)]:
             self._apply(write, undecided)
         yield from (replace(item, pending=True) for item in undecided)
 
     def spaces(self) -> list[Space]:
         """Return the space used per entity and owner, the largest first."""
-        if self._events is None:
-            live: defaultdict[tuple[str, str | None], list[int]] = defaultdict(list)
-            for item in self._state:
-                live[item.entity, _owner(item.key)].append(item.at.size)
-            for place, space in self._spaces.items():
-                space.live_records, space.live_bytes = len(live[place]), sum(live[place])
+        if isinstance(self._state, LatestValues):
+            for space in self._spaces.values():
+                space.live_records = space.live_bytes = 0
+            for entity, key, size in self._state.sizes():
+                space = self._space(entity, _owner(key))
+                space.live_records = (space.live_records or 0) + 1
+                space.live_bytes = (space.live_bytes or 0) + size
         return sorted(self._spaces.values(), key=lambda space: -space.bytes)
 
     def _write(self, chunk: Chunk, i: int, producer: int | None) -> None:
@@ -110,61 +113,51 @@ class Effective:
         timestamp = chunk.lists.timestamp[i]
         size = len(key or b"") + len(value or b"")
         at = RecordPlace(chunk.lists.offset[i], None if timestamp < 0 else timestamp, size)
-        write = Write(decode(self._topic, key, value), at)
-        self._count(write)
+        write = Write(key, value, at)
+        decoded = decode(self._topic, key, value)
+        self._count(decoded, at)
         if producer is not None:
             self._open[producer].append(write)
         elif self._events is CLUSTER:
-            self._apply_kraft(write)
+            self._apply_kraft(write, decoded)
         else:
-            self._apply(write)
+            self._apply(write, self._state, decoded)
 
-    def _apply_kraft(self, write: Write) -> None:
-        name = write.decoded.value.name if write.decoded.value else None
+    def _apply_kraft(self, write: Write, decoded: Decoded) -> None:
+        name = decoded.value.name if decoded.value else None
         if name == _BEGIN:
             self._begun = []
         elif name in (_END, _ABORT):
             begun, self._begun = self._begun or [], None
             for one in begun if name == _END else ():
-                self._apply(one)
+                self._apply(one, self._state)
         elif self._begun is not None:
             self._begun.append(write)
         else:
-            self._apply(write)
+            self._apply(write, self._state, decoded)
 
-    def _apply(self, write: Write, state: State | None = None) -> None:
-        state = self._state if state is None else state
-        key, value = write.decoded.key, write.decoded.value
-        if self._events is None:
-            _put(state, key, value, write.at)
-        elif value and value.data is not None and value.name is not None and value.name in self._events:
+    def _new_state(self) -> State | LatestValues:
+        return LatestValues(self._topic) if self._events is None else State()
+
+    def _apply(self, write: Write, state: State | LatestValues, decoded: Decoded | None = None) -> None:
+        decoded = decoded or decode(self._topic, write.key, write.value)
+        if isinstance(state, LatestValues):
+            state.apply(decoded, write.key, write.value, write.at)
+            return
+        value = decoded.value
+        if value and value.data is not None and value.name is not None and self._events and value.name in self._events:
             self._events[value.name](state, jsonable(value.data), write.at)
 
-    def _count(self, write: Write) -> None:
-        key, value = write.decoded.key, write.decoded.value
+    def _count(self, decoded: Decoded, at: RecordPlace) -> None:
+        key, value = decoded.key, decoded.value
         half = key if self._events is None else value
-        space = self._space(_entity(half), _owner(key.data) if key and key.data else None)
+        space = self._space(entity_of(half), _owner(key.data) if key and key.data else None)
         space.records += 1
-        space.bytes += write.at.size
+        space.bytes += at.size
         space.tombstones += value is None
 
     def _space(self, entity: str, owner: str | None) -> Space:
         return self._spaces.setdefault((entity, owner), Space(entity, owner))
-
-
-def _put(state: State, key: DecodedPart | None, value: DecodedPart | None, at: RecordPlace) -> None:
-    entity = _entity(key)
-    shown: Data = jsonable(key.data) if key and key.data is not None else (key.as_dict() if key else {})
-    if value is None:
-        state.remove(entity, shown)
-    else:
-        state.put(entity, shown, jsonable(value.data) if value.data is not None else value.as_dict(), at)
-
-
-def _entity(half: DecodedPart | None) -> str:
-    if half is None or half.type is None:
-        return "unreadable"
-    return half.name or f"type {half.type}"
 
 
 def _owner(key: Data) -> str | None:
