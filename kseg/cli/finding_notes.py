@@ -27,7 +27,9 @@ class FindingNotes:
             return
         self.errors += severity >= Severity.ERROR
         self._printed[path, rule.name] += 1
-        if self._printed[path, rule.name] <= MAX_PER_RULE:
+        if self._printed[path, rule.name] == MAX_PER_RULE + 1:
+            note(f"{path}: {rule.name}: more of them follow; `kseg validate` counts them")
+        elif self._printed[path, rule.name] <= MAX_PER_RULE:
             message = Verdict(path, severity, finding).message
             place = "" if finding.position is None else f" at byte {finding.position}"
             note(f"{path}: {rule.name}{place}: {message}")

@@ -10,14 +10,15 @@ import click
 from kseg.cli import common
 from kseg.cli.common import check_output
 from kseg.cli.finding_notes import FindingNotes
-from kseg.cli.messages import FAILED, FOUND, fail, note_output
+from kseg.cli.messages import FAILED, FOUND, fail, note, note_output
 from kseg.cli.progress import progress_bar
 from kseg.cli.this_run import this_run
 from kseg.commands.stats.levels import SegmentStats, levels, sorted_by_folder, stats_of
 from kseg.errors import KsegError
-from kseg.findings import Policy
+from kseg.findings import Policy, Severity
 from kseg.format.storage.source import SegmentFile, find_segments, once_each, total_size
 from kseg.report.formats import STATS, destination, write
+from kseg.report.wording import omitted_findings
 from kseg.results import Settings
 from kseg.text import count_of
 
@@ -81,6 +82,9 @@ class _Outcome:
                 # As it was weighed for its file: zeros at the end of a sealed segment are an error.
                 self._notes.policy = Policy({verdict.rule.name: verdict.severity})
                 self._notes(verdict.file, verdict.finding)
+            for rule, more in omitted_findings(one.result):
+                if any(verdict.severity >= Severity.WARNING for verdict in one.result.verdicts if verdict.rule is rule):
+                    note(f"{one.result.file}: {rule.name}: {more:,} more")
             self._errors += one.result.summary.errors
             if one.result.unread:
                 self.unread(one.result.unread)

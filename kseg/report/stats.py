@@ -14,6 +14,7 @@ from kseg.commands.stats.totals import OffsetRange, RetentionPin, Stats
 from kseg.report.spool import Spool
 from kseg.report.tables import Row as CellRow
 from kseg.report.tables import TableColumn, print_cells, print_text
+from kseg.report.wording import Prose
 from kseg.schema import Row
 from kseg.text import count_of, escape_controls, inclusive_range, iso_time
 
@@ -231,7 +232,7 @@ def outstanding(row: Row, extremes: Extremes) -> Iterator[tuple[str, str]]:
         yield "unreadable", count_of(row["unread"], "file")
     if row["lost_bytes"]:
         lost = f"{count_of(row['lost_bytes'], 'byte')} in {count_of(extremes.damaged, 'segment')}"
-        yield "damage", f"{lost} cannot be read: `kseg validate` says why"
+        yield "damage", Prose(f"{lost} cannot be read: `kseg validate` says why")
     if row["legacy_segments"]:
         yield "old versions", f"v0 or v1 in {row['legacy_segments']:,} of {segments}"
     if (row["max_timestamp"] or 0) > time.time() * 1000:

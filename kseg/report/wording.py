@@ -24,6 +24,12 @@ _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 STYLES = {Severity.INFO: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "red", Severity.FATAL: "bold red"}
 
 
+class Prose(str):
+    """A sentence of kseg itself in which `code` is marked: a page sets it as code."""
+
+    __slots__ = ()
+
+
 def printable(text: str) -> str:
     """Return the text on one line, with each forbidden character written as ``\\xNN`` or ``\\uNNNN``.
 
@@ -59,6 +65,8 @@ def places(finding: Finding) -> list[str]:
     elif last is not None:
         # The header of a compressed message set has only its last offset.
         parts.append(f"offsets up to {last}")
+    if finding.rule == "crc-mismatch" and (first is not None or last is not None):
+        parts[-1] += " (if the header is right)"  # the CRC covers the header, too
     return parts
 
 

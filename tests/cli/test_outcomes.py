@@ -242,3 +242,14 @@ def test_an_output_file_has_a_summary_on_stderr(command: str, summary: str, tmp_
     assert (tmp_path / "found").read_text()
     assert f"kseg: {tmp_path}/found: " in reported
     assert summary in reported
+
+
+@pytest.mark.parametrize(("command", "line"), [("stats", "14 more"), ("transactions", "more of them follow")])
+def test_findings_that_are_not_printed_are_mentioned(command: str, line: str, tmp_path: Path) -> None:
+    """16 lines and then nothing would read as 16 findings."""
+    content = bytearray(PLAIN.read_bytes())
+    content[11 + int.from_bytes(content[8:12], "big")] ^= 1
+    (tmp_path / PLAIN.name).write_bytes(content[: 12 + int.from_bytes(content[8:12], "big")] * 30)
+    done = kseg(command, tmp_path)
+    assert done.stderr.count("crc-mismatch at byte") == 16
+    assert f"crc-mismatch: {line}" in done.stderr

@@ -130,6 +130,20 @@ def test_findings_beyond_the_limit_of_the_page_are_in_the_range(monkeypatch: pyt
     assert (count, len(findings), unlisted) == (30, 5, [500, 2961, 500, 2904])
 
 
+def test_offsets_of_a_wrong_crc_are_uncertain_everywhere() -> None:
+    """The CRC covers the header with the offsets: no list may name them without that reservation."""
+    one, several = page_of(result_of("f", [finding_for(RULES["crc-mismatch"])])), page_of(*many(1, 9))
+    assert one.text.count("offsets 0 to 4 (if the header is right)") == 1
+    assert several.text.count("(if the headers are right)") == 2
+    assert "(if the header" not in page_of(result_of("f", [finding_for(RULES["zero-tail"])])).text
+
+
+def test_the_reason_of_an_unreadable_file_does_not_repeat_its_name() -> None:
+    """The table has a column for it."""
+    page = page_of(result_of("t-0/a.log", [], size=0, unread="t-0/a.log: Permission denied"))
+    assert "t-0/a.log Permission denied" in page.text
+
+
 def test_the_page_names_its_run() -> None:
     """Weeks later a reader must know the paths, the host, the time and the options."""
     text = Page(written(lambda results, total, out: write_html(results, total, out, run=RUN), SOUND)).text
@@ -412,6 +426,8 @@ def test_the_page_is_as_wide_as_the_window(opened: Any, width: int) -> None:
     assert browser.value("document.documentElement.scrollWidth") <= width
     browser.click(".partitions .cell.damaged")
     assert browser.value("document.getElementById('segment').scrollWidth") <= width
+    button = "document.querySelector('.dialog-head button')"
+    assert browser.value(f"{button}.getBoundingClientRect().height") < 50  # its text is one line
     assert browser.errors == []
 
 

@@ -55,6 +55,30 @@ def test_the_parts_agree_with_their_commands(home: Path, tmp_path: Path) -> None
     assert transactions in page
 
 
+def test_the_page_of_stats_says_that_data_is_damaged(home: Path) -> None:
+    """The exit code is 1, so the page must not look as if nothing happened. Its plot has the numbers of its table."""
+    page = run("stats", home / "kafka-logs", "--format", "html").stdout
+    assert '<header class="damaged">' in page
+    assert "573 damaged bytes cannot be read." in page
+    assert "573 bytes in 2 segments cannot be read: <code>kseg validate</code> says why" in page
+    by_partition = page.partition("Bytes by partition")[2].partition("</figure>")[0]
+    assert "5.0 KiB" in by_partition  # 5,094 bytes, without 357 damaged ones
+    assert "5.3 KiB" not in by_partition
+    assert '<header class="info">' in run("stats", PLAIN, "--format", "html").stdout
+
+
+def test_the_plot_of_timestamps_ends_at_the_last_one(home: Path) -> None:
+    """Its last column may end in the future, where no record is."""
+    page = run("validate", home / "kafka-logs", "--format", "html").stdout
+    assert "Bytes by timestamp: 47 columns from 2023-11-14T22:13:20Z to 2026-11-21T19:40:45Z" in page
+
+
+def test_ended_transactions_have_no_column_for_their_age(home: Path) -> None:
+    """An empty column looks like missing data."""
+    page = run("transactions", home / "kafka-logs", "--format", "html").stdout
+    assert page.count(">Age</th>") == 1  # that of the hanging ones
+
+
 def test_each_broker_of_a_backup_starts_alone(home: Path) -> None:
     """Replicas on different brokers are not the same partition in two log directories, which no broker accepts."""
     page = run("report", home / "backup").stdout

@@ -149,8 +149,9 @@ class Collected:
         counts = (summary.bytes, summary.batches, None if summary.shallow else summary.records, summary.lost_bytes)
         row = [folder, printable(name), level, summary.side_files, *counts]
         if result.unread is not None:
-            self.unread.append((result.file, result.unread))
-            row.append(printable(result.unread))
+            why = result.unread.removeprefix(f"{result.file}: ")
+            self.unread.append((result.file, why))
+            row.append(printable(why))
         number = len(self.files)
         self.files.append(row)
         outlines = self._outlines[level == VALID]

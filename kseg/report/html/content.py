@@ -25,6 +25,7 @@ class Content:
         # Bytes by time: the width of a slot in milliseconds doubles when there are too many slots.
         self._slots: dict[int, int] = {}
         self._width = 1000
+        self._times: list[int] = []
 
     def add(self, outline: Outline) -> None:
         """Add a segment."""
@@ -40,6 +41,7 @@ class Content:
                 self._add_time(time, size)
 
     def _add_time(self, time: int, size: int) -> None:
+        self._times = [min(time, *self._times), max(time, *self._times)] if self._times else [time, time]
         slot = time // self._width
         self._slots[slot] = self._slots.get(slot, 0) + size
         while len(self._slots) > _MOST_SLOTS:
@@ -54,7 +56,7 @@ class Content:
         codecs = [(codec_name(codec), size) for codec, size in self._codecs.items() if size]
         producers = [(f"producer {producer}", size) for producer, size in self._producers.items()]
         drawn = (
-            bars("Bytes by partition", partitions, size_text) if len(partitions) > 1 else "",
+            bars("File sizes by partition", partitions, size_text) if len(partitions) > 1 else "",
             self._by_time(),
             columns(
                 "Batches by size", sizes, lambda count: count_of(count, "batch"),
@@ -73,12 +75,14 @@ class Content:
         while max(slots) - min(slots) >= _TIME_COLUMNS:
             slots, width = _halved(slots), 2 * width
         first, last = min(slots), max(slots) + 1
-        values = [(_second(slot * width), slots.get(slot, 0)) for slot in range(first, last)]
-        return columns("Bytes by timestamp", values, size_text, (_second(first * width), _second(last * width)))
+        # The first slot begins before the first timestamp, and the last one ends after the last, possibly in the future.
+        oldest, newest = self._times
+        values = [(_second(max(slot * width, oldest)), slots.get(slot, 0)) for slot in range(first, last)]
+        return columns("Bytes by timestamp", values, size_text, (_second(oldest), _second(newest)))
 
 
 def _second(timestamp: int) -> str:
-    return iso_time(timestamp).replace(".000Z", "Z")
+    return iso_time(timestamp // 1000 * 1000).replace(".000Z", "Z")
 
 
 def _halved(slots: dict[int, int]) -> dict[int, int]:

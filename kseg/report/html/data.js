@@ -36,10 +36,12 @@ const files = (data.files || []).map(([partition, name, level, side, bytes, batc
   path: data.partitions[partition][0] + name,
 }));
 const rules = (data.rules || []).map(([code, name, broker, remedy]) => ({ code, name, broker, remedy }));
+// The CRC covers the offsets, too: those of a batch with a wrong one are uncertain.
+const toFinding = (rule, [position, end, offset, last, message]) => ({ position, end, offset, last, message,
+  uncertain: rule.name === "crc-mismatch" && (offset !== null || last !== null) });
 const groups = (data.groups || []).map(([file, rule, level, known, total, findings, rest]) => ({
   file: files[file], rule: rules[rule], level, known, total,
-  unlisted: rest && { position: rest[0], end: rest[1], offset: rest[2], last: rest[3] },
-  findings: findings.map(([position, end, offset, last, message]) => ({ position, end, offset, last, message })),
+  unlisted: rest && toFinding(rules[rule], rest), findings: findings.map((columns) => toFinding(rules[rule], columns)),
 }));
 const UNREAD = { code: "", name: "could not be read", broker: "", remedy: "" };
 const unread = files.filter((file) => file.unread).map((file) => ({
@@ -64,7 +66,8 @@ function bytes(position, end) {
   if (position === null) return "";
   return "byte " + number(position) + (end > position ? " (" + count(end - position, "byte") + ")" : "");
 }
-const place = (one) => [bytes(one.position, one.end), offsets(one.offset, one.last)].filter(Boolean).join(", ");
+const place = (one) => [bytes(one.position, one.end), offsets(one.offset, one.last)].filter(Boolean).join(", ") +
+  (one.uncertain ? " (if the header is right)" : "");
 // The range of the findings of a group that are not listed, and the listed findings.
 const withRest = (group) => [].concat(group.unlisted || [], group.findings);
 const placeOf = (group) => group.total === 1 && group.findings.length ? place(group.findings[0]) : placeOfAll(withRest(group));
@@ -76,5 +79,5 @@ function placeOfAll(findings) {
   };
   const [first, last] = ends("position", "end");
   return [first === null ? "" : "bytes " + number(first) + ".." + number(last), offsets(...ends("offset", "last"))]
-    .filter(Boolean).join(", ");
+    .filter(Boolean).join(", ") + (findings.some((one) => one.uncertain) ? " (if the headers are right)" : "");
 }

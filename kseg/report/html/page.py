@@ -20,7 +20,7 @@ from typing import NamedTuple, TextIO
 
 from kseg.report.run import Run
 from kseg.report.tables import TableColumn
-from kseg.report.wording import printable
+from kseg.report.wording import Prose, printable
 from kseg.text import count_of, iso_time
 
 _PAGE = Template("""<!DOCTYPE html>
@@ -170,7 +170,10 @@ def table(columns: Sequence[TableColumn], rows: Iterable[Sequence[object]], leve
 
 def _cells(row: Sequence[object], kinds: Sequence[str], names: Sequence[str]) -> str:
     cells = zip(row, kinds, names, strict=True)
-    return "".join(f'<td{kind} data-name="{name}">{text(value)}</td>' for value, kind, name in cells)
+    return "".join(
+        f'<td{kind} data-name="{name}">{prose(value) if isinstance(value, Prose) else text(value)}</td>'
+        for value, kind, name in cells
+    )
 
 
 def more(count: int, noun: str) -> str:

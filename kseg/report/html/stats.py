@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TextIO
 
 from kseg.commands.stats.levels import Level
@@ -13,6 +13,7 @@ from kseg.report.run import Run
 from kseg.report.stats import COLUMNS, Extremes, details, level_cells, outstanding, stats_row
 from kseg.report.tables import TableColumn
 from kseg.schema import Row
+from kseg.text import count_of
 
 _MOST_ROWS = 500
 _TOTAL_COLUMNS = [TableColumn("subject"), TableColumn("total", text="wrap")]
@@ -20,8 +21,22 @@ _TOTAL_COLUMNS = [TableColumn("subject"), TableColumn("total", text="wrap")]
 
 def write_html(levels: Iterable[Level], top: int, out: TextIO, *, run: Run | None = None) -> None:
     """Write the page, with the ``top`` producers."""
-    sections = stats_sections(levels, top, plots=True)
-    head = page.header("info", "stats", "Content in numbers", "What the segments contain.", run, "kseg stats")
+    total: Row = {"lost_bytes": 0, "unread": 0}
+
+    def noted() -> Iterator[Level]:
+        for level in levels:
+            total.update(level.stats.sums)
+            yield level
+
+    sections = stats_sections(noted(), top, plots=True)
+    level, verdict, lead = "info", "stats", "What the segments contain."
+    if total["unread"]:
+        level, verdict = "undetermined", "incomplete"
+        lead = f"{lead} {count_of(total['unread'], 'file')} could not be read."
+    if total["lost_bytes"]:
+        level = verdict = "damaged"
+        lead = f"{lead} {count_of(total['lost_bytes'], 'damaged byte')} cannot be read."
+    head = page.header(level, verdict, "Content in numbers", lead, run, "kseg stats")
     page.write_page(out, "kseg stats", head, sections)
 
 
@@ -38,7 +53,7 @@ def stats_sections(levels: Iterable[Level], top: int, *, plots: bool = False) ->
         extremes.add(row)
         if level.level != "partition":
             continue
-        sizes.append((str(level.path), row["file_bytes"]))
+        sizes.append((str(level.path), row["bytes"]))
         if len(rows) < _MOST_ROWS:
             rows.append([*level_cells(row)])
         else:

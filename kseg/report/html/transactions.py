@@ -72,7 +72,10 @@ def transaction_sections(items: Items, total: Total, states: Collection[str], no
         others += rows[: max(_MOST_ROWS - len(others), 0)]
     folder_column = TableColumn("partition", text="wrap")
     content = f"<p>{page.text(summary_line(total))}.</p>\n{_hanging(hanging, now)}"
-    content += table([folder_column, *COLUMNS], others) + page.more(left_out, "transaction")
+    width = len(COLUMNS) + any(row[-1] for row in others)  # ended transactions have no age
+    content += table([folder_column, *COLUMNS][:width], [row[:width] for row in others]) + page.more(
+        left_out, "transaction"
+    )
     if partitions:
         state = table([folder_column, TableColumn("state", text="wrap")], partitions[:_MOST_ROWS])
         content += (

@@ -28,6 +28,7 @@ _STATIC_PARTITIONS = 100
 _OPEN_PARTITIONS = 10
 _OPEN_STEPS = 12
 _RANGES_SHOWN = 3
+_IF_RIGHT = " (if the headers are right)"
 
 _STEP = Template("""<li class="$level"><h3><span class="badge $level">$level</span> $code $rule
 <span class="faint">$count</span></h3>
@@ -159,7 +160,7 @@ def _damaged(found: Collected) -> str:
 def _offsets(damage: Damage) -> str:
     """Return the ranges in words. They are uncertain if a CRC is wrong: the header may be damaged."""
     ranges, unlisted = damage.ranges(), damage.unlisted()
-    uncertain = " (if the headers are right)" if "crc-mismatch" in damage.rules else ""
+    uncertain = _IF_RIGHT if "crc-mismatch" in damage.rules else ""
     if not ranges:
         return f"within {inclusive_range('offset', *unlisted)}{uncertain}" if unlisted else "-"
     (first, last), *others = ranges
@@ -251,4 +252,6 @@ def _place(group: Group) -> str:
         spans.append(f"bytes {whole.position}..{whole.end}")
     if whole.offset is not None and whole.last_offset is not None:
         spans.append(inclusive_range("offset", whole.offset, whole.last_offset))
+        if group.rule.name == "crc-mismatch":
+            spans[-1] += _IF_RIGHT
     return printable(", ".join(spans))
