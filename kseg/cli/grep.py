@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -18,13 +19,13 @@ from kseg.commands.dump.neighbours import Neighbours, first_found
 from kseg.commands.dump.row_filter import RowFilter
 from kseg.commands.dump.rows import RecordsItem, SegmentItem, dump_segment, with_decoder
 from kseg.commands.grep.json_path import parse_json_path
-from kseg.commands.grep.partitions import files_of_key
+from kseg.commands.grep.partitions import files_of_keys
 from kseg.commands.grep.search import FIELDS, Query, RecordGrep
 from kseg.errors import UsageError
 from kseg.format.storage.source import SegmentFile, find_segments, once_each, topic_partition
 from kseg.lazy import lazy
 from kseg.report.formats import MATCHES, View, destination, write
-from kseg.text import unknown_name
+from kseg.text import count_of, unknown_name
 
 if TYPE_CHECKING:
     from kseg.format.serialization import record_decoder
@@ -73,12 +74,13 @@ def _big_endian(size: int) -> Callable[[str], bytes]:
 @click.option("--in", "fields", metavar="FIELDS", callback=_fields,
               help=f"Search these fields: {','.join(FIELDS)}. Default: all; with --json-path the value.")  # fmt: skip
 @click.option("--json-path", metavar="PATH[=VALUE]", help="Search JSON at a path, such as $.order.id=17.")
-@click.option("--key", metavar="TEXT", callback=selection.parsed(os.fsencode),
-              help="Search records with exactly this key.")  # fmt: skip
-@click.option("--key-hex", metavar="HEX", callback=selection.parsed(_hex), help="The same, in hexadecimal.")
-@click.option("--key-int32", metavar="N", callback=selection.parsed(_big_endian(4)),
+@click.option("--key", metavar="TEXT", callback=selection.each_parsed(os.fsencode), multiple=True,
+              help="Search records with exactly this key. Repeatable.")  # fmt: skip
+@click.option("--key-hex", metavar="HEX", callback=selection.each_parsed(_hex), multiple=True,
+              help="The same, in hexadecimal.")  # fmt: skip
+@click.option("--key-int32", metavar="N", callback=selection.each_parsed(_big_endian(4)), multiple=True,
               help="The same, as an int of Kafka's IntegerSerializer.")  # fmt: skip
-@click.option("--key-int64", metavar="N", callback=selection.parsed(_big_endian(8)),
+@click.option("--key-int64", metavar="N", callback=selection.each_parsed(_big_endian(8)), multiple=True,
               help="The same, as a long of Kafka's LongSerializer.")  # fmt: skip
 @click.option("--null-key", is_flag=True, help="Search records whose key is null.")
 @click.option("--null-value", is_flag=True, help="Search records whose value is null.")
@@ -119,8 +121,10 @@ def grep(arguments: tuple[str, ...], **options: Any) -> int:
     outcome = DumpOutcome()
     files = once_each(chain.from_iterable(outcome.attempt(find_segments(path)) for path in paths))
     check_output(options["output"], [*paths, *(file.path for file in files)])
-    if query.key is not None and not options["all_partitions"]:
-        files = _of_partition(files, query.key, options["partitions"])
+    keys = [key for key in query.keys if key is not None]
+    # A null key can be in each partition.
+    if keys and len(keys) == len(query.keys) and not options["all_partitions"]:
+        files = _of_partitions(files, keys, options["partitions"])
     settings = decode_settings(options)
     decoder = record_decoder.record_decoder(settings) if settings else None
     searched = (item for file in files for item in _found(file, (query, decoder), outcome, options))
@@ -136,10 +140,8 @@ def grep(arguments: tuple[str, ...], **options: Any) -> int:
 
 def _query(arguments: tuple[str, ...], options: dict[str, Any]) -> tuple[Query, tuple[str, ...]]:
     """Return the query and the paths. Raises UsageError for options that contradict each other."""
-    keys = [options[name] for name in ("key", "key_hex", "key_int32", "key_int64") if options[name] is not None]
+    keys = [key for name in ("key", "key_hex", "key_int32", "key_int64") for key in options[name]]
     keys += [None] * options["null_key"]
-    if len(keys) > 1:
-        raise UsageError("--key, --key-hex, --key-int32, --key-int64 and --null-key exclude each other")
     json_path = None if options["json_path"] is None else parse_json_path(options["json_path"])
     patterns, paths = options["patterns"], arguments
     if not (patterns or keys or json_path or options["null_value"]):
@@ -156,8 +158,7 @@ def _query(arguments: tuple[str, ...], options: dict[str, Any]) -> tuple[Query, 
         invert=options["invert"],
         fields=options["fields"] or (("value",) if json_path else FIELDS),
         json_path=json_path,
-        has_key=bool(keys),
-        key=keys[0] if keys else None,
+        keys=tuple(keys),
         null_value=options["null_value"],
     )
     if not query.has_pattern:
@@ -172,17 +173,21 @@ def _query(arguments: tuple[str, ...], options: dict[str, Any]) -> tuple[Query, 
     return query, paths
 
 
-def _of_partition(files: Sequence[SegmentFile], key: bytes, partitions: int | None) -> list[SegmentFile]:
-    """Return the files that can have the key by Kafka's default partitioner, and say which those are."""
-    kept, choices = files_of_key(files, key, partitions)
+def _of_partitions(files: Sequence[SegmentFile], keys: Sequence[bytes], total: int | None) -> list[SegmentFile]:
+    """Return the files that can have the keys by Kafka's default partitioner, and say which those are."""
+    kept, choices = files_of_keys(files, keys, total)
     for choice in choices:
-        if choice.partition is None:
+        if not choice.partitions:
             note(f"{choice.topic}: all its partitions here are searched: --partitions N reads only that of the key")
-        else:
-            note(
-                f"{choice.topic}: searched only partition {choice.partition} of {choice.partitions}, which Kafka's default "
-                "partitioner chooses for the key; --all-partitions searches all"
-            )
+            continue
+        counted = "" if total else f"{choice.total} is the number of folders here: --partitions N sets another, "
+        read = (
+            f"partition{'s' * (len(choice.partitions) > 1)} {', '.join(map(str, choice.partitions))} of {choice.total}"
+        )
+        note(
+            f"{choice.topic}: searched only {read}, which Kafka's default partitioner chooses for the "
+            f"key{'s' * (len(keys) > 1)}; {counted}--all-partitions searches all"
+        )
     return kept
 
 
@@ -209,6 +214,12 @@ def _found(
     most = 1 if options["files_only"] else options["max_count"]
     found = first_found(outcome.attempt(items, listed=file.listed), most, after)
     yield from with_decoder(found, wanted[1])
+    if search.unread:
+        note(
+            f"{file.path}: --json-path cannot read the JSON of {count_of(search.unread, 'record')}, the first at offset "
+            f"{search.first_unread}: it is nested too deeply, or a number has more than "
+            f"{sys.get_int_max_str_digits():,} digits"
+        )
 
 
 def _noted(items: Iterator[SegmentItem], outcome: DumpOutcome) -> Iterator[SegmentItem]:

@@ -24,6 +24,14 @@ def parsed(parse: Callable[[str], _Value]) -> Callable[[click.Context, click.Par
     return callback
 
 
+def each_parsed(
+    parse: Callable[[str], _Value],
+) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], tuple[_Value | None, ...]]:
+    """Return the callback of an option that can be repeated, whose texts ``parse`` converts."""
+    one = parsed(parse)
+    return lambda context, parameter, texts: tuple(one(context, parameter, text) for text in texts)
+
+
 offsets = click.option(
     "--offsets",
     metavar="A:B",

@@ -91,6 +91,29 @@ def test_a_key_is_read_from_its_partition(tmp_path: Path) -> None:
     assert kseg("grep", "--key", "k1", "--all-partitions", folder).returncode == 2
 
 
+def test_several_keys_are_searched_at_once(tmp_path: Path) -> None:
+    """Each is read from its partition; a null key can be in all partitions."""
+    folder = partitions(tmp_path, "orders", (0, 1, 2, 3), total=4)
+    keys = ["k1", next(f"k{n}" for n in range(40) if partition_of_key(b"k%d" % n, 4) != partition_of_key(b"k1", 4))]
+    options = [text for key in keys for text in ("--key", key)]
+    found = kseg("grep", *options, "--key-hex", b"k1".hex(), "--template", "%k", folder)
+    assert sorted(found.stdout.splitlines()) == sorted(keys)
+    numbers = sorted(partition_of_key(key.encode(), 4) for key in keys)
+    assert f"searched only partitions {numbers[0]}, {numbers[1]} of 4, " in found.stderr
+    assert "searched only" not in kseg("grep", *options, "--null-key", folder).stderr
+
+
+def test_a_key_that_is_not_found_may_be_elsewhere(tmp_path: Path) -> None:
+    """The message has the partition, where the number of partitions is from, and how to search the others."""
+    folder = partitions(tmp_path, "orders", (0, 1, 2, 3), total=4)
+    read = partition_of_key(b"no such key", 4)
+    missed = kseg("grep", "--key", "no such key", folder)
+    assert missed.returncode == 1
+    for words in (f"only partition {read} of 4", "4 is the number of folders here", "--all-partitions"):
+        assert words in missed.stderr
+    assert "folders" not in kseg("grep", "--key", "no such key", "--partitions", 4, folder).stderr
+
+
 def test_all_partitions_are_read_if_their_number_is_not_known(tmp_path: Path) -> None:
     """A broker has some of the partitions; --partitions says how many there are."""
     folder = partitions(tmp_path, "orders", (1, 4, 5), total=6)
@@ -140,6 +163,29 @@ def test_values_at_a_json_path(tmp_path: Path) -> None:
     assert [line.rpartition(":")[2] for line in only] == ["17", "17", "18"]
 
 
+def test_json_that_cannot_be_read_is_counted(tmp_path: Path) -> None:
+    """A search that misses valid JSON without a word would be taken for "there is none"."""
+    path = tmp_path / SEGMENT
+    deep = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
+    values = [b'{"a":1}', deep, b'{"a":%s}' % (b"9" * 5000), b'{"a":', b'{"a":2}']
+    path.write_bytes(build_batch([PlainRecord(n, deep, value) for n, value in enumerate(values)]))
+    found = kseg("grep", "--json-path", "$.a", "--template", "%o", path)
+    assert found.stdout == "0\n4\n"
+    assert "cannot read the JSON of 2 records, the first at offset 1" in found.stderr
+    assert len(found.stderr.splitlines()) == 1
+    both = kseg("grep", "-c", "--in", "key,value", "--json-path", "$.a", path)
+    assert (both.stdout, "of 5 records, the first at offset 0" in both.stderr) == (f"{path}:2\n", True)
+
+
+def test_objects_are_compared_as_json(tmp_path: Path) -> None:
+    """Spaces and the order of members are no difference; a list with the object is another value."""
+    path = tmp_path / SEGMENT
+    values = [b'{"b":{"c":1,"d":[2]}}', b'{"b": {"d": [2], "c": 1}}', b'{"b":[{"c":1,"d":[2]}]}']
+    path.write_bytes(build_batch([PlainRecord(n, None, value) for n, value in enumerate(values)]))
+    for wanted, offsets in (('$.b={"c":1,"d":[2]}', "0\n1\n"), ('$.b[*]={"d":[2], "c":1}', "2\n")):
+        assert kseg("grep", "--json-path", wanted, "--template", "%o", path).stdout == offsets
+
+
 def test_decoded_values_are_searched(tmp_path: Path) -> None:
     """With a deserializer the text of a number is found, not its bytes; what cannot be decoded is searched as it is."""
     path = tmp_path / SEGMENT
@@ -176,7 +222,6 @@ def test_options_that_need_a_pattern_say_so(plain: Path) -> None:
         refused = kseg("grep", *option, "--key", "k7", plain)
         assert refused.returncode == 2
         assert "needs a pattern" in refused.stderr
-    assert "exclude each other" in kseg("grep", "--key", "a", "--null-key", plain).stderr
 
 
 def test_other_formats_have_the_columns_of_dump_and_the_matching_fields(plain: Path) -> None:

@@ -30,8 +30,8 @@ def matches(query: Query, record: Record) -> bool:
 
 
 def is_searched(query: Query, record: Record) -> bool:
-    """Return whether a record has the key, and a null value if that is wanted."""
-    return (not query.has_key or record.key == query.key) and not (query.null_value and record.value is not None)
+    """Return whether a record has one of the keys, and a null value if that is wanted."""
+    return (not query.keys or record.key in query.keys) and not (query.null_value and record.value is not None)
 
 
 def _text_matches(query: Query, text: str) -> bool:

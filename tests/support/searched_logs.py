@@ -82,7 +82,7 @@ def query(random: Random) -> Query:
     """Return a query of patterns, of a path into JSON, of a key, or of several of them."""
     kind = random.choice(("pattern", "pattern", "pattern", "json", "both", "key"))
     patterns = tuple(random.sample((*PATTERNS, *filter(None, WORDS)), random.choice((1, 1, 2))))
-    key = random.choice((None, b"", b"alpha", "größe".encode(), b"\xff\x00", b"key-3"))
+    keys = random.sample((None, b"", b"alpha", "größe".encode(), b"\xff\x00", b"key-3"), random.choice((1, 1, 2)))
     has_key = kind == "key" or random.random() < 0.1
     path = random.choice(JSON_PATHS) if kind in ("json", "both") else None
     return Query(
@@ -93,8 +93,7 @@ def query(random: Random) -> Query:
         invert=random.random() < 0.3 and kind != "key",
         fields=random.choice((FIELDS, FIELDS, ("key",), ("value",), ("header-key", "header-value"), ("value", "key"))),
         json_path=parse_json_path(path) if path else None,
-        has_key=has_key,
-        key=key if has_key else None,
+        keys=tuple(keys) if has_key else (),
         null_value=random.random() < 0.05,
     )
 

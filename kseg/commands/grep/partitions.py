@@ -16,11 +16,11 @@ _INTERNAL = "__"
 
 @dataclass(frozen=True, slots=True)
 class PartitionChoice:
-    """The partition of a key in a topic of ``partitions`` partitions; None if their number is not known."""
+    """The partitions of some keys, in order, in a topic of ``total`` partitions; none if their number is not known."""
 
     topic: str
-    partition: int | None
-    partitions: int | None
+    partitions: tuple[int, ...]
+    total: int | None
 
 
 def murmur2(data: bytes) -> int:
@@ -42,12 +42,12 @@ def partition_of_key(key: bytes, partitions: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
-def files_of_key(
-    files: Sequence[SegmentFile], key: bytes, partitions: int | None = None
+def files_of_keys(
+    files: Sequence[SegmentFile], keys: Sequence[bytes], total: int | None = None
 ) -> tuple[list[SegmentFile], list[PartitionChoice]]:
-    """Return the files that have the key according to the default partitioner, and the choice for each topic.
+    """Return the files that have the keys according to the default partitioner, and the choice for each topic.
 
-    A topic's number of partitions is ``partitions``, or the number of its folders if these are numbered without a gap:
+    A topic's number of partitions is ``total``, or the number of its folders if these are numbered without a gap:
     a broker has only some of the partitions. If it is not known, all files of the topic are returned, as are files of a
     topic with a single folder, of internal topics, and outside of partition folders.
     """
@@ -59,11 +59,12 @@ def files_of_key(
     choices: dict[str | None, PartitionChoice] = {}
     for topic, found in numbers.items():
         if len(found) > 1:
-            total = partitions or (len(found) if len(found) == max(found) + 1 else None)
-            choices[topic] = PartitionChoice(topic, partition_of_key(key, total) if total else None, total)
+            count = total or (len(found) if len(found) == max(found) + 1 else None)
+            numbered = {partition_of_key(key, count) for key in keys} if count else ()
+            choices[topic] = PartitionChoice(topic, tuple(sorted(numbered)), count)
     kept = [
         file
         for file, (topic, number) in zip(files, places, strict=True)
-        if topic not in choices or choices[topic].partition in (None, number)
+        if topic not in choices or not (chosen := choices[topic].partitions) or number in chosen
     ]
     return kept, list(choices.values())

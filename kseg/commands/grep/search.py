@@ -6,7 +6,6 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -31,8 +30,8 @@ class Query:
 
     A record matches if one of ``fields`` matches one of ``patterns`` (Python's regular expressions; with ``literal``
     texts), or has the ``json_path``. With both, a pattern must match a value that the path leads to. ``whole``: the match
-    must be the whole field. ``invert`` selects the other records. Of all records only those are searched that have the
-    ``key`` (None for null), if ``has_key`` is set, and a null value, if ``null_value`` is set.
+    must be the whole field. ``invert`` selects the other records. Of all records only those are searched that have one of
+    the ``keys`` (None for null), if there are any, and a null value, if ``null_value`` is set.
     """
 
     patterns: tuple[str, ...] = ()
@@ -42,8 +41,7 @@ class Query:
     invert: bool = False
     fields: tuple[str, ...] = FIELDS
     json_path: JsonPath | None = None
-    has_key: bool = False
-    key: bytes | None = None
+    keys: tuple[bytes | None, ...] = ()
     null_value: bool = False
 
     @property
@@ -56,6 +54,9 @@ class RecordGrep:
     """The search for a query in records of a topic, as a RecordSearch. Raises UsageError for a pattern that is not one.
 
     With a ``decoder`` the decoded keys and values are searched: texts as they are, other values as JSON.
+
+    ``unread`` is the number of records that Python's reader of JSON cannot read, although they can be valid: nested too
+    deeply, or with a number of too many digits. ``first_unread`` is the offset of the first one.
     """
 
     def __init__(self, query: Query, decoder: RecordDecoder | None = None, topic: str | None = None) -> None:
@@ -63,6 +64,9 @@ class RecordGrep:
         self.patterns = tuple(_compiled(text, query) for text in query.patterns)
         self._decoder = decoder
         self._topic = topic
+        self.unread = 0
+        self.first_unread: int | None = None
+        self._last_unread = -1
 
     def rows(self, chunk: Chunk) -> Sequence[int]:
         """Return the rows of the matching records of a chunk, in their order."""
@@ -83,7 +87,7 @@ class RecordGrep:
     def matches(self, chunk: Chunk, i: int) -> Iterator[tuple[str, str]]:
         """Yield the matches in record ``i``: the name of the field and the text that matches."""
         if not self.query.has_pattern:
-            yield from [("key", _text(chunk.key(i) or b""))] * self.query.has_key
+            yield from [("key", _text(chunk.key(i) or b""))] * bool(self.query.keys)
             yield from [("value", "")] * self.query.null_value
             return
         for name, text in self._texts(chunk, i):
@@ -117,8 +121,9 @@ class RecordGrep:
     def _selected(self, chunk: Chunk) -> Sequence[int]:
         """Return the rows of the records that are searched."""
         rows: Sequence[int] = range(chunk.records.count)
-        if self.query.has_key:
-            rows = rows_with_key(chunk, self.query.key)
+        if self.query.keys:
+            found = [rows_with_key(chunk, key) for key in self.query.keys]
+            rows = found[0] if len(found) == 1 else sorted({i for rows in found for i in rows})
         if self.query.null_value:
             sizes = chunk.lists.value_size
             rows = [i for i in rows if sizes[i] < 0]
@@ -138,9 +143,21 @@ class RecordGrep:
                 if path is None:
                     yield name, _as_text(known[name]) if name in known else _text(data)
                     continue
-                with suppress(ValueError, RecursionError):  # not JSON, or nested too deeply
+                try:
                     value = known[name] if name in known else json.loads(_text(data))
                     yield from ((name, _as_text(found)) for found in path.select(value))
+                except json.JSONDecodeError:
+                    pass
+                except (ValueError, RecursionError):
+                    self._count_unread(chunk.lists.offset[i])
+
+    def _count_unread(self, offset: int) -> None:
+        """Count a record once: the records that match are read again, to show them."""
+        if offset > self._last_unread:
+            self.unread += 1
+            self._last_unread = offset
+            if self.first_unread is None:
+                self.first_unread = offset
 
     def _decoded(self, chunk: Chunk, i: int) -> dict[str, Any]:
         """Return the decoded key and the decoded value of record ``i``, without those that cannot be decoded."""
