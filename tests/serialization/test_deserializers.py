@@ -151,6 +151,19 @@ def test_ids_in_the_prefix_select_the_schema() -> None:
     assert decoder.decode("t", (1_700_000_000_000).to_bytes(8, "big")) == NOT_DECODED  # a time looks like an unknown id
 
 
+def test_a_single_unnamed_schema_is_used_for_the_first_unknown_id() -> None:
+    """Another id has another schema: its values are not decoded with the wrong one. Keys need a named type."""
+    source = SchemaSet([Schema(AVRO, '"string"'), Schema(AVRO, '"int"', 8)])
+    decoder = FieldDecoder("value", "auto", source)
+    assert decoder.decode("t", b"\0\0\0\0\x08\6") == Decoded("avro", 3, 8)
+    assert [decoder.decode("t", b"\0\0\0\0\7\6abc") for _ in range(2)] == [Decoded("avro", "abc", 7)] * 2
+    hint = "schema 9 is not known: give --schema-file 9=FILE"
+    assert decoder.decode("t", b"\0\0\0\0\x09\6abc") == Decoded(None, None, 9, hint)
+    assert FieldDecoder("key", "auto", source).decode("t", b"\0\0\0\0\x09\6abc").error == hint
+    two = FieldDecoder("value", "auto", SchemaSet([Schema(AVRO, '"string"'), Schema(AVRO, '"int"')]))
+    assert two.decode("t", b"\0\0\0\0\x09\6abc").error == hint
+
+
 def test_a_file_without_an_id_is_used_for_any_id() -> None:
     """A named type with one schema: values with an id that no source knows, and values without one."""
     decoder = FieldDecoder("value", "avro", SchemaSet([Schema(AVRO, '"string"')]))

@@ -75,6 +75,10 @@ def test_messages_without_a_schema_id() -> None:
     assert decode(b"\x08\5", as_="protobuf").value == {**DEFAULTS, "x": 5}
     assert decode(b"\x08\1", as_="protobuf:a.b.Second").value == {"z": True}
     assert decode(PREFIX + b"\2\2\x08\1", as_="protobuf:a.b.Second").value == {"z": True}
+    other_id = b"\0\0\0\0\x09"
+    assert decode(other_id + b"\0\x08\1", as_="protobuf:a.b.Second").value == {"z": True}
+    assert decode(other_id + b"\2\2\x08\1", as_="protobuf").value == {"z": True}
+    assert decode(PREFIX + b"\0\x08\5", as_="protobuf:a.b.Third").value == {**DEFAULTS, "x": 5}
     assert "has no message 'a.b.Third'" in str(decode(b"\x08\1", as_="protobuf:a.b.Third").error)
 
 

@@ -91,6 +91,34 @@ def test_a_value_that_does_not_decode_stays_with_the_reason() -> None:
     assert "payload: \0\0\0\0\2" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("files", "arguments", "message"),
+    [
+        ({"a.avsc": "{"}, ["--schema-file", "a.avsc"], "--schema-file a.avsc: the schema: not JSON"),
+        ({"a.proto": 'syntax "'}, ["--schema-file", "9=a.proto"], "--schema-file 9=a.proto: schema 9 is not valid Protobuf"),
+        ({"a.desc": "x"}, ["--schema-file", "a.desc"], "is not a set of Protobuf descriptors"),
+        ({"a.json": "["}, ["--schema-file", "a.json"], "--schema-file a.json: the schema is not JSON"),
+        ({"a.json": "1"}, ["--schema-file", "a.json"], "the schema is not a JSON Schema: expected an object"),
+        ({"a.json": "{}", "b.json": "{}"}, ["--schema-file", "a.json", "--schema-file", "b.json"],
+         "--schema-file a.json and b.json: give each as ID=FILE or SUBJECT=FILE"),
+        ({}, ["--schemas", str(FIXTURE / "orders-0")], "orders-0: there are no schemas; offset 0: not JSON"),
+        ({}, ["--registry", ""], "--registry: expected http://HOST"),
+        ({}, ["--registry", "http://host:port"], "--registry: Port could not be cast"),
+        ({}, ["--registry-ca", "ca.pem"], "--registry-ca needs --registry"),
+    ],
+)  # fmt: skip
+def test_sources_without_schemas_end_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], arguments: list[str], message: str
+) -> None:
+    """A source that cannot have a schema is one clear line before the first row, and not a reason at each value."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    done = CliRunner().invoke(main, ["dump", str(FIXTURE / "orders-0"), *arguments])
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert message in done.stderr
+
+
 def test_damage_of_the_topic_with_schemas_is_reported(tmp_path: Path) -> None:
     """A schema is not lost without a word."""
     data = bytearray((FIXTURE / "_schemas-0" / f"{0:020}.log").read_bytes())
@@ -98,7 +126,8 @@ def test_damage_of_the_topic_with_schemas_is_reported(tmp_path: Path) -> None:
     (tmp_path / f"{0:020}.log").write_bytes(data)
     done = CliRunner().invoke(main, ["dump", str(FIXTURE / "orders-0"), "--schemas", str(tmp_path)])
     assert "crc-mismatch" in done.stderr
-    assert "[schema 2 is not known] " in done.stdout
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"--schemas {tmp_path}: there are no schemas\n" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,7 @@ class FieldDecoder:
         self._schemas: SchemaSource = schemas or SchemaSet()
         self._readers: dict[tuple[str | None, bytes, bool], _Reader] = {}
         self._fingerprints: dict[bytes, Schema] | None = None
+        self._id_of_unnamed: wire_format.SchemaId | None = None
 
     def decode(self, topic: str | None, data: bytes | None, headers: Headers = ()) -> Decoded:
         """Return a key or a value decoded. Raises UsageError if a library is missing."""
@@ -166,7 +167,7 @@ class FieldDecoder:
             if schema.type not in _TYPES:
                 raise SchemaError(f"{schema.label} has the type {schema.type!r}: expected {one_of(list(_TYPES))}")
             kind, open_reads = _TYPES[schema.type]
-            message = self._argument if self._kind == "protobuf" else ""
+            message = self._argument if self._kind == "protobuf" and not registered else ""
             with_id, bare = open_reads(schema, referenced(schema, self._schemas), message)
             if registered:
                 return _Reader(kind, number or schema.id, start, with_id)
@@ -178,9 +179,20 @@ class FieldDecoder:
         """Return the schema that the prefix names, by its id, its GUID or its fingerprint."""
         if found is None:
             return self._by_fingerprint().get(prefix[len(wire_format.SINGLE_OBJECT) :])
-        if found.guid:
-            return self._schemas.by_guid(found.guid)
-        return self._schemas.by_id(found.number or 0, subject)
+        known = self._schemas.by_guid(found.guid) if found.guid else self._schemas.by_id(found.number or 0, subject)
+        return known or (self._unnamed_for(found) if self._kind == AUTO and self._side == "value" else None)
+
+    def _unnamed(self) -> list[Schema]:
+        """Return the schemas of files that were given without an id and a subject."""
+        return [schema for schema in self._schemas.all() if schema.id is None and schema.subject is None]
+
+    def _unnamed_for(self, found: wire_format.SchemaId) -> Schema | None:
+        """Return the only unnamed schema for the first id that no source has. Another id has another schema."""
+        unnamed = self._unnamed()
+        if len(unnamed) != 1:
+            return None
+        self._id_of_unnamed = self._id_of_unnamed or found
+        return unnamed[0] if self._id_of_unnamed == found else None
 
     def _by_fingerprint(self) -> dict[bytes, Schema]:
         if self._fingerprints is None:
@@ -207,7 +219,8 @@ class FieldDecoder:
             return f"no schema id, and no schema of {self._argument or subject or 'its subject'}"
         if found is None:
             return f"no schema with the fingerprint {prefix[len(wire_format.SINGLE_OBJECT) :].hex()}"
-        return f"schema {found.number or found.guid} is not known"
+        hint = f": give --schema-file {found.number}=FILE" if found.number and self._unnamed() else ""
+        return f"schema {found.number or found.guid} is not known{hint}"
 
 
 def _prefix(data: bytes) -> bytes:
@@ -245,7 +258,7 @@ def _protobuf(schema: Schema, references: _References, message: str) -> tuple[_R
 
     def with_id(data: bytes, indexes: bytes | None) -> Any:
         path, end = wire_format.read_message_indexes(data if indexes is None else indexes, 0)
-        return compiled.decoder(path)(data[end:] if indexes is None else data)
+        return (bare or compiled.decoder(path))(data[end:] if indexes is None else data)
 
     return with_id, lambda data, indexes: (bare or compiled.decoder((0,)))(data)
 
@@ -264,3 +277,15 @@ _TYPES: Mapping[str, tuple[str, Callable[[Schema, _References, str], tuple[_Read
     PROTOBUF: ("protobuf", _protobuf),
     JSON: ("json-schema", _json),
 }
+
+
+def check_schema(schema: Schema, schemas: SchemaSource) -> None:
+    """Raise SchemaError if a schema cannot be used, and UsageError if a library for it is missing."""
+    _TYPES[schema.type][1](schema, referenced(schema, schemas), "")
+    if schema.type == JSON:
+        try:
+            found = parse_json(schema.text.encode())
+        except ValueError as error:
+            raise SchemaError(f"{schema.label} is {error}") from None
+        if not isinstance(found, (dict, bool)):
+            raise SchemaError(f"{schema.label} is not a JSON Schema: expected an object, true or false")

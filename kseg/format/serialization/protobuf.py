@@ -93,7 +93,7 @@ def _descriptors(schema: Schema, references: Iterable[tuple[str, Schema]]) -> An
         return files
     own = _compiled_text(schema.text)
     if own is None:
-        sources = {name: other.text for name, other in references}
+        sources = tuple((name, other.text) for name, other in references)
         _parse(files, compile_proto(schema.label, schema.text, sources), schema.label)
         return files
     for name, other in references:

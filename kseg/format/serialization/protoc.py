@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from kseg.errors import UsageError
@@ -38,16 +38,17 @@ _KNOWN_IMPORTS = {
 _NOTE = re.compile(r"WARNING|[IW]\d{4} ")
 
 
-def compile_proto(label: str, text: str, imported: Mapping[str, str]) -> bytes:
+@lru_cache(maxsize=8)
+def compile_proto(label: str, text: str, imported: tuple[tuple[str, str], ...] = ()) -> bytes:
     """Return the FileDescriptorSet of a ``.proto`` text, with its imports first.
 
-    ``imported`` has the texts of imports by name. Raises SchemaError if the text is not valid, and UsageError if there is
+    ``imported`` has the names and texts of imports. Raises SchemaError if the text is not valid, and UsageError if there is
     no protoc.
     """
     command = _protoc()
     with tempfile.TemporaryDirectory(prefix="kseg-") as folder:
         source = Path(folder) / "source"
-        for name, content in {**_KNOWN_IMPORTS, **imported, _ROOT: text}.items():
+        for name, content in {**_KNOWN_IMPORTS, **dict(imported), _ROOT: text}.items():
             _write(label, source, name, content)
         result = Path(folder) / "result"
         arguments = [f"-I{source}", f"--descriptor_set_out={result}", "--include_imports", _ROOT]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from kseg.errors import UsageError
 from kseg.findings import Report, do_nothing
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.serialization.decoding import AUTO, NOT_DECODED, Decoded, Decoder, FieldDecoder
-from kseg.format.serialization.schema_files import schemas_of_files
-from kseg.format.serialization.schemas import SchemaSet, SchemaSource, SchemaSources
+from kseg.format.serialization.decoding import AUTO, NOT_DECODED, Decoded, Decoder, FieldDecoder, check_schema
+from kseg.format.serialization.schema_files import schemas_of_file
+from kseg.format.serialization.schemas import AVRO, Schema, SchemaError, SchemaSet, SchemaSource, SchemaSources
 from kseg.format.serialization.schemas_topic import read_schemas_topic
 from kseg.lazy import lazy
 from kseg.schema import CONTENT_COLUMNS, Row
@@ -50,7 +50,7 @@ class DecodeSettings:
     @property
     def has_schemas(self) -> bool:
         """Return whether a source of schemas is given."""
-        return bool(self.schema_files or self.schemas or self.registry)
+        return bool(self.schema_files or self.schemas or self.registry is not None)
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -122,8 +122,32 @@ def _others(settings: DecodeSettings, source: SchemaSource) -> Callable[[str], D
 
 def _sources(settings: DecodeSettings, report: Callable[[str], Report]) -> Iterator[SchemaSource]:
     if settings.schema_files:
-        yield SchemaSet(schemas_of_files(settings.schema_files))
+        yield SchemaSet(_of_files(settings.schema_files))
     if settings.schemas:
-        yield SchemaSet(read_schemas_topic(settings.schemas, report).all())
-    if settings.registry:
+        state = read_schemas_topic(settings.schemas, report)
+        found = SchemaSet(state.all())
+        if not any(found.all()):
+            reason = f"; {state.unread[0]}" if state.unread else ""
+            raise UsageError(f"--schemas {', '.join(settings.schemas)}: there are no schemas{reason}")
+        yield found
+    if settings.registry is not None:
         yield registry.Registry(settings.registry, settings.registry_ca)
+    elif settings.registry_ca is not None:
+        raise UsageError("--registry-ca needs --registry")
+
+
+def _of_files(names: Iterable[str]) -> Iterator[Schema]:
+    """Yield the schemas of files. Raises UnreadableError, and UsageError for files that cannot be used."""
+    unnamed: dict[str, str] = {}
+    for name in names:
+        found = list(schemas_of_file(name))
+        own = found[0]
+        try:
+            check_schema(own, SchemaSet(found))
+        except SchemaError as error:
+            raise UsageError(f"--schema-file {name}: {error}") from None
+        if own.id is None and own.subject is None and own.type != AVRO:  # Avro's can be found by their fingerprints
+            if own.type in unnamed:
+                raise UsageError(f"--schema-file {unnamed[own.type]} and {name}: give each as ID=FILE or SUBJECT=FILE")
+            unnamed[own.type] = name
+        yield from found

@@ -37,6 +37,7 @@ class Registry:
     def __init__(self, url: str, ca_file: str | None = None) -> None:
         try:
             parts = urlsplit(url)
+            _ = parts.port  # raises ValueError for one that is not a number
         except ValueError as error:
             raise UsageError(f"--registry: {error}") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:

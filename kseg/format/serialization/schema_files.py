@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from kseg.errors import UnreadableError, UsageError
@@ -82,9 +82,3 @@ def _read(path: str) -> bytes:
     if len(data) > _MOST_BYTES:
         raise UnreadableError(f"{path}: a schema file has at most {_MOST_BYTES:,} bytes")
     return data
-
-
-def schemas_of_files(given: Iterable[str]) -> Iterator[Schema]:
-    """Yield the schemas of several files. Raises UnreadableError and UsageError."""
-    for one in given:
-        yield from schemas_of_file(one)
