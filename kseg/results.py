@@ -152,6 +152,10 @@ def in_file(verdict: Verdict) -> tuple[int, str]:
     return verdict.finding.position or 0, verdict.rule.code
 
 
+#: The most findings of a rule that wait for their range.
+_MOST_OTHERS = 256
+
+
 class VerdictList:
     """The first ``limit`` findings of each rule in one file, and for each rule the range of its other findings."""
 
@@ -159,7 +163,8 @@ class VerdictList:
         self, limit: int, verdicts: Iterable[Verdict] = (), unlisted: Mapping[str, Finding] | None = None
     ) -> None:
         self.verdicts = list(verdicts)
-        self.unlisted = dict(unlisted or {})
+        # Findings wait here, since the range of many at once takes less time than that of each one.
+        self._others = {rule: [others] for rule, others in (unlisted or {}).items()}
         self._limit = limit
         self._listed = Counter(verdict.finding.rule for verdict in self.verdicts)
 
@@ -174,8 +179,15 @@ class VerdictList:
 
     def add_unlisted(self, finding: Finding) -> None:
         """Add a finding, or a range of several, to the range of its rule."""
-        others = self.unlisted.get(finding.rule)
-        self.unlisted[finding.rule] = range_of_all((others, finding) if others else (finding,))
+        others = self._others.setdefault(finding.rule, [])
+        others.append(finding)
+        if len(others) == _MOST_OTHERS:
+            others[:] = [range_of_all(others)]
+
+    @property
+    def unlisted(self) -> dict[str, Finding]:
+        """The range of the findings that are not listed, by rule."""
+        return {rule: range_of_all(others) for rule, others in self._others.items()}
 
 
 class FindingCollector:
@@ -240,7 +252,7 @@ class FindingCollector:
             unread,
             found=frozenset(self.found),
             framing=self._framing,
-            unlisted=dict(self._list.unlisted),
+            unlisted=self._list.unlisted,
         )
 
 
