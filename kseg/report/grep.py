@@ -55,8 +55,7 @@ class _Lines:
         self._view = view
         self._colour = view.terminal and may_colour()
         self._file = ""
-        self._groups = False
-        self._last: tuple[str, int] | None = None
+        self._any_written = False
 
     def styled(self, text: str, style: str) -> str:
         """Return a text in a style of ``tables.STYLES``."""
@@ -74,10 +73,9 @@ class _Lines:
     def write(self, item: RecordsItem, i: int) -> None:
         """Write the line of a record."""
         matched, offset = item.matched(i), item.chunk.lists.offset[i]
-        self._groups |= bool(item.neighbours)
-        if self._groups and self._last and self._last != (item.file, offset - 1):
+        if self._any_written and i in item.group_starts:
             self._out.write("--\n")
-        self._last = item.file, offset
+        self._any_written = True
         line = self.prefix(item.file, offset, "-" if matched is None else ":")
         line += ":".join(self._shown(item, i, name, matched or ()) for name in ("key", "value"))
         if matched and any(name.startswith("header") for name in matched):

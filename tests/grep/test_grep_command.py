@@ -77,6 +77,26 @@ def test_the_text_has_a_line_per_record(plain: Path) -> None:
     assert [line.removeprefix(str(plain)) for line in lines] == ["-6-k6:value 6", ":7:k7:value 7", "-8-k8:value 8"]
 
 
+def test_a_line_of_dashes_is_where_records_are_left_out(tmp_path: Path) -> None:
+    """Not where compaction left a gap in the offsets. The groups are in several batches."""
+    path = tmp_path / SEGMENT
+    kept = (0, 3, 7, 8, 20, 21, 30, 44, 45)
+    batches = [kept[n : n + 2] for n in range(0, len(kept), 2)]
+    path.write_bytes(b"".join(build_batch([PlainRecord(n, b"k", b"value %d" % n) for n in some]) for some in batches))
+
+    def offsets(*arguments: object) -> list[str]:
+        lines = kseg("grep", *arguments, path).stdout.splitlines()
+        return [
+            line if line == "--" else line.removeprefix(str(path))[1:].split("-")[0].split(":")[0] for line in lines
+        ]
+
+    assert offsets("-C1", "value (3|30)$") == ["0", "3", "7", "--", "21", "30", "44"]
+    assert offsets("-C1", "value (3|21)$") == ["0", "3", "7", "--", "20", "21", "30"]
+    assert offsets("-C1", "value (3|20)$") == ["0", "3", "7", "8", "20", "21"]
+    assert offsets("-A1", "value (0|8|45)$") == ["0", "3", "--", "8", "20", "--", "45"]
+    assert offsets("value (0|8|45)$") == ["0", "8", "45"]
+
+
 def test_a_key_is_read_from_its_partition(tmp_path: Path) -> None:
     """One of the partitions is read, and a message says so: the producer may have used another partitioner."""
     folder = partitions(tmp_path, "orders", (0, 1, 2, 3), total=4)

@@ -83,6 +83,14 @@ def records(
     return found
 
 
+def group_starts(path: Path, query: Query, before: int, after: int) -> list[int]:
+    """Return which of the shown records, but the first, start a group."""
+    keep = RowFilter(control=False, search=RecordGrep(query))
+    items = dump_segment(str(path), deep=True, keep=keep, near=Neighbours(before, after), wrong_crc=True)
+    starts = [i in item.group_starts for item in items if isinstance(item, RecordsItem) for i in item.kept]
+    return [n for n, start in enumerate(starts) if n and start]
+
+
 @pytest.mark.fuzz
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_a_search_finds_what_a_look_at_every_record_finds(tmp_path: Path, part: int) -> None:
@@ -107,10 +115,10 @@ def test_a_search_finds_what_a_look_at_every_record_finds(tmp_path: Path, part: 
             found_in_all += len(found)
             before, after = random.choice((0, 1, 4)), random.choice((0, 2, 30))
             shown = records(path, RowFilter(control=False, search=RecordGrep(query)), Neighbours(before, after))
-            assert shown == [
-                (every[n], not expected[n])
-                for n in range(len(every))
-                if any(expected[max(n - after, 0) : n + before + 1])
+            indexes = [n for n in range(len(every)) if any(expected[max(n - after, 0) : n + before + 1])]
+            assert shown == [(every[n], not expected[n]) for n in indexes], (seed, query, before, after)
+            assert group_starts(path, query, before, after) == [
+                n for n, wanted in enumerate(indexes) if n and wanted - indexes[n - 1] > 1
             ], (seed, query, before, after)
             most = random.choice((1, 2, 5))
             limited = records(path, RowFilter(control=False, search=RecordGrep(query)), Neighbours(before, after), most)

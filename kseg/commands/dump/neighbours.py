@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from kseg.commands.dump.row_filter import RowFilter
 from kseg.commands.dump.rows import RecordsItem, SegmentItem
@@ -52,6 +53,8 @@ class Neighbours:
         self.before = before
         self.after = after
         self._pending = 0
+        #: Records since the last shown one. The first shown record of a file starts a group.
+        self._skipped = 1
         self._tail: list[_StoredBatch] = []
 
     def items(self, path: str, chunk: Chunk, wanted: RowFilter) -> Iterator[RecordsItem]:
@@ -60,19 +63,38 @@ class Neighbours:
         possible = [i for _, rows in every.accepted_records(chunk) for i in rows]
         found = [i for _, rows in wanted.accepted_records(chunk) for i in rows]
         earlier, shown = self._extend(chunk, possible, found)
+        starts_group = self._starts_group(earlier, shown, len(possible))
         for batch in earlier:
             if again := batch.chunk(path):
-                yield RecordsItem(path, again[0], 0, again[1], neighbours=again[1])
-        neighbours = set(shown).difference(found)
-        for row, kept in by_batch(chunk, shown):
-            yield RecordsItem(path, chunk, row, kept, search=wanted.search, neighbours=neighbours)
+                starts = again[1][:1] if starts_group else ()
+                starts_group = False
+                yield RecordsItem(path, again[0], 0, again[1], neighbours=again[1], group_starts=starts)
+        rows = [possible[n] for n in shown]
+        neighbours = set(rows).difference(found)
+        group_starts = {possible[n] for last, n in pairwise(shown) if n - last > 1}.union(rows[:1] * starts_group)
+        for row, kept in by_batch(chunk, rows):
+            yield RecordsItem(
+                path, chunk, row, kept, search=wanted.search, neighbours=neighbours, group_starts=group_starts
+            )
+
+    def _starts_group(self, earlier: Sequence[_StoredBatch], shown: Sequence[int], count: int) -> bool:
+        """Return whether there are records between the last shown one and the next, and count those after the last one.
+
+        ``shown`` are indexes into the ``count`` possible records of a chunk.
+        """
+        if not shown:
+            self._skipped += count
+            return False
+        between = self._skipped + shown[0] - sum(len(batch.indexes) for batch in earlier)
+        self._skipped = count - 1 - shown[-1]
+        return between > 0
 
     def _extend(
         self, chunk: Chunk, possible: Sequence[int], found: Sequence[int]
     ) -> tuple[list[_StoredBatch], list[int]]:
-        """Return records of earlier chunks to show first, and the rows of this chunk to show.
+        """Return records of earlier chunks to show first, and the records of this chunk to show: indexes into ``possible``.
 
-        ``found`` are among the ``possible`` rows, which are all that can be shown. Both are in order.
+        ``found`` are among the ``possible`` rows, which are all that can be shown. All are in order.
         """
         count = len(possible)
         places = [bisect_left(possible, i) for i in found]
@@ -85,7 +107,7 @@ class Neighbours:
         tail = [] if shown else self._tail
         tail = [*tail, *_stored(chunk, possible[max(after_shown, count - self.before) :])]
         self._tail = _last(tail, self.before)
-        return earlier, [possible[n] for n in sorted(shown)]
+        return earlier, sorted(shown)
 
 
 def _stored(chunk: Chunk, rows: Sequence[int]) -> Iterator[_StoredBatch]:

@@ -60,6 +60,7 @@ class RecordsItem:
 
     ``topic`` is the internal topic whose decoder is used, None for no decoding. ``decoder`` decodes keys and values.
     ``search`` is the condition that chose the records, except for those in ``neighbours``, which are next to such records.
+    ``group_starts`` are the rows of ``kept`` that have records which are not shown between them and the shown record before.
     """
 
     file: str
@@ -70,6 +71,7 @@ class RecordsItem:
     decoder: RecordDecoder | None = None
     search: RecordSearch | None = None
     neighbours: Container[int] = ()
+    group_starts: Container[int] = ()
     side: ClassVar[None] = None
 
     @property
