@@ -221,13 +221,22 @@ def content_cells(contents: Sequence[Content | None], encoding: str = "auto") ->
     not ``auto``. A column that has both text and other bytes has text; other bytes are in hexadecimal with their size.
     """
     full = [content for content in contents if content and content.size]
-    kind = encoding if encoding in ("hex", "base64") else ""
+    kind = _named_notation(encoding)
     if encoding == "auto" and full and not any(map(_is_text, full)):
         sizes = {content.size for content in full}
         kind = {8: "int64", 4: "int32"}.get(sizes.pop(), "") if len(sizes) == 1 else ""
         if not kind and all(map(_has_schema_id, full)):
             kind = "schema id"
     return kind, [_content_text(content, kind, encoding) for content in contents]
+
+
+def content_text(content: Content | None, encoding: str = "auto") -> str:
+    """Return a key, a value or a header's value. Bytes that are not text are in hexadecimal: no title names a number."""
+    return _content_text(content, _named_notation(encoding), encoding)
+
+
+def _named_notation(encoding: str) -> str:
+    return encoding if encoding in ("hex", "base64") else ""
 
 
 def _content_text(content: Content | None, kind: str, encoding: str) -> str:
@@ -277,8 +286,7 @@ def _hex(content: Content) -> str:
 def _headers(row: _ShownRecord, encoding: str) -> str:
     shown = []
     for key, value in row.headers:
-        _, (text,) = content_cells([value], encoding)
-        shown.append(f"{escape_controls(key)}={text}")
+        shown.append(f"{escape_controls(key)}={content_text(value, encoding)}")
     return ", ".join(shown) or "-"
 
 

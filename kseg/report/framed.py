@@ -7,7 +7,7 @@ from typing import Any, TextIO
 
 from kseg.commands.dump.rows import Item, WireRow
 from kseg.format.segment.rows import ENCODERS, encoded
-from kseg.report.dump_table import Content, content_cells
+from kseg.report.dump_table import Content, content_text
 from kseg.report.formats import View
 from kseg.report.rows import NUMBERS, RowSet, cell, pages
 from kseg.report.tables import TableColumn, print_cells
@@ -79,7 +79,7 @@ def _cells(page: Sequence[Row], stored: Sequence[Row], name: str, view: View) ->
     """Return the cells of a column. One that a row kind lacks is empty; keys and values are shown as in a segment."""
     if name in _SIZED:
         contents = [None if row.get(name) is None else Content(row[name], len(row[name])) for row in stored]
-        _, texts = content_cells(contents, view.encoding)
+        texts = [content_text(content, view.encoding) for content in contents]
         return [text if name in row else "" for row, text in zip(page, texts, strict=True)]
     return [cell(row[name], name) if name in row else "" for row in page]
 

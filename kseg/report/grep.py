@@ -15,7 +15,7 @@ from kseg.commands.dump.record_lines import field
 from kseg.commands.dump.rows import RecordsItem, SegmentItem
 from kseg.format.record.columns import CRC_BAD
 from kseg.format.record.default_records import MAX_HEADERS
-from kseg.report.dump_table import MOST_PIPED_BYTES, Content, content_cells
+from kseg.report.dump_table import MOST_PIPED_BYTES, Content, content_text
 from kseg.report.formats import View
 from kseg.report.tables import may_colour, styled
 from kseg.text import escape_controls, to_json
@@ -102,8 +102,7 @@ class _Lines:
     def _marked(self, item: RecordsItem, data: memoryview | None, matched: bool) -> str:
         """Return a field as text, with its matches in colour."""
         content = None if data is None else Content(bytes(data[:MOST_PIPED_BYTES]), len(data))
-        _, (text,) = content_cells([content], self._view.encoding)
-        return self._highlighted(item, text, matched)
+        return self._highlighted(item, content_text(content, self._view.encoding), matched)
 
     def _highlighted(self, item: RecordsItem, text: str, matched: bool) -> str:
         """Return a text with its matches in colour; a terminal shows the part with the first match."""

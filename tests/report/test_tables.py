@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kseg.report import tables as drawing
-from kseg.report.dump_table import Content, content_cells
+from kseg.report.dump_table import Content, content_cells, content_text
 from kseg.report.tables import TableColumn, print_cells, width_of
 from tests.support.cli import DAMAGED, kseg
 from tests.support.fixtures import SEGMENTS
@@ -106,6 +106,13 @@ def test_equal_contents_have_one_notation() -> None:
     assert of(b"\x00\x00\x00\x00\x2a\x02\x61") == ("schema id", ["42 0x0261 (2 B)"])
     assert of(b"text", b"\xff\x00") == ("", ["text", "0xff00 (2 B)"])
     assert of(b"\x1b[31m red") == ("", ["\\x1b[31m red"])
+
+
+def test_bytes_without_a_title_are_not_shown_as_numbers() -> None:
+    """A header's value of 4 or 8 bytes can be anything: a number without a word would be a guess."""
+    for data in (b"\x9b31m", b"\0" * 7 + b"\1"):
+        assert content_text(Content(data, len(data))) == f"0x{data.hex()} ({len(data)} B)"
+    assert content_text(Content(b"\0\0\0\1", 4), "base64") == "AAAAAQ=="
 
 
 def test_single_messages_have_the_notation_of_records() -> None:
