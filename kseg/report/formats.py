@@ -267,11 +267,10 @@ STDOUT_NAME = "standard output"
 
 
 class _Output(io.RawIOBase):
-    """Standard output, whose errors name it. With ``to_the_end`` it discards writes after the reader has closed the pipe."""
+    """A file descriptor that discards writes after its reader has closed the pipe."""
 
-    def __init__(self, descriptor: int, to_the_end: bool) -> None:
+    def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._to_the_end = to_the_end
         self._gone = False
         self._terminal = os.isatty(descriptor)
 
@@ -292,18 +291,27 @@ class _Output(io.RawIOBase):
                 with screen.writing(data):
                     return os.write(self._descriptor, data)
             except BrokenPipeError:
-                if not self._to_the_end:
-                    raise
                 self._gone = True
-            except OSError as error:
-                raise OSError(error.errno, error.strerror, STDOUT_NAME) from error
         return memoryview(data).nbytes
 
 
-def _standard_output(stream: TextIO, to_the_end: bool) -> TextIO:
+@contextmanager
+def _naming_stdout() -> Iterator[None]:
+    """Name standard output in errors of writing to it: they have no file name."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, STDOUT_NAME) from error
+
+
+def _ignore_closed_pipe(stream: TextIO) -> TextIO:
     stream.flush()
     try:
-        outlet = _Output(stream.fileno(), to_the_end)
+        outlet = _Output(stream.fileno())
     except OSError:
         return stream  # not a system file, so not a pipe
     buffer = io.BufferedWriter(outlet)
@@ -323,9 +331,11 @@ def destination(path: str | None, *, to_the_end: bool = True) -> Iterator[TextIO
         reconfigure = getattr(sys.stdout, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(encoding="utf-8", errors="backslashreplace")
-        out = _standard_output(sys.stdout, to_the_end)
-        yield out
-        out.flush()
+        # Ctrl-C between a write of _Output and its return would repeat the rows. Python's own stream counts what it wrote.
+        out = _ignore_closed_pipe(sys.stdout) if to_the_end or sys.stdout.isatty() else sys.stdout
+        with _naming_stdout():
+            yield out
+            out.flush()
         return
     # A symbolic link stays: its target is replaced. A device or a pipe is written directly.
     target = Path(str(path))
