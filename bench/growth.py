@@ -12,7 +12,7 @@ from bench.corpora import CORPORA, SEGMENT, Corpus, Recipe
 from bench.measure import Command, run
 
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "plots" / "benchmark-growth.svg"
-#: The least of so many runs counts.
+#: The number of runs, of which the fastest counts.
 RUNS = 3
 #: About the size of the corpora whose size does not vary, in bytes.
 SIZE = 64 << 20

@@ -23,7 +23,7 @@ from tools.lab.modern_fixtures import create_topic
 KAFKA = "4.3.0"
 TIME = 1_700_000_000_000
 PRODUCERS = 5_000
-#: Values are drawn from this many: making each anew would take minutes.
+#: Values are drawn from this many: a new one for each record would take minutes.
 POOL = 20_000
 PER_BATCH = 25
 

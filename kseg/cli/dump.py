@@ -255,13 +255,8 @@ def _decoder(options: Mapping[str, Any], format_name: str, shallow: bool | None)
     if shallow:
         raise UsageError("--key-as, --value-as and schemas decode records: they cannot be combined with --shallow")
     if format_name in ("hex", "template") or options["spark"] is not None:
-        other = (
-            "--spark"
-            if options["spark"] is not None
-            else f"--{format_name}"
-            if format_name == "template"
-            else "--format hex"
-        )
+        other = "--template" if format_name == "template" else "--format hex"
+        other = other if options["spark"] is None else "--spark"
         raise UsageError(f"{other} shows keys and values as they are stored: omit --key-as, --value-as and schemas")
     return record_decoder.record_decoder(settings, lambda path: partial(FindingNotes(), path))
 

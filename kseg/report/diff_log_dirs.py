@@ -11,13 +11,12 @@ from kseg.commands.diff.differences import COUNTED, KINDS
 from kseg.commands.diff.log_dirs import PairOutcome
 from kseg.commands.diff.replica import ReplicaSummary
 from kseg.report.diff import difference_row, outcome_row
-from kseg.report.tables import TableColumn, print_cells, print_text
+from kseg.report.tables import TableColumn, print_pages, print_text
 from kseg.schema import Row
 from kseg.text import count_of, escape_controls
 
 #: Verdicts that the table only counts.
 _SAME = ("identical", "same")
-_PAGE_ROWS = 500
 
 
 @dataclass(slots=True)
@@ -61,15 +60,8 @@ _COLUMNS = (
 
 def write_table(outcomes: Iterable[PairOutcome], total: Total, out: TextIO, *, detail: int = 0) -> None:
     """Write the partitions that differ, with ``detail`` 1 all, with -1 none; then the number of partitions by verdict."""
-    listed = []
-    for outcome in outcomes:
-        if detail > 0 or (not detail and outcome.verdict not in _SAME):
-            listed.append((_cells(outcome), ""))
-        if len(listed) == _PAGE_ROWS:
-            print_cells(out, _COLUMNS, listed)
-            listed = []
-    if listed:
-        print_cells(out, _COLUMNS, listed)
+    listed = (outcome for outcome in outcomes if detail > 0 or (not detail and outcome.verdict not in _SAME))
+    print_pages(out, _COLUMNS, ((_cells(outcome), "") for outcome in listed))
     print_text(out, summary_line(total), indent=2)
 
 

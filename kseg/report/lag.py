@@ -9,7 +9,7 @@ from typing import TextIO
 
 from kseg.commands.lag.lag import STATUSES, GroupLag
 from kseg.report.rows import RowSet
-from kseg.report.tables import TableColumn, print_cells, print_text
+from kseg.report.tables import TableColumn, print_pages, print_text
 from kseg.schema import Row
 from kseg.text import count_of, escape_controls, iso_time
 
@@ -73,19 +73,11 @@ _COLUMNS = (
     TableColumn("commit time", priority=1),
     TableColumn("metadata", text="cut", priority=2),
 )
-_PAGE_ROWS = 500
 
 
 def write_table(found: Iterable[GroupLag], total: Total, out: TextIO) -> None:
     """Write the lags, then a line with the sums."""
-    listed = []
-    for one in found:
-        listed.append((_cells(one), "" if one.status == "ok" else "yellow"))
-        if len(listed) == _PAGE_ROWS:
-            print_cells(out, _COLUMNS, listed)
-            listed = []
-    if listed:
-        print_cells(out, _COLUMNS, listed)
+    print_pages(out, _COLUMNS, ((_cells(one), "" if one.status == "ok" else "yellow") for one in found))
     print_text(out, summary_line(total), indent=2)
 
 

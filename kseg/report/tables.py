@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TextIO
 
 from kseg.report.rich_parts import Table, Text, box, cell_len, console
@@ -27,6 +28,8 @@ LEAST_TEXT = 24
 #: The width of a text up to which the next column is aligned in a pipe. Longer texts are not cut, either.
 MOST_PADDED = 40
 MAX_WIDTH = 1000
+#: Rows of one table.
+_PAGE_ROWS = 500
 _BETWEEN = "   "
 #: From this number of equal rows on, tables of answers fold them into one.
 FOLDED = 4
@@ -52,6 +55,13 @@ class TableColumn:
     right: bool = False
     text: str = ""
     priority: int = 0
+
+
+def print_pages(out: TextIO, columns: Sequence[TableColumn], rows: Iterable[Row]) -> None:
+    """Print tables of at most _PAGE_ROWS rows each: the layout of a table needs all its rows in memory."""
+    rows = iter(rows)
+    while page := list(islice(rows, _PAGE_ROWS)):
+        print_cells(out, columns, page)
 
 
 def print_cells(

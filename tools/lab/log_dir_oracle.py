@@ -18,7 +18,8 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.cimpl import NewTopic
 
-from kseg.commands.recovery.log_dirs import RecoveryRequest, plan_dirs
+from kseg.cli.recovery import plans_of
+from kseg.commands.recovery.log_dirs import RecoveryRequest
 from kseg.format.log_loader.plan import PartitionPlan
 from tools.lab import load_scenes
 from tools.lab.kraft import KraftBroker
@@ -105,7 +106,7 @@ def predict(dirs: tuple[Path, Path], homes: dict[str, Path]) -> Outcome:
     offline: set[str] = set()
     request = RecoveryRequest(None, INDEX_INTERVAL, INDEX_BYTES)
     unread: list[str] = []
-    for plan in plan_dirs(list(map(str, dirs)), request, unread.append):
+    for plan in plans_of(list(map(str, dirs)), request, unread.append):
         actions = {step.action for step in plan.steps}
         folder = plan.folder if not isinstance(plan, PartitionPlan) else str(Path(plan.folder).parent)
         if "refuse" in actions:

@@ -60,16 +60,6 @@ Each = Callable[
 ]
 
 
-def plan_dirs(
-    paths: Iterable[str], requested: RecoveryRequest, unread: Callable[[str], object]
-) -> Iterator[LogDirPlan | PartitionPlan]:
-    """Yield the plans for the log directories of one broker, as ``plan`` does. Raises UnreadableError."""
-    broker = Broker()
-    for path in paths:
-        for made in plan(path, requested, unread):
-            yield broker.check_log_dirs(made)
-
-
 class Broker:
     """The partitions, ids and metadata that only one log directory of a broker may have."""
 

@@ -56,14 +56,7 @@ def fingerprint(schema: Schema) -> bytes:
     try:
         canonical = fastavro_schema.to_parsing_canonical_form(_parsed(schema))
         return bytes.fromhex(fastavro_schema.fingerprint(canonical, "CRC-64-AVRO"))
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-        fastavro_schema.SchemaParseException,
-    ) as error:
+    except _schema_errors() as error:
         raise SchemaError(f"{schema.label} has no fingerprint: {one_line(error)}") from None
 
 
@@ -82,20 +75,18 @@ def _prepare(schema: Schema, references: Iterable[tuple[str, Schema]]) -> tuple[
         prepared = fastavro_schema.parse_schema(wrapper, named)
     except SchemaError as error:
         raise SchemaError(f"{schema.label}: {error}") from None
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-        fastavro_schema.SchemaParseException,
-    ) as error:
+    except _schema_errors() as error:
         raise SchemaError(
             f"{schema.label} is not a valid Avro schema: {type(error).__name__}: {one_line(error)}"
         ) from None
     shape = _Shape(schema.label, named)
     shape.measure(prepared)
     return prepared, shape.recursive
+
+
+def _schema_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions that fastavro raises for an invalid schema; called only after one of them."""
+    return ValueError, KeyError, TypeError, AttributeError, RecursionError, fastavro_schema.SchemaParseException
 
 
 def _parsed(schema: Schema) -> Any:
