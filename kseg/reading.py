@@ -79,7 +79,7 @@ class Log(ABC):
         Records of batches with a wrong CRC are left out, unless the log was opened with ``verify_crc=False``. Raises
         UnreadableError if reading fails, and NotASegmentError if a file contains no batch.
         """
-        for item in self._items(RowFilter(first_offset, end_offset, since, until, key), deep=True):
+        for item in self._items(RowFilter(first_offset, end_offset, since, until, _keys(key)), deep=True):
             if isinstance(item, RecordsItem):
                 yield from item.records()
 
@@ -98,7 +98,7 @@ class Log(ABC):
         The columns are those of ``kseg dump --format parquet``. The reader holds one Arrow batch at a time;
         ``read_all()`` makes a table. Raises UsageError if pyarrow is not installed.
         """
-        items = self._items(RowFilter(first_offset, end_offset, since, until, key), deep=deep)
+        items = self._items(RowFilter(first_offset, end_offset, since, until, _keys(key)), deep=deep)
         return parquet.arrow_reader(items, deep=deep)
 
     @abstractmethod
@@ -228,6 +228,10 @@ class LogDir(Log):
     def _items(self, wanted: RowFilter, *, deep: bool) -> Iterator[SegmentItem]:
         for log in self.partitions:
             yield from log._items(wanted, deep=deep)
+
+
+def _keys(key: bytes | None) -> tuple[bytes, ...]:
+    return () if key is None else (key,)
 
 
 def open_segment(

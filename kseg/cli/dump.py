@@ -73,7 +73,8 @@ def _internal_topic(context: click.Context, parameter: click.Parameter, name: st
 @click.option("--position", type=common.WholeNumber(min=0), metavar="N",
               help="Show the batch or the damage that contains byte N of the file.")  # fmt: skip
 @click.option("--limit", type=common.WholeNumber(min=0), metavar="N", help="Stop after N rows.")
-@click.option("--key", metavar="TEXT", help="Show records with exactly this key. Needs --deep.")
+@click.option("--key", "keys", metavar="TEXT", callback=selection.each_parsed(os.fsencode), multiple=True,
+              help="Show records with exactly this key. Repeatable. Needs --deep.")  # fmt: skip
 @click.option("--producer-id", type=int, metavar="N", help="Show batches of this producer.")
 @click.option("--control/--no-control", default=None, help="Show only control records, or none.")
 @click.option("--bytes", "encoding", type=common.Choice(["auto", "utf8", "hex", "base64"]), default="auto",
@@ -115,7 +116,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
     decoder = _decoder(options, format_name, shallow)
     shallow = format_name not in ("hex", "template") and not decoder if shallow is None else shallow
     decode_as = _decode_as(options, shallow)
-    if keep.key is not None and shallow:
+    if keep.keys and shallow:
         raise UsageError("--key selects records: add --deep")
 
     files = once_each(chain.from_iterable(outcome.attempt(find_segments(path)) for path in paths))
@@ -233,7 +234,7 @@ def _filter(options: Mapping[str, Any]) -> RowFilter:
         end_offset=end,
         since=options["since"],
         until=options["until"],
-        key=None if options["key"] is None else os.fsencode(options["key"]),
+        keys=options["keys"],
         producer_id=options["producer_id"],
         control=options["control"],
     )

@@ -51,7 +51,7 @@ def show_framed(
         raise UsageError("--offsets and other filters support segments and message sets only")
     # Requests and responses are deep by default; a message set is shallow by default, like a segment.
     deep = bool(own) if shallow is None else not shallow
-    if keep.key is not None and not deep:
+    if keep.keys and not deep:
         raise UsageError("--key selects records: add --deep")
 
     def show(file: SegmentFile) -> Iterator[Any]:

@@ -119,6 +119,16 @@ def test_a_key_is_found_by_its_text() -> None:
     assert kseg("dump", "--key", "x", PLAIN).returncode == 2
 
 
+def test_several_keys_are_found_in_the_order_of_the_file() -> None:
+    """--key can be repeated: a record has one of the keys. An earlier key is not replaced by a later one."""
+    every = rows("--deep", PLAIN)
+    keys = sorted({row["key"] for row in every if row["key"] and "key_encoding" not in row})[:2]
+    assert len(keys) == 2
+    wanted = [row for row in every if row["key"] in keys and "key_encoding" not in row]
+    for order in (keys, keys[::-1], [*keys, keys[0]]):
+        assert rows("--deep", *(text for key in order for text in ("--key", key)), PLAIN) == wanted
+
+
 def test_control_records_can_be_asked_for_and_left_out() -> None:
     """--control and --no-control split the rows in two."""
     every = rows("--deep", TRANSACTIONS)

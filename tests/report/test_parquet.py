@@ -62,7 +62,7 @@ def test_columns_of_the_batch_are_in_record_rows(folder: Path) -> None:
 
 def test_a_filter_that_leaves_gaps_keeps_the_right_rows() -> None:
     """The kept rows of a batch can have gaps: their bytes are gathered range by range."""
-    keep = RowFilter(key=b"k1")
+    keep = RowFilter(keys=(b"k1",))
     wanted = [row for row in dumped(HEADERS, deep=True) if row["key"] == _text(b"k1")]
     assert wanted
     assert list(as_json(written(HEADERS, deep=True, keep=keep), "record")) == wanted

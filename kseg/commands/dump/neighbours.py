@@ -59,7 +59,7 @@ class Neighbours:
 
     def items(self, path: str, chunk: Chunk, wanted: RowFilter) -> Iterator[RecordsItem]:
         """Yield the accepted records and their neighbours, which fulfil all conditions but the search."""
-        every = replace(wanted, search=None, key=None)
+        every = replace(wanted, search=None, keys=())
         possible = [i for _, rows in every.accepted_records(chunk) for i in rows]
         found = [i for _, rows in wanted.accepted_records(chunk) for i in rows]
         earlier, shown = self._extend(chunk, possible, found)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kseg.format.record import columns
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CODEC_MASK, CONTROL, LOG_APPEND_TIME
-from kseg.format.segment.record_search import RecordSearch, by_batch, rows_with_key
+from kseg.format.segment.record_search import RecordSearch, by_batch, rows_with_keys
 from kseg.format.segment.records_chunk import Chunk
 
 
@@ -17,14 +17,15 @@ class RowFilter:
     """Selects rows. Ranges are half-open, ``begin`` <= x < ``end``; None means unbounded.
 
     Timestamps are epoch milliseconds; rows without one fail a time filter. ``control`` True keeps only control
-    rows, False none of them. ``search`` is a condition on records in place of ``key``.
+    rows, False none of them. If there are ``keys``, only records with one of them are kept. ``search`` is a condition on
+    records in place of ``keys``.
     """
 
     first_offset: int | None = None
     end_offset: int | None = None
     since: int | None = None
     until: int | None = None
-    key: bytes | None = None
+    keys: tuple[bytes, ...] = ()
     producer_id: int | None = None
     control: bool | None = None
     search: RecordSearch | None = None
@@ -57,12 +58,12 @@ class RowFilter:
     @property
     def selects_records(self) -> bool:
         """Return whether the filter has a condition on the content of records."""
-        return self.key is not None or self.search is not None
+        return bool(self.keys) or self.search is not None
 
     def _found_records(self, chunk: Chunk) -> Iterable[tuple[int, Sequence[int]]]:
         """Return each batch with its records that fulfil the condition on content."""
-        if self.key is not None:
-            return by_batch(chunk, rows_with_key(chunk, self.key))
+        if self.keys:
+            return by_batch(chunk, rows_with_keys(chunk, self.keys))
         if self.search is not None:
             return by_batch(chunk, self.search.rows(chunk))
         totals = chunk.batches.record_total

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kseg.commands.grep import literals
 from kseg.commands.grep.json_path import JsonPath
 from kseg.errors import UsageError
-from kseg.format.segment.record_search import rows_with, rows_with_key
+from kseg.format.segment.record_search import rows_with, rows_with_keys
 from kseg.format.segment.records_chunk import Chunk
 from kseg.text import to_json
 
@@ -122,8 +122,7 @@ class RecordGrep:
         """Return the rows of the records that are searched."""
         rows: Sequence[int] = range(chunk.records.count)
         if self.query.keys:
-            found = [rows_with_key(chunk, key) for key in self.query.keys]
-            rows = found[0] if len(found) == 1 else sorted({i for rows in found for i in rows})
+            rows = rows_with_keys(chunk, self.query.keys)
         if self.query.null_value:
             sizes = chunk.lists.value_size
             rows = [i for i in rows if sizes[i] < 0]

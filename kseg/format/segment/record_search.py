@@ -68,6 +68,12 @@ def by_batch(chunk: Chunk, rows: Sequence[int]) -> Iterator[tuple[int, list[int]
         yield row, list(found)
 
 
+def rows_with_keys(chunk: Chunk, keys: Sequence[bytes | None]) -> list[int]:
+    """Return the rows of the records with one of these keys, as ``rows_with_key`` does for one key."""
+    found = [rows_with_key(chunk, key) for key in keys]
+    return found[0] if len(found) == 1 else sorted({i for rows in found for i in rows})
+
+
 def rows_with_key(chunk: Chunk, key: bytes | None) -> list[int]:
     """Return the rows of the records with exactly this key, None for null, in their order."""
     if key:
