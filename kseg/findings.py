@@ -9,7 +9,7 @@ from __future__ import annotations
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from kseg.errors import UsageError
 from kseg.rule_table import RANGES
@@ -38,12 +38,13 @@ class _MessageFormatter(string.Formatter):
 _formatter = _MessageFormatter()
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """A problem that a reader or a check found.
 
     ``position`` and ``end`` are bytes of the file (end exclusive), ``offset`` and ``last_offset`` record offsets
     (inclusive); None where they don't apply. ``facts`` fill the rule's message and are plain JSON values.
+
+    A tuple, because a file can have one finding per batch: a frozen dataclass takes three times as long to create.
     """
 
     rule: str
@@ -51,7 +52,7 @@ class Finding:
     end: int | None = None
     offset: int | None = None
     last_offset: int | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = {}
 
     @property
     def message(self) -> str:

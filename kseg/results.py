@@ -168,10 +168,14 @@ class VerdictList:
         self._limit = limit
         self._listed = Counter(verdict.finding.rule for verdict in self.verdicts)
 
+    def has_room(self, rule: str) -> bool:
+        """Return whether the list takes another finding of the rule. A finding that it does not take needs no verdict."""
+        return self._listed[rule] < self._limit
+
     def add(self, verdict: Verdict) -> None:
         """Add a finding: to the list, or to the range."""
         rule = verdict.finding.rule
-        if self._listed[rule] < self._limit:
+        if self.has_room(rule):
             self._listed[rule] += 1
             self.verdicts.append(verdict)
         else:
@@ -213,13 +217,16 @@ class FindingCollector:
         return self._list.verdicts
 
     def __call__(self, finding: Finding) -> None:
-        rule = RULES[finding.rule]
-        self.found.add(rule.name)
-        severity = self._policy.severity(rule)
+        rule = finding.rule
+        self.found.add(rule)
+        severity = self._policy.severity(RULES[rule])
         if severity is Severity.IGNORE:
             return
-        self.summary.count(rule.name, severity, 1)
-        self._list.add(Verdict(self._file, severity, finding, self._framing is not None))
+        self.summary.count(rule, severity, 1)
+        if self._list.has_room(rule):
+            self._list.add(Verdict(self._file, severity, finding, self._framing is not None))
+        else:
+            self._list.add_unlisted(finding)
 
     def merge(self, later: FileResult) -> None:
         """Add the result of the next part of the same file."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Generic, TypeVar
@@ -12,9 +11,11 @@ from kseg.lazy import lazy
 from kseg.results import FileResult
 
 if TYPE_CHECKING:
+    import pickle
     import tempfile
 else:
-    # Importing it takes 3 ms, and few runs have so many results.
+    # Importing them takes 4 ms. Few runs have results to keep, fewer have many.
+    pickle = lazy("pickle")
     tempfile = lazy("tempfile")
 
 Item = TypeVar("Item")
@@ -39,12 +40,10 @@ class Spool(Generic[Item]):
 
     def again(self) -> Iterator[Item]:
         """Yield the kept items."""
+        end = self._file.tell()
         self._file.seek(0)
-        while True:
-            try:
-                yield pickle.load(self._file)
-            except EOFError:
-                return
+        while self._file.tell() < end:
+            yield pickle.load(self._file)
 
     def close(self) -> None:
         """Delete the file."""

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
+from kseg.lazy import lazy
 from kseg.report.rich_parts import Table, Text, box, cell_len, console
 from kseg.text import escape_controls
+
+if TYPE_CHECKING:
+    import shutil
+else:
+    shutil = lazy("shutil")
 
 #: The cells of a row, with content of files already escaped, and the style of the row (a name in STYLES).
 Row = tuple[Sequence[str], str]

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from functools import partial
 
-from kseg.format.log_loader.plan import OfflineError, RefusedError
+from kseg.format.log_loader.refusals import OfflineError, RefusedError
 from kseg.format.sidefiles.metadata_files import MetaProperties, walk_meta_properties
 from kseg.format.sidefiles.reading import entries_of
 from kseg.format.storage import local_files

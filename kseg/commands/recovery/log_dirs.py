@@ -15,7 +15,8 @@ from kseg.format.log_loader.checkpoints import MAX_TEXT, read_offsets
 from kseg.format.log_loader.loader import METADATA_TOPIC, BrokerStart, plan_partition
 from kseg.format.log_loader.log_segment import INDEX_BYTES
 from kseg.format.log_loader.partition_files import File
-from kseg.format.log_loader.plan import LogDirPlan, OfflineError, PartitionPlan, RefusedError, Step
+from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan, Step
+from kseg.format.log_loader.refusals import OfflineError, RefusedError
 from kseg.format.sidefiles.checkpoints import CheckpointOffset
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
 from kseg.format.sidefiles.log_dir_names import (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import IO, Any
 
 from kseg.commands.repair.leader_epochs import EpochCorrector
@@ -181,7 +180,7 @@ class KeptBatches:
             stop = end if i + 1 == len(findings) else findings[i + 1].position or 0
             start = max(begin, finding.position or 0)
             if stop > start:
-                ranges.append(replace(finding, position=start, end=stop))
+                ranges.append(finding._replace(position=start, end=stop))
         low = self._name_offset or 0 if self._tally.last_offset is None else self._tally.last_offset + 1
         high = None if next_offset is None else next_offset - 1
         for finding, offsets in zip(ranges, lost_offsets(ranges, low, high), strict=True):

@@ -18,7 +18,7 @@ from kseg.findings import RULES, Finding, Report, do_nothing
 from kseg.format.checks.run_checks import new_collector, policy_for
 from kseg.format.log_loader.log_segment import DEFAULT_LIMITS
 from kseg.format.log_loader.partition_files import Files
-from kseg.format.log_loader.plan import RefusedError
+from kseg.format.log_loader.refusals import RefusedError
 from kseg.format.log_loader.unfinished_files import complete_swaps, delete_unfinished
 from kseg.format.sidefiles.checkpoints import HARMLESS, walk_offset_checkpoint
 from kseg.format.sidefiles.log_dir_names import CLEAN_SHUTDOWN, CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS
@@ -137,7 +137,7 @@ class _FolderChecks:
                 if finding.offset in lost:
                     continue
                 reported = {**finding.facts, "why": checks.missing.why(finding.offset, finding.last_offset, name)}
-                verdict = replace(verdict, finding=replace(finding, facts=reported))
+                verdict = replace(verdict, finding=finding._replace(facts=reported))
             verdicts_left.append(verdict)
         severity = policy_for(file, self._settings).severity(RULES["offset-gap"])
         result.summary.retract("offset-gap", severity, min(len(lost), result.summary.rules["offset-gap"]))

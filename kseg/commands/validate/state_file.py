@@ -208,8 +208,8 @@ def _encoded(result: FileResult) -> dict[str, Any]:
         "counts": [getattr(result.summary, name) for name in COUNTS],
         "rules": result.summary.rules,
         "found": sorted(result.found),
-        "findings": [[int(verdict.severity), asdict(verdict.finding)] for verdict in result.verdicts],
-        "unlisted": [asdict(others) for others in result.unlisted.values()],
+        "findings": [[int(verdict.severity), verdict.finding._asdict()] for verdict in result.verdicts],
+        "unlisted": [others._asdict() for others in result.unlisted.values()],
         "facts": result.facts and {**asdict(result.facts), "ended": sorted(result.facts.ended)},
         "indexes": [_encoded(one) for one in result.indexes],
     }

@@ -1,6 +1,7 @@
 # C types for check_state.py.
 
 from kseg.format.record.bounded_map cimport BoundedMap
+from kseg.format.record.columns cimport BatchColumns
 
 
 cdef class CheckState:
@@ -11,3 +12,6 @@ cdef class CheckState:
     cdef public BoundedMap producers
     cdef public dict first_producers
     cdef public set misplaced
+
+
+cdef _finding(str rule, BatchColumns batches, Py_ssize_t row, dict facts)

@@ -70,6 +70,10 @@ class CheckState:
 
 def batch_finding(rule: str, batches: BatchColumns, row: int, **facts: Any) -> Finding:
     """Return a finding about a whole batch."""
+    return _finding(rule, batches, row, facts)
+
+
+def _finding(rule: str, batches: BatchColumns, row: int, facts: dict[str, Any]) -> Finding:
     wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
     return Finding(
         rule,

@@ -7,7 +7,6 @@ records of a batch. To add a check, see ``table``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kseg.findings import Finding, Report
@@ -83,7 +82,7 @@ def check_record_offsets(chunk: Chunk, settings: CheckSettings, report: Report) 
             index = batches.record_sum[row] - 1
             facts = {"index": index, "offset": last_record, "why": why}
             finding = record_finding("record-offset-mismatch", chunk, first)
-            report(replace(finding, offset=last_record, last_offset=last_record, facts=facts))
+            report(finding._replace(offset=last_record, last_offset=last_record, facts=facts))
         elif offsets[first] < clamped(batches.base_offset[row]):
             why = f"is below {batches.base_offset[row]}, the first offset of its batch"
             report(record_finding("record-offset-mismatch", chunk, first, why=why))

@@ -14,7 +14,7 @@ from kseg.errors import UnreadableError
 from kseg.findings import do_nothing
 from kseg.format.log_loader.legacy_wrappers import MAX_WRAPPER, base_offset
 from kseg.format.log_loader.partition_files import File
-from kseg.format.log_loader.plan import RefusedError
+from kseg.format.log_loader.refusals import RefusedError
 from kseg.format.record import framing, layout
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.crc import crc32c

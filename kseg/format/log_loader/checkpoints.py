@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from kseg.format.log_loader.plan import OfflineError, RefusedError
+from kseg.format.log_loader.refusals import OfflineError, RefusedError
 from kseg.format.record.layout import INT32_MAX, INT64_MAX
 from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, CheckpointOffset, LeaderEpoch
 from kseg.text import count_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kseg.format.log_loader.plan import RefusedError
+from kseg.format.log_loader.refusals import RefusedError
 from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, LeaderEpoch
 
 

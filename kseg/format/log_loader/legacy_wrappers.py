@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from kseg.format.compress import codecs
 from kseg.format.compress.codecs import CodecError, DecompressionLimit
-from kseg.format.log_loader.plan import RefusedError
+from kseg.format.log_loader.refusals import RefusedError
 from kseg.format.record import framing
 from kseg.format.record.layout import (
     CODEC_MASK,

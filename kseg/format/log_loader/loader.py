@@ -16,8 +16,9 @@ from kseg.format.log_loader.leader_epochs import LeaderEpochCache
 from kseg.format.log_loader.log_segment import INDEX_BYTES, Limits, OffsetOverflow, Segment
 from kseg.format.log_loader.losses import loss_of_range
 from kseg.format.log_loader.partition_files import File, Files, file_name, offset_of
-from kseg.format.log_loader.plan import NOTHING_LOST, Lost, OfflineError, PartitionPlan, RefusedError, Step
+from kseg.format.log_loader.plan import NOTHING_LOST, Lost, PartitionPlan, Step
 from kseg.format.log_loader.producers import Producers
+from kseg.format.log_loader.refusals import OfflineError, RefusedError
 from kseg.format.log_loader.segment_indexes import InvalidOffsetError
 from kseg.format.log_loader.topic_id import TOPIC_ID, check_topic_id
 from kseg.format.log_loader.txn_index import check_txn_index

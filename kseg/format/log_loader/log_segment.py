@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from kseg.format.log_loader.broker_reader import BrokerReader, base_offset_of, last_offset, position_of
 from kseg.format.log_loader.leader_epochs import LeaderEpochCache
 from kseg.format.log_loader.partition_files import File, Files, file_name
-from kseg.format.log_loader.plan import RefusedError
 from kseg.format.log_loader.producers import CorruptRecord, Producers
+from kseg.format.log_loader.refusals import RefusedError
 from kseg.format.log_loader.segment_indexes import InvalidOffsetError, OffsetIndex, TimeIndex, fits, wrapped
 from kseg.format.record import layout
 from kseg.format.record.columns import BatchColumns

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kseg.errors import UnreadableError
-from kseg.format.log_loader.plan import OfflineError, RefusedError
+from kseg.format.log_loader.refusals import OfflineError, RefusedError
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import base_offset_of

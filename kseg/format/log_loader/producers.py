@@ -15,7 +15,7 @@ from kseg.format.compress import codecs
 from kseg.format.compress.codecs import CodecError, DecompressionLimit
 from kseg.format.log_loader.broker_reader import BrokerReader
 from kseg.format.log_loader.partition_files import File, Files, file_name, offset_of
-from kseg.format.log_loader.plan import RefusedError
+from kseg.format.log_loader.refusals import RefusedError
 from kseg.format.record import framing, layout
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.crc import crc32c

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kseg.format.log_loader.partition_files import File, Files
-from kseg.format.log_loader.plan import RefusedError
+from kseg.format.log_loader.refusals import RefusedError
 from kseg.format.record.layout import INT32_MAX, NO_TIMESTAMP
 from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from kseg.format.log_loader.checkpoints import split, text_lines
-from kseg.format.log_loader.plan import OfflineError, RefusedError
+from kseg.format.log_loader.refusals import OfflineError, RefusedError
 from kseg.format.record.layout import INT32_MAX
 
 TOPIC_ID = "partition.metadata"

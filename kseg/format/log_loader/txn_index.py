@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from kseg.format.log_loader.partition_files import File
-from kseg.format.log_loader.plan import RefusedError
+from kseg.format.log_loader.refusals import RefusedError
 
 _ENTRY = struct.Struct(">bx8x8xq8x")  # the first byte of the version, and the last offset
 _BLOCK = _ENTRY.size * 1024

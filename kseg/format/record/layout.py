@@ -117,3 +117,8 @@ LAST_MILLISECOND = 253_402_300_799_999
 DEFAULT_MAX_MESSAGE_BYTES = 1024 * 1024 + LOG_OVERHEAD
 
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+
+
+def timestamp_or_none(stored: int) -> int | None:
+    """Return a stored timestamp, None for -1."""
+    return None if stored == NO_TIMESTAMP else stored

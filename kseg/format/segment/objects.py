@@ -77,11 +77,6 @@ class RecordBatch:
         return framing.increment_sequence(self.base_sequence, self.last_offset - self.base_offset)
 
 
-def timestamp_or_none(stored: int) -> int | None:
-    """Return a stored timestamp, None for -1."""
-    return None if stored == layout.NO_TIMESTAMP else stored
-
-
 def timestamp_type(magic: int, attributes: int) -> str | None:
     """Return ``CreateTime`` or ``LogAppendTime``, None for v0."""
     if not magic:
@@ -95,7 +90,7 @@ def record_batch(batches: columns.BatchColumns, row: int) -> RecordBatch:
     codec = attributes & layout.CODEC_MASK
     modern = magic >= 2
     state = batches.crc_state[row]
-    base_timestamp = timestamp_or_none(batches.base_timestamp[row])
+    base_timestamp = layout.timestamp_or_none(batches.base_timestamp[row])
     return RecordBatch(
         position=batches.position[row],
         size=batches.size[row],
@@ -106,7 +101,7 @@ def record_batch(batches: columns.BatchColumns, row: int) -> RecordBatch:
         compression=codec_name(codec),
         timestamp_type=timestamp_type(magic, attributes),
         base_timestamp=base_timestamp if modern else None,
-        max_timestamp=timestamp_or_none(batches.max_timestamp[row]),
+        max_timestamp=layout.timestamp_or_none(batches.max_timestamp[row]),
         crc=batches.crc[row],
         crc_valid=None if state == columns.CRC_UNCHECKED else state == columns.CRC_GOOD,
         producer_id=batches.producer_id[row] if modern else None,

@@ -140,7 +140,7 @@ class Chunk:
         return objects.Record(
             position=batches.position[row],
             offset=self.lists.offset[i],
-            timestamp=objects.timestamp_or_none(self.lists.timestamp[i]),
+            timestamp=layout.timestamp_or_none(self.lists.timestamp[i]),
             timestamp_type=objects.timestamp_type(batches.magic[row], batches.attributes[row]),
             sequence=self.sequence(i, row),
             key=self.key(i) if contents else None,

@@ -7,21 +7,27 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kseg.format.record.columns import BatchColumns
-from kseg.format.record.control_records import ControlRecord, MalformedControlRecord, decode
 from kseg.format.record.layout import CONTROL, TRANSACTIONAL
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import Window
 from kseg.format.segment.records_chunk import Chunk
+from kseg.lazy import lazy
+
+if TYPE_CHECKING:
+    from kseg.format.record import control_records
+else:
+    # Most logs have no control records.
+    control_records = lazy("kseg.format.record.control_records")
 
 # C constants when compiled.
 CONTROL_BIT = CONTROL
 TRANSACTIONAL_BIT = TRANSACTIONAL
 
 #: A data batch: (row, base offset, None); a marker: (row, offset, marker).
-Event = tuple[int, int, ControlRecord | None]
+Event: TypeAlias = "tuple[int, int, control_records.ControlRecord | None]"
 
 
 def transaction_events(window: Window, opener: DeepIterator) -> Iterator[Event]:
@@ -79,11 +85,11 @@ def chunk_events(chunk: Chunk, selected: Any) -> list[Event]:
         for i in range(batches.first_record[row], batches.first_record[row] + batches.record_total[row]):
             key, value = records.key_size[i], records.value_size[i]
             try:
-                marker = decode(
+                marker = control_records.decode(
                     bytes(payload[records.key_at[i] : records.key_at[i] + key]) if key >= 0 else None,
                     bytes(payload[records.value_at[i] : records.value_at[i] + value]) if value >= 0 else None,
                 )
-            except MalformedControlRecord:
+            except control_records.MalformedControlRecord:
                 continue
             if marker.type in ("ABORT", "COMMIT"):
                 found.append((row, records.offset[i], marker))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.record.crc import crc32c
-from kseg.format.segment.objects import timestamp_or_none
+from kseg.format.record.layout import timestamp_or_none
 from kseg.format.sidefiles.reading import blocks, new_buffer
 from kseg.format.storage.source import Source
 from kseg.text import count_of
@@ -89,10 +89,16 @@ def walk_snapshot(source: Source, report: Report = do_nothing) -> Iterator[tuple
 
 
 def _state(fields: tuple[int, ...]) -> ProducerState:
-    state = ProducerState(*fields)
-    first = state.current_txn_first_offset
-    return state._replace(
-        timestamp=timestamp_or_none(fields[5]), current_txn_first_offset=None if first is None or first < 0 else first
+    producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, first = fields
+    return ProducerState(
+        producer_id,
+        epoch,
+        sequence,
+        offset,
+        delta,
+        timestamp_or_none(timestamp),
+        coordinator_epoch,
+        None if first < 0 else first,
     )
 
 

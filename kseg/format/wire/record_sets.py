@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from kseg.findings import Finding, Report
 from kseg.format.record.layout import V0_MIN_SIZE
@@ -49,7 +49,7 @@ class SetReport:
             self._cut = True
             if not self._sent:
                 self.partial = (finding.end or 0) - (finding.position or 0)
-                finding = replace(finding, rule="partial-entry")
+                finding = finding._replace(rule="partial-entry")
             self._report(finding)
         elif not self._is_of_a_producer(finding):
             self._report(finding)
@@ -76,8 +76,8 @@ def _undersized(finding: Finding, size: int) -> Finding:
 
     The size field of the last batch is complete and below the smallest size, so the batch is not cut off.
     """
-    return replace(
-        finding, rule="invalid-size", facts={"size": size, "why": f"the minimum of a batch is {V0_MIN_SIZE}"}
+    return finding._replace(
+        rule="invalid-size", facts={"size": size, "why": f"the minimum of a batch is {V0_MIN_SIZE}"}
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kseg.findings import Finding, Report
 from kseg.format.compress.codecs import codec_name
@@ -41,7 +41,7 @@ class BareSet(RecordSet):
 
         def in_file(finding: Finding) -> None:
             position, end = (at and max(start, at - LOG_OVERHEAD) for at in (finding.position, finding.end))
-            report(replace(finding, position=position, end=end, offset=None, last_offset=None))
+            report(finding._replace(position=position, end=end, offset=None, last_offset=None))
 
         return SetReport(in_file, self.sent)
 
