@@ -33,10 +33,11 @@ if TYPE_CHECKING:
     from kseg.format.serialization.record_decoder import DecodeSettings
     from kseg.report import sql as results
     from kseg.spark import sql as spark_sql
-    from kseg.sql import run
+    from kseg.sql import library, run
     from kseg.views import planning, reading, request, scan
 else:
     # These import DuckDB, pyarrow or pyspark.
+    library = lazy("kseg.sql.library")
     planning = lazy("kseg.views.planning")
     reading = lazy("kseg.views.reading")
     record_decoder = lazy("kseg.format.serialization.record_decoder")
@@ -56,8 +57,8 @@ _USAGE = "expected kseg sql STATEMENT PATH..."
 @click.option("--schema", is_flag=True, help="Show the tables and their columns.")
 @common.output_format(SQL)
 @common.output
-@click.option("--memory", type=click.IntRange(min=16), default=128, show_default=True, metavar="MIB",
-              help="Limit the memory of DuckDB, in MiB.")  # fmt: skip
+@click.option("--memory", type=click.IntRange(min=16), metavar="MIB",
+              help="Limit the memory of DuckDB. Default: 32, then 128 MiB.")  # fmt: skip
 @decode_options
 @common.no_crc
 @common.max_rate
@@ -68,7 +69,7 @@ def sql(
     schema: bool,
     format_name: str,
     output: str | None,
-    memory: int,
+    memory: int | None,
     no_crc: bool,
     spark: str | None,
     **decoding: Any,
@@ -96,8 +97,9 @@ def sql(
     if spark:
         found = _on_spark(spark, statement, paths, not no_crc)
     else:
+        library.import_libraries()
         scans = _scans(paths, not no_crc, settings, outcome)
-        found = run.run_statement(statement, scans, memory << 20)
+        found = run.run_statement(statement, scans, memory and memory << 20)
     with found as (kind, batches), until_reader_closes(), destination(output, to_the_end=False) as out:
         write(SQL, format_name, out, kind, batches)
     return outcome.exit_code()

@@ -224,7 +224,7 @@ class CountedRows:
     It replaces RecordRows where no column of the records is requested, as for ``count(*)``.
     """
 
-    def __init__(self, columns: Sequence[Column], max_rows: int = 8 * BATCH_ROWS) -> None:
+    def __init__(self, columns: Sequence[Column], max_rows: int = BATCH_ROWS) -> None:
         self.schema = arrow_schema(columns)
         self._max_rows = max_rows
         self._places: list[tuple[Place, int]] = []

@@ -5,16 +5,18 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from kseg.report.arrow_parts import pa
+from kseg.report.arrow_table import BATCH_ROWS
 from kseg.sql.library import duckdb
-from kseg.sql.statement import Statement
+from kseg.sql.statement import OutOfMemory, Statement
 from kseg.views.scan import Scan
 
-#: The memory in bytes that DuckDB may use. Sorting, grouping and joining larger data uses temporary files.
-MEMORY = 128 << 20
+#: The memory in bytes that DuckDB may use. A statement that needs more before its first row is run again with the next
+#: limit. Grouping, joining and most sorting of larger data uses temporary files.
+LIMITS = (32 << 20, 128 << 20)
 #: The bytes of temporary files.
 TEMPORARY = 16 << 30
 #: Threads of DuckDB. Reading segments takes longer than the usual statement, and only one thread can read. A second one took
@@ -24,50 +26,81 @@ THREADS = 1
 
 @contextmanager
 def run_statement(
-    text: str, tables: Mapping[str, Scan], memory: int = MEMORY
+    text: str, tables: Mapping[str, Scan], memory: int | None = None
 ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
     """Yield the schema and the rows of one statement.
 
-    ``tables`` has a scan by the name of each table; only used ones are read. ``memory`` is in bytes. Raises StatementError
-    for a wrong statement, also while the rows are read. Temporary files are deleted at the end.
+    ``tables`` has a scan by the name of each table; only used ones are read. ``memory`` is in bytes, None for LIMITS. Raises
+    StatementError for a wrong statement, also while the rows are read. Temporary files are deleted at the end.
     """
-    with (
-        tempfile.TemporaryDirectory(prefix="kseg-sql-") as folder,
-        duckdb.connect(":memory:", config=_settings(folder, memory)) as connection,
-        ThreadPoolExecutor(1) as worker,
-    ):
+    limits = LIMITS if memory is None else (memory,)
+    with tempfile.TemporaryDirectory(prefix="kseg-sql-") as folder, ExitStack() as opened:
+        for limit in limits:
+            connection = opened.enter_context(_connected(_settings(folder, limit), tables))
+            # It ends before the connection is closed.
+            worker = opened.enter_context(ThreadPoolExecutor(1))
+            running = _Running(connection, text, worker)
+            try:
+                schema, first = running.start()
+            except OutOfMemory:
+                if limit == limits[-1]:
+                    raise
+                opened.close()
+            else:
+                yield schema, running.batches(first)
+                return
+
+
+@contextmanager
+def _connected(settings: dict[str, Any], tables: Mapping[str, Scan]) -> Iterator[Any]:
+    """Yield a connection to an empty database with the tables."""
+    with duckdb.connect(":memory:", config=settings) as connection:
         for setting in ("enable_external_access = false", "errors_as_json = true", "timezone = 'UTC'"):
             connection.execute(f"set {setting}")
         for name, scan in tables.items():
             connection.register(name, scan)
         connection.execute("set lock_configuration = true")
-        statement = Statement(connection, text)
+        yield connection
 
-        def call(function: Callable[..., Any], *arguments: Any) -> Any:
-            """Call a function in the other thread: DuckDB does not react to Ctrl-C, but this thread does."""
-            running = worker.submit(function, *arguments)
-            try:
-                return running.result()
-            except KeyboardInterrupt:
-                connection.interrupt()
-                raise
-            except (duckdb.Error, pa.ArrowException) as error:
-                raise statement.error(error) from error
 
-        def start() -> Any:
-            try:
-                return pa.RecordBatchReader.from_stream(connection.sql(statement.sql))
-            except (duckdb.BinderException, duckdb.CatalogException):
-                connection.execute(statement.sql)  # raises the same error, with its position in the statement
-                raise
+class _Running:
+    """A statement that runs. Raises StatementError."""
 
-        rows = call(start)
+    def __init__(self, connection: Any, text: str, worker: ThreadPoolExecutor) -> None:
+        self._connection = connection
+        self._worker = worker
+        self._statement = Statement(connection, text)
+        self._rows: Any = None
 
-        def batches() -> Iterator[pa.RecordBatch]:
-            while (batch := call(next, rows, None)) is not None:
-                yield batch
+    def start(self) -> tuple[pa.Schema, pa.RecordBatch | None]:
+        """Return the schema and the first rows, None without rows."""
+        self._rows = self._call(self._open)
+        return self._rows.schema, self._call(next, self._rows, None)
 
-        yield rows.schema, batches()
+    def batches(self, batch: pa.RecordBatch | None) -> Iterator[pa.RecordBatch]:
+        """Yield all rows, of which ``batch`` has the first."""
+        while batch is not None:
+            yield batch
+            batch = self._call(next, self._rows, None)
+
+    def _open(self) -> Any:
+        try:
+            return self._connection.sql(self._statement.sql).arrow(BATCH_ROWS)
+        except (duckdb.BinderException, duckdb.CatalogException):
+            self._connection.execute(self._statement.sql)  # raises the same error, with its position in the statement
+            raise
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function in the other thread: DuckDB does not react to Ctrl-C, but this thread does."""
+        running = self._worker.submit(function, *arguments)
+        try:
+            return running.result()
+        except KeyboardInterrupt:
+            self._connection.interrupt()
+            raise
+        # Arrow makes an ArrowException or an OSError of DuckDB's errors while rows are read.
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            raise self._statement.error(error) from error
 
 
 def _settings(folder: str, memory: int) -> dict[str, Any]:

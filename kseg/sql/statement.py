@@ -25,6 +25,10 @@ class StatementError(UsageError):
     """A statement that DuckDB rejects, or that fails while it runs."""
 
 
+class OutOfMemory(StatementError):
+    """A statement that needs more memory than DuckDB may use."""
+
+
 class Statement:
     """One reading statement. ``sql`` is its text for DuckDB.
 
@@ -58,8 +62,8 @@ class Statement:
             known = [column.name for table in tables_in(self.sql) or TABLES for column in TABLES[table]]
             known += str(facts.get("candidates", "")).split(",")
             message = unknown_name("column", name, dict.fromkeys(known), "kseg sql --schema lists the columns")
-        elif isinstance(error, duckdb.OutOfMemoryException):
-            message += ": allow more with --memory"
+        elif facts.get("exception_type") == "Out of Memory":
+            return OutOfMemory(f"{message}: allow more with --memory")
         position = facts.get("position")
         return StatementError(message if position is None else f"{self._place(int(position))}: {message}")
 

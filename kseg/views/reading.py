@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from itertools import groupby, islice
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from kseg import schema
-from kseg.commands.dump.framed import framed_rows
 from kseg.commands.dump.row_filter import RowFilter
-from kseg.commands.transactions.history import MAX_TRANSACTION_MS, Transaction, transactions_of
-from kseg.commands.validate.folder_checks import check_folders
-from kseg.commands.validate.parallel import validate_files
 from kseg.errors import KsegError, VanishedError
 from kseg.findings import RULES, Finding, Severity, Verdict, do_nothing
 from kseg.format.checks.run_checks import policy_for
@@ -31,16 +25,14 @@ from kseg.report.arrow_table import BATCH_ROWS, Place, from_rows
 from kseg.results import Settings
 from kseg.views.planning import SegmentRange, Split, reads_committed
 from kseg.views.request import Request, RowLimits
-from kseg.views.segment_summary import segment_row
 from kseg.views.view_table import FINDINGS, VIEWS
 
 if TYPE_CHECKING:
+    from kseg.commands.dump import framed
     from kseg.format.serialization import record_decoder
 else:
+    framed = lazy("kseg.commands.dump.framed")
     record_decoder = lazy("kseg.format.serialization.record_decoder")
-
-#: Findings of one rule in one file that the findings view shows; the segments view counts all.
-MAX_PER_RULE = 1000
 
 
 class Damaged(KsegError):
@@ -205,7 +197,7 @@ def _skip_rows(window: Window, unwanted: Callable[[Any, int], bool] | None) -> N
 
 
 def read_batches(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
-    return _as_arrow(task, _batch_rows(task, split))
+    return as_arrow(task, _batch_rows(task, split))
 
 
 def _batch_rows(task: Task, split: Split) -> Iterator[schema.Row]:
@@ -225,7 +217,7 @@ def _batch_rows(task: Task, split: Split) -> Iterator[schema.Row]:
 
 def read_framed(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
     """Yield the rows of files that are not logs, like ``kseg dump --as``."""
-    return _as_arrow(task, _framed_rows(task, split))
+    return as_arrow(task, _framed_rows(task, split))
 
 
 def _framed_rows(task: Task, split: Split) -> Iterator[schema.Row]:
@@ -233,7 +225,7 @@ def _framed_rows(task: Task, split: Split) -> Iterator[schema.Row]:
     for piece in split.pieces:
         damage = DamagePolicy(piece, task, rows=deep)
         try:
-            yield from framed_rows(piece.file, damage, deep=deep, verify_crc=task.request.verify_crc)
+            yield from framed.framed_rows(piece.file, damage, deep=deep, verify_crc=task.request.verify_crc)
         except Damaged:
             raise
         except KsegError as error:
@@ -241,64 +233,7 @@ def _framed_rows(task: Task, split: Split) -> Iterator[schema.Row]:
         yield from damage.rows
 
 
-def read_findings(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
-    """Yield the findings of ``validate`` folder by folder. An unreadable file is a row, too."""
-    return _as_arrow(task, _finding_rows(task, split))
-
-
-def _finding_rows(task: Task, split: Split) -> Iterator[schema.Row]:
-    settings = Settings(verify_crc=task.request.verify_crc, max_per_rule=MAX_PER_RULE)
-    files = [piece.file for piece in split.pieces]
-    for result in check_folders(files, settings, validate_files(files, settings)):
-        for verdict in result.verdicts:
-            yield verdict.as_row()
-        if result.unread:
-            _report_unread(task, result.unread)
-            yield {"file": result.file, "severity": "error", "message": result.unread}
-
-
-def read_segments(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
-    return _as_arrow(task, _segment_rows(task, split))
-
-
-def _segment_rows(task: Task, split: Split) -> Iterator[schema.Row]:
-    settings = Settings(verify_crc=task.request.verify_crc, max_per_rule=1)
-    for piece in split.pieces:
-        row = segment_row(piece.file, piece.size, settings)
-        _report_unread(task, row["unread"])
-        yield row
-
-
-def read_transactions(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
-    """Yield the transactions of each partition, the open ones last."""
-    return _as_arrow(task, _transaction_rows(task, split))
-
-
-def _transaction_rows(task: Task, split: Split) -> Iterator[schema.Row]:
-    now = time.time_ns() // 1_000_000
-    policies = {piece.file.path: DamagePolicy(piece, task, rows=False) for piece in split.pieces}
-
-    def report(path: str, finding: Finding) -> None:
-        policies[path](finding)
-
-    def unread(reason: str) -> None:
-        task.notices.unread(reason)
-        _report_unread(task, reason)
-
-    for folder, pieces in groupby(split.pieces, key=lambda piece: os.path.dirname(piece.file.path)):
-        files = (piece.file for piece in pieces)
-        for item in transactions_of(folder or ".", files, now, MAX_TRANSACTION_MS, report, unread):
-            if isinstance(item, Transaction):
-                yield asdict(item)
-
-
-def _as_arrow(task: Task, found: Iterator[schema.Row]) -> Iterator[pa.RecordBatch]:
+def as_arrow(task: Task, found: Iterator[schema.Row]) -> Iterator[pa.RecordBatch]:
+    """Yield rows by value as Arrow record batches."""
     while group := list(islice(found, BATCH_ROWS)):
         yield from_rows(task.request.columns, group)
-
-
-def _report_unread(task: Task, unread: str | None) -> None:
-    if unread and task.request.mode == "failfast":
-        raise Damaged(unread)
-    if unread:
-        task.notices.unread(unread)

@@ -36,9 +36,11 @@ TRANSACTIONS = "transactions"
 VIEWS: Mapping[str, LogView] = {
     "records": LogView(widened((*schema.RECORD_TABLE, DAMAGE)), "kseg.views.reading:read_records"),
     "batches": LogView(widened(schema.BATCH_TABLE), "kseg.views.reading:read_batches"),
-    FINDINGS: LogView(widened(schema.FINDING_TABLE), "kseg.views.reading:read_findings", by_folder=True),
-    "segments": LogView(widened(schema.SEGMENT_TABLE), "kseg.views.reading:read_segments"),
-    TRANSACTIONS: LogView(widened(schema.TRANSACTION_TABLE), "kseg.views.reading:read_transactions", by_folder=True),
+    FINDINGS: LogView(widened(schema.FINDING_TABLE), "kseg.views.whole_files:read_findings", by_folder=True),
+    "segments": LogView(widened(schema.SEGMENT_TABLE), "kseg.views.whole_files:read_segments"),
+    TRANSACTIONS: LogView(
+        widened(schema.TRANSACTION_TABLE), "kseg.views.whole_files:read_transactions", by_folder=True
+    ),
 }
 
 _TEXT_TYPES = {"bytes": "text", "headers": "text_headers"}

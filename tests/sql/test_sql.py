@@ -266,14 +266,34 @@ def test_too_little_memory_is_one_line() -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_an_error_while_rows_are_read_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow raises OSError for some errors of DuckDB, which was reported as an error of standard output."""
+
+    def fail(*_: object) -> None:
+        facts = {"exception_type": "Out of Memory", "exception_message": "failed to pin\n\nPossible solutions: none"}
+        raise OSError(f"Out of Memory Error: {json.dumps(facts)}")
+
+    monkeypatch.setattr("kseg.sql.run.next", fail, raising=False)
+    done = sql("select 1", ROLLED)
+    assert (done.exit_code, done.stderr) == (2, "kseg: failed to pin: allow more with --memory\n")
+
+
+def test_a_statement_that_needs_more_memory_is_run_again() -> None:
+    """Most need little, and then kseg does, too. A limit that is set is kept."""
+    statement = "select len(list(range)) as n from range(3000000)"
+    done = sql(statement, ROLLED, "--format", "csv")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "n\n3000000\n", "")
+    assert sql(statement, ROLLED, "--memory", "32").exit_code == 2
+
+
 @pytest.mark.parametrize("library", ["duckdb", "pyarrow"])
 def test_a_missing_library_is_one_line(library: str) -> None:
-    """kseg works without the libraries of an extra."""
+    """kseg works without the libraries of an extra, and names the extra of this command."""
     code = f"import sys\nsys.modules[{library!r}] = None\nfrom kseg.cli.main import main\nmain(sys.argv[1:])"
     command = [sys.executable, "-c", code, "sql", "select 1", str(ROLLED)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert "pip install 'kseg[" in done.stderr
+    assert "pip install 'kseg[sql]'" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
