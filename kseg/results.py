@@ -152,10 +152,6 @@ def in_file(verdict: Verdict) -> tuple[int, str]:
     return verdict.finding.position or 0, verdict.rule.code
 
 
-#: The most findings of a rule that wait for their range.
-_MOST_OTHERS = 256
-
-
 class VerdictList:
     """The first ``limit`` findings of each rule in one file, and for each rule the range of its other findings."""
 
@@ -163,13 +159,13 @@ class VerdictList:
         self, limit: int, verdicts: Iterable[Verdict] = (), unlisted: Mapping[str, Finding] | None = None
     ) -> None:
         self.verdicts = list(verdicts)
-        # Findings wait here, since the range of many at once takes less time than that of each one.
-        self._others = {rule: [others] for rule, others in (unlisted or {}).items()}
+        #: The range of the findings that are not listed, by rule.
+        self.unlisted = dict(unlisted or {})
         self._limit = limit
         self._listed = Counter(verdict.finding.rule for verdict in self.verdicts)
 
     def has_room(self, rule: str) -> bool:
-        """Return whether the list takes another finding of the rule. A finding that it does not take needs no verdict."""
+        """Return whether the list takes another finding of the rule."""
         return self._listed[rule] < self._limit
 
     def add(self, verdict: Verdict) -> None:
@@ -179,25 +175,23 @@ class VerdictList:
             self._listed[rule] += 1
             self.verdicts.append(verdict)
         else:
-            self.add_unlisted(verdict.finding)
+            self.add_unlisted(rule, [verdict.finding])
 
-    def add_unlisted(self, finding: Finding) -> None:
-        """Add a finding, or a range of several, to the range of its rule."""
-        others = self._others.setdefault(finding.rule, [])
-        others.append(finding)
-        if len(others) == _MOST_OTHERS:
-            others[:] = [range_of_all(others)]
+    def add_unlisted(self, rule: str, findings: Iterable[Finding]) -> None:
+        """Add findings, or ranges of several, to the range of their rule."""
+        before = self.unlisted.get(rule)
+        self.unlisted[rule] = range_of_all([*findings, before] if before else findings)
 
-    @property
-    def unlisted(self) -> dict[str, Finding]:
-        """The range of the findings that are not listed, by rule."""
-        return {rule: range_of_all(others) for rule, others in self._others.items()}
+
+#: The findings of a rule that are counted at once when its list is full.
+_COUNTED_AT_ONCE = 256
 
 
 class FindingCollector:
     """Collects the findings of one file with their severities, counts them, and keeps the first few of each rule.
 
-    ``found`` has the rules of all findings, also of those that the policy ignores.
+    ``found`` has the rules of all findings, also of those that the policy ignores. The counts of ``summary`` are complete
+    after ``result``.
     """
 
     def __init__(
@@ -209,6 +203,8 @@ class FindingCollector:
         self._policy = policy
         self._limit = limit
         self._list = VerdictList(limit)
+        # By rule with a full list: findings that are not counted yet. A file can have one for each of its batches.
+        self._waiting: dict[str, list[Finding]] = {}
         self._framing = framing
 
     @property
@@ -217,23 +213,37 @@ class FindingCollector:
         return self._list.verdicts
 
     def __call__(self, finding: Finding) -> None:
-        rule = finding.rule
-        self.found.add(rule)
-        severity = self._policy.severity(RULES[rule])
+        waiting = self._waiting.get(finding.rule)
+        if waiting is None:
+            self._add(finding)
+            return
+        waiting.append(finding)
+        if len(waiting) == _COUNTED_AT_ONCE:
+            self._count_waiting(finding.rule, waiting)
+
+    def _add(self, finding: Finding) -> None:
+        rule = RULES[finding.rule]
+        self.found.add(rule.name)
+        severity = self._policy.severity(rule)
         if severity is Severity.IGNORE:
             return
-        self.summary.count(rule, severity, 1)
-        if self._list.has_room(rule):
-            self._list.add(Verdict(self._file, severity, finding, self._framing is not None))
-        else:
-            self._list.add_unlisted(finding)
+        self.summary.count(rule.name, severity, 1)
+        self._list.add(Verdict(self._file, severity, finding, self._framing is not None))
+        if not self._list.has_room(rule.name):
+            self._waiting[rule.name] = []
+
+    def _count_waiting(self, rule: str, waiting: list[Finding]) -> None:
+        if waiting:
+            self.summary.count(rule, self._policy.severity(RULES[rule]), len(waiting))
+            self._list.add_unlisted(rule, waiting)
+            waiting.clear()
 
     def merge(self, later: FileResult) -> None:
         """Add the result of the next part of the same file."""
         for verdict in later.verdicts:
             self._list.add(verdict)
-        for others in later.unlisted.values():
-            self._list.add_unlisted(others)
+        for rule, others in later.unlisted.items():
+            self._list.add_unlisted(rule, [others])
         self.found |= later.found
         self.summary.add(later.summary)
         self.summary.files = 1
@@ -244,6 +254,7 @@ class FindingCollector:
         """Return the result of a file with later findings."""
         self.summary, self.found = result.summary, set(result.found)
         self._list = VerdictList(self._limit, result.verdicts, result.unlisted)
+        self._waiting.clear()
         for finding in found:
             self(finding)
         every = self.result()
@@ -251,6 +262,8 @@ class FindingCollector:
 
     def result(self, unread: str | None = None) -> FileResult:
         """Return the result, with findings in the order of the file."""
+        for rule, waiting in self._waiting.items():
+            self._count_waiting(rule, waiting)
         verdicts = sorted(self.verdicts, key=in_file)
         return FileResult(
             self._file,

@@ -77,14 +77,16 @@ class TxnIndexCheck:
         batches = window.batches
         if self._crowded:
             return
+        producer_ids, record_counts = batches.producer_id, batches.record_count
         for row, offset, marker in transaction_events(window, self._opener):
+            producer_id = producer_ids[row]
             if marker is not None:
-                self._end(batches.producer_id[row], offset, marker.type == "ABORT")
-            elif batches.record_count[row] and batches.producer_id[row] not in self._open:
+                self._end(producer_id, offset, marker.type == "ABORT")
+            elif producer_id not in self._open and record_counts[row]:
                 if len(self._open) >= LIMIT:
                     self._stop_checking()
                     return
-                self._open[batches.producer_id[row]] = offset
+                self._open[producer_id] = offset
 
     def _stop_checking(self) -> None:
         self._crowded = True

@@ -68,6 +68,7 @@ def chunk_events(chunk: Chunk, selected: Any) -> list[Event]:
     """
     batches = chunk.batches
     records = chunk.records
+    decode = control_records.decode
     found: list[Event] = []
     for row in range(chunk.first, chunk.stop):
         attributes = batches.attributes[row]
@@ -85,7 +86,7 @@ def chunk_events(chunk: Chunk, selected: Any) -> list[Event]:
         for i in range(batches.first_record[row], batches.first_record[row] + batches.record_total[row]):
             key, value = records.key_size[i], records.value_size[i]
             try:
-                marker = control_records.decode(
+                marker = decode(
                     bytes(payload[records.key_at[i] : records.key_at[i] + key]) if key >= 0 else None,
                     bytes(payload[records.value_at[i] : records.value_at[i] + value]) if value >= 0 else None,
                 )
