@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
 class Severity(enum.IntEnum):
@@ -34,8 +34,7 @@ class Severity(enum.IntEnum):
 SEVERITIES = {level.name.lower(): level for level in Severity if level is not Severity.FATAL}
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """A row of the table.
 
     ``message`` is a template over a finding's facts, ``broker`` is the broker's reaction, and ``remedy`` is what its

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """``type`` is int, int32, ms, bool, text, texts, ints, bytes, headers or object; all but ``kind`` may be null.
 
     Columnar tables also have timestamp, and text_headers for headers whose values are text.

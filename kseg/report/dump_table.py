@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import codecs
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any, NamedTuple, TextIO
@@ -99,7 +99,7 @@ def _chosen(
 ) -> tuple[Sequence[TableColumn], list[list[str]]]:
     """Return the columns and cells that the view wants; columns that were asked for are not hidden."""
     if view.full:
-        columns = [replace(column, text="wrap" if column.text else "") for column in columns]
+        columns = [column._replace(text="wrap" if column.text else "") for column in columns]
     if not view.columns:
         return columns, cells
     names = [column.name.partition(" ")[0] for column in columns]
@@ -107,7 +107,7 @@ def _chosen(
         if name not in names:
             raise UsageError(unknown_name("column", name, names))
     places = [names.index(name) for name in view.columns]
-    return [replace(columns[n], priority=0) for n in places], [[row[n] for n in places] for row in cells]
+    return [columns[n]._replace(priority=0) for n in places], [[row[n] for n in places] for row in cells]
 
 
 def _pages(rows: Iterable[_Shown]) -> Iterator[list[_Shown]]:
@@ -180,7 +180,7 @@ def _record_cells(page: Sequence[_Shown], view: View) -> tuple[Sequence[TableCol
     for name in ("key", "value"):
         kind, found[name] = _key_or_value_cells(rows, name, view.encoding)
         titles[name] = f"{name} ({kind})" if kind else name
-    columns = [replace(column, name=titles.get(column.name, column.name)) for column in _RECORD_COLUMNS]
+    columns = [column._replace(name=titles.get(column.name, column.name)) for column in _RECORD_COLUMNS]
     return columns, [list(row) for row in zip(*found.values(), strict=True)]
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO, cast
 
 from kseg.errors import KsegError, UsageError
 from kseg.lazy import imported, lazy
@@ -34,8 +34,7 @@ PARQUET = "kseg.report.parquet:write_rows"
 _ROW_WRITERS = {JSON_LINES, CSV, PARQUET}
 
 
-@dataclass(frozen=True, slots=True)
-class ResultKind:
+class ResultKind(NamedTuple):
     """A kind of results. ``writers`` has "module:function" by format, imported when the format is requested.
 
     ``rows`` names the function that returns the results as rows (for JSON Lines only) or as a RowSet, for the writers of

@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from kseg.lazy import lazy
 from kseg.report.rich_parts import Table, Text, box, cell_len, console
@@ -49,8 +48,7 @@ _WORDS = re.compile(r"\S+|\s+")
 _EMPTY = ("", "-")
 
 
-@dataclass(frozen=True, slots=True)
-class TableColumn:
+class TableColumn(NamedTuple):
     """A column. ``text`` is "" for a cell that is never cut or wrapped, such as a number, "wrap" or "cut" for a text.
 
     ``right``: aligned to the right. ``priority`` 0 is never hidden; among others the highest number is hidden first.

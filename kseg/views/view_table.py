@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kseg import schema
 from kseg.errors import UsageError
@@ -78,4 +78,4 @@ def _framed(view: str, name: str) -> tuple[Column, ...]:
 
 def as_text(columns: Iterable[Column]) -> tuple[Column, ...]:
     """Return the columns with text instead of bytes: UTF-8 as it is, other bytes in base64."""
-    return tuple(replace(column, type=_TEXT_TYPES.get(column.type, column.type)) for column in columns)
+    return tuple(column._replace(type=_TEXT_TYPES.get(column.type, column.type)) for column in columns)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from kseg.commands.validate.partition_state import PartitionState
 from kseg.commands.validate.segment_facts import SegmentFacts
@@ -20,8 +19,7 @@ MAX_GAPS = 1_000
 SEVERAL = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(NamedTuple):
     """Missing offsets ``first`` to ``last`` (inclusive), before byte ``position`` of the segment ``name``.
 
     ``rule`` applies if the offsets are lost. If the gap is between segments, ``other`` is the previous segment, and
@@ -115,7 +113,7 @@ class MissingOffsets:
         for begin, end, name in sorted(self._state.spans, reverse=True):
             if name != gap.name and begin <= last <= end:
                 last = begin - 1
-        return replace(gap, first=first, last=last) if first <= last else None
+        return gap._replace(first=first, last=last) if first <= last else None
 
     def why(self, first: int, last: int, name: str) -> str:
         """Return the reason why offsets ``first`` to ``last`` (inclusive) are not in the segment ``name``."""

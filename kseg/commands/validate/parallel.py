@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kseg.commands.validate.validate import SegmentWithIndexes, validate_segment, with_record_facts
 from kseg.errors import KsegError
@@ -134,8 +134,7 @@ def _begins_compressed(path: str) -> bool:
     return bool(attributes & CODEC_MASK)
 
 
-@dataclass(frozen=True, slots=True)
-class _RangeResult:
+class _RangeResult(NamedTuple):
     """The result of one range, and the state of the checks at its end. ``whole``: the range can be joined to others."""
 
     result: FileResult
@@ -165,8 +164,7 @@ def _in_pool(
         yield _collect(submitted, settings, progress)
 
 
-@dataclass(frozen=True, slots=True)
-class _SubmittedFile:
+class _SubmittedFile(NamedTuple):
     """A submitted file, its stamps at that time, and the results of its ranges followed by that of its indexes."""
 
     file: SegmentFile

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kseg.commands.validate.segment_facts import EpochRun, SegmentFacts
 from kseg.format.record.bounded_map import LIMIT, BoundedMap
@@ -11,8 +12,7 @@ MAX_EPOCHS = 100_000
 MAX_SPANS = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
+class Extent(NamedTuple):
     """The offsets of a partition's log. ``end`` is exclusive, and None if unknown."""
 
     start: int

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kseg.findings import Policy, Report, Severity, do_nothing
 from kseg.format.checks.check_state import CheckSettings, CheckState
@@ -109,8 +108,7 @@ class SegmentChecks:
             self._ends.check(position, self._report)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckEnd:
+class CheckEnd(NamedTuple):
     """The state of the checks at the end of a source. ``damaged`` is that of ``SegmentReader``.
 
     ``outline`` is that of the batches, if the settings ask for it.

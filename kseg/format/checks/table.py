@@ -8,7 +8,7 @@ validate, dump, repair, convert and parallel runs read these tables.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kseg.findings import Report
 from kseg.format.checks import batch_checks, offset_checks, producer_checks, record_checks
@@ -21,8 +21,7 @@ def _stateless(before: CheckState, after: CheckState) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class BatchCheck:
+class BatchCheck(NamedTuple):
     """One check of batch headers.
 
     ``run`` checks the next window of batches and reports its findings. It skips a batch that is not selected. A check
@@ -38,8 +37,7 @@ class BatchCheck:
     in_conversion: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class RecordCheck:
+class RecordCheck(NamedTuple):
     """One check of the records in decoded batches. ``in_conversion`` is whether convert runs it on its source."""
 
     run: Callable[[Chunk, CheckSettings, Report], None]

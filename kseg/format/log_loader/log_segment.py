@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kseg.format.log_loader.broker_reader import BrokerReader, base_offset_of, last_offset, position_of
 from kseg.format.log_loader.leader_epochs import LeaderEpochCache
@@ -30,8 +30,7 @@ class OffsetOverflow(Exception):
         self.offset = offset
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """A topic's index.interval.bytes and segment.index.bytes."""
 
     index_interval: int = INDEX_INTERVAL_BYTES

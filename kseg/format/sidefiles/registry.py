@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,8 +52,7 @@ class Handling(NamedTuple):
 _LEFT_OUT = Handling()
 
 
-@dataclass(frozen=True, slots=True)
-class SideFile:
+class SideFile(NamedTuple):
     """A kind of side file.
 
     ``kind`` is the kind of its rows; ``columns`` are the fields of an entry in their order. ``name`` is a pattern of the
