@@ -31,6 +31,7 @@ from kseg.format.record.layout import (
     V1_TIMESTAMP_AT,
 )
 from kseg.format.segment.reader import Window
+from kseg.format.writer import batch_rows
 
 # The number of losses that wait for the next valid batch, which shows the lost offsets. More are reported without it.
 REPORTED_AT_ONCE = 1000
@@ -80,27 +81,12 @@ class KeptBatches:
                 self.repacked.pop(batches.position[row], None)
                 row += 1
                 continue
-            stop = self._end_of_run(batches, row)
+            stop = batch_rows.end_of_selected(batches, row, self.findings.at)
             self._write_run(window, row, stop)
             row = stop
         if len(self.findings.at) > REPORTED_AT_ONCE:
             # All but the last batch, for which the reader can still report findings.
             self._drop_batch(batches.position[batches.count - 1], None)
-
-    def _end_of_run(self, batches: BatchColumns, row: int) -> int:
-        """Return the end of the batches from ``row`` that can be copied in one piece; a corrected batch is alone."""
-        found = self.findings.at
-        alone = batches.position[row] in found
-        row += 1
-        while (
-            not alone
-            and row < batches.count
-            and batches.selected[row]
-            and not (found and batches.position[row] in found)
-            and batches.position[row] == batches.position[row - 1] + batches.size[row - 1]
-        ):
-            row += 1
-        return row
 
     def _write_run(self, window: Window, row: int, stop: int) -> None:
         batches, tally = window.batches, self._tally

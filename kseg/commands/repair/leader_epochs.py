@@ -9,8 +9,9 @@ from typing import IO
 
 from kseg.commands.repair.report import CorrectedBatch, ReportLine, SegmentRepair
 from kseg.format.record.columns import BatchColumns
-from kseg.format.record.layout import INT32_MAX, NO_PARTITION_LEADER_EPOCH, PARTITION_LEADER_EPOCH_AT
+from kseg.format.record.layout import INT32_MAX, INT64_MIN, NO_PARTITION_LEADER_EPOCH, PARTITION_LEADER_EPOCH_AT
 from kseg.format.sidefiles.checkpoints import LeaderEpoch
+from kseg.format.writer import batch_rows
 
 _NONE = NO_PARTITION_LEADER_EPOCH
 #: The largest number of consecutive batches whose epochs wait for the next right epoch; 8 bytes each.
@@ -101,11 +102,14 @@ class EpochCorrector:
     def correct_window(self, batches: BatchColumns, row: int, stop: int, written: int) -> None:
         """Correct the batches ``row`` to ``stop`` (exclusive), which are consecutive in the result from byte ``written``."""
         shift = written - batches.position[row]
-        for each in range(row, stop):
+        each = row - 1
+        while True:
+            steady = self._last >= 0 and not self._wrong and self._before == self._last
+            each = batch_rows.first_other_epoch(batches, each + 1, stop, self._last if steady else INT64_MIN)
+            if each == stop:
+                return
             epoch = batches.partition_leader_epoch[each]
-            if batches.magic[each] < 2 or (epoch < 0 and not self._negative):
-                continue
-            if epoch == self._last >= 0 and not self._wrong and self._before == self._last:
+            if epoch < 0 and not self._negative:
                 continue
             begin = batches.position[each]
             rule = "negative-leader-epoch" if epoch < 0 else "leader-epoch-regression"

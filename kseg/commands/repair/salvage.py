@@ -34,6 +34,7 @@ from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.source import Source
+from kseg.format.writer import batch_rows
 from kseg.format.writer.batch_runs import mark_out_of_range, validated_chunks
 from kseg.format.writer.offset_order import OffsetOrder
 
@@ -111,24 +112,34 @@ class SegmentSalvage:
     def _check_records(self, chunk: Chunk) -> None:
         for check in RECORD_CHECKS:
             check.run(chunk, self._limits, self.findings)
-        batches = chunk.batches
-        for row in range(chunk.first, chunk.stop):
-            if not batches.selected[row]:
-                continue
-            if not batches.intact[row] or (self.findings.at and self.findings.drops_batch(batches.position[row])):
+        batches, findings, tally = chunk.batches, self.findings, self._tally
+        row = chunk.first
+        while True:
+            row, records = batch_rows.next_faulty(batches, row, chunk.stop, findings.at)
+            tally.records += 0 if chunk.resumed else records
+            if row == chunk.stop:
+                break
+            if not batches.intact[row] or findings.drops_batch(batches.position[row]):
                 batches.selected[row] = 0
-                self._tally.records -= batches.record_sum[row] if chunk.resumed else 0
-                continue
-            if chunk.resumed:
-                continue
-            self._tally.records += batches.record_sum[row]
-            if self.findings.at and self.findings.leaves_readable_records(batches.position[row]):
-                self._kept.repacked[batches.position[row]] = repack_readable_records(chunk, row)
-            if self._tally.first_offset is None:
-                legacy = batches.magic[row] < 2  # wrappers do not have their first offset
-                self._tally.first_offset = batches.first_record_offset[row] if legacy else batches.base_offset[row]
-                if self._ceiling is None:
-                    self._ceiling = self._tally.first_offset + INT32_MAX + 1
+                tally.records -= batches.record_sum[row] if chunk.resumed else 0
+            elif not chunk.resumed:
+                tally.records += batches.record_sum[row]
+                if findings.leaves_readable_records(batches.position[row]):
+                    self._kept.repacked[batches.position[row]] = repack_readable_records(chunk, row)
+            row += 1
+        if tally.first_offset is None and not chunk.resumed:
+            self._begin(chunk)
+
+    def _begin(self, chunk: Chunk) -> None:
+        """Record the first offset of the segment, if a batch of the chunk is selected."""
+        batches = chunk.batches
+        row = next((row for row in range(chunk.first, chunk.stop) if batches.selected[row]), None)
+        if row is None:
+            return
+        legacy = batches.magic[row] < 2  # wrappers do not have their first offset
+        self._tally.first_offset = batches.first_record_offset[row] if legacy else batches.base_offset[row]
+        if self._ceiling is None:
+            self._ceiling = self._tally.first_offset + INT32_MAX + 1
 
     def _mark_misfits(self, batches: BatchColumns) -> None:
         """Deselect batches at or after the ceiling before the order is checked: later batches would seem to go back."""

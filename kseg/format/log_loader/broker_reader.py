@@ -12,13 +12,14 @@ from typing import NamedTuple
 
 from kseg.errors import UnreadableError
 from kseg.findings import do_nothing
+from kseg.format.log_loader import batch_rows
 from kseg.format.log_loader.legacy_wrappers import MAX_WRAPPER, base_offset
 from kseg.format.log_loader.partition_files import File
 from kseg.format.log_loader.refusals import RefusedError
 from kseg.format.record import framing, layout
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.crc import crc32c
-from kseg.format.record.layout import CODEC_MASK, LOG_OVERHEAD, SUM_LIMIT
+from kseg.format.record.layout import CODEC_MASK, LOG_OVERHEAD
 from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.segment.reader import WINDOW_ROWS, WINDOW_SIZE
 from kseg.format.storage.source import open_range
@@ -77,9 +78,8 @@ class BrokerReader:
     def _read_past(self, batches: BatchColumns) -> BatchColumns:
         row = batches.count - 1
         self.stop = batches.position[row] + batches.size[row]
-        offsets = memoryview(batches.base_offset)[: batches.count]
-        if max(offsets) > SUM_LIMIT or min(offsets) < -SUM_LIMIT:
-            for row, offset in enumerate(offsets):
+        if batch_rows.has_far_offsets(batches):
+            for row, offset in enumerate(memoryview(batches.base_offset)[: batches.count]):
                 # The columns bound a sum that Kafka lets continue at the other end of its range.
                 delta = batches.last_offset[row] - framing.clamped(offset)
                 batches.last_offset[row] = framing.wrapped_sum(offset, delta) if batches.magic[row] >= 2 else offset
@@ -182,13 +182,20 @@ def position_of(log: File, target: int, start: int) -> int | None:
     reader = BrokerReader(log, start, verify=False)
     before: _Before | None = None
     for batches in reader.windows():
-        for row in range(batches.count):
+        row = 0
+        while row < batches.count:
+            lower = batch_rows.end_of_lower(batches, row, target)
+            if lower > row:
+                row = lower
+                before = _Before(batches.position[row - 1], batches.last_offset[row - 1], bool(batches.intact[row - 1]))
+                continue
             base = base_offset_of(log, batches, row)
             if base == target:
                 return batches.position[row]
             if base > target:
                 return before.position if before and before.reaches(target) else batches.position[row]
-            before = _Before(batches.position[row], batches.last_offset[row], bool(batches.intact[row]))
+            row += 1
+            before = _Before(batches.position[row - 1], batches.last_offset[row - 1], bool(batches.intact[row - 1]))
     if reader.corrupt:
         raise RefusedError(f"offset {target} cannot be found: {reader.why}")
     return before.position if before and before.reaches(target) else None

@@ -27,9 +27,14 @@ class LeaderEpochCache:
         """Whether the epochs differ from the stored ones."""
         return self.entries != list(self._stored)
 
+    @property
+    def latest(self) -> int:
+        """The latest leader epoch, -1 without one."""
+        return self.entries[-1].epoch if self.entries else -1
+
     def assign(self, epoch: int, start_offset: int) -> None:
         """Add the epoch of a recovered batch if it is later than all others. Raises RefusedError."""
-        if epoch >= 0 and (not self.entries or epoch > self.entries[-1].epoch):
+        if epoch > self.latest:
             self._assign(LeaderEpoch(epoch, start_offset))
 
     def end_offset_for(self, epoch: int) -> tuple[int, int] | None:

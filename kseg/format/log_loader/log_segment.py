@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kseg.format.log_loader import batch_rows
+from kseg.format.log_loader.batch_rows import IndexProgress
 from kseg.format.log_loader.broker_reader import BrokerReader, base_offset_of, last_offset, position_of
 from kseg.format.log_loader.leader_epochs import LeaderEpochCache
 from kseg.format.log_loader.partition_files import File, Files, file_name
@@ -12,7 +14,7 @@ from kseg.format.log_loader.refusals import RefusedError
 from kseg.format.log_loader.segment_indexes import InvalidOffsetError, OffsetIndex, TimeIndex, fits, wrapped
 from kseg.format.record import layout
 from kseg.format.record.columns import BatchColumns
-from kseg.format.record.layout import INT32_MAX, NO_TIMESTAMP
+from kseg.format.record.layout import INT32_MAX
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
 
 #: Kafka's default of segment.index.bytes.
@@ -53,8 +55,7 @@ class Segment:
         self._limits = limits
         self._offsets: OffsetIndex | None = None
         self._times: TimeIndex | None = None
-        self._largest: tuple[int, int] | None = None
-        self._bytes_since_entry = 0
+        self._progress = IndexProgress(limits.index_interval, base_offset)
         #: The log's end offset that recovery or the last search found, and the byte of the log where it ended.
         self.end = base_offset
         self.stop = 0
@@ -136,45 +137,52 @@ class Segment:
         if txn_name in self._files:
             self._files[txn_name].truncated(0)
         aborted = _AbortedTransactions(self._files, txn_name)
-        self._largest = None
+        self._progress = IndexProgress(self._limits.index_interval, self.base_offset)
         self.end = self.base_offset
-        valid = indexed = 0
         reader = BrokerReader(self.log, verify=True)
         why: str | None = None
         try:
             for batches in reader.windows():
-                for row in range(batches.count):
-                    last = batches.last_offset[row]
-                    if not fits(last, self.base_offset):
-                        raise OffsetOverflow(self, last)
-                    self._update_producers(batches.max_timestamp[row], last)
-                    if valid - indexed > self._limits.index_interval:
-                        self.offset_index.append(last, valid)
-                        self.time_index.append(*self._latest())
-                        indexed = valid
-                    valid += batches.size[row]
-                    self.end = wrapped(last + 1)
-                    if batches.magic[row] >= 2:
-                        epochs.assign(batches.partition_leader_epoch[row], batches.base_offset[row])
-                        if batches.producer_id[row] >= 0:
-                            producers.recover(self.log, batches, row, aborted.append)
-                        producers.end = self.end
+                self._recover_window(batches, producers, epochs, aborted)
             why = reader.why
         except CorruptRecord as error:
             why = str(error)
-        cut = self.log.size - valid
-        self.log.truncated(valid)
+        cut = self.log.size - self._progress.valid
+        self.log.truncated(self._progress.valid)
         self.offset_index.trim()
-        self.time_index.append(*self._latest(), last=True)
+        self.time_index.append(self._progress.timestamp, self._progress.offset, last=True)
         self.time_index.trim()
         return cut, why
 
-    def _update_producers(self, timestamp: int, offset: int) -> None:
-        if timestamp > self._latest()[0]:
-            self._largest = timestamp, offset
+    def _recover_window(
+        self, batches: BatchColumns, producers: Producers, epochs: LeaderEpochCache, aborted: _AbortedTransactions
+    ) -> None:
+        """Recover the batches of a window. Most change only the indexes."""
+        row = 0
+        while row < batches.count:
+            stop = batch_rows.end_of_plain(batches, row, self.base_offset, epochs.latest, producers.open_transactions)
+            plain = stop > row
+            stop = max(stop, row + 1)
+            last = batches.last_offset[stop - 1]
+            if not plain and not fits(last, self.base_offset):
+                raise OffsetOverflow(self, last)
+            self._append_to_indexes(batches, row, stop)
+            self.end = wrapped(last + 1)
+            if batches.magic[row] >= 2:
+                if not plain:
+                    epochs.assign(batches.partition_leader_epoch[row], batches.base_offset[row])
+                    if batches.producer_id[row] >= 0:
+                        producers.recover(self.log, batches, row, aborted.append)
+                producers.end = self.end
+            row = stop
 
-    def _latest(self) -> tuple[int, int]:
-        return self._largest or (NO_TIMESTAMP, self.base_offset)
+    def _append_to_indexes(self, batches: BatchColumns, row: int, stop: int) -> None:
+        """Add the batches ``row`` to ``stop`` (exclusive) to the indexes. Raises InvalidOffsetError, RefusedError."""
+        progress = self._progress
+        while (row := progress.next_entry(batches, row, stop)) < stop:
+            self.offset_index.append(batches.last_offset[row], progress.valid)
+            self.time_index.append(progress.timestamp, progress.offset)
+            progress.indexed = progress.valid
 
     def truncate(self) -> int:
         """Empty the segment like ``truncateTo`` with its base offset. Returns the number of truncated bytes. Raises
@@ -192,7 +200,7 @@ class Segment:
         else:
             cut = self.log.size - position
             self.log.truncated(position)
-        if self._largest is not None and self._largest[0] >= 0 and self.log.size:
+        if self._progress.timestamp >= 0 and self.log.size:
             last_offset(self.log, 0)  # the largest timestamp is searched in the remaining batches
         return cut
 
@@ -222,7 +230,7 @@ class Segment:
                 raise RefusedError("it cannot be split: a batch does not fit its own offset", self.name)
             position += copied
         for piece in made:
-            piece.time_index.append(*piece._latest(), last=True)
+            piece.time_index.append(piece._progress.timestamp, piece._progress.offset, last=True)
             piece.offset_index.trim()
             piece.time_index.trim()
         return made
@@ -239,7 +247,10 @@ class Segment:
                 self._check_name(source, batches, row)
                 if not fits(batches.last_offset[row], self.base_offset):
                     return position - start
-                self._copied(batches, row, position - start)
+                try:
+                    self._append_to_indexes(batches, row, row + 1)
+                except InvalidOffsetError as error:
+                    raise RefusedError("it cannot be split: its offsets decrease, and an index rejects them") from error
                 position += batches.size[row]
                 self.log.size = self.log.stored = position - start
         if reader.corrupt:
@@ -253,18 +264,6 @@ class Segment:
         magic = source.read(batches.position[row] + layout.MAGIC_AT, 1)[0] if batches.count == 1 else 0
         if magic > 2 or (batches.size[row] < layout.RECORD_BATCH_OVERHEAD and batches.magic[row] == 2):
             raise RefusedError(f"it cannot be split: the bytes at {batches.position[row]} are not a batch")
-
-    def _copied(self, batches: BatchColumns, row: int, position: int) -> None:
-        last = batches.last_offset[row]
-        self._update_producers(batches.max_timestamp[row], last)
-        if self._bytes_since_entry > self._limits.index_interval:
-            try:
-                self.offset_index.append(last, position)
-                self.time_index.append(*self._latest())
-            except InvalidOffsetError as error:
-                raise RefusedError("it cannot be split: its offsets decrease, and an index rejects them") from error
-            self._bytes_since_entry = 0
-        self._bytes_since_entry += batches.size[row]
 
 
 class _AbortedTransactions:

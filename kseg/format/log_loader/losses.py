@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from kseg.errors import NotASegmentError
 from kseg.findings import Finding
+from kseg.format.log_loader import batch_rows
 from kseg.format.log_loader.plan import Lost
 from kseg.format.record import columns
-from kseg.format.record.layout import CODEC_MASK
+from kseg.format.record.layout import CODEC_MASK, INT64_MAX
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.storage.source import open_range
 
@@ -26,16 +27,28 @@ def loss_of_range(path: str, begin: int, end: int) -> Lost:
     with SegmentReader(open_range(path, begin, end), report=report) as reader:
         try:
             for window in reader.windows():
-                batches = window.batches
-                for row in range(batches.count):
-                    if batches.crc_state[row] != columns.CRC_GOOD:
-                        continue
-                    records += _records(batches, row, last)
-                    first = batches.base_offset[row] if first is None else min(first, batches.base_offset[row])
-                    last = max(batches.last_offset[row], -1 if last is None else last)
+                counted, lowest, highest = batch_rows.count_records(window.batches)
+                if counted < 0:
+                    counted, lowest, highest = _count_wrapped(window.batches, last)
+                records += counted
+                if counted or lowest != INT64_MAX:
+                    first = lowest if first is None else min(first, lowest)
+                    last = highest if last is None else max(last, highest)
         except NotASegmentError:
             zeros = end - begin if _all_zeros(path, begin, end) else 0
     return Lost(end - begin - zeros, records, first, last)
+
+
+def _count_wrapped(batches: columns.BatchColumns, last: int | None) -> tuple[int, int, int]:
+    """Count like ``count_records``. A compressed message set has the offsets after those before it; ``last`` is the last."""
+    records, first = 0, INT64_MAX
+    for row in range(batches.count):
+        if batches.crc_state[row] != columns.CRC_GOOD:
+            continue
+        records += _records(batches, row, last)
+        first = min(first, batches.base_offset[row])
+        last = max(batches.last_offset[row], -1 if last is None else last)
+    return records, first, -1 if last is None else last
 
 
 def _records(batches: columns.BatchColumns, row: int, before: int | None) -> int:

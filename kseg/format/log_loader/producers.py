@@ -13,6 +13,7 @@ from itertools import chain
 
 from kseg.format.compress import codecs
 from kseg.format.compress.codecs import CodecError, DecompressionLimit
+from kseg.format.log_loader import batch_rows
 from kseg.format.log_loader.broker_reader import BrokerReader
 from kseg.format.log_loader.partition_files import File, Files, file_name, offset_of
 from kseg.format.log_loader.refusals import RefusedError
@@ -37,8 +38,9 @@ class CorruptRecord(Exception):
 class Producers:
     """The state of one manager. Producers are known up to offset ``end``; ``snapshot`` is the latest snapshot's offset.
 
-    ``snapshots`` are the files in the folder when the manager was created, and those that it wrote. Raises RefusedError
-    for a snapshot without an offset in its name.
+    ``open_transactions`` are the first offsets of the open transactions by producer. ``snapshots`` are the files in the
+    folder when the manager was created, and those that it wrote. Raises RefusedError for a snapshot without an offset in
+    its name.
     """
 
     def __init__(self, files: Files) -> None:
@@ -46,7 +48,7 @@ class Producers:
         self.end = 0
         self.snapshot = 0
         self.snapshots = {offset_of(name): name for name in sorted(files) if name.endswith(_SUFFIX)}
-        self._open: dict[int, int] = {}  # producer to the first offset of its open transaction
+        self.open_transactions: dict[int, int] = {}
         self._ongoing: set[int] = set()  # the offsets alone: two of one offset are one
         self._unreplicated: int | None = None  # the first of those whose end is not known to be replicated
 
@@ -69,7 +71,7 @@ class Producers:
         Raises CorruptRecord, RefusedError.
         """
         producer_id, offset = batches.producer_id[row], batches.base_offset[row]
-        first = self._open.get(producer_id)
+        first = self.open_transactions.get(producer_id)
         if not batches.attributes[row] & layout.CONTROL:
             if self._data(first, batches, row):
                 self._begin(producer_id, offset)
@@ -77,7 +79,7 @@ class Producers:
         commit = _marker(log, batches, row)
         if commit is None or first is None:
             return
-        del self._open[producer_id]
+        del self.open_transactions[producer_id]
         if not commit:
             aborted(offset)
         self._complete(first)
@@ -88,18 +90,18 @@ class Producers:
         begun, completed = array("q"), array("q")
         reader = BrokerReader(log, start, end, verify=False)
         for batches in reader.windows():
-            for row in range(batches.count):
-                if batches.magic[row] < 2:
-                    continue
+            row = -1
+            while True:
+                row = batch_rows.end_without_transactions(batches, row + 1, self.open_transactions)
+                if row == batches.count:
+                    break
                 if not batches.intact[row]:
                     raise RefusedError(f"the header of the batch at byte {batches.position[row]} is incomplete")
                 producer_id = batches.producer_id[row]
-                if producer_id < 0:
-                    continue
-                first = self._open.get(producer_id)
+                first = self.open_transactions.get(producer_id)
                 if not batches.attributes[row] & layout.CONTROL:
-                    if self._data(first, batches, row) and len(self._open) < MAX_OPEN:
-                        self._open[producer_id] = batches.base_offset[row]
+                    if self._data(first, batches, row) and len(self.open_transactions) < MAX_OPEN:
+                        self.open_transactions[producer_id] = batches.base_offset[row]
                         begun.append(batches.base_offset[row])
                     continue
                 try:
@@ -107,7 +109,7 @@ class Producers:
                 except CorruptRecord as error:
                     raise RefusedError(str(error)) from error
                 if commit is not None and first is not None:
-                    del self._open[producer_id]
+                    del self.open_transactions[producer_id]
                     completed.append(first)
         if reader.corrupt:
             raise RefusedError(f"its producers cannot be read: {reader.why}")
@@ -129,8 +131,8 @@ class Producers:
         return False
 
     def _begin(self, producer_id: int, offset: int) -> None:
-        if len(self._open) < MAX_OPEN:
-            self._open[producer_id] = offset
+        if len(self.open_transactions) < MAX_OPEN:
+            self.open_transactions[producer_id] = offset
             self._ongoing.add(offset)
 
     def _complete(self, first: int) -> None:
@@ -145,7 +147,7 @@ class Producers:
         """Write a snapshot if the state has changed since the last one."""
         if self.end > self.snapshot:
             name = file_name(self.end, _SUFFIX)
-            self._files[name] = File(transactions=[(id_, first) for id_, first in self._open.items()])
+            self._files[name] = File(transactions=[(id_, first) for id_, first in self.open_transactions.items()])
             self.snapshots[self.end] = name
             self.snapshot = self.end
 
@@ -156,7 +158,7 @@ class Producers:
             self.end = max(self.end, log_start)
             self.snapshot = max(self.snapshots, default=log_start)
             return
-        self._open.clear()
+        self.open_transactions.clear()
         self._ongoing.clear()
         self._unreplicated = None
         while self.snapshots:
@@ -164,7 +166,7 @@ class Producers:
             found = _open_transactions(self._files.get(self.snapshots[latest]))
             if found is not None:
                 for producer_id, first in found:
-                    self._open[producer_id] = first
+                    self.open_transactions[producer_id] = first
                     self._ongoing.add(first)
                 self.end = self.snapshot = latest
                 return

@@ -16,11 +16,11 @@ from kseg.format.checks.offset_checks import (
 from kseg.format.record import encoder
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.framing import clamped
-from kseg.format.record.layout import INT32_MAX, SIZE_AT
+from kseg.format.record.layout import INT32_MAX, INT64_MAX, SIZE_AT
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.writer import batch_offsets, conversion_kinds
+from kseg.format.writer import batch_offsets, batch_rows, conversion_kinds
 from kseg.format.writer.offset_order import IN_ORDER, OffsetOrder
 
 InspectWindow = Callable[[BatchColumns], None]
@@ -85,13 +85,16 @@ def _by_order(windows: Iterator[Window], report: Report, look: InspectWindow, or
 
 def mark_out_of_range(batches: BatchColumns, ceiling: int, report: Report) -> int:
     """Mark batches that reach ``ceiling`` as not intact; return their number."""
+    if ceiling > INT64_MAX:
+        return 0
     found = 0
-    for row in range(batches.count):
-        if batches.last_offset[row] < ceiling or batches.crc_state[row] == CRC_BAD:
-            continue
-        batches.intact[row] = 0
-        found += 1
-        report(offset_range_finding(batches, row, ceiling))
+    row = batch_rows.first_reaching(batches, 0, ceiling)
+    while row < batches.count:
+        if batches.crc_state[row] != CRC_BAD:
+            batches.intact[row] = 0
+            found += 1
+            report(offset_range_finding(batches, row, ceiling))
+        row = batch_rows.first_reaching(batches, row + 1, ceiling)
     return found
 
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from kseg.findings import Finding
 from kseg.format.record.columns import CRC_BAD
-from kseg.format.record.framing import clamped
-from kseg.format.record.layout import CODEC_MASK, INT32_MAX
+from kseg.format.record.layout import INT32_MAX, INT64_MAX
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source
+from kseg.format.writer import batch_rows
 from kseg.format.writer.base_offset_proof import BaseOffsetProof
 from kseg.format.writer.increasing_offsets import most_in_order, undecided
 from kseg.format.writer.located_batches import Batch, batch_at, batches_of, one_bit_apart
@@ -123,21 +124,21 @@ def find_order(
 def _ascends(reader: SegmentReader, ceiling: int | None, floor: int, ends: list[Batch]) -> bool:
     """Return whether all offsets increase, as far as headers show it; ``ends`` receives the first and last batches."""
     last_offset = max((reader.name_offset or 0) - 1, floor)
+    limit = INT64_MAX if ceiling is None else min(ceiling, INT64_MAX)
     for window in reader.windows():
-        batches = window.batches
-        for row in range(batches.count):
-            if batches.crc_state[row] == CRC_BAD:
-                continue
-            if batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK:
-                return False  # where it begins is not in the header
-            low, high = clamped(batches.base_offset[row]), batches.last_offset[row]
-            if low <= last_offset or (ceiling is not None and high >= ceiling):
-                return False
-            if not ends:
-                ends.append(batch_at(window, row, None))
-            last_offset = max(last_offset, high)
+        ascends, last_offset = batch_rows.offsets_ascend(window.batches, last_offset, limit)
+        if not ascends:
+            return False
+        if not ends:
+            ends += _first_valid(window)
         _keep_last(window, ends)
     return True
+
+
+def _first_valid(window: Window) -> list[Batch]:
+    """Return the first batch of a window with a good CRC, if there is one."""
+    rows = (row for row in range(window.batches.count) if window.batches.crc_state[row] != CRC_BAD)
+    return [batch_at(window, row, None) for row in islice(rows, 1)]
 
 
 def _keep_last(window: Window, ends: list[Batch]) -> None:
