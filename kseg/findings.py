@@ -6,36 +6,23 @@ choose a severity: the policy does when the finding is reported. Each output for
 
 from __future__ import annotations
 
-import string
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kseg.errors import UsageError
-from kseg.rule_table import RANGES
+from kseg.lazy import lazy
 from kseg.rule_table import RULES as RULES
 from kseg.rule_table import SEVERITIES as SEVERITIES
 from kseg.rule_table import Rule as Rule
 from kseg.rule_table import Severity as Severity
-from kseg.text import count_of, inclusive_range, iso_time, unknown_name
+from kseg.text import unknown_name
 
-
-class _MessageFormatter(string.Formatter):
-    """Formats the templates of the rules; ``kseg.rule_table`` describes their fields."""
-
-    def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        if key in RANGES:
-            return inclusive_range(str(key)[:-1], kwargs["first"], kwargs["last"])
-        return super().get_value(key, args, kwargs)
-
-    def format_field(self, value: Any, format_spec: str) -> str:
-        if format_spec == "time":
-            return iso_time(value)
-        is_noun = format_spec.replace(" ", "").isalpha() and len(format_spec) > 1
-        return count_of(value, format_spec) if is_noun else format(value, format_spec)
-
-
-_formatter = _MessageFormatter()
+if TYPE_CHECKING:
+    from kseg import message_format
+else:
+    # Most files have no finding.
+    message_format = lazy("kseg.message_format")
 
 
 class Finding(NamedTuple):
@@ -57,7 +44,7 @@ class Finding(NamedTuple):
     @property
     def message(self) -> str:
         """Return the rule's message with the facts, one line of text."""
-        return _formatter.vformat(RULES[self.rule].message, (), self.facts)
+        return message_format.message_of(RULES[self.rule], self.facts)
 
 
 def range_of_all(findings: Iterable[Finding]) -> Finding:

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 else:
     difflib = lazy("difflib")
 
-# C0, DEL, C1, and the marks that change the direction of text.
-_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+# C0, DEL, C1, and the marks that change the direction of text. Patterns that few texts need are compiled at their use.
+_CONTROLS = "[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
 # Bytes of a file name that are not UTF-8, as Python decodes them.
-_CONTROLS_AND_BYTES = re.compile(f"{_CONTROLS.pattern[:-1]}\udc80-\udcff]")
+_CONTROLS_AND_BYTES = _CONTROLS[:-1] + "\udc80-\udcff]"
 _encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def escape_controls(text: str) -> str:
     r"""Return text in which control characters, and bytes that are not UTF-8, are written as ``\xNN`` or ``\uNNNN``."""
-    return _CONTROLS_AND_BYTES.sub(_escaped, text)
+    return text if text.isprintable() else re.sub(_CONTROLS_AND_BYTES, _escaped, text)
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -37,7 +37,7 @@ def escape_json(text: str) -> str:
     """Return JSON that is safe on a terminal: JSON itself escapes C0, this function the rest."""
     if text.isascii() and "\x7f" not in text:
         return text
-    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return text if text.isprintable() else re.sub(_CONTROLS, lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def to_json(value: object) -> str:

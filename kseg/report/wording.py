@@ -16,7 +16,7 @@ from kseg.text import count_of
 
 # Characters that XML 1.0 forbids (most of C0, surrogates, U+FFFE and U+FFFF), that control a terminal (C0, C1), break a
 # line (U+2028, U+2029) or change the reading direction (CVE-2021-42574).
-_ILLEGIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+_ILLEGIBLE = "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
@@ -35,7 +35,7 @@ def printable(text: str) -> str:
 
     A byte of a file name that is not UTF-8 (a surrogate after ``os.fsdecode``) is shown as that byte.
     """
-    return _ILLEGIBLE.sub(_escape, text)
+    return text if text.isprintable() else re.sub(_ILLEGIBLE, _escape, text)
 
 
 def _escape(match: re.Match[str]) -> str:
