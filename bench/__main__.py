@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from bench import corpora, growth, instructions, peers, plot, table
@@ -14,6 +15,7 @@ from bench.cases import CASES, Case
 from bench.corpora import Corpus
 from bench.grep_cases import GREP_CASES
 from bench.measure import BenchError, Command, Run, alternate, run
+from bench.parallel_cases import PARALLEL_CASES
 from bench.sql_cases import SQL_CASES
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
@@ -25,7 +27,7 @@ _SUMMARY = re.compile(r"([\d,]+) batch(?:es)?, ([\d,]+|records not counted)")
 def main() -> int:
     """Return 0 if everything was measured, whatever the figures; 1 if something was not; 2 for wrong usage."""
     options = _options()
-    known = (*CASES, *GREP_CASES, *SQL_CASES)
+    known = (*CASES, *PARALLEL_CASES, *GREP_CASES, *SQL_CASES)
     cases = [case for case in known if case.quick or not options.quick]
     if options.only and not options.instructions:
         cases = [case for case in known if any(name in case.name for name in options.only)]
@@ -80,10 +82,11 @@ def _options() -> argparse.Namespace:
 
 
 def _measure(case: Case, rounds: int, seconds: float) -> list[table.Row]:
-    """Return the rows of one case. A contender that can't run has empty rows; the others run."""
+    """Return the rows of one case. The rows of a contender that fails are empty; the others run."""
     missing: list[str] = []
     commands: list[Command] = []
     runs: dict[str, list[Run]] = {}
+    failed: dict[str, str] = {}
     try:
         made = {name: corpora.corpus(name) for name in case.inputs}
         for contender in case.contenders:
@@ -93,40 +96,36 @@ def _measure(case: Case, rounds: int, seconds: float) -> list[table.Row]:
                 missing.append(str(error))
         for corpus in made.values():
             run(peers.cat(corpus))  # into the page cache: the benchmark does not measure disks
-        runs = alternate(commands, rounds * case.times, seconds)
-        for command in commands:
-            _check(command, runs[command.name], made)
+        runs, failed = alternate(commands, rounds * case.times, seconds, partial(_check, made))
     except BenchError as error:
         missing.append(str(error))
-        runs = {}
     finally:
         for name in case.inputs:
             corpora.remove(name)
-    for why in missing:
+    for why in (*missing, *failed.values()):
         print(f"{case.name}: {why}", file=sys.stderr)
-    return table.rows_of(case, runs, "; ".join(why.splitlines()[0] for why in missing))
+    return table.rows_of(case, runs, missing, failed)
 
 
-def _check(command: Command, runs: list[Run], made: Mapping[str, Corpus]) -> None:
-    """Check that each contender that counts records has read its whole corpus: reading less must not win."""
+def _check(made: Mapping[str, Corpus], command: Command, done: Run) -> None:
+    """Check that a contender that counts records has read its whole corpus: reading less must not win."""
     for corpus in made.values():
         if not {str(corpus.path), *map(str, corpus.logs)} & set(command.argv):
             continue
-        for done in runs:
-            counted = done.counted()
-            summary = _SUMMARY.search(done.output)
-            if summary is not None:
-                counted = {"batches": int(summary[1].replace(",", ""))}
-                if summary[2][0].isdigit():
-                    counted["records"] = int(summary[2].replace(",", ""))
-            if command.output and not counted:
-                raise BenchError(f"{command.name} does not say how much it saw: {done.output[-200:]}")
-            if "--shallow" in command.argv:
-                counted.pop("records", None)
-            for what, number in counted.items():
-                expected = getattr(corpus, what, number)
-                if number != expected:
-                    raise BenchError(f"{command.name} counted {number} {what} where {expected} are")
+        counted = done.counted()
+        summary = _SUMMARY.search(done.output)
+        if summary is not None:
+            counted = {"batches": int(summary[1].replace(",", ""))}
+            if summary[2][0].isdigit():
+                counted["records"] = int(summary[2].replace(",", ""))
+        if command.output and not counted:
+            raise BenchError(f"{command.name} does not say how much it saw: {done.output[-200:]}")
+        if "--shallow" in command.argv:
+            counted.pop("records", None)
+        for what, number in counted.items():
+            expected = getattr(corpus, what, number)
+            if number != expected:
+                raise BenchError(f"{command.name} counted {number} {what} where {expected} are")
 
 
 if __name__ == "__main__":

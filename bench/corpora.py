@@ -101,13 +101,15 @@ class Corpus:
 def corpus(name: str) -> Corpus:
     """Return the corpus of that name and make it if it is missing: a recipe, or, as in ``4g-lz4``, a recipe repeated.
 
-    A topic of ``production.TOPICS`` is the folder of its partition, MIX is the folder of all. Raises BenchError for an
-    unknown name, and if the writer fails.
+    A topic of ``production.TOPICS`` is the folder of its partition, MIX is the folder of all, and ``files-lz4`` is a folder
+    of 16 partitions, each of one segment of 64 MiB. Raises BenchError for an unknown name, and if the writer fails.
     """
     if name == MIX or name in production.TOPICS:
         return _of_production(name)
     if name in FOLDERS:
         return _folder(name)
+    if name.startswith("files-"):
+        return _linked(name, 16)
     size, _, base = name.partition("-")
     path = CORPORA / name / SEGMENT
     manifest = path.with_name("corpus.json")
@@ -155,6 +157,7 @@ def _of_production(name: str) -> Corpus:
         if maven.missing():
             raise BenchError(f"a broker {maven.missing()}")
         CORPORA.mkdir(parents=True, exist_ok=True)
+        print(f"{PRODUCTION} is made, once: a Kafka broker and clients need 2 minutes", file=sys.stderr, flush=True)
         production.make(PRODUCTION)
         counts = {topic: production.counts(PRODUCTION / f"{topic}-0") for topic in production.TOPICS}
         kept = {"key": key, "counts": counts}
@@ -174,6 +177,19 @@ def _of_production(name: str) -> Corpus:
         (folder / f"{old}-0" / SEGMENT).hardlink_to(made.path)
         total = [one + other for one, other in zip(total, (made.batches, made.records, made.bytes), strict=True)]
     return Corpus(folder, *total)
+
+
+def _linked(name: str, number: int) -> Corpus:
+    """Make a folder of partitions that are links to the beginning of one segment, cut at 64 MiB."""
+    base = name.partition("-")[2]
+    folder = CORPORA / name
+    shutil.rmtree(folder, ignore_errors=True)
+    for part in range(number):
+        (folder / f"orders-{part}").mkdir(parents=True)
+    first = repeated(corpus(base), folder / "orders-0" / SEGMENT, 1 << 26)
+    for part in range(1, number):
+        (folder / f"orders-{part}" / SEGMENT).hardlink_to(first.path)
+    return Corpus(folder, number * first.batches, number * first.records, number * first.bytes)
 
 
 def _write(path: Path, recipe: Recipe) -> dict[str, int]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import signal
 import subprocess
+import sys
 import tempfile
-import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 #: A process that runs longer, in seconds, has failed.
 TIME_LIMIT = 600.0
-
+LAUNCHER = Path(__file__).parent / "programs" / "launch.py"
 
 # A container's PYTHONUNBUFFERED slows printing, and its PYTHONDONTWRITEBYTECODE compiles every module at every start
 # (0.07 s). Neither is part of a contender's speed.
@@ -23,7 +26,7 @@ if "PYTHONPATH" in os.environ:
 
 
 class BenchError(Exception):
-    """A process failed, or its counts differ from the corpus. ``str(e)`` is one readable line."""
+    """A process failed, or its counts differ from the corpus. The first line of ``str(e)`` says why; more can follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,46 +69,63 @@ class Run:
 def run(command: Command) -> Run:
     """Run the command. Raises BenchError if its exit code is not one of ``codes``, or after TIME_LIMIT.
 
-    A process inherits the peak of the process that started it (exec keeps ``signal->maxrss``). This process must
-    therefore stay small: nothing in ``bench`` may hold a corpus in memory.
+    ``launch.py`` starts it, so that its peak is its own, however much memory this process uses.
     """
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        begin = time.perf_counter()
+    with tempfile.NamedTemporaryFile() as result, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
-            command.argv,
+            (sys.executable, "-I", "-S", str(LAUNCHER), result.name, *command.argv),
             env={**_ENVIRONMENT, **command.env},
             stdin=subprocess.DEVNULL,
             stdout=out if command.output else subprocess.DEVNULL,
             stderr=err,
+            start_new_session=True,
         )
-        watchdog = threading.Timer(TIME_LIMIT, process.kill)
-        watchdog.start()
-        _, status, usage = os.wait4(process.pid, 0)
-        wall = time.perf_counter() - begin
-        watchdog.cancel()
-        # wait4 has read the status, so Popen could not.
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode not in command.codes:
-            err.seek(0)
-            last = err.read()[-2000:].decode(errors="replace")
-            raise BenchError(f"{command.name} ended with {process.returncode}: {' '.join(command.argv)}\n{last}")
+        try:
+            process.wait(TIME_LIMIT)
+        except subprocess.TimeoutExpired:
+            raise BenchError(f"{command.name} takes more than {TIME_LIMIT:.0f} s") from None
+        finally:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
         out.seek(0)
-        done = Run(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, out.read().decode(errors="replace"))
-    if not command.own_clock:
-        return done
-    return Run(done.counted()["seconds"], done.cpu, done.peak, done.output)
+        err.seek(0)
+        errors = err.read().decode(errors="replace").strip()
+        if process.returncode:
+            raise BenchError(f"{command.name} cannot be started: {errors[-2000:]}")
+        done = json.load(result)
+        if done["code"] not in command.codes:
+            last = errors.rpartition("\n")[2]
+            raise BenchError(
+                f"{command.name} ended with {done['code']}: {last}\n{shlex.join(command.argv)}\n{errors[-2000:]}"
+            )
+        output = out.read().decode(errors="replace")
+    once = Run(done["wall"], done["cpu"], done["peak"], output)
+    return replace(once, wall=once.counted()["seconds"]) if command.own_clock else once
 
 
-def alternate(commands: Sequence[Command], rounds: int, seconds: float) -> dict[str, list[Run]]:
+def alternate(
+    commands: Sequence[Command], rounds: int, seconds: float, check: Callable[[Command, Run], None]
+) -> tuple[dict[str, list[Run]], dict[str, str]]:
     """Run each command ``rounds`` times, in turns, every second round in reverse, so that slow phases affect all.
 
-    After ``seconds`` no further round starts.
+    After ``seconds`` no further round starts. ``check`` raises BenchError for a run that does not count. Returns the runs by
+    name, and by name the errors of the commands that failed; those have no runs.
     """
     begin = time.perf_counter()
     runs: dict[str, list[Run]] = {command.name: [] for command in commands}
+    failed: dict[str, str] = {}
     for number in range(rounds):
         if number and time.perf_counter() - begin > seconds:
             break
         for command in commands if number % 2 == 0 else reversed(commands):
-            runs[command.name].append(run(command))
-    return runs
+            if command.name in failed:
+                continue
+            try:
+                done = run(command)
+                check(command, done)
+                runs[command.name].append(done)
+            except BenchError as error:
+                failed[command.name] = str(error)
+                del runs[command.name]
+    return runs, failed

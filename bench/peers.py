@@ -33,6 +33,11 @@ def kseg(name: str, *args: str, pure: bool = False, output: bool = True) -> Comm
     return Command(name, (str(installed), *args), env={"KSEG_ENGINE": "python"} if pure else {}, output=output)
 
 
+def kseg_always_parallel(corpus: Corpus) -> Command:
+    """Return ``kseg validate`` with as many processes as cores, however little there is to read."""
+    return Command("always parallel", (sys.executable, str(PROGRAMS / "always_parallel.py"), str(corpus.path)))
+
+
 def prepare() -> None:
     """Write kseg's .pyc files, as an installer does."""
     program = "import compileall, kseg; compileall.compile_dir(kseg.__path__[0], quiet=1, force=False)"

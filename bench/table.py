@@ -39,13 +39,20 @@ class Row:
         return self.goal.holds(median(self.values)) if self.values else None
 
 
-def rows_of(case: Case, runs: Mapping[str, Sequence[Run]], missing: str) -> list[Row]:
-    """Return one row per goal. A figure is computed from two runs of the same round."""
+def rows_of(
+    case: Case, runs: Mapping[str, Sequence[Run]], missing: Sequence[str], failed: Mapping[str, str]
+) -> list[Row]:
+    """Return one row per goal. A figure is computed from two runs of the same round.
+
+    ``missing`` has the reasons why contenders could not be started, ``failed`` by name why others failed.
+    """
     rows = []
     for goal in case.goals:
         ours, peer = tuple(runs.get(goal.ours, ())), tuple(runs.get(goal.peer, ()))
         values = tuple(goal.figure.of(one, other) for one, other in zip(ours, peer, strict=False))
-        rows.append(Row(case.name, goal, values, ours, peer, "" if values else missing or "not measured"))
+        reasons = [failed[name] for name in (goal.ours, goal.peer) if name in failed] or missing or ["not measured"]
+        why = "" if values else "; ".join(reason.splitlines()[0] for reason in reasons)
+        rows.append(Row(case.name, goal, values, ours, peer, why))
     return rows
 
 

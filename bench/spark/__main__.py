@@ -77,7 +77,7 @@ def _named(case: Case, names: list[str]) -> bool:
 
 def _measure(spark: Any, case: Case, rounds: int, size: int) -> list[table.Row]:
     runs: dict[str, list[Run]] = {}
-    missing = ""
+    missing: list[str] = []
     try:
         with case.make(spark, size) as contenders:
             for number in range(rounds + case.warm):
@@ -89,10 +89,10 @@ def _measure(spark: Any, case: Case, rounds: int, size: int) -> list[table.Row]:
                         runs.setdefault(name, []).append(done)
         _check(case, runs)
     except (BenchError, KsegError, PySparkException, RuntimeError) as error:  # the others are still measured
-        missing = (str(error).splitlines() or [type(error).__name__])[0]
+        missing.append(str(error) or type(error).__name__)
         print(f"{case.name}: {error}", file=sys.stderr)
         runs = {}
-    return table.rows_of(case, runs, missing)
+    return table.rows_of(case, runs, missing, {})
 
 
 def _run(spark: Any, work: Work) -> Run:

@@ -19,7 +19,7 @@ def parallel_map(jobs: int, parts: int, size: int, progress: Progress) -> Iterat
     One process is enough for a single part, and for a few bytes: ``parts`` with ``size`` bytes in all. ``progress`` is
     called with the bytes that the calls pass to ``add_progress``.
     """
-    if jobs == 1 or parts < 2 or size < 2 * split_points.RANGE_SIZE:
+    if jobs == 1 or parts < 2 or size < 4 * split_points.RANGE_SIZE:
         with progress_to(progress):
             yield map
         return

@@ -40,12 +40,12 @@ table.RECORD_CHECKS += (table.RecordCheck(check_key),)
 
 from kseg.commands.validate import parallel
 from kseg.cli.main import main
-from kseg.format.segment import split_points
+from kseg.format.segment import several_processes, split_points
 from kseg.format.storage.source import SegmentFile
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.results import Settings
 split_points.RANGE_SIZE, split_points.SEARCH_REACH = 10_000, 8_000
-parallel._worth_processes = lambda *_: True
+several_processes.BEGIN_ALONE = False
 
 folder = Path(sys.argv[1])
 segment = folder / "00000000000000000000.log"

@@ -12,7 +12,7 @@ import pytest
 import kseg
 from kseg.commands.validate.parallel import validate_files
 from kseg.commands.validate.validate import validate_segment
-from kseg.format.segment import split_points
+from kseg.format.segment import several_processes, split_points
 from kseg.format.segment.outline import Outline, OutlineCounter, joined
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.storage.source import SegmentFile, Source, open_source, open_split
@@ -101,6 +101,7 @@ def test_validation_has_outlines_only_on_request(
     assert validate_segment(str(path)).outline is None
     monkeypatch.setattr(split_points, "RANGE_SIZE", 100_000)
     monkeypatch.setattr(split_points, "SEARCH_REACH", 80_000)
+    monkeypatch.setattr(several_processes, "BEGIN_ALONE", False)
     file, settings = SegmentFile(str(path)), Settings(outline=True)
     (one,) = validate_files([file], settings, 1)
     (two,) = validate_files([file], settings, 2)

@@ -13,6 +13,7 @@ import pytest
 from kseg.commands.dump.rows import dump_segment
 from kseg.commands.stats import totals as stats_module
 from kseg.commands.stats.levels import levels, sorted_by_folder, stats_of
+from kseg.format.segment import several_processes
 from kseg.format.storage.source import find_segments
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.report.stats import stats_row
@@ -261,8 +262,9 @@ def test_what_can_not_be_read_is_2_and_the_rest_is_counted(tmp_path: Path) -> No
     assert (tmp_path / "kept").read_text() == "mine"
 
 
-def test_several_processes_count_the_same() -> None:
+def test_several_processes_count_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sums do not depend on the number of processes."""
+    monkeypatch.setattr(several_processes, "BEGIN_ALONE", False)
     files = sorted_by_folder(find_segments(str(SEGMENTS)))
     one, two = ([stats_row(level, 3) for level in levels(stats_of(files, Settings(), jobs), True)] for jobs in (1, 2))
     assert one == two

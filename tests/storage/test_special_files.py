@@ -238,7 +238,10 @@ def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path, command: list
         (source / f"{base:020}.log").write_bytes(log)
     target = [str(tmp_path / "out")] if command[0] == "convert" else []
     pace = [] if command[0] == "convert" else ["--max-rate", "2M"]
-    arguments = [sys.executable, "-m", "kseg", *command, "--jobs", "2", *pace, str(source), *target]
+    program = (
+        "from kseg.format.segment import several_processes; several_processes.BEGIN_ALONE = False\nimport kseg.__main__"
+    )
+    arguments = [sys.executable, "-c", program, *command, "--jobs", "2", *pace, str(source), *target]
     parent = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     workers: set[int] = set()
     until = time.monotonic() + PATIENCE

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kseg.commands.validate import parallel
 from kseg.findings import Severity
-from kseg.format.segment import split_points
+from kseg.format.segment import several_processes, split_points
 from kseg.format.sidefiles.indexes import TIME_ENTRY
 from kseg.format.sidefiles.txn_index import ABORTED_TXN
 from kseg.format.writer.records_builder import PlainRecord, build_batch
@@ -202,7 +201,7 @@ def test_damage_of_a_log_is_not_reported_for_its_side_files(tmp_path: Path) -> N
 def test_ranges_of_a_file_say_the_same_of_its_indexes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Splitting a segment does not change its index findings."""
     monkeypatch.setattr(split_points, "RANGE_SIZE", 2 * 1024)
-    monkeypatch.setattr(parallel, "PLAIN_SHARE", 1)
+    monkeypatch.setattr(several_processes, "BEGIN_ALONE", False)
     folder = copied("4.3.0-v2-none", tmp_path)
     index = folder / f"{0:020}.index"
     index.write_bytes(damage.flip(index.read_bytes(), index.stat().st_size - 1))
@@ -223,7 +222,7 @@ def test_logs_without_side_files_are_valid(tmp_path: Path) -> None:
 def test_checks_continue_across_segments(tmp_path: Path, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Epochs and sequences are followed from one segment to the next, with any number of processes."""
     monkeypatch.setattr(split_points, "RANGE_SIZE", 256)
-    monkeypatch.setattr(parallel, "PLAIN_SHARE", 1)
+    monkeypatch.setattr(several_processes, "BEGIN_ALONE", False)
     data = (SEGMENTS / "4.3.0-v2-none-idempotent" / f"{0:020}.log").read_bytes()
     places = damage.entries(data)
     third = places[3]  # producer 0's second batch

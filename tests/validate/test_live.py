@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from kseg.cli.main import main
-from kseg.format.segment import split_points
+from kseg.format.segment import several_processes, split_points
 
 pytestmark = pytest.mark.kafka
 
@@ -53,7 +53,9 @@ def test_a_live_log_dir_has_no_false_findings(live: tuple[Path, float], monkeypa
     runs = 0
     while time.monotonic() < until or runs < len(COMMANDS):
         command = COMMANDS[runs % len(COMMANDS)]
-        monkeypatch.setattr(split_points, "RANGE_SIZE", 64 * 1024 if runs // len(COMMANDS) % 2 else whole)
+        in_ranges = runs // len(COMMANDS) % 2 == 1
+        monkeypatch.setattr(split_points, "RANGE_SIZE", 64 * 1024 if in_ranges else whole)
+        monkeypatch.setattr(several_processes, "BEGIN_ALONE", not in_ranges)
         done = CliRunner().invoke(main, [*command, str(folder)])
         rows = [json.loads(line) for line in done.stdout.splitlines()]
         reported = [row for row in rows if row["kind"] == "finding" and row["severity"] != "info"]

@@ -18,7 +18,7 @@ from kseg.cli.main import main
 from kseg.commands.validate.parallel import validate_files
 from kseg.commands.validate.state_file import ResultStore
 from kseg.findings import Policy, Severity
-from kseg.format.segment import split_points
+from kseg.format.segment import several_processes, split_points
 from kseg.format.sidefiles.registry import find_files
 from kseg.format.storage.file_access import parse_rate
 from kseg.format.writer.records_builder import PlainRecord, build_batch
@@ -182,11 +182,8 @@ def test_an_interrupted_run_continues(tmp_path: Path, by: signal.Signals) -> Non
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_the_rate_holds_for_all_processes_together(tmp_path: Path, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """--max-rate limits the sum of all processes."""
-    from kseg.commands.validate import parallel
-
     monkeypatch.setattr(split_points, "RANGE_SIZE", 1000)
-    monkeypatch.setattr(parallel, "PLAIN_SHARE", 1)
-    monkeypatch.setattr(parallel, "_begins_compressed", lambda path: True)
+    monkeypatch.setattr(several_processes, "BEGIN_ALONE", False)
     logs = tmp_path / "t-0"
     size = sum(path.stat().st_size for path in partition(logs, 40))
     began = time.monotonic()

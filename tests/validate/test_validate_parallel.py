@@ -9,7 +9,7 @@ import pytest
 
 from kseg.commands.validate import parallel
 from kseg.findings import Finding, Policy
-from kseg.format.segment import split_points
+from kseg.format.segment import several_processes, split_points
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.storage.source import SegmentFile, open_range, open_split
 from kseg.format.writer.records_builder import PlainRecord, build_batch
@@ -33,6 +33,7 @@ def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranges have megabytes; smaller ones let a small file have several."""
     monkeypatch.setattr(split_points, "RANGE_SIZE", 10_000)
     monkeypatch.setattr(split_points, "SEARCH_REACH", 8_000)
+    monkeypatch.setattr(several_processes, "BEGIN_ALONE", False)
 
 
 def both(path: Path, *rules: str) -> tuple[FileResult, FileResult]:
@@ -125,17 +126,6 @@ def test_a_split_reports_its_end_as_the_file_does(tmp_path: Path) -> None:
     with SegmentReader(open_split(str(path), seam, path.stat().st_size), report=found.append) as reader:
         assert sum(window.batches.count for window in reader.windows())
     assert (reader.position, reader.damaged) == (path.stat().st_size, False)
-
-
-@pytest.mark.parametrize(("codec", "worth"), [("none", False), ("lz4", True)])
-def test_processes_only_where_they_save_time(tmp_path: Path, codec: str, worth: bool) -> None:
-    """A pool costs 0.05 s: using all cores by default must not be slower than one of them."""
-    record = PlainRecord(offset=0, timestamp=1700000000000, key=None, value=bytes(range(256)) * 100)
-    entry = build_batch([record], base_offset=0, compression=codec)
-    path = write(tmp_path, [entry] * (4 * split_points.RANGE_SIZE // len(entry) + 1))
-    size = path.stat().st_size
-    assert parallel._worth_processes([SegmentFile(str(path))], [size], Settings()) is worth
-    assert not parallel._worth_processes([SegmentFile(str(path))], [size], Settings(deep=False))
 
 
 def test_a_range_ends_at_its_end_whatever_follows_in_the_file(tmp_path: Path) -> None:

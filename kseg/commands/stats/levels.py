@@ -24,9 +24,10 @@ from kseg.format.record.layout import CODEC_MASK
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.several_processes import first_alone
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.process_pool import map_ordered, process_pool
-from kseg.format.storage.source import STDIN, SegmentFile, open_source
+from kseg.format.storage.source import STDIN, SegmentFile, open_source, size_of
 from kseg.results import FileResult, FindingCollector, Settings, Summary
 
 _PARTITION_NAME = re.compile(r".+-\d+$")
@@ -126,14 +127,25 @@ def stats_of(
 
 
 def _stats_of(listed: list[SegmentFile], settings: Settings, jobs: int, progress: Progress) -> Iterator[SegmentStats]:
-    if jobs == 1 or len(listed) < 2 or any(file.path == STDIN for file in listed):
+    sizes = [size_of(file) for file in listed]
+    known = [size for size in sizes if size is not None]
+    if jobs == 1 or len(known) < len(sizes):
         for file in listed:
             yield segment_stats(file, settings, progress)
         return
-    with process_pool(jobs) as pool:
-        for counted in map_ordered(pool, segment_stats, listed, repeat(settings)):
-            progress(counted.stats.sums["file_bytes"])
-            yield counted
+    done, jobs = yield from first_alone(
+        listed,
+        known,
+        jobs,
+        None,
+        progress,
+        lambda file, meter: segment_stats(file, settings, meter.progress),
+    )
+    if done < len(listed):
+        with process_pool(jobs) as pool:
+            for counted in map_ordered(pool, segment_stats, listed[done:], repeat(settings)):
+                progress(counted.stats.sums["file_bytes"])
+                yield counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,14 +22,7 @@ from kseg.format.checks.offset_checks import check_offsets
 from kseg.format.checks.run_checks import check_settings, internal_topic_of, new_collector, run_checks
 from kseg.format.checks.table import join_states
 from kseg.format.record import columns, framing
-from kseg.format.record.layout import (
-    ATTRIBUTES_AT,
-    CODEC_MASK,
-    LEGACY_ATTRIBUTES_AT,
-    MAGIC_AT,
-    RECORD_BATCH_OVERHEAD,
-    SIZE_AT,
-)
+from kseg.format.record.layout import RECORD_BATCH_OVERHEAD, SIZE_AT
 from kseg.format.segment import split_points
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.storage.file_access import Progress
@@ -42,16 +35,15 @@ if TYPE_CHECKING:
 
     from kseg.commands.validate import file_stamps
     from kseg.commands.validate.state_file import ResultStore
-    from kseg.format.segment import outline
+    from kseg.format.segment import outline, several_processes
     from kseg.format.storage import process_pool
     from kseg.format.storage.process_pool import Pool
 else:
     file_stamps = lazy("kseg.commands.validate.file_stamps")
     outline = lazy("kseg.format.segment.outline")
+    several_processes = lazy("kseg.format.segment.several_processes")
     process_pool = lazy("kseg.format.storage.process_pool")
 
-# An uncompressed byte takes a sixth of the time of a compressed one (0.5 ms per MB, LZ4 3 ms); processes start in 0.05 s.
-PLAIN_SHARE = 6
 _DISORDER = "non-monotonic-offset"
 
 
@@ -103,35 +95,23 @@ def _results(
     if pool is not None:
         yield from _in_pool(pool, listed, sizes, settings, progress)
         return
-    if jobs > 1 and None not in sizes and _worth_processes(listed, [size or 0 for size in sizes], settings):
-        with process_pool.process_pool(jobs) as processes:
-            yield from _in_pool(processes, listed, sizes, settings, progress)
+    # The size of a stream is not known. For a few bytes, the module is not loaded.
+    known = [size for size in sizes if size is not None]
+    if jobs == 1 or len(known) < len(sizes) or sum(known) < split_points.RANGE_SIZE // 8:
+        for file in listed:
+            yield validate_segment(file, settings, progress)
         return
-    for file in listed:
-        yield validate_segment(file, settings, progress)
-
-
-def _worth_processes(files: list[SegmentFile], sizes: list[int], settings: Settings) -> bool:
-    """Return whether several processes save more time than their start costs."""
-    if sum(sizes) < 2 * split_points.RANGE_SIZE:
-        return False
-    weight = 0
-    for file, size in zip(files, sizes, strict=True):
-        weight += size if settings.deep and _begins_compressed(file.path) else size // PLAIN_SHARE
-        if weight >= 2 * split_points.RANGE_SIZE:
-            return True
-    return False
-
-
-def _begins_compressed(path: str) -> bool:
-    header = bytearray(RECORD_BATCH_OVERHEAD)
-    try:
-        with open_range(path, 0, len(header)) as source:
-            source.readinto(memoryview(header))
-    except (KsegError, OSError):
-        return False  # the validation of the file reports it
-    attributes = header[ATTRIBUTES_AT + 1] if header[MAGIC_AT] >= 2 else header[LEGACY_ATTRIBUTES_AT]
-    return bool(attributes & CODEC_MASK)
+    done, jobs = yield from several_processes.first_alone(
+        listed,
+        known,
+        jobs,
+        2 * split_points.RANGE_SIZE,
+        progress,
+        lambda file, meter: validate_segment(file, settings, meter.progress, meter.watch),
+    )
+    if done < len(listed):
+        with process_pool.process_pool(jobs) as processes:
+            yield from _in_pool(processes, listed[done:], sizes[done:], settings, progress)
 
 
 class _RangeResult(NamedTuple):

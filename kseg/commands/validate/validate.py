@@ -86,6 +86,10 @@ def _validate_once(file: SegmentFile, settings: Settings, progress: Progress, wa
             return FileResult(file.path, (), Summary(), vanished=True)
         collector.summary.unread = 1
         result = collector.result(str(error))
+    except BaseException:  # such as Ctrl-C, or a takeover by several processes
+        if with_indexes:
+            with_indexes.close()
+        raise
     else:
         result = replace(collector.result(), outline=outline)
     return with_indexes.joined(result) if with_indexes else result
@@ -104,6 +108,10 @@ class SegmentWithIndexes:
         """Check the next window. Call it after all other checks of the window."""
         self._history = history
         self._indexes.update(window, history.misplaced, deep=self._deep)
+
+    def close(self) -> None:
+        """Close the indexes without checking their ends."""
+        self._indexes.close()
 
     def joined(self, result: FileResult) -> FileResult:
         """Return the segment's result with its facts and the results of its indexes."""

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 else:
     batch_evidence = lazy("kseg.format.segment.batch_evidence")
 
-#: The smallest range in bytes: for a smaller one, a process costs more than it saves.
-RANGE_SIZE = 16 * 1024 * 1024
+#: The smallest range in bytes. A range costs 0.4 ms: it is searched, and its result is joined to that of the one before.
+RANGE_SIZE = 8 * 1024 * 1024
 #: The first batch of a range is searched in this many bytes. It is accepted if it begins a chain of CHAIN valid batches.
 SEARCH_REACH = 4 * 1024 * 1024
 CHAIN = 3
@@ -29,16 +29,18 @@ CHAIN = 3
 def range_starts(path: str, size: int, jobs: int) -> list[int]:
     """Return the positions at which to split a file for ``jobs`` processes: starts of batches, the first of them 0.
 
-    The result is [0] if a split costs more than it saves.
+    The result is [0] if the file is too small for two ranges. Each range is a part of the bytes after the previous one:
+    large ranges are few, and small ones at the end let all processes end at about the same time.
     """
-    count = min(jobs * 8, size // RANGE_SIZE)  # many ranges, so that all processes end at about the same time
     starts = [0]
     # The checks of a KRaft snapshot's end need its beginning.
-    if jobs < 2 or count < 2 or is_snapshot(path):
+    if jobs < 2 or is_snapshot(path):
         return starts
+    at = 0
     try:
-        for i in range(1, count):
-            start = _batch_near(path, size * i // count, size)
+        while size - at >= 2 * RANGE_SIZE:
+            at += max(RANGE_SIZE, (size - at) // (4 * jobs))
+            start = _batch_near(path, at, size)
             if start is not None and start > starts[-1]:
                 starts.append(start)
     except KsegError:

@@ -1,0 +1,112 @@
+"""How many processes read files: the decision follows the measured time per byte, and changes no result."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from kseg.commands.validate.parallel import validate_files
+from kseg.findings import do_nothing
+from kseg.format.segment import several_processes
+from kseg.format.segment.several_processes import Meter, Takeover, first_alone
+from kseg.format.storage.source import find_segments
+from kseg.results import Settings
+from tests.support.cli import SEGMENTS
+
+MIB = 1 << 20
+
+
+def processes(
+    monkeypatch: pytest.MonkeyPatch,
+    sizes: list[int],
+    per_mib: float,
+    *,
+    jobs: int = 2,
+    part: int | None = 16 * MIB,
+    start: float = 0.05,
+) -> tuple[int, int]:
+    """Return the number of files that one process reads alone, and the number of processes for the others.
+
+    A MiB takes ``per_mib`` seconds, and the start of Python ``start``. Files are read in windows of 4 MiB.
+    """
+    now = start
+    monkeypatch.setattr(time, "process_time", lambda: now)
+
+    def read(size: int, meter: Meter) -> int:
+        nonlocal now
+        for at in range(0, size, 4 * MIB):
+            now += per_mib * 4
+            meter.progress(min(4 * MIB, size - at))
+        return size
+
+    alone = first_alone(sizes, sizes, jobs, part, do_nothing, read)
+    while True:
+        try:
+            next(alone)
+        except StopIteration as end:
+            done: tuple[int, int] = end.value
+            return done
+
+
+@pytest.mark.parametrize(
+    ("size", "per_mib", "jobs"),
+    [(64, 0.0002, 1), (1024, 0.0002, 2), (32, 0.001, 1), (256, 0.001, 2), (64, 0.005, 2), (8, 0.005, 1)],
+)
+def test_processes_are_started_if_they_save_time(
+    monkeypatch: pytest.MonkeyPatch, size: int, per_mib: float, jobs: int
+) -> None:
+    """The size from which they do depends on the time per byte."""
+    assert processes(monkeypatch, [size * MIB], per_mib)[1] == jobs
+
+
+def test_the_decision_scales_with_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is three times as slow starts processes three times as slowly, too."""
+
+    def smallest(slow: int) -> int:
+        sizes = range(16, 1024, 4)
+        return next(n for n in sizes if processes(monkeypatch, [n * MIB], slow / 1000, start=slow / 20)[1] > 1)
+
+    assert abs(smallest(1) - smallest(3)) <= 8
+
+
+def test_a_file_that_cannot_be_split_limits_what_processes_save(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = [512 * MIB, MIB, MIB]
+    assert processes(monkeypatch, sizes, 0.001, part=None) == (3, 1)
+    assert processes(monkeypatch, sizes, 0.001) == (0, 2)
+
+
+def test_slow_files_after_fast_ones_are_distributed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decision is made anew in each file."""
+    monkeypatch.setattr(several_processes, "_COST_OF_POOL", 2.0)
+    assert processes(monkeypatch, [4 * MIB] * 100, 0.0005) == (100, 1)
+    done, jobs = processes(monkeypatch, [4 * MIB] * 100, 0.002)
+    assert done < 10
+    assert jobs == 2
+
+
+def test_little_work_gets_few_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process costs a fork: 64 of them for a second of work would end later than 20."""
+    done, jobs = processes(monkeypatch, [1024 * MIB], 0.001, jobs=64)
+    assert (done, 20 < jobs < 32) == (0, True)
+    assert processes(monkeypatch, [100 * 1024 * MIB], 0.001, jobs=64) == (0, 64)
+
+
+def test_the_work_of_a_taken_over_file_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The progress bar does not pass its end, wherever other processes take over. The results are the same."""
+    files = list(find_segments(str(SEGMENTS)))
+    expected: list[int] = []
+    results = list(validate_files(files, Settings(), 1, expected.append))
+    for at in (1, 7, 30):
+        left = at
+
+        def take_over(meter: Meter, position: int) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                raise Takeover(2)
+
+        monkeypatch.setattr(Meter, "_update", take_over)
+        done: list[int] = []
+        assert list(validate_files(files, Settings(), 2, done.append)) == results
+        assert sum(done) == sum(expected)
