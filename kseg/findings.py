@@ -157,6 +157,13 @@ class Policy:
         return cls(overrides)
 
 
+def is_noted(finding: Finding, policy: Policy | None = None) -> bool:
+    """Return whether commands other than ``kseg validate`` report a finding: infos are visible in their rows, but one."""
+    rule = RULES[finding.rule]
+    severity = policy.severity(rule) if policy else rule.severity
+    return severity >= Severity.WARNING or rule.name == "partial-entry"
+
+
 def parse_severity(text: str) -> Severity:
     """Parse ``error``, ``warning``, ``info`` or ``ignore``. Raises UsageError."""
     if text not in SEVERITIES:

@@ -7,25 +7,24 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from kseg.cli import common, selection
 from kseg.cli.common import check_output
 from kseg.cli.decoding import decode_options, decode_settings
+from kseg.cli.dump_jobs import has_parts, jobs_of, write_parts
 from kseg.cli.dump_outcome import DumpOutcome
 from kseg.cli.finding_notes import FindingNotes
 from kseg.cli.messages import FAILED, note, note_output, until_reader_closes
 from kseg.cli.owners import files_of, owner_of, owner_options
+from kseg.commands.dump.request import DumpRequest
 from kseg.commands.dump.row_filter import RowFilter
 from kseg.commands.dump.rows import (
-    Item,
     at_position,
-    dump_segment,
     dump_side_file,
     first_rows,
-    with_decoder,
 )
 from kseg.errors import UsageError
 from kseg.format.checks.run_checks import side_file_of
@@ -92,6 +91,7 @@ def _internal_topic(context: click.Context, parameter: click.Parameter, name: st
                    f"Formats: {', '.join(EFFECTIVE.writers)}.")  # fmt: skip
 @owner_options
 @click.option("--follow", is_flag=True, help="Wait for new batches and segments until Ctrl-C.")
+@common.jobs
 @common.no_crc
 @common.max_rate
 @common.spark
@@ -119,6 +119,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
     if keep.keys and shallow:
         raise UsageError("--key selects records: add --deep")
 
+    jobs = jobs_of(options, format_name, deep=not shallow)
     files = once_each(chain.from_iterable(outcome.attempt(find_segments(path)) for path in paths))
     check_output(output, [*paths, *(file.path for file in files)])
     if owner is not None:
@@ -142,26 +143,22 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
             return FAILED
         _check_follow(file.path for file in files)
 
+    request = DumpRequest(
+        deep=not shallow,
+        keep=keep,
+        headings=format_name in ("text", "hex"),
+        verify_crc=not options["no_crc"],
+        damaged=format_name == "hex",
+        decode_as=decode_as,
+        decoder=decoder,
+    )
+
     def show(path: str, start: int = 0, end: int | None = None) -> Iterator[Any]:
-        outcome.begin(listed.get(path) or SegmentFile(path))
-        if known := beside.get(path):
-            dumped: Iterator[Item] = dump_side_file(path, known, outcome)
-        else:
-            dumped = dump_segment(
-                path,
-                deep=not shallow,
-                headings=format_name in ("text", "hex"),
-                keep=keep,
-                verify_crc=not options["no_crc"],
-                report=outcome,
-                start=start,
-                end=end,
-                listed=path not in paths,
-                topic=internal_topic(path, decode_as),
-                check=True,
-                damaged=format_name == "hex" and end is None,
-            )
-        yield from outcome.attempt(with_decoder(dumped, decoder), listed=path not in paths)
+        file = listed.get(path) or SegmentFile(path, listed=path not in paths)
+        outcome.begin(file)
+        known = beside.get(path)
+        dumped = dump_side_file(path, known, outcome) if known else request.items(file, outcome, start, end)
+        yield from outcome.attempt(dumped, listed=file.listed)
 
     with until_reader_closes(), destination(output, to_the_end=False) as out:
         decoded = any(internal_topic(file.path, decode_as) for file in files)
@@ -176,7 +173,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
             template=options["template"] or "",
         )
 
-        def write_rows(rows: Iterable[Any], view: View) -> None:
+        def write_rows(rows: Iterable[Any], out: TextIO, view: View) -> None:
             if view.template:
                 template.write_template(rows, out, view)
             else:
@@ -185,7 +182,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
         if options["follow"]:
 
             def write_on(rows: Iterable[Any], first: bool) -> None:
-                write_rows(rows, replace(view, continued=not first))
+                write_rows(rows, out, replace(view, continued=not first))
                 out.flush()
 
             found = outcome.counted(follow.Follower(paths, show, note).rows())
@@ -195,8 +192,10 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
         shown = outcome.counted(first_rows(shown, options["limit"]))
         if beside:
             sidefiles.write_mixed(format_name, shown, out, view)
+        elif jobs > 1 and not view.terminal and has_parts(files):
+            write_parts(files, request, write_rows, (out, view), outcome, jobs)
         else:
-            write_rows(shown, view)
+            write_rows(shown, out, view)
         if outcome.failed and not outcome.rows:
             raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
     note_output(output, count_of(outcome.written, "row"))

@@ -7,7 +7,7 @@ from typing import Any
 
 from kseg.cli.finding_notes import FindingNotes
 from kseg.cli.messages import FAILED, FOUND, fail, note
-from kseg.commands.dump.rows import BatchItem, EmptyFile, FileStart, Item, RecordsItem
+from kseg.commands.dump.rows import EmptyFile, FileStart, Item, row_count
 from kseg.errors import KsegError, UsageError, VanishedError
 from kseg.findings import Finding
 from kseg.format.checks.run_checks import policy_for
@@ -35,10 +35,7 @@ class DumpOutcome:
     def counted(self, items: Iterator[Item]) -> Iterator[Item]:
         """Yield the items, and count the rows among them."""
         for item in items:
-            if isinstance(item, RecordsItem):
-                self.written += len(item.kept)
-            elif not isinstance(item, (FileStart, EmptyFile)):
-                self.written += not (isinstance(item, BatchItem) and item.heading)
+            self.written += row_count(item)
             self.rows |= not isinstance(item, (FileStart, EmptyFile))
             yield item
 
@@ -46,11 +43,14 @@ class DumpOutcome:
         """Yield the rows. A file that cannot be read is one line on stderr; a ``listed`` file may have been deleted."""
         try:
             yield from rows
+        except UsageError:
+            raise
         except KsegError as error:
-            if isinstance(error, UsageError):
-                raise
-            if listed and isinstance(error, VanishedError):
-                return
+            self.failure(error, listed=listed)
+
+    def failure(self, error: KsegError, *, listed: bool) -> None:
+        """Print why a file cannot be read."""
+        if not (listed and isinstance(error, VanishedError)):
             self.failed = True
             fail(str(error))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from kseg.cli.messages import note
-from kseg.findings import RULES, Finding, Policy, Severity, Verdict
+from kseg.findings import RULES, Finding, Policy, Severity, Verdict, is_noted
 from kseg.results import MAX_PER_RULE
 
 
@@ -21,10 +21,10 @@ class FindingNotes:
         self._printed: Counter[tuple[str, str]] = Counter()
 
     def __call__(self, path: str, finding: Finding) -> None:
+        if not is_noted(finding, self.policy):
+            return
         rule = RULES[finding.rule]
         severity = self.policy.severity(rule) if self.policy else rule.severity
-        if severity < Severity.WARNING and rule.name != "partial-entry":  # not visible in the rows
-            return
         self.errors += severity >= Severity.ERROR
         self._printed[path, rule.name] += 1
         if self._printed[path, rule.name] == MAX_PER_RULE + 1:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from itertools import chain, islice
 from typing import TextIO
 
 from kseg import schema
 from kseg.commands.dump import kafka_text, record_lines
-from kseg.commands.dump.line_writer import CELLS, MARK, Escapes, Layout, LineBuffer
+from kseg.commands.dump.line_writer import CAPACITY, CELLS, MARK, Escapes, Layout, LineBuffer
 from kseg.commands.dump.rows import BatchItem, FileStart, RecordsItem, SegmentItem
 from kseg.commands.dump.text_pieces import actual_encoding, json_header_pieces, text_pieces
 from kseg.errors import UsageError
@@ -25,13 +26,24 @@ Rows = Iterable[SegmentItem]
 
 
 def write_jsonl(dumped: Rows, out: TextIO, view: View) -> None:
-    lines = LineBuffer(binary(out))
-    for item in dumped:
-        if isinstance(item, RecordsItem):
-            record_lines.write_json(item, view.encoding, lines)
-        elif isinstance(item, BatchItem):
-            lines.put(encoded(to_json(batch_row(item.file, item.batch)) + "\n"))
-        lines.flush()
+    with _line_buffer(out) as lines:
+        for item in dumped:
+            if isinstance(item, RecordsItem):
+                record_lines.write_json(item, view.encoding, lines)
+            elif isinstance(item, BatchItem):
+                lines.put(encoded(to_json(batch_row(item.file, item.batch)) + "\n"))
+            lines.flush()
+
+
+_spare: list[bytearray] = []
+
+
+@contextmanager
+def _line_buffer(out: TextIO) -> Iterator[LineBuffer]:
+    """Lend a buffer for the lines of an output. The allocation takes a tenth of the time of a range of a file."""
+    data = _spare.pop() if _spare else bytearray(CAPACITY)
+    yield LineBuffer(binary(out), data=data)
+    _spare.append(data)
 
 
 def rows(dumped: Rows, view: View) -> RowSet:
@@ -79,21 +91,22 @@ def write_csv(dumped: Rows, out: TextIO, view: View) -> None:
     if not view.deep or view.terminal:
         report_rows.write_csv(found, out, view)
         return
-    lines, names = LineBuffer(binary(out)), tuple(found.names)
-    if not view.continued:
-        lines.put(encoded(",".join(names) + "\n"))
-    for item in dumped:
-        if not isinstance(item, RecordsItem):
-            continue
+    names = tuple(found.names)
+    with _line_buffer(out) as lines:
+        if not view.continued:
+            lines.put(encoded(",".join(names) + "\n"))
+        for item in dumped:
+            if not isinstance(item, RecordsItem):
+                continue
 
-        def other(kept: Sequence[int], item: RecordsItem = item) -> Iterator[str]:
-            return report_rows.csv_lines(RowSet(record_rows(item, kept, view), found.columns, names), view)
+            def other(kept: Sequence[int], item: RecordsItem = item) -> Iterator[str]:
+                return report_rows.csv_lines(RowSet(record_rows(item, kept, view), found.columns, names), view)
 
-        batches = item.chunk.batches
-        magic = batches.magic[item.row]
-        stamped = timestamp_type(magic, batches.attributes[item.row])
-        record_lines.write_csv(item, csv_layout(item.file, stamped, magic >= 2, view.encoding, names), lines, other)
-        lines.flush()
+            batches = item.chunk.batches
+            magic = batches.magic[item.row]
+            stamped = timestamp_type(magic, batches.attributes[item.row])
+            record_lines.write_csv(item, csv_layout(item.file, stamped, magic >= 2, view.encoding, names), lines, other)
+            lines.flush()
 
 
 @lru_cache(maxsize=64)
@@ -124,20 +137,20 @@ def _set_large_fields(row: schema.Row, run: RecordsItem, i: int, encoding: str) 
 
 
 def write_text(dumped: Rows, out: TextIO, view: View) -> None:
-    lines = LineBuffer(binary(out))
-    for item in dumped:
-        if isinstance(item, RecordsItem) and not view.terminal:
-            record_lines.write_text(item, lines)
-            lines.flush()
-            continue
-        if isinstance(item, FileStart):
-            found = [line + "\n" for line in kafka_text.header_lines(item.file, item.first_offset)]
-        elif isinstance(item, RecordsItem):
-            found = record_lines.text_lines(item, item.kept)
-        elif isinstance(item, BatchItem):
-            found = [kafka_text.batch_line(item.batch) + "\n"]
-        else:
-            continue
-        if view.terminal:
-            found = [escape_controls(line[:-1]) + "\n" for line in found]
-        lines.put(encoded("".join(found)))
+    with _line_buffer(out) as lines:
+        for item in dumped:
+            if isinstance(item, RecordsItem) and not view.terminal:
+                record_lines.write_text(item, lines)
+                lines.flush()
+                continue
+            if isinstance(item, FileStart):
+                found = [line + "\n" for line in kafka_text.header_lines(item.file, item.first_offset)]
+            elif isinstance(item, RecordsItem):
+                found = record_lines.text_lines(item, item.kept)
+            elif isinstance(item, BatchItem):
+                found = [kafka_text.batch_line(item.batch) + "\n"]
+            else:
+                continue
+            if view.terminal:
+                found = [escape_controls(line[:-1]) + "\n" for line in found]
+            lines.put(encoded("".join(found)))

@@ -21,6 +21,8 @@ from kseg.commands.convert import parallel as rewrite_jobs
 from kseg.commands.convert.convert import convert
 from kseg.commands.convert.plan import ConversionPlan
 from kseg.commands.convert.result import Conversion
+from kseg.commands.dump import parallel as dump_jobs
+from kseg.commands.dump import range_output
 from kseg.commands.validate import parallel
 from kseg.commands.validate.folder_checks import check_folders
 from kseg.errors import KsegError
@@ -213,6 +215,58 @@ def test_convert(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             if not summary.skipped and not summary.lost_bytes:
                 assert records_in(Path(summary.source)) == summary.records, seed
     assert done
+
+
+# --- dump ---
+
+
+_DUMPS = (
+    ("jsonl", ()), ("jsonl", ("--bytes", "base64")), ("jsonl", ("--no-crc",)), ("jsonl", ("--key", "k1", "--key", "k2")),
+    ("jsonl", ("--offsets", "20:")), ("jsonl", ("--control",)), ("jsonl", ("--value-as", "hex")), ("text", ()), ("csv", ()),
+    ("csv", ("--columns", "offset,value")), ("table", ("--template", "%o %k %v %h")),
+)  # fmt: skip
+
+
+@chunks
+def test_dump(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """stdout, stderr, the exit code and a written file are the same, whatever the ranges and the room for their output."""
+    sizes = {"SMALLEST_RANGE": 500, "LARGEST_RANGE": 20_000, "FIRST_RANGE": 2_000, "WANTED_OUTPUT": 8_000, "_WORTH": -1}
+    for name, size in {**sizes, "_MEASURED": -2.0}.items():
+        monkeypatch.setattr(dump_jobs, name, size)
+    monkeypatch.setattr("kseg.cli.dump_jobs._FEW_BYTES", 0)
+    monkeypatch.setattr("kseg.format.storage.process_pool.process_pool", _pool_of)
+    parts: Counter[str] = Counter()
+    dumped = dump_jobs.dump_parts
+
+    def counted(*arguments: Any) -> Iterator[Any]:
+        for part in (found := dumped(*arguments)):
+            parts["rest" if part.lines is None else "range" if part.start else "begin"] += 1
+            yield part
+        found.close()
+
+    monkeypatch.setattr(dump_jobs, "dump_parts", counted)
+    for seed in seeds(chunk, 40):
+        random = Random(seed)
+        for name in ("MIN_OUTPUT", "MAX_OUTPUT"):
+            monkeypatch.setattr(range_output, name, random.choice((20_000, 200_000, 2_000_000)))
+        log_dir = tmp_path / str(seed)
+        for number in range(2):
+            folder = log_dir / f"orders-{number}"
+            folder.mkdir(parents=True)
+            if random.random() < 0.5:
+                partition(folder, seed)
+            else:
+                written(folder, damaged(seed, acts=0))
+        name, options = random.choice(_DUMPS)
+        output = ["-o", str(tmp_path / "out")] if random.random() < 0.2 else []
+        results = []
+        for jobs in ("1", "3"):
+            command = ["dump", "--deep", "--format", name, *options, *output, "--jobs", jobs, str(log_dir)]
+            found = CliRunner().invoke(main, command)
+            assert found.exit_code in (0, 1), (seed, found.output, found.exception)
+            results.append((found.exit_code, found.stdout, found.stderr, output and (tmp_path / "out").read_bytes()))
+        assert results[0] == results[1], (seed, name, options)
+    assert min(parts["rest"], parts["range"], parts["begin"]) > 0, parts
 
 
 def records_in(path: Path) -> int:

@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kseg.commands.dump.row_filter import RowFilter
-from kseg.commands.dump.rows import BatchItem, DamagedBytes, FileStart, Item, RecordsItem, WireRow, dump_reader
+from kseg.commands.dump.rows import (
+    BatchItem,
+    DamagedBytes,
+    FileStart,
+    Item,
+    RecordsItem,
+    WireRow,
+    checks_of,
+    dump_reader,
+)
 from kseg.errors import NotASegmentError
 from kseg.findings import Finding, Report
 from kseg.format.checks.record_set_checks import RecordSetChecks
@@ -42,6 +51,8 @@ def dump_framed(
                 continue
             judged = part.report_for(report)
             reader = SegmentReader(part.source, report=judged, verify_crc=verify_crc)
+            record_set = RecordSetChecks(sent=part.sent)
+            checks = checks_of(file.path, reader, judged, deep=deep, record_set=record_set) if check else None
             try:
                 rows = dump_reader(
                     file.path,
@@ -50,8 +61,7 @@ def dump_framed(
                     keep,
                     deep=deep,
                     headings=headings,
-                    check=check,
-                    record_set=RecordSetChecks(sent=part.sent),
+                    checks=checks,
                 )
                 for item in rows:
                     yield from _placed(item, part)

@@ -112,13 +112,13 @@ class Layout:
 
 
 class LineBuffer:
-    """A reused output buffer for ``sink`` with ``at`` pending bytes."""
+    """A reused output buffer for ``sink`` with ``at`` pending bytes. ``data`` is used instead of a new buffer."""
 
-    def __init__(self, sink: BinaryIO, capacity: int = CAPACITY) -> None:
+    def __init__(self, sink: BinaryIO, capacity: int = CAPACITY, data: bytearray | None = None) -> None:
         self.sink = sink
-        self.capacity = capacity
         self.at = 0
-        self.data = bytearray(capacity)
+        self.data = bytearray(capacity) if data is None else data
+        self.capacity = len(self.data)
 
     def flush(self) -> None:
         """Write the pending bytes to the sink."""

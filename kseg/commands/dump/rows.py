@@ -16,6 +16,7 @@ from kseg.findings import Finding, Report, do_nothing
 from kseg.format.checks.run_checks import SegmentChecks, check_settings
 from kseg.format.internal_topics.recognise import decoded_record, internal_topic
 from kseg.format.record import columns
+from kseg.format.segment.buffers import Buffers, borrowed
 from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT, DeepIterator
 from kseg.format.segment.objects import Record, RecordBatch, record_batch
 from kseg.format.segment.reader import SegmentReader, Window
@@ -224,7 +225,10 @@ def dump_segment(
         del findings[:-MAX_FINDINGS_KEPT]
         report(finding)
 
-    with SegmentReader(source, report=collect if damaged else report, verify_crc=verify_crc) as reader:
+    with (
+        borrowed() as buffers,
+        SegmentReader(source, report=collect if damaged else report, verify_crc=verify_crc, buffers=buffers) as reader,
+    ):
         yield FileStart(path, reader.name_offset)
         items = dump_reader(
             path,
@@ -234,9 +238,10 @@ def dump_segment(
             deep=deep,
             headings=headings,
             topic=topic,
-            check=check,
+            checks=checks_of(path, reader, report, deep=deep) if check else None,
             near=near,
             wrong_crc=wrong_crc,
+            buffers=buffers,
         )
         yield from with_damaged_bytes(items, path, reader, findings) if damaged and wanted == RowFilter() else items
 
@@ -261,22 +266,20 @@ def dump_reader(
     deep: bool,
     headings: bool,
     topic: str | None = None,
-    check: bool = False,
-    record_set: RecordSetChecks | None = None,
+    checks: SegmentChecks | None = None,
     decompression_limit: int = DECOMPRESSION_LIMIT,
     near: Neighbours | None = None,
     wrong_crc: bool = False,
+    buffers: Buffers | None = None,
 ) -> Iterator[BatchItem | RecordsItem]:
     """Yield the items of ``dump_segment`` after the FileStart. Raises UnreadableError and NotASegmentError.
 
-    ``decompression_limit`` is the maximum size of one decompressed batch in bytes. ``near`` adds neighbours to the records
-    that the filter accepts. With ``wrong_crc`` a deep dump has the records of batches with a wrong CRC, too, as far as they
-    can be decoded.
+    ``checks`` are run, too. ``decompression_limit`` is the maximum size of one decompressed batch in bytes. ``near`` adds
+    neighbours to the records that the filter accepts. With ``wrong_crc`` a deep dump has the records of batches with a
+    wrong CRC, too, as far as they can be decoded. ``buffers`` are used instead of new ones.
     """
     silent = DeepIterator(limit=decompression_limit)  # the finding about the CRC is reported already
-    opener = DeepIterator(report, limit=decompression_limit)
-    limits = check_settings(reader.name, Settings(deep=deep))
-    checks = SegmentChecks(reader.name, limits, report, internal_topic(path), record_set) if check else None
+    opener = DeepIterator(report, limit=decompression_limit, buffers=buffers)
     for window in reader.windows():
         if checks:
             checks.check_batches(window)
@@ -293,6 +296,14 @@ def dump_reader(
             yield from near.items(path, chunk, wanted) if near else _deep(path, chunk, wanted, headings, topic)
     if checks:
         checks.finish(reader.position)
+
+
+def checks_of(
+    path: str, reader: SegmentReader, report: Report, *, deep: bool, record_set: RecordSetChecks | None = None
+) -> SegmentChecks:
+    """Return the checks of ``kseg validate`` for a segment, or for a record set with checks of its own."""
+    limits = check_settings(reader.name, Settings(deep=deep))
+    return SegmentChecks(reader.name, limits, report, internal_topic(path), record_set)
 
 
 def dump_side_file(
@@ -366,6 +377,26 @@ def with_damaged_bytes(
 SegmentItem = FileStart | BatchItem | RecordsItem | DamagedBytes
 #: The items of any file.
 Item = FileStart | BatchItem | RecordsItem | DamagedBytes | SideFileItem | EmptyFile | WireRow
+
+
+def row_count(item: Item) -> int:
+    """Return the number of rows of an item: none for the start of a file, an empty file and a heading."""
+    if isinstance(item, RecordsItem):
+        return len(item.kept)
+    return not isinstance(item, (FileStart, EmptyFile)) and not (isinstance(item, BatchItem) and item.heading)
+
+
+def from_position(items: Iterable[Item], position: int) -> Iterator[Item]:
+    """Yield the items of the batches that begin at byte ``position`` of the file or later; with 0 the FileStart, too."""
+    for item in items:
+        if isinstance(item, RecordsItem):
+            at = item.chunk.batches.position[item.row]
+        elif isinstance(item, BatchItem):
+            at = item.batch.position
+        else:
+            at = 0
+        if at >= position:
+            yield item
 
 
 def at_position(rows: Iterable[Item], position: int | None) -> Iterator[Item]:

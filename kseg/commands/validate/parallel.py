@@ -16,35 +16,32 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kseg.commands.validate.validate import SegmentWithIndexes, validate_segment, with_record_facts
 from kseg.errors import KsegError
-from kseg.findings import Finding, do_nothing
+from kseg.findings import do_nothing
 from kseg.format.checks.check_state import CheckState
 from kseg.format.checks.offset_checks import check_offsets
 from kseg.format.checks.run_checks import check_settings, internal_topic_of, new_collector, run_checks
-from kseg.format.checks.table import join_states
-from kseg.format.record import columns, framing
-from kseg.format.record.layout import RECORD_BATCH_OVERHEAD, SIZE_AT
 from kseg.format.segment import split_points
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.source import SegmentFile, open_range, open_source, open_split, size_of
+from kseg.format.storage.source import SegmentFile, open_source, open_split, size_of
 from kseg.lazy import lazy
-from kseg.results import FileResult, FindingCollector, Settings
+from kseg.results import FileResult, Settings
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from kseg.commands.validate import file_stamps
     from kseg.commands.validate.state_file import ResultStore
+    from kseg.format.checks import range_join
     from kseg.format.segment import outline, several_processes
     from kseg.format.storage import process_pool
     from kseg.format.storage.process_pool import Pool
 else:
     file_stamps = lazy("kseg.commands.validate.file_stamps")
+    range_join = lazy("kseg.format.checks.range_join")
     outline = lazy("kseg.format.segment.outline")
     several_processes = lazy("kseg.format.segment.several_processes")
     process_pool = lazy("kseg.format.storage.process_pool")
-
-_DISORDER = "non-monotonic-offset"
 
 
 def validate_files(
@@ -203,8 +200,9 @@ def _validate_range(file: SegmentFile, start: int, end: int, settings: Settings)
             checked = run_checks(source, settings, collector, topic=internal_topic_of(file.path))
     except KsegError:
         return _RangeResult(collector.result(), CheckState(), False)
-    # The batches around two batches in disorder decide which one is misplaced, also those after the end of the range.
-    whole = collector.summary.bytes == end - start and not checked.damaged and _DISORDER not in collector.found
+    whole = (
+        collector.summary.bytes == end - start and not checked.damaged and range_join.DISORDER not in collector.found
+    )
     return _RangeResult(replace(collector.result(), outline=checked.outline), checked.history, whole)
 
 
@@ -217,9 +215,14 @@ def _joined_ranges(
         index_result.summary.bytes = 0
         collector.merge(index_result)
     before: CheckState | None = None
+    limits = check_settings(file.path, settings)
     for start, part in zip(starts, parts, strict=True):
-        if before is not None and not _ranges_join(file.path, start, before, part.history, collector, settings):
-            return None
+        if before is not None:
+            between = range_join.boundary_findings(file.path, start, before, part.history, limits)
+            if between is None:
+                return None
+            for finding in between:
+                collector(finding)
         collector.merge(part.result)
         before = part.history
     outlines = [part.result.outline for part in parts if part.result.outline]
@@ -230,29 +233,3 @@ def _joined_ranges(
         index_result.facts, [part.history for part in parts], opened=settings.deep
     )
     return replace(result, indexes=index_result.indexes, facts=facts)
-
-
-def _ranges_join(
-    path: str, start: int, before: CheckState, after: CheckState, collector: FindingCollector, settings: Settings
-) -> bool:
-    """Return whether the range that begins at ``start`` continues the previous one. A gap between them is reported."""
-    first = columns.BatchColumns(1)
-    header = bytearray(RECORD_BATCH_OVERHEAD)
-    try:
-        with open_range(path, start, start + RECORD_BATCH_OVERHEAD) as source:
-            if source.readinto(memoryview(header)) < RECORD_BATCH_OVERHEAD:
-                return False
-    except KsegError:
-        return False
-    framing.read_header(header, 0, framing.read_int32(header, SIZE_AT), header[16], first, 0)
-    first.position[0] = start
-    first.count = 1
-    if not join_states(before, after):
-        return False
-    found: list[Finding] = []
-    check_offsets(first, check_settings(path, settings), before, found.append)
-    if any(finding.rule == _DISORDER for finding in found):
-        return False
-    for finding in found:  # a gap, like those within the ranges
-        collector(finding)
-    return True

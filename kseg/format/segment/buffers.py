@@ -23,8 +23,8 @@ class Buffers:
         self.room: memoryview | None = None
 
     def data(self, size: int) -> bytearray:
-        """Return a buffer of that size in bytes. Its content is undefined."""
-        if len(self._data) != size:
+        """Return a buffer of at least that size in bytes. Its content is undefined."""
+        if len(self._data) < size:
             self._data = bytearray(size)
         return self._data
 

@@ -25,14 +25,14 @@ class InputBuffer:
     """
 
     def __init__(self, source: Source, capacity: int, report: Report, data: bytearray | None = None) -> None:
-        """Create a buffer of ``capacity`` bytes. ``data`` has this size, and is used instead of a new one."""
+        """Create a buffer of ``capacity`` bytes, or of the size of ``data``, which is used instead of a new one."""
         self.data = bytearray(capacity) if data is None else data
         self.view = memoryview(self.data)
         self.start = 0
         self.end = 0
         self.shift = source.start
         self.failed = False
-        self._capacity = capacity
+        self._capacity = len(self.data)
         self._source = source
         self._report = report
         self._writes = 0

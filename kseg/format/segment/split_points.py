@@ -40,7 +40,7 @@ def range_starts(path: str, size: int, jobs: int) -> list[int]:
     try:
         while size - at >= 2 * RANGE_SIZE:
             at += max(RANGE_SIZE, (size - at) // (4 * jobs))
-            start = _batch_near(path, at, size)
+            start = batch_near(path, at, size)
             if start is not None and start > starts[-1]:
                 starts.append(start)
     except KsegError:
@@ -48,7 +48,7 @@ def range_starts(path: str, size: int, jobs: int) -> list[int]:
     return starts
 
 
-def _batch_near(path: str, position: int, size: int) -> int | None:
+def batch_near(path: str, position: int, size: int) -> int | None:
     """Return the first position from ``position`` on where a chain of batches begins, None if there is none nearby."""
     for reach in (SEARCH_REACH // 32, SEARCH_REACH):  # a short read suffices for small batches
         with open_range(path, position, min(size, position + reach)) as source:

@@ -1,0 +1,85 @@
+"""``kseg dump --jobs``: whether several processes dump, and their output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from kseg.cli.dump_outcome import DumpOutcome
+from kseg.commands.dump.request import DumpRequest
+from kseg.commands.dump.rows import from_position
+from kseg.errors import UsageError
+from kseg.format.storage.source import SegmentFile, local_size
+from kseg.lazy import lazy
+from kseg.report.formats import View, binary
+
+if TYPE_CHECKING:
+    from kseg.commands.dump import parallel
+else:
+    parallel = lazy("kseg.commands.dump.parallel")
+
+#: Writes rows to an output with a view.
+WriteRows = Callable[[Iterable[Any], TextIO, View], None]
+
+#: The formats that several processes write.
+FORMATS = ("jsonl", "csv", "text", "template")
+# Fewer bytes are not worth the import of a module.
+_FEW_BYTES = 4 * 1024 * 1024
+_ONE_PROCESS = ("follow", "limit", "position", "effective", "framings", "spark", "registry", "function", "command")
+
+
+def jobs_of(options: Mapping[str, Any], format_name: str, *, deep: bool) -> int:
+    """Return the number of processes. Raises UsageError if ``--jobs`` asks for several where only one can dump."""
+    reason = None if format_name in FORMATS and deep else "it needs --deep and JSON Lines, CSV, text or --template"
+    names = {option.name: option.opts[-1] for option in click.get_current_context().command.params}
+    for name in _ONE_PROCESS:
+        if options[name] is not None and options[name] is not False and options[name] != ():
+            reason = f"it cannot be combined with {names[name]}"
+    jobs: int = options["jobs"]
+    if reason and jobs > 1:
+        source = click.get_current_context().get_parameter_source("jobs")
+        if source is click.core.ParameterSource.COMMANDLINE:
+            raise UsageError(f"--jobs {jobs}: {reason}")
+    return 1 if reason else jobs
+
+
+def has_parts(files: Sequence[SegmentFile]) -> bool:
+    """Return whether several processes could dump these files in less time than one."""
+    return sum(local_size(file.path) or 0 for file in files) > _FEW_BYTES and parallel.can_share_memory()
+
+
+def write_parts(
+    files: Sequence[SegmentFile],
+    request: DumpRequest,
+    write: WriteRows,
+    result: tuple[TextIO, View],
+    outcome: DumpOutcome,
+    jobs: int,
+) -> None:
+    """Write the rows of segments with several processes. ``result`` is the output and the view of the rows."""
+    out, view = result
+    write((), out, view)  # the names of columns
+    view = replace(view, continued=True)
+    sink = binary(out)
+
+    def write_on(rows: Iterable[Any], into: TextIO) -> None:
+        write(rows, into, view)
+
+    with closing(parallel.dump_parts(files, request, write_on, jobs)) as parts:
+        for part in parts:
+            outcome.begin(part.file)
+            if part.lines is None:
+                rows = outcome.attempt(request.items(part.file, outcome), listed=part.file.listed)
+                write_on(outcome.counted(from_position(rows, part.start)), out)
+                continue
+            for finding in part.findings:
+                outcome(finding)
+            sink.write(part.lines)
+            outcome.written += part.rows
+            outcome.rows |= part.shown
+            if part.error:
+                outcome.failure(part.error, listed=part.file.listed)

@@ -1,0 +1,70 @@
+"""Which rows of segments are dumped: the same for each file of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kseg.commands.dump.row_filter import RowFilter
+from kseg.commands.dump.rows import Item, dump_reader, dump_segment, with_decoder
+from kseg.findings import Report
+from kseg.format.internal_topics.recognise import internal_topic
+from kseg.format.storage.source import SegmentFile
+
+if TYPE_CHECKING:
+    from kseg.format.checks.run_checks import SegmentChecks
+    from kseg.format.segment.buffers import Buffers
+    from kseg.format.segment.reader import SegmentReader
+    from kseg.format.serialization.record_decoder import RecordDecoder
+
+
+@dataclass(frozen=True, slots=True)
+class DumpRequest:
+    """Which rows of segments are dumped. The fields but the last two are arguments of ``dump_segment``.
+
+    ``decode_as`` is that of ``internal_topic``. ``decoder`` decodes keys and values.
+    """
+
+    deep: bool
+    keep: RowFilter
+    headings: bool = False
+    verify_crc: bool = True
+    damaged: bool = False
+    decode_as: str | None = None
+    decoder: RecordDecoder | None = None
+
+    def items(self, file: SegmentFile, report: Report, start: int = 0, end: int | None = None) -> Iterator[Item]:
+        """Yield the items of ``dump_segment`` with the checks of ``kseg validate``."""
+        dumped = dump_segment(
+            file.path,
+            deep=self.deep,
+            headings=self.headings,
+            keep=self.keep,
+            verify_crc=self.verify_crc,
+            report=report,
+            start=start,
+            end=end,
+            listed=file.listed,
+            topic=internal_topic(file.path, self.decode_as),
+            check=True,
+            damaged=self.damaged and end is None,
+        )
+        return with_decoder(dumped, self.decoder)
+
+    def items_of_reader(
+        self, reader: SegmentReader, report: Report, checks: SegmentChecks, buffers: Buffers
+    ) -> Iterator[Item]:
+        """Yield the items of ``dump_reader`` for a reader of a range of a segment."""
+        dumped = dump_reader(
+            reader.name,
+            reader,
+            report,
+            self.keep,
+            deep=self.deep,
+            headings=self.headings,
+            topic=internal_topic(reader.name, self.decode_as),
+            checks=checks,
+            buffers=buffers,
+        )
+        return with_decoder(dumped, self.decoder)

@@ -1,0 +1,152 @@
+"""``kseg dump --jobs``: real processes, their ends, and which options allow them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg.commands.dump import parallel
+from kseg.format.storage.process_pool import KILLED
+from kseg.format.writer.records_builder import PlainRecord, build_batch
+from tests.support.cli import kseg
+
+pytestmark = pytest.mark.skipif(not parallel.can_share_memory(), reason="processes are not forked on this system")
+
+#: Starts processes at once, for small files and ranges.
+EAGER = """
+from kseg.cli import dump_jobs
+from kseg.commands.dump import parallel
+dump_jobs._FEW_BYTES = 0
+parallel._WORTH, parallel._MEASURED, parallel.FIRST_RANGE, parallel.LARGEST_RANGE = -1, -2, 20_000, 40_000
+from kseg.cli.main import main
+main()
+"""
+BATCHES = 2_000
+
+
+@pytest.fixture(scope="module")
+def segment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A segment of 2 MB: its rows are far more than a pipe holds."""
+    path = tmp_path_factory.mktemp("orders-0") / "00000000000000000000.log"
+    with path.open("wb") as log:
+        for number in range(BATCHES):
+            records = [
+                PlainRecord(offset=4 * number + i, timestamp=1_700_000_000_000, key=b"k%d" % i, value=b"v" * 200)
+                for i in range(4)
+            ]
+            log.write(build_batch(records, base_offset=4 * number))
+    return path
+
+
+def started(segment: Path, *options: str, **settings: Any) -> subprocess.Popen[bytes]:
+    command = (sys.executable, "-c", EAGER, "dump", "--deep", "--jobs", "2", *options, str(segment))
+    settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0, **settings}
+    return subprocess.Popen(command, **settings)
+
+
+def workers_of(process: subprocess.Popen[bytes]) -> tuple[bytes, list[int]]:
+    """Return the first rows and the ids of the workers, once both run: one process begins alone."""
+    assert process.stdout
+    out = b""
+    while len(out) < 400_000:
+        out += process.stdout.read(100_000)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    for _ in range(600):
+        found = [int(number) for number in children.read_text().split()]
+        if len(found) == 2:
+            return out, found
+        time.sleep(0.05)
+    raise AssertionError(f"there are no two workers, but {found}")
+
+
+def wait_for_end(numbers: list[int]) -> None:
+    for number in numbers:
+        for _ in range(200):
+            try:
+                os.kill(number, 0)
+            except ProcessLookupError:
+                break
+            time.sleep(0.05)
+        else:
+            raise AssertionError(f"process {number} still runs")
+
+
+@pytest.mark.parametrize("name", ["jsonl", "csv", "text"])
+def test_processes_write_what_one_process_writes(segment: Path, name: str) -> None:
+    """Worker processes write into shared memory: no row is lost, repeated or in another place."""
+    options = ("--deep", "--format", name)
+    done = started(segment, *options)
+    out, err = done.communicate(timeout=120)
+    assert (done.returncode, err) == (0, b"")
+    assert out == kseg("dump", *options, "--jobs", "1", str(segment)).stdout.encode()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+@pytest.mark.parametrize(
+    ("ending", "code", "message"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, -signal.SIGTERM, ""), (signal.SIGKILL, 2, KILLED)],
+)
+def test_no_process_is_left_over(segment: Path, ending: signal.Signals, code: int, message: str) -> None:
+    """Ctrl-C, a service manager's SIGTERM and a killed worker end all processes, with at most one line on stderr.
+
+    The output is a beginning of the rows: the reader of stdout is slow, so all processes wait.
+    """
+    process = started(segment, "--format", "jsonl")
+    first, workers = workers_of(process)
+    os.kill(workers[0] if ending == signal.SIGKILL else process.pid, ending)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == code
+    assert err.decode().strip() == (f"kseg: {message}" if message else "")
+    wait_for_end(workers)
+    assert kseg("dump", "--deep", "--format", "jsonl", str(segment)).stdout.encode().startswith(first + out)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+def test_a_reader_that_closes_the_pipe_ends_the_processes(segment: Path) -> None:
+    """``| head`` is no error: the exit code is 0 and stderr is empty."""
+    with started(segment, "--format", "jsonl") as process:
+        _, workers = workers_of(process)
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(120) == 0
+    wait_for_end(workers)
+
+
+def test_a_full_disk_is_one_line(segment: Path) -> None:
+    """The error names standard output, as with one process."""
+    if not os.path.exists("/dev/full"):
+        pytest.skip("needs /dev/full")
+    with open("/dev/full", "wb") as full:
+        process = started(segment, "--format", "jsonl", stdout=full)
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert err == b"kseg: standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--shallow",), "--deep"),
+        (("--deep", "--format", "table"), "--deep"),
+        (("--deep", "--format", "jsonl", "--limit", "0"), "--limit"),
+        (("--deep", "--format", "jsonl", "--position", "0"), "--position"),
+        (("--deep", "--format", "csv", "--follow"), "--follow"),
+    ],
+)
+def test_jobs_are_rejected_where_one_process_dumps(segment: Path, options: tuple[str, ...], reason: str) -> None:
+    """An explicit --jobs is not ignored silently. --jobs 1 is always right."""
+    done = kseg("dump", "--jobs", "2", *options, str(segment))
+    assert done.returncode == 2
+    assert done.stderr.startswith("kseg: --jobs 2: ")
+    assert reason in done.stderr
+    if "--follow" not in options:
+        assert kseg("dump", "--jobs", "1", *options, str(segment)).returncode == 0
