@@ -34,6 +34,9 @@ PATTERNS = (
     "alpha", "ALPHA", "a.b", r"a\.b", "^alpha$", "^", "$", "be?ta", "(alpha|beta)", "(?i:kiss)", "k+i", "[ab]lpha",
     r"\d+", r"\w+ss", "ß", "größe", "(?:al){1,2}pha", "(?=al)alpha", "(?!x)beta", "日.語", r"\\u00", '"id": ?17', "a{0}beta",
     "x?", "straße|kiss", "(?i)straße", "(?-i:beta)", "nowhere", ".", r"(\w)\1", "(?s).*beta", "\udcff", "(?>alpha)", "i",
+    r"\d{2,}", r"\d\d\d", r"[a-z]{3}\W", r"\w{4,6}\s\w", r"[^\W\d]{2}\d?[k-z]{2}", r"(?:\w\w){2,}\S\s", r"[a-b]{2,3}.p",
+    r"\D{3}=?-\d", r"(?i:[i-k]{2}[s-t]{2})", r"[^a]l[^b]h", r"[ſ-ƀ]\w{3}", r"(?a:\w{3}\W)", r"\w+@?\w+", r"\s+\w+\s",
+    r"(?i)[ſ]\w[r-s]", r"[\udc80-\udcff]{2}", r".{3}[\u6708-\u9fff]", r"[^b]{3}", r"a\ud800b",
 )  # fmt: skip
 JSON_PATHS = (
     "$", "$.id", "$.id=17", "$.name=alpha", "$.name=größe", "$..id=-3", "$.tags[0]", "$.tags[-1]=beta", "$.*", "$..*",

@@ -11,8 +11,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kseg.commands.grep import literals
+from kseg.commands.grep.byte_classes import classes_of
 from kseg.commands.grep.json_path import JsonPath
 from kseg.errors import UsageError
+from kseg.format.record.byte_search import ByteClasses, Needle
 from kseg.format.segment.record_search import rows_with, rows_with_keys
 from kseg.format.segment.records_chunk import Chunk
 from kseg.text import to_json
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 #: The fields that can be searched.
 FIELDS = ("key", "value", "header-key", "header-value")
+#: A shorter text, in bytes, is searched for only if no classes of bytes are known.
+_LEAST_TEXT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,8 @@ class RecordGrep:
     def __init__(self, query: Query, decoder: RecordDecoder | None = None, topic: str | None = None) -> None:
         self.query = query
         self.patterns = tuple(_compiled(text, query) for text in query.patterns)
+        self._tests = [pattern.fullmatch if query.whole else pattern.search for pattern in self.patterns]
+        self._fields = [_BYTES_OF[name] for name in query.fields]
         self._decoder = decoder
         self._topic = topic
         self.unread = 0
@@ -78,7 +84,7 @@ class RecordGrep:
             found = rows_with(chunk, self._needles)
             wanted = set(selected) if len(selected) < chunk.records.count else range(chunk.records.count)
             candidates = [i for i in found if i in wanted]
-        matching = [i for i in candidates if any(True for _ in self.matches(chunk, i))]
+        matching = [i for i in candidates if self._found(chunk, i)]
         if self.query.invert:
             left_out = set(matching)
             return [i for i in selected if i not in left_out]
@@ -109,14 +115,27 @@ class RecordGrep:
             else:
                 yield from (match.span() for match in pattern.finditer(text))
 
+    def _found(self, chunk: Chunk, i: int) -> bool:
+        """Return whether record ``i`` matches: as ``matches``, in half the time."""
+        if self._decoder is not None or self.query.json_path is not None:
+            return any(True for _ in self.matches(chunk, i))
+        for fields_of in self._fields:
+            for data in fields_of(chunk, i):
+                if data is not None:
+                    text = str(data, "utf-8", "surrogateescape")
+                    for test in self._tests:
+                        if test(text):
+                            return True
+        return False
+
     @cached_property
-    def _needles(self) -> Any:
+    def _needles(self) -> tuple[Needle | ByteClasses, ...] | None:
         """Needles of which one is in each record with a match; None if that is not known."""
         if self._decoder is not None:
             return None
         if self.query.json_path is not None:
             return self.query.json_path.needles()
-        return literals.either([literals.needles_of(pattern) for pattern in self.patterns])
+        return literals.either([_needles_of(pattern) for pattern in self.patterns])
 
     def _selected(self, chunk: Chunk) -> Sequence[int]:
         """Return the rows of the records that are searched."""
@@ -163,6 +182,15 @@ class RecordGrep:
         assert self._decoder
         both = zip(("key", "value"), self._decoder.of_record(self._topic, chunk, i), strict=True)
         return {name: found.value for name, found in both if found.kind and not found.error}
+
+
+def _needles_of(pattern: re.Pattern[str]) -> tuple[Needle | ByteClasses, ...] | None:
+    """Return texts or classes of bytes of which each match contains one. A short text is in many records."""
+    texts = literals.needles_of(pattern)
+    if texts and min(len(needle) for needle in texts) >= _LEAST_TEXT:
+        return texts
+    classes = classes_of(pattern)
+    return (classes,) if classes else texts
 
 
 def _as_text(value: Any) -> str:

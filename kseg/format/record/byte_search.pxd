@@ -12,11 +12,23 @@ cdef class Needle:
     cdef Py_ssize_t size, first, second
     cdef bint ignore_case
 
+
+cdef class ByteClasses:
+    cdef const unsigned long long[::1] begins, continues
+    cdef unsigned long long last
+
+
 @cython.locals(
     first=cython.Py_ssize_t, second=cython.Py_ssize_t, x=cython.uchar, x_mask=cython.uchar, y=cython.uchar,
     y_mask=cython.uchar, stop=cython.Py_ssize_t, least=cython.uchar, difference=cython.uchar, n=cython.Py_ssize_t,
 )
 cpdef Py_ssize_t find(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end, Needle needle) except -2
+
+@cython.locals(
+    begins="const unsigned long long[::1]", continues="const unsigned long long[::1]", last=cython.ulonglong,
+    state=cython.ulonglong, byte=cython.uchar,
+)
+cpdef Py_ssize_t find_classes(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end, ByteClasses classes) except -2
 
 @cython.locals(different=cython.uchar, n=cython.Py_ssize_t)
 cdef bint matches_at(const unsigned char[::1] data, Py_ssize_t at, Needle needle) noexcept
@@ -26,6 +38,6 @@ cdef bint matches_at(const unsigned char[::1] data, Py_ssize_t at, Needle needle
     middle=cython.Py_ssize_t,
 )
 cpdef records_with(
-    const unsigned char[::1] data, Py_ssize_t end, Needle needle, RecordColumns records, Py_ssize_t first,
+    const unsigned char[::1] data, Py_ssize_t end, needle, RecordColumns records, Py_ssize_t first,
     Py_ssize_t stop, list found
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Protocol
 
-from kseg.format.record.byte_search import Needle, records_with
+from kseg.format.record.byte_search import ByteClasses, Needle, records_with
 from kseg.format.segment.records_chunk import Chunk
 
 
@@ -26,7 +26,7 @@ class RecordSearch(Protocol):
         """Yield start and end of each match in the text of a field."""
 
 
-def rows_with(chunk: Chunk, needles: Iterable[Needle]) -> list[int]:
+def rows_with(chunk: Chunk, needles: Iterable[Needle | ByteClasses]) -> list[int]:
     """Return the rows of records that can contain one of the needles, in their order.
 
     Other records don't contain any of them. A needle that is found can reach over the border between two fields: the
