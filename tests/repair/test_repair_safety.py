@@ -22,6 +22,8 @@ import pytest
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.segment import RepairPlan
 from kseg.errors import UnreadableError
+from kseg.format.storage.atomic_write import Staged
+from kseg.format.writer.read_back import ReadBackError
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import damage
 from tests.support.interrupted import failing_disk
@@ -179,3 +181,41 @@ def test_progress_is_shown_on_a_terminal(tmp_path: Path) -> None:
     assert process.returncode == 1
     assert b"200 ranges lost" in out
     assert b" MB" in shown
+
+
+def _put(at: int, piece: bytes) -> Callable[[bytes], bytes]:
+    return lambda data: data[:at] + piece + data[at + len(piece) :]
+
+
+def _batch(offset: int, value: bytes = VALUE) -> bytes:
+    return build_batch([PlainRecord(offset, b"k", value)], partition_leader_epoch=3)
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        (_put(300, b"?!"), "crc-mismatch"),
+        (_put(7, b"\x01"), "non-monotonic-offset"),
+        (_put(len(_batch(0)), _batch(1, VALUE[::-1])), "the batches differ"),
+        (_put(3 * len(_batch(0)) + 12, b"\0\0\0\x04"), "the batches differ"),
+        (lambda data: data[: -len(_batch(0))], "the batches differ"),
+    ],
+)
+def test_changed_result_is_found_when_it_is_read_back(
+    changed: Callable[[bytes], bytes], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that stores other bytes: also other valid batches, and header fields that no CRC covers."""
+    source, target = tmp_path / FIRST, tmp_path / "out" / FIRST
+    source.write_bytes(b"".join(_batch(offset) for offset in range(4)))
+    target.parent.mkdir()
+    sync = Staged.sync
+
+    def sync_other_bytes(staged: Staged, modified_ns: int | None = None) -> None:
+        sync(staged, modified_ns)
+        if staged.target == target:
+            staged.path.write_bytes(changed(source.read_bytes()))
+
+    monkeypatch.setattr(Staged, "sync", sync_other_bytes)
+    with pytest.raises(ReadBackError, match=why):
+        repair(str(source), str(target), RepairPlan())
+    assert not os.listdir(target.parent)

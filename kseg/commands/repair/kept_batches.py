@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import IO, Any
 
+from kseg.commands.repair.copied_batches import CopiedBatches
 from kseg.commands.repair.leader_epochs import EpochCorrector
 from kseg.commands.repair.report import (
     SALVAGEABLE,
@@ -41,7 +42,7 @@ class KeptBatches:
     """Writes the selected batches to ``out`` (None: only report), and counts them in ``tally``.
 
     ``following`` is the base offset of the next segment, ``name_offset`` that of this one, None if unknown. ``repacked`` has
-    the batches that replace others, by their positions.
+    the batches that replace others, by their positions. ``copied`` are the v2 batches that were written unchanged.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class KeptBatches:
         following: int | None,
     ) -> None:
         self.repacked: dict[int, RepackedBatch] = {}
+        self.copied = CopiedBatches()
         self.findings = findings
         self._out = out
         self._tally = tally
@@ -99,6 +101,8 @@ class KeptBatches:
             data = self._salvaged(self.repacked.pop(begin), batches, row)
         elif begin in self.findings.at:
             data = self._corrected_header(bytearray(data), batches, row)
+        elif batches.magic[row] >= 2:
+            self.copied.append(batches, row, stop)
         written = tally.bytes_after
         if self._out is not None:
             self._out.write(data)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import IO
 
+from kseg.commands.repair.copied_batches import CopiedBatches
 from kseg.commands.repair.kept_batches import KeptBatches
 from kseg.commands.repair.leader_epochs import NO_EVIDENCE, EpochCorrector, EpochEvidence
 from kseg.commands.repair.report import (
@@ -74,6 +75,12 @@ class SegmentSalvage:
             out, tally, self.findings, report, corrector if any(is_error.values()) else None,
             name_offset=limits.name_offset, following=place.following if place else None,
         )  # fmt: skip
+
+    @property
+    def copied(self) -> CopiedBatches | None:
+        """Return the batches of the result if each of them is a v2 batch that was copied unchanged, otherwise None."""
+        tally, copied = self._tally, self._kept.copied
+        return copied if copied.count == tally.kept and not tally.mended else None
 
     def run(self, source: Source, order: OffsetOrder, progress: Progress = do_nothing) -> None:
         """Read the segment and write its batches; ``order`` is the result of ``find_order`` for it.

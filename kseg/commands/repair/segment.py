@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from kseg.commands.repair.copied_batches import CopiedBatches
 from kseg.commands.repair.leader_epochs import NO_EVIDENCE, EpochEvidence
 from kseg.commands.repair.report import ReportLine, SegmentRepair, is_about_a_batch
 from kseg.commands.repair.salvage import SegmentSalvage
 from kseg.commands.repair.segment_places import SegmentPlace
 from kseg.errors import KsegError
 from kseg.findings import Policy, Severity, do_nothing
+from kseg.format.checks.check_state import CheckState
 from kseg.format.checks.run_checks import IN_LOGS, check_settings, new_collector, run_checks
+from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT32_MAX
+from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.reader import Window
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.segment.transaction_events import chunk_events
+from kseg.format.segment.transaction_events import Event, chunk_events, transaction_events
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES, IndexBuilder
 from kseg.format.sidefiles.txn_index import AbortedTransactions
 from kseg.format.storage.atomic_write import Staged, check_absent, stage, sync_folder, writing
@@ -85,9 +90,9 @@ def repair_segment(
             _check_source(tally, builder, plan, progress)
         else:
             half = _with_fewer_rows(progress)
-            _salvage(staged[target], tally, plan, report, place, half, epochs)
+            copied = _salvage(staged[target], tally, plan, report, place, half, epochs)
             staged[target].sync(modified)
-            _read_back(staged[target].path, tally, builder, plan, half)
+            _read_back(staged[target].path, tally, builder, plan, half, copied)
         if txns is not None and not staged[transactions].file.tell():
             # A broker creates the index with its first entry.
             staged.pop(transactions).discard()
@@ -117,7 +122,8 @@ def _salvage(
     place: SegmentPlace | None,
     progress: Progress,
     epochs: EpochEvidence,
-) -> None:
+) -> CopiedBatches | None:
+    """Write the valid batches of a segment; return them if none was changed (``SegmentSalvage.copied``)."""
     name = tally.source if place is None else tally.target
     limits = check_settings(name, Settings(policy=plan.policy))
     ceiling = None if place is None else place.ceiling
@@ -141,6 +147,7 @@ def _salvage(
             f"{tally.source}: the offset in the file name contradicts {count_of(tally.misfits, 'batch')} and fits "
             f"{tally.kept:,}: give DST the right name"
         )
+    return salvage.copied
 
 
 class _IndexWriter:
@@ -153,30 +160,44 @@ class _IndexWriter:
         self._builder: IndexBuilder | None = None
         self._txns: AbortedTransactions | None = None
         self._aborted: IO[bytes] = io.BytesIO()
+        self._opener = DeepIterator()
 
     def follow(self, txns: AbortedTransactions, aborted: IO[bytes]) -> None:
         """Build the index of aborted transactions, too."""
         self._txns, self._aborted = txns, aborted
 
     def append(self, chunk: Chunk) -> None:
-        """Index the next batches. Raises KsegError if an index can't contain them."""
+        """Index the next decoded batches. Raises KsegError if an index can't contain them."""
         batches, tally = chunk.batches, self._tally
         if chunk.resumed:
             return
-        if self._builder is None:
-            if tally.first_offset is None:
-                tally.first_offset = (
-                    chunk.records.offset[0] if chunk.records.count else batches.base_offset[chunk.first]
-                )
-            named = _named_offset(tally)
-            self._builder = IndexBuilder(tally.first_offset if named is None else named, *self._files, self._interval)
-        tally.last_offset = batches.last_offset[chunk.stop - 1]
-        append_runs(tally.leader_epochs, batches, chunk.first, chunk.stop)
-        with self._fitting():
-            self._builder.add(batches, chunk.first, chunk.stop)
+        if tally.first_offset is None:
+            tally.first_offset = chunk.records.offset[0] if chunk.records.count else batches.base_offset[chunk.first]
+        self._append(batches, chunk.first, chunk.stop)
         if self._txns is not None:
-            for txn in self._txns.update(batches, chunk_events(chunk, batches.selected)):
-                self._aborted.write(txn.pack())
+            self._follow_events(batches, chunk_events(chunk, batches.selected))
+
+    def append_window(self, window: Window) -> None:
+        """Index the next batches, of which only the markers of transactions are decoded. Raises KsegError."""
+        self._append(window.batches, 0, window.batches.count)
+        if self._txns is not None:
+            self._follow_events(window.batches, transaction_events(window, self._opener))
+
+    def _append(self, batches: BatchColumns, first: int, stop: int) -> None:
+        tally = self._tally
+        if self._builder is None:
+            named = _named_offset(tally)
+            base = tally.first_offset if named is None else named
+            self._builder = IndexBuilder(base or 0, *self._files, self._interval)
+        tally.last_offset = batches.last_offset[stop - 1]
+        append_runs(tally.leader_epochs, batches, first, stop)
+        with self._fitting():
+            self._builder.add(batches, first, stop)
+
+    def _follow_events(self, batches: BatchColumns, events: Iterable[Event]) -> None:
+        assert self._txns is not None
+        for txn in self._txns.update(batches, events):
+            self._aborted.write(txn.pack())
 
     def finish(self) -> None:
         """Write the last entries of the indexes."""
@@ -193,15 +214,22 @@ class _IndexWriter:
             raise KsegError(f"{self._tally.target}: {offsets} do not fit a segment of that name: {error}") from error
 
 
-def _read_back(path: Path, tally: SegmentRepair, indexes: _IndexWriter, plan: RepairPlan, progress: Progress) -> None:
-    """Validate and index the output. Raises ReadBackError for any error, and if the counts differ."""
+def _read_back(
+    path: Path, tally: SegmentRepair, indexes: _IndexWriter, plan: RepairPlan, progress: Progress,
+    copied: CopiedBatches | None,
+) -> None:  # fmt: skip
+    """Validate and index the output. Raises ReadBackError for any error, and if the counts differ.
+
+    ``copied`` are its batches if all are copies. Their records are not decoded again: the source's are the same bytes.
+    """
     # With its final name, because the name is checked, too.
-    found, error = _check(str(path), tally.target, indexes, plan, progress)
+    found, error = _check(str(path), tally.target, indexes, plan, progress, copied)
     if error:
         raise ReadBackError(f"{tally.target}: after reading back: {error}")
-    if (found.batches, found.records, found.bytes) != (tally.kept, tally.records, tally.bytes_after):
+    records = found.records if copied is None else tally.records  # the CRC covers their number
+    if (found.batches, records, found.bytes) != (tally.kept, tally.records, tally.bytes_after):
         raise ReadBackError(
-            f"{tally.target}: could only read back {found.batches:,} of {tally.kept:,} batches, {found.records:,} of "
+            f"{tally.target}: could only read back {found.batches:,} of {tally.kept:,} batches, {records:,} of "
             f"{tally.records:,} records, {found.bytes:,} of {tally.bytes_after:,} bytes"
         )
 
@@ -215,17 +243,34 @@ def _check_source(tally: SegmentRepair, indexes: _IndexWriter, plan: RepairPlan,
     tally.bytes_before = tally.bytes_after = found.bytes
 
 
-def _check(path: str, name: str, indexes: _IndexWriter, plan: RepairPlan, progress: Progress) -> tuple[Summary, str]:
-    """Run every check over a log named ``name``; return the counts and the text of the first error."""
-    settings = Settings(policy=plan.policy)
+def _check(
+    path: str, name: str, indexes: _IndexWriter, plan: RepairPlan, progress: Progress,
+    copied: CopiedBatches | None = None,
+) -> tuple[Summary, str]:  # fmt: skip
+    """Run every check over a log named ``name``; return the counts and the text of the first error.
+
+    If the log must have the batches ``copied``, these are compared instead of decoding the records.
+    """
+    settings = Settings(policy=plan.policy, deep=copied is None)
     checks = new_collector(SegmentFile(name), settings)
+    found = CopiedBatches()
+
+    def append_window(window: Window, _: CheckState) -> None:
+        found.append(window.batches, 0, window.batches.count)
+        indexes.append_window(window)
+
     with open_source(path) as source:
         source.name = name
-        run_checks(source, settings, checks, progress, indexes.append)
+        if copied is None:
+            run_checks(source, settings, checks, progress, indexes.append)
+        else:
+            run_checks(source, settings, checks, progress, after_window=append_window)
     indexes.finish()
     for verdict in checks.result().verdicts:
         if verdict.severity >= Severity.ERROR and is_about_a_batch(verdict.finding):
             return checks.summary, f"{verdict.rule.name} at byte {verdict.finding.position}: {verdict.message}"
+    if copied is not None and found != copied:
+        return checks.summary, "the batches differ from those of the source"
     return checks.summary, ""
 
 

@@ -57,7 +57,7 @@ def next_faulty(batches: BatchColumns, row: int, stop: int, found: dict[int, Any
 
 
 def end_of_selected(batches: BatchColumns, row: int, found: dict[int, Any]) -> int:
-    """Return the end of the selected batches from ``row`` on that are consecutive in the file.
+    """Return the end of the selected batches from ``row`` on that are consecutive in the file and have one header format.
 
     A batch whose position is in ``found`` is alone.
     """
@@ -67,6 +67,7 @@ def end_of_selected(batches: BatchColumns, row: int, found: dict[int, Any]) -> i
     while (
         row < batches.count
         and batches.selected[row]
+        and (batches.magic[row] < 2) == (batches.magic[row - 1] < 2)
         and batches.position[row] == batches.position[row - 1] + batches.size[row - 1]
         and not (found and batches.position[row] in found)
     ):
