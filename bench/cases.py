@@ -133,20 +133,6 @@ def _columns(codec: str) -> Case:
     )
 
 
-def _convert(corpus: str) -> Case:
-    """Compare a conversion to v2 with only reading, decompressing, compressing and writing."""
-    return Case(
-        f"convert {corpus}",
-        (corpus,),
-        (
-            lambda corpora: peers.kseg_convert(corpora[corpus], 1),
-            lambda corpora: peers.kseg_convert(corpora[corpus], 2),
-            lambda corpora: peers.convert_floor(corpora[corpus]),
-        ),
-        (Goal("--jobs 2", "floor", SLOWDOWN, at_most=1.5), Goal("--jobs 1", "floor", SLOWDOWN)),
-    )
-
-
 def _indexes(base: str, *options: str) -> Case:
     """Compare a folder that has indexes with a folder that has only the log."""
     return Case(
@@ -215,7 +201,6 @@ CASES: tuple[Case, ...] = (
     _dump("text"),
     _columns("none"),
     _columns("lz4"),
-    *(_convert(corpus) for corpus in ("v1-none", "v0-gzip", "v0-snappy", "v1-lz4")),
     Case(
         "start",
         (_TINY,),

@@ -61,22 +61,10 @@ def floor(corpus: Corpus, *, deep: bool = True) -> Command:
     return Command("floor", (sys.executable, str(PROGRAMS / "floor.py"), *options, *_logs(corpus)))
 
 
-def kseg_convert(corpus: Corpus, jobs: int) -> Command:
-    """Return a conversion to v2 that keeps codec and batches; it overwrites its target each time."""
-    options = ("--force", "--format", "jsonl", "--jobs", str(jobs))
-    return kseg(f"--jobs {jobs}", "convert", "any-to-v2", *options, str(corpus.path), str(_target(corpus)))
-
-
-def convert_floor(corpus: Corpus) -> Command:
+def convert_floor(corpus: Corpus, target: Path) -> Command:
     """Return the floor of a conversion: decompress, compress and write, without reading records."""
     floor_py = str(PROGRAMS / "floor.py")
-    return Command("floor", (sys.executable, floor_py, "--recompress", str(_target(corpus)), str(corpus.path)))
-
-
-def _target(corpus: Corpus) -> Path:
-    folder = HOME / "converted"
-    folder.mkdir(exist_ok=True)
-    return folder / corpus.path.name
+    return Command("floor", (sys.executable, floor_py, "--recompress", str(target), str(corpus.path)))
 
 
 def bare_python() -> Command:
