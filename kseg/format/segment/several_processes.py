@@ -23,12 +23,12 @@ _Result = TypeVar("_Result")
 #: False starts the processes at once. Tests and benchmarks set it.
 BEGIN_ALONE = True
 # The costs of other processes, as shares of the processor time in which Python and kseg started: both import modules.
-_COST_OF_POOL = 0.6
+_COST_OF_POOL = 0.8
 _COST_OF_PROCESS = 0.03
 # A program that uses kseg as a library did other work before: seconds of the start that are assumed at most.
 _LONGEST_START = 0.2
-# The time per byte is known after this many seconds.
-_MEASURED = 0.004
+# The time per byte is measured in intervals of at least this many seconds.
+_INTERVAL = 0.004
 
 
 class Takeover(Exception):
@@ -52,8 +52,8 @@ class Meter:
         self._largest = list(accumulate(reversed(parts), max))[::-1]
         self._left = list(accumulate(reversed(sizes)))[::-1]
         self._start = min(time.process_time(), _LONGEST_START)
-        self._measured = -1.0  # below 0: the first bytes, which need imports, are not read yet
-        self._bytes = 0
+        self._seconds, self._bytes = 0.0, 0  # of the current interval
+        self._previous = 0.0  # the time per byte of the previous interval, 0 before it
 
     def begin(self, number: int) -> None:
         """Begin a file."""
@@ -72,14 +72,16 @@ class Meter:
 
     def _update(self, position: int) -> None:
         now = time.process_time()
-        if self._measured < 0:
-            self._measured = 0.0
-        else:
-            self._measured += now - self._since
-            self._bytes += position - self._at
+        self._seconds += now - self._since
+        self._bytes += position - self._at
         self._since, self._at = now, position
-        if self._measured > _MEASURED and self._bytes > 0:
-            self._decide(position, self._measured / self._bytes)
+        if self._seconds < _INTERVAL or self._bytes <= 0:
+            return
+        per_byte, previous = self._seconds / self._bytes, self._previous
+        self._seconds, self._bytes, self._previous = 0.0, 0, per_byte
+        # The faster of two: one can contain imports, or the reading of a window of which few batches are decoded yet.
+        if previous:
+            self._decide(position, min(per_byte, previous))
 
     def _decide(self, position: int, per_byte: float) -> None:
         """Raise Takeover if it ends the work earlier."""
