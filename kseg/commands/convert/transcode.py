@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 
 from kseg.commands.convert.result import COUNTED_BY_RECORD, Conversion
 from kseg.errors import KsegError, UsageError
@@ -28,7 +27,9 @@ _SIZE, _ATTRIBUTES, _CRC = struct.Struct(">i"), struct.Struct(">H"), struct.Stru
 
 
 def _add(codecs: Counter[str], counts: list[int]) -> None:
-    codecs.update({codec_name(codec): count for codec, count in enumerate(counts) if count})
+    for codec, count in enumerate(counts):
+        if count:
+            codecs[codec_name(codec)] += count
 
 
 def _with_codec(entry: memoryview, payload: memoryview, codec: int) -> memoryview:
@@ -77,7 +78,7 @@ class Transcoder:
         for run in runs_of(chunk, self._target, copies=not self._must_repack):
             counts = [0] * 8
             if self._is_unchanged(run):
-                run = replace(run, kind=conversion_kinds.COPY)
+                run = run._replace(kind=conversion_kinds.COPY)
             if chunk.resumed and run.kind != conversion_kinds.PACKED and run.kind != conversion_kinds.PLAIN:
                 continue  # a batch is copied or dropped with its first part
             if chunk.resumed:
@@ -106,11 +107,11 @@ class Transcoder:
 
     def _is_unchanged(self, run: BatchRun) -> bool:
         """Return whether messages already have the version and the codec of the target."""
-        codec = run.chunk.batches.attributes[run.row] & CODEC_MASK
         return (
             self._must_repack
             and run.kind in (conversion_kinds.PLAIN, conversion_kinds.PACKED)
-            and (run.magic, codec) == (self._target, self._codec)
+            and run.magic == self._target
+            and run.chunk.batches.attributes[run.row] & CODEC_MASK == self._codec
         )
 
     def _convert(self, run: BatchRun) -> None:

@@ -15,7 +15,7 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
 from typing import Any
 
-from kseg.format.record import crc_instructions
+from kseg.format.record import c_functions
 
 # The polynomials, bits reversed.
 CRC32 = 0xEDB88320
@@ -62,7 +62,7 @@ def table(polynomial: int) -> Any:
 
 # The most bytes for which a call of the library is slower. In plain Python it never is.
 SHORT = -1 if __file__.endswith(".py") else 512
-INSTRUCTIONS = SHORT > 0 and crc_instructions.has_crc_instructions()
+INSTRUCTIONS = SHORT > 0 and c_functions.has_crc_instructions()
 CRC32_TABLE = table(CRC32) if SHORT > 0 else array("I")
 CRC32C_TABLE = table(CRC32C) if SHORT > 0 else array("I")
 
@@ -114,7 +114,7 @@ def crc32_of(view: memoryview, at: int, end: int) -> int:
     """Return the unsigned CRC-32 of ``view[at:end]``. Raises IndexError."""
     check_range(len(view), at, end)
     if INSTRUCTIONS:
-        return crc_instructions.crc32_by_instructions(view, at, end, CRC32_TABLE)
+        return c_functions.crc32_by_instructions(view, at, end, CRC32_TABLE)
     if end - at <= SHORT:
         return crc_by_table(view, at, end, CRC32_TABLE)
     return zlib.crc32(view[at:end])
@@ -126,5 +126,5 @@ def crc32c_of(view: memoryview, at: int, end: int) -> int:
     if end - at > SHORT:
         return crc32c(view[at:end])
     if INSTRUCTIONS:
-        return crc_instructions.crc32c_by_instructions(view, at, end)
+        return c_functions.crc32c_by_instructions(view, at, end)
     return crc_by_table(view, at, end, CRC32C_TABLE)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.checks.offset_checks import (
@@ -171,8 +170,7 @@ def payload_of(chunk: Chunk, row: int) -> Any:
     return whole if isinstance(whole, (bytes, bytearray)) and len(whole) == len(view) else view
 
 
-@dataclass(frozen=True, slots=True)
-class BatchRun:
+class BatchRun(NamedTuple):
     """The batches ``row`` to ``stop`` of one kind and version with the records ``i`` to ``end``; ends are exclusive."""
 
     chunk: Chunk

@@ -1,4 +1,7 @@
-# The functions of crc_instructions.py in C.
+# The functions of c_functions.py in C.
+
+from libc.string cimport memcmp, memmove
+
 
 cdef extern from *:
     """
@@ -94,3 +97,16 @@ cdef inline long long crc32_by_instructions(
 
 cdef inline long long crc32c_by_instructions(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end):
     return kseg_crc32c(&data[0] + at, end - at)
+
+
+cdef inline bint equal_blocks(
+    const unsigned char[::1] left, Py_ssize_t a, const unsigned char[::1] right, Py_ssize_t b, Py_ssize_t size
+) noexcept:
+    return size == 0 or memcmp(&left[0] + a, &right[0] + b, size) == 0
+
+
+cdef inline void copy_block(
+    unsigned char[::1] out, Py_ssize_t at, const unsigned char[::1] data, Py_ssize_t first, Py_ssize_t size
+) noexcept:
+    if size:
+        memmove(&out[0] + at, &data[0] + first, size)
