@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from json import encoder as json_encoder
 from json.encoder import JSONEncoder, encode_basestring
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kseg.lazy import lazy
 
@@ -20,7 +21,20 @@ else:
 _CONTROLS = "[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
 # Bytes of a file name that are not UTF-8, as Python decodes them.
 _CONTROLS_AND_BYTES = _CONTROLS[:-1] + "\udc80-\udcff]"
-_encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def _encoder() -> Callable[[object], str]:
+    """Return ``JSONEncoder.encode`` without the encoder that it makes for each value: that takes a third of the time."""
+    encoder = JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+    make: Any = getattr(json_encoder, "c_make_encoder", None)
+    if make is None:
+        return encoder.encode
+    # No search for circles, no indentation; keys are neither sorted nor skipped; NaN is allowed.
+    parts = make(None, encoder.default, encode_basestring, None, ":", ",", False, False, True)
+    return lambda value: "".join(parts(value, 0))
+
+
+_encode = _encoder()
 
 
 def escape_controls(text: str) -> str:

@@ -92,6 +92,7 @@ def write_csv(dumped: Rows, out: TextIO, view: View) -> None:
         report_rows.write_csv(found, out, view)
         return
     names = tuple(found.names)
+    last = tuple(name for name in names if name in _LAST_NAMES)
     with _line_buffer(out) as lines:
         if not view.continued:
             lines.put(encoded(",".join(names) + "\n"))
@@ -102,11 +103,38 @@ def write_csv(dumped: Rows, out: TextIO, view: View) -> None:
             def other(kept: Sequence[int], item: RecordsItem = item) -> Iterator[str]:
                 return report_rows.csv_lines(RowSet(record_rows(item, kept, view), found.columns, names), view)
 
-            batches = item.chunk.batches
-            magic = batches.magic[item.row]
-            stamped = timestamp_type(magic, batches.attributes[item.row])
-            record_lines.write_csv(item, csv_layout(item.file, stamped, magic >= 2, view.encoding, names), lines, other)
+            more = _more_cells(item, last, view) if last else None
+            layout = None
+            if names[len(names) - len(last) :] == last:
+                batches = item.chunk.batches
+                magic = batches.magic[item.row]
+                stamped = timestamp_type(magic, batches.attributes[item.row])
+                layout = csv_layout(item.file, stamped, magic >= 2, view.encoding, names[: len(names) - len(last)])
+            record_lines.write_csv(item, layout, lines, other, more)
             lines.flush()
+
+
+#: The columns after those that the layout of a line has.
+_LAST_NAMES = frozenset(
+    column.name
+    for column in (
+        schema.DECODED,
+        *schema.CONTENT_COLUMNS["key"],
+        *schema.CONTENT_COLUMNS["value"],
+        *schema.SEARCH_COLUMNS,
+    )
+)
+
+
+def _more_cells(item: RecordsItem, names: Sequence[str], view: View) -> Iterator[str]:
+    """Yield the cells of these columns of each record, each with a comma before it."""
+    for i, contents in zip(item.kept, item.all_contents(item.kept), strict=True):
+        row = item.decoder.row_of(contents) if item.decoder and contents else {}
+        if item.topic:
+            row[schema.DECODED.name] = item.decoded(i)
+        if item.searched:
+            row.update(item.search_row(i))
+        yield "".join(["," + report_rows.csv_cell(row.get(name), view) for name in names])
 
 
 @lru_cache(maxsize=64)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -24,6 +25,8 @@ from kseg.commands.dump.rows import RecordsItem, dump_segment
 from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.segment import rows
 from kseg.format.segment.objects import Header, timestamp_type
+from kseg.format.serialization.decoding import FieldDecoder
+from kseg.format.serialization.record_decoder import RecordDecoder
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
 from kseg.report import dump as report_dump
 from kseg.report import rows as report_rows
@@ -100,20 +103,30 @@ def check(segment: Path, data: bytes, encoding: str) -> None:
     assert found
 
 
-def check_csv(run: RecordsItem, encoding: str) -> None:
-    """Compare the loop's lines with those of the rows. The loop leaves out records with text that is not UTF-8."""
-    view, row = View(True, encoding), run.row
+#: Keys and values that are not JSON or UTF-8 have an error.
+DECODER = RecordDecoder(FieldDecoder("key", "string"), FieldDecoder("value", "json"))
+
+
+def csv_of_rows(run: RecordsItem, view: View) -> list[str]:
+    """Return the lines of the rows, and check that they are the lines that are written."""
     found = report_dump.rows([run], view)
-    wanted = [
-        "".join(
-            report_rows.csv_lines(RowSet(report_dump.record_rows(run, (i,), view), found.columns, found.names), view)
-        )
-        for i in run.kept
-    ]
+    every = [RowSet(report_dump.record_rows(run, (i,), view), found.columns, found.names) for i in run.kept]
+    wanted = ["".join(report_rows.csv_lines(rows, view)) for rows in every]
     out = io.TextIOWrapper(io.BytesIO(), "utf-8", newline="")
     report_dump.write_csv([run], out, view)
     out.seek(0)
     assert out.read() == ",".join(found.names) + "\n" + "".join(wanted)
+    return wanted
+
+
+def check_csv(run: RecordsItem, encoding: str) -> None:
+    """Compare the loop's lines with those of the rows. The loop leaves out records with text that is not UTF-8."""
+    view, row = View(True, encoding), run.row
+    found = report_dump.rows([run], view)
+    wanted = csv_of_rows(run, view)
+    decoded = replace(run, decoder=DECODER)
+    for columns in ((), ("value_decoded", "offset"), ("offset", "value_error", "value_decoded")):
+        csv_of_rows(decoded, View(True, encoding, sides=DECODER.sides, columns=columns))
     chunk, batches = run.chunk, run.chunk.batches
     layout = report_dump.csv_layout(run.file, stamp_of(run), batches.magic[row] >= 2, encoding, tuple(found.names))
     json = json_layout("", None, True, encoding)
@@ -128,6 +141,9 @@ def check_csv(run: RecordsItem, encoding: str) -> None:
 
 def check_run(run: RecordsItem, encoding: str) -> None:
     check_csv(run, encoding)
+    decoded, encode = replace(run, decoder=DECODER), rows.ENCODERS[encoding]
+    found = (rows.encoded(row, encode) for row in report_dump.record_rows(decoded, run.kept, View(True, encoding)))
+    assert written(lambda lines: write_json(decoded, encoding, lines)) == "".join(to_json(row) + "\n" for row in found)
     wanted = json_rows(run, encoding)
     assert written(lambda lines: write_json(run, encoding, lines)) == "".join(wanted)
     modern = run.batch.magic >= 2

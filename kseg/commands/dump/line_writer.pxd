@@ -38,7 +38,7 @@ cdef class LineBuffer:
     cdef unsigned char[::1] data
 
     cpdef flush(self)
-    cpdef extend_line(self, const unsigned char[::1] text)
+    cpdef extend_line(self, const unsigned char[::1] text, const unsigned char[::1] end)
     cpdef put(self, text)
 
 

@@ -126,14 +126,14 @@ class LineBuffer:
             self.sink.write(memoryview(self.data)[: self.at])
             self.at = 0
 
-    def extend_line(self, text: bytes) -> None:
-        """Replace the last two bytes of the last line, which is pending, with ``text`` and the end of a JSON line."""
-        self.at -= 2
-        if len(text) + 2 > self.capacity - self.at:
+    def extend_line(self, text: bytes, end: bytes) -> None:
+        """Insert ``text`` before the ``end`` of the last line, which is pending."""
+        self.at -= len(end)
+        if len(text) + len(end) > self.capacity - self.at:
             self.put(text)
         else:
             self.at = copy_bytes(self.data, self.at, text, 0, len(text))
-        self.at = copy_bytes(self.data, self.at, b"}\n", 0, 2)
+        self.at = copy_bytes(self.data, self.at, end, 0, len(end))
 
     def put(self, text: bytes) -> None:
         """Add bytes of any size."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from itertools import islice
+from itertools import islice, repeat
 from typing import TYPE_CHECKING
 
 from kseg import schema
@@ -65,30 +65,45 @@ def _write_extended(run: RecordsItem, layout: Layout, lines: LineBuffer, encodin
         return _joined(_json_lines(run, encoding, (i,)))
 
     fast = record_json.record_json(run.topic) if run.topic and not (run.decoder or run.searched) else None
+    more = _more_members(run, run.kept) if fast is None else None
     for i in run.kept:
         write_lines(lines, layout, chunk.batches, row, chunk.records, data, i, i + 1, others)
+        text = next(more) if more else ""
         if not lines.at:
             continue  # after a line of ``others``, which is complete
         if fast and fast.write(chunk, i, row):
-            lines.extend_line(_DECODED + fast.text.json())
+            lines.extend_line(_DECODED + fast.text.json(), b"}\n")
         else:
-            lines.extend_line(encoded(_more_members(run, i)))
+            lines.extend_line(encoded(text or next(_more_members(run, (i,)))), b"}\n")
 
 
-def _more_members(run: RecordsItem, i: int) -> str:
-    """Return the decoded record, the decoded key and value, and the matching fields as members of a JSON object.
+def _more_members(run: RecordsItem, kept: Sequence[int]) -> Iterator[str]:
+    """Yield the decoded record, the decoded key and value, and the matching fields as members of a JSON object.
 
     A comma is before each.
     """
-    found: list[str] = []
-    if run.topic:
-        found.append(f"{_DECODED.decode()}{to_json(run.decoded(i))}")
-    if run.decoder:
-        fields = run.content_fields(i).items()
-        found += [f',"{name}":{"null" if value is None else to_json(value)}' for name, value in fields]
-    if run.searched:
-        found.append("," + to_json(run.search_row(i))[1:-1])
-    return "".join(found)
+    for i, contents in zip(kept, run.all_contents(kept), strict=True):
+        found: list[str] = []
+        if run.topic:
+            found.append(f"{_DECODED.decode()}{to_json(run.decoded(i))}")
+        if run.decoder and contents:
+            found += [_content_members(side, content) for side, content in run.decoder.by_side(contents)]
+        if run.searched:
+            found.append("," + to_json(run.search_row(i))[1:-1])
+        yield "".join(found)
+
+
+def _content_members(side: str, content: Decoded) -> str:
+    """Return a decoded key or value as the members of a JSON object that ``schema.CONTENT_COLUMNS`` names."""
+    decoded = "null" if content.value is None else to_json(content.value)
+    return f',"{side}_decoded":{decoded}{_facts_of_content(side, content.kind, content.schema_id, content.error)}'
+
+
+@lru_cache(maxsize=256)
+def _facts_of_content(side: str, *facts: str | int | None) -> str:
+    """Return the members after the first; many records have the same ones."""
+    names = [column.name for column in schema.CONTENT_COLUMNS[side][1:]]
+    return "".join(f',"{name}":{to_json(fact)}' for name, fact in zip(names, facts, strict=True))
 
 
 def write_text(run: RecordsItem, lines: LineBuffer) -> None:
@@ -104,20 +119,36 @@ def write_text(run: RecordsItem, lines: LineBuffer) -> None:
 
 
 def write_csv(
-    run: RecordsItem, layout: Layout, lines: LineBuffer, other: Callable[[Sequence[int]], Iterable[str]]
+    run: RecordsItem,
+    layout: Layout | None,
+    lines: LineBuffer,
+    other: Callable[[Sequence[int]], Iterable[str]],
+    more: Iterator[str] | None = None,
 ) -> None:
-    """Write a line of CSV per record. ``other`` returns the lines of some records as ``report.rows`` writes them."""
+    """Write a line of CSV per record. ``other`` returns the lines of some records as ``report.rows`` writes them.
+
+    Without a ``layout`` it writes all lines. ``more`` are the last cells of each record, each with a comma before it, that
+    the layout does not have.
+    """
     batches, chunk, row = run.chunk.batches, run.chunk, run.row
     control = batches.magic[row] >= 2 and batches.attributes[row] & CONTROL
-    if not line_writer.COMPILED or run.topic or run.decoder or run.searched or control:
+    if not line_writer.COMPILED or layout is None or control:
         for text in _joined(other(run.kept)):
             lines.put(text)
         return
     json, data = json_layout("", None, True, line_writer.ENCODINGS[layout.encoding]), chunk.payload(row)
-    for first, stop in run.ranges():
-        write_csv_lines(
-            lines, layout, json, batches, row, chunk.records, data, first, stop, lambda i: _joined(other((i,)))
-        )
+
+    def others(i: int) -> Iterator[bytes]:
+        return _joined(other((i,)))
+
+    if more is None:
+        for first, stop in run.ranges():
+            write_csv_lines(lines, layout, json, batches, row, chunk.records, data, first, stop, others)
+        return
+    for i, cells in zip(run.kept, more, strict=True):
+        write_csv_lines(lines, layout, json, batches, row, chunk.records, data, i, i + 1, others)
+        if lines.at:  # not after a line of ``others``, which is complete
+            lines.extend_line(encoded(cells), b"\n")
 
 
 def _write(run: RecordsItem, layout: Layout, lines: LineBuffer, other: Callable[[int], Iterable[str]]) -> None:
@@ -203,7 +234,8 @@ def _json_lines(run: RecordsItem, encoding: str, kept: Sequence[int]) -> Iterato
     base_sequence, base_offset = batches.base_sequence[row], batches.base_offset[row]
     sequence: int | str = "null" if magic < 2 else base_sequence
     numbered = magic >= 2 and base_sequence >= 0
-    for i in kept:
+    extended = run.topic or run.decoder or run.searched
+    for i, more in zip(kept, _more_members(run, kept) if extended else repeat(""), strict=False):
         offset, timestamp = lists.offset[i], lists.timestamp[i]
         if numbered:
             sequence = increment_sequence(base_sequence, offset - base_offset)
@@ -221,8 +253,8 @@ def _json_lines(run: RecordsItem, encoding: str, kept: Sequence[int]) -> Iterato
             MARK if large else _json_headers(run, i, encoding) if lists.header_count[i] else "",
             _json_control(run, i) if control else "null",
         )
-        if run.topic or run.decoder or run.searched:
-            text = f"{text[:-2]}{_more_members(run, i)}}}\n"
+        if more:
+            text = f"{text[:-2]}{more}}}\n"
         if not large:
             yield text
             continue

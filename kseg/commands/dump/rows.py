@@ -103,7 +103,13 @@ class RecordsItem:
 
     def contents(self, i: int) -> tuple[Decoded, Decoded] | None:
         """Return key and value of record ``i`` decoded, None without a decoder."""
-        return self.decoder.of_record(_topic_of(self.file), self.chunk, i) if self.decoder else None
+        return next(self.all_contents((i,)))
+
+    def all_contents(self, kept: Iterable[int]) -> Iterator[tuple[Decoded, Decoded] | None]:
+        """Yield ``contents`` of some records."""
+        if self.decoder:
+            return self.decoder.of_records(_topic_of(self.file), self.chunk, self.row, kept)
+        return (None for _ in kept)
 
     def content_fields(self, i: int) -> Row:
         """Return the columns of decoded keys and values of record ``i``, none without a decoder."""
@@ -401,25 +407,29 @@ def from_position(items: Iterable[Item], position: int) -> Iterator[Item]:
 
 def at_position(rows: Iterable[Item], position: int | None) -> Iterator[Item]:
     """Yield the items of the batch that contains byte ``position`` of the file, or of the damaged bytes that do."""
+    if position is None:
+        yield from rows
+        return
     inside = True
     for row in rows:
         if isinstance(row, BatchItem):
-            inside = position is None or row.batch.position <= position < row.batch.position + row.batch.size
+            inside = row.batch.position <= position < row.batch.position + row.batch.size
         elif isinstance(row, DamagedBytes):
-            inside = position is None or row.position <= position < row.end
-        elif isinstance(row, RecordsItem) and position is not None:
+            inside = row.position <= position < row.end
+        elif isinstance(row, RecordsItem):
             batch = row.batch
             inside = batch.position <= position < batch.position + batch.size
         elif isinstance(row, SideFileItem):
-            inside = position is None or row.position <= position
+            inside = row.position <= position
         if inside or isinstance(row, FileStart):
             yield row
 
 
 def with_decoder(items: Iterator[Item], decoder: RecordDecoder | None) -> Iterator[Item]:
-    """Yield the items; the keys and values of their records are decoded with ``decoder``."""
-    for item in items:
-        yield replace(item, decoder=decoder) if decoder and isinstance(item, RecordsItem) else item
+    """Return the items; the keys and values of their records are decoded with ``decoder``."""
+    if decoder is None:
+        return items
+    return (replace(item, decoder=decoder) if isinstance(item, RecordsItem) else item for item in items)
 
 
 def first_rows(rows: Iterable[Item], limit: int | None) -> Iterator[Item]:

@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING
 
 from kseg.errors import UsageError
 from kseg.findings import Report, do_nothing
+from kseg.format.record.layout import CONTROL
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.serialization.decoding import AUTO, NOT_DECODED, Decoded, Decoder, FieldDecoder, check_schema
+from kseg.format.serialization.decoding import (
+    AUTO,
+    NOT_DECODED,
+    Decoded,
+    Decoder,
+    FieldDecoder,
+    Headers,
+    check_schema,
+)
 from kseg.format.serialization.schema_files import schemas_of_file
 from kseg.format.serialization.schemas import AVRO, Schema, SchemaError, SchemaSet, SchemaSource, SchemaSources
 from kseg.format.serialization.schemas_topic import read_schemas_topic
@@ -74,23 +83,48 @@ class RecordDecoder:
 
         Raises UsageError if a library is missing.
         """
-        if chunk.control(i) is not None:
-            return NOT_DECODED, NOT_DECODED
-        headers = tuple(chunk.header_fields(i)) if chunk.lists.header_count[i] else ()
-        return (
-            self.key.decode(topic, chunk.key(i), headers) if self.key else NOT_DECODED,
-            self.value.decode(topic, chunk.value(i), headers) if self.value else NOT_DECODED,
-        )
+        return next(self.of_records(topic, chunk, chunk.records.batch[i], (i,)))
+
+    def of_records(
+        self, topic: str | None, chunk: Chunk, row: int, kept: Iterable[int]
+    ) -> Iterator[tuple[Decoded, Decoded]]:
+        """Yield what ``of_record`` returns for some records of batch ``row``."""
+        if chunk.batches.magic[row] >= 2 and chunk.batches.attributes[row] & CONTROL:
+            for _ in kept:
+                yield NOT_DECODED, NOT_DECODED
+            return
+        lists, data = chunk.lists, chunk.payload(row)
+        for i in kept:
+            headers = tuple(chunk.header_fields(i)) if lists.header_count[i] else ()
+            yield (
+                _decoded(self.key, topic, data, lists.key_at[i], lists.key_size[i], headers),
+                _decoded(self.value, topic, data, lists.value_at[i], lists.value_size[i], headers),
+            )
+
+    def by_side(self, both: tuple[Decoded, Decoded]) -> list[tuple[str, Decoded]]:
+        """Return the sides that are decoded, each with its key or value."""
+        return [(side, found) for side, found in zip(("key", "value"), both, strict=True) if side in self.sides]
 
     def fields(self, topic: str | None, chunk: Chunk, i: int) -> Row:
         """Return the columns of CONTENT_COLUMNS of record ``i`` of a chunk. Raises as ``of_record`` does."""
+        return self.row_of(self.of_record(topic, chunk, i))
+
+    def row_of(self, both: tuple[Decoded, Decoded]) -> Row:
+        """Return the columns of CONTENT_COLUMNS of a decoded key and a decoded value."""
         row: Row = {}
-        for side, found in zip(("key", "value"), self.of_record(topic, chunk, i), strict=True):
-            if side in self.sides:
-                decoded, kind, schema_id, error = _NAMES[side]
-                row[decoded], row[kind] = found.value, found.kind
-                row[schema_id], row[error] = found.schema_id, found.error
+        for side, found in self.by_side(both):
+            decoded, kind, schema_id, error = _NAMES[side]
+            row[decoded], row[kind] = found.value, found.kind
+            row[schema_id], row[error] = found.schema_id, found.error
         return row
+
+
+def _decoded(
+    decoder: Decoder | None, topic: str | None, data: memoryview, at: int, size: int, headers: Headers
+) -> Decoded:
+    if decoder is None or size < 0:
+        return NOT_DECODED
+    return decoder.decode(topic, bytes(data[at : at + size]), headers)
 
 
 def record_decoder(
