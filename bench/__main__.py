@@ -13,6 +13,7 @@ from pathlib import Path
 from bench import corpora, growth, instructions, peers, plot, table
 from bench.cases import CASES, Case
 from bench.corpora import Corpus
+from bench.dump_cases import DUMP_CASES
 from bench.grep_cases import GREP_CASES
 from bench.measure import BenchError, Command, Run, alternate, run
 from bench.parallel_cases import PARALLEL_CASES
@@ -28,7 +29,7 @@ _SUMMARY = re.compile(r"([\d,]+) batch(?:es)?, ([\d,]+|records not counted)")
 def main() -> int:
     """Return 0 if everything was measured, whatever the figures; 1 if something was not; 2 for wrong usage."""
     options = _options()
-    known = (*CASES, *PARALLEL_CASES, *REWRITE_CASES, *GREP_CASES, *SQL_CASES)
+    known = (*CASES, *DUMP_CASES, *PARALLEL_CASES, *REWRITE_CASES, *GREP_CASES, *SQL_CASES)
     cases = [case for case in known if case.quick or not options.quick]
     if options.only and not options.instructions:
         cases = [case for case in known if any(name in case.name for name in options.only)]

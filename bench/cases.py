@@ -109,30 +109,6 @@ def _real(corpus: str) -> Case:
     return Case(f"validate {corpus}", (corpus,), contenders, goals)
 
 
-def _dump(output: str) -> Case:
-    return Case(
-        f"dump {output}",
-        ("lz4",),
-        (
-            _validate("dump", "lz4", "--deep", "--format", output),
-            lambda corpora: peers.dump_log(corpora["lz4"], "--print-data-log"),
-        ),
-        (Goal("kseg", "kafka-dump-log", SPEEDUP, at_least=4),),
-    )
-
-
-def _columns(codec: str) -> Case:
-    return Case(
-        f"columns {codec}",
-        (codec,),
-        (
-            lambda corpora: peers.kseg_columns(corpora[codec]),
-            lambda corpora: peers.aiokafka(corpora[codec], own_clock=True),
-        ),
-        (Goal("kseg columns", "aiokafka", SPEEDUP, at_least=3),),
-    )
-
-
 def _indexes(base: str, *options: str) -> Case:
     """Compare a folder that has indexes with a folder that has only the log."""
     return Case(
@@ -197,10 +173,6 @@ CASES: tuple[Case, ...] = (
             Goal("kseg, plain", "kafka-python", SPEEDUP),
         ),
     ),
-    _dump("jsonl"),
-    _dump("text"),
-    _columns("none"),
-    _columns("lz4"),
     Case(
         "start",
         (_TINY,),
