@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 
-from kseg.commands.dump import parallel
+from kseg.commands.dump import parallel, range_output
+from kseg.commands.dump.request import DumpRequest
+from kseg.commands.dump.row_filter import RowFilter
 from kseg.format.storage.process_pool import KILLED
+from kseg.format.storage.source import SegmentFile
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.cli import kseg
 
@@ -22,7 +25,9 @@ pytestmark = pytest.mark.skipif(not parallel.can_share_memory(), reason="process
 #: Starts processes at once, for small files and ranges.
 EAGER = """
 from kseg.cli import dump_jobs
-from kseg.commands.dump import parallel
+from kseg.commands.dump import parallel, range_output
+from kseg.commands.dump.request import DumpRequest
+from kseg.commands.dump.row_filter import RowFilter
 dump_jobs._FEW_BYTES = 0
 parallel._WORTH, parallel._MEASURED, parallel.FIRST_RANGE, parallel.LARGEST_RANGE = -1, -2, 20_000, 40_000
 from kseg.cli.main import main
@@ -130,6 +135,23 @@ def test_a_full_disk_is_one_line(segment: Path) -> None:
         _, err = process.communicate(timeout=120)
     assert process.returncode == 2
     assert err == b"kseg: standard output: No space left on device\n"
+
+
+def test_a_range_that_cannot_be_read_is_left_to_one_process(tmp_path: Path) -> None:
+    """A broker can delete a segment meanwhile. Its other rows are not lost: one process reads the rest, or reports it."""
+    request = DumpRequest(deep=True, keep=RowFilter())
+    with range_output.shared_output(request, lambda items, out: None, 1):
+        part = range_output.Range(SegmentFile(str(tmp_path / "deleted.log")), 100, 200)
+        assert range_output.format_range(part, 0).size == -1
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 16, 64, 1024])
+def test_memory_for_output_is_limited(jobs: int) -> None:
+    """The memory does not grow with the number of processes, and each range has room for more than is expected of it."""
+    count = min(2 * jobs, parallel.MOST_WAITING) + 1
+    with range_output.shared_output(DumpRequest(deep=True, keep=RowFilter()), lambda items, out: None, count) as slots:
+        assert sum(map(len, slots)) <= 270 << 20
+        assert len(slots[0]) >= 4 << 20
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,9 @@ else:
     process_pool = lazy("kseg.format.storage.process_pool")
 
 #: The bytes of output that a range should have. It waits in memory until the ranges before are printed.
-WANTED_OUTPUT = 3 * 1024 * 1024
+WANTED_OUTPUT = 5 * 1024 * 1024
+#: The most ranges whose output waits: the memory for it is limited.
+MOST_WAITING = 64
 #: The bytes of a range. Nothing is known about the first ranges, which can decompress to many times their size.
 FIRST_RANGE = 256 * 1024
 SMALLEST_RANGE, LARGEST_RANGE = 64 * 1024, 8 * 1024 * 1024
@@ -75,9 +77,9 @@ def dump_parts(files: Sequence[SegmentFile], request: DumpRequest, write: Write,
     ``write`` writes rows without anything before them, such as the names of columns. This process begins: others start once
     its speed shows that they save time. Raises KsegError if a process was killed, and the UsageError of a worker.
     """
-    planner = _Planner(request, files)
-    ranges = planner.ranges()
-    with shared_output(request, write, 2 * jobs + 1) as slots:
+    with shared_output(request, write, min(2 * jobs, MOST_WAITING) + 1) as slots:
+        planner = _Planner(request, files, len(slots[0]) // 3)
+        ranges = planner.ranges()
         for part in ranges:
             begin = time.process_time()
             output = None if part.alone else format_range(part, 0)
@@ -87,7 +89,7 @@ def dump_parts(files: Sequence[SegmentFile], request: DumpRequest, write: Write,
                 break
         else:
             return
-        with process_pool.process_pool(jobs) as pool:
+        with process_pool.process_pool(min(jobs, MOST_WAITING)) as pool:
             yield from _in_pool(pool, planner, ranges, slots)
 
 
@@ -113,10 +115,12 @@ def _in_pool(
 class _Planner:
     """Divides files into ranges while they are dumped, and joins their output.
 
+    ``wanted`` is the most output in bytes that a range should have: the output of others is larger than expected.
     ``given_up`` is the file whose rest one process dumps.
     """
 
-    def __init__(self, request: DumpRequest, files: Sequence[SegmentFile]) -> None:
+    def __init__(self, request: DumpRequest, files: Sequence[SegmentFile], wanted: int) -> None:
+        self._wanted = min(WANTED_OUTPUT, wanted)
         self.given_up: SegmentFile | None = None
         self._request = request
         self._files = files
@@ -168,7 +172,7 @@ class _Planner:
         if part.end is None:
             return True
         if output.size:
-            fitting = (part.end - part.start) * WANTED_OUTPUT / output.size
+            fitting = (part.end - part.start) * self._wanted / output.size
             self._range_size = min(max(fitting, SMALLEST_RANGE), LARGEST_RANGE)
         if not part.start:
             return True

@@ -145,8 +145,10 @@ def format_range(part: Range, slot: int) -> Output:
             write(found, out)
             return Output(lines.used, found.rows, found.shown, notes.findings, found.error)
         return _of_range(part, part.end, request, lambda items: write(items, out), lines)
-    except (_SlotFullError, _NotJoinedError):
-        return Output(-1)
+    except UsageError:
+        raise
+    except (_SlotFullError, _NotJoinedError, KsegError):
+        return Output(-1)  # the process that dumps the rest of the file reports the error
     finally:
         out.detach()
 
