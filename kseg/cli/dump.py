@@ -104,6 +104,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
     owner = owner_of(options["group"], options["txn"], options["partitions"])
     keep, outcome = _filter(options), DumpOutcome()
     if options["framings"]:
+        jobs_of(options, format_name, deep=False)
         return framed.show_framed(paths, shallow, (output, format_name), options, keep, outcome)
     if options["effective"]:
         context = click.get_current_context()

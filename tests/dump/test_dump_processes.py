@@ -162,6 +162,7 @@ def test_memory_for_output_is_limited(jobs: int) -> None:
         (("--deep", "--format", "jsonl", "--limit", "0"), "--limit"),
         (("--deep", "--format", "jsonl", "--position", "0"), "--position"),
         (("--deep", "--format", "csv", "--follow"), "--follow"),
+        (("--deep", "--format", "csv", "--as", "message-set"), "--as"),
     ],
 )
 def test_jobs_are_rejected_where_one_process_dumps(segment: Path, options: tuple[str, ...], reason: str) -> None:
