@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from kseg.commands.stats import counting
 
@@ -76,15 +77,16 @@ class ProducerCount:
         if len(self.by_id) <= 2 * MAX_PRODUCERS:
             return
         ordered = self.largest()
-        for _, sums in ordered[MAX_PRODUCERS:]:
-            self.dropped = [mine + others for mine, others in zip(self.dropped, sums, strict=True)]
+        small = (sums for _, sums in ordered[MAX_PRODUCERS:])
+        self.dropped = [sum(column) for column in zip(self.dropped, *small, strict=True)]
         # Cleared and filled, not replaced: the loops have a reference to this table.
         self.by_id.clear()
         self.by_id.update(ordered[:MAX_PRODUCERS])
 
     def largest(self) -> list[tuple[int, list[int]]]:
         """Return the producers by bytes, the largest first."""
-        return sorted(self.by_id.items(), key=lambda item: (-item[1][1], item[0]))
+        # Two sorts by numbers take half the time of one by pairs of numbers.
+        return sorted(sorted(self.by_id.items(), key=itemgetter(0)), key=lambda item: -item[1][1])
 
 
 @dataclass(slots=True)

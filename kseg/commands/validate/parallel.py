@@ -124,10 +124,13 @@ def _in_pool(
 ) -> Iterator[FileResult]:
     # A pool with many submitted files is busy without ranges, and does not wait for the search of their starts.
     range_jobs = pool.jobs if pool.ahead <= 4 * pool.jobs or len(files) < 2 * pool.jobs else 1
+    left = sum(size or 0 for size in sizes)
 
     def submit(file: SegmentFile, size: int | None) -> _SubmittedFile:
+        nonlocal left
+        left -= size or 0
         stamps = file_stamps.stamps_of(file)
-        starts = [0] if size is None or file.framing else split_points.range_starts(file.path, size, range_jobs)
+        starts = [0] if size is None or file.framing else split_points.range_starts(file.path, size, range_jobs, left)
         if len(starts) == 1:
             futures = [pool.submit(validate_segment, file, settings)]
         else:

@@ -21,16 +21,19 @@ else:
 
 #: The smallest range in bytes. A range costs 0.4 ms: it is searched, and its result is joined to that of the one before.
 RANGE_SIZE = 8 * 1024 * 1024
+#: The largest range: progress is reported by range.
+LARGEST_RANGE = 128 * 1024 * 1024
 #: The first batch of a range is searched in this many bytes. It is accepted if it begins a chain of CHAIN valid batches.
 SEARCH_REACH = 4 * 1024 * 1024
 CHAIN = 3
 
 
-def range_starts(path: str, size: int, jobs: int) -> list[int]:
+def range_starts(path: str, size: int, jobs: int, after: int = 0) -> list[int]:
     """Return the positions at which to split a file for ``jobs`` processes: starts of batches, the first of them 0.
 
-    The result is [0] if the file is too small for two ranges. Each range is a part of the bytes after the previous one:
-    large ranges are few, and small ones at the end let all processes end at about the same time.
+    ``after`` is the number of bytes in the files after this one. Each range is a part of all bytes after the previous one:
+    large ranges and whole files are few, and small ones at the end let all processes end at about the same time. The result
+    is [0] if the file is smaller than two ranges.
     """
     starts = [0]
     # The checks of a KRaft snapshot's end need its beginning.
@@ -38,14 +41,19 @@ def range_starts(path: str, size: int, jobs: int) -> list[int]:
         return starts
     at = 0
     try:
-        while size - at >= 2 * RANGE_SIZE:
-            at += max(RANGE_SIZE, (size - at) // (4 * jobs))
+        while size - at >= 2 * (part := _part_of(size - at + after, jobs)):
+            at += part
             start = batch_near(path, at, size)
             if start is not None and start > starts[-1]:
                 starts.append(start)
     except KsegError:
         return [0]
     return starts
+
+
+def _part_of(left: int, jobs: int) -> int:
+    """Return the size of the next range of ``left`` bytes."""
+    return max(RANGE_SIZE, min(left // (4 * jobs), LARGEST_RANGE))
 
 
 def batch_near(path: str, position: int, size: int) -> int | None:
