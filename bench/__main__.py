@@ -75,7 +75,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--write", action="store_true", help="keep the table in docs/benchmarks.md, between its markers"
     )
-    parser.add_argument("--growth", action="store_true", help="only draw time per byte into docs/images, 5 minutes")
+    parser.add_argument("--growth", action="store_true", help="only draw time per byte into docs/plots, 6 minutes")
     parser.add_argument("--instructions", action="store_true", help="only count instructions per corpus, 15 minutes")
     options = parser.parse_args()
     if options.write and options.only:

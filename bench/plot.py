@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-WIDTH, HEIGHT = 300, 190
-LEFT, RIGHT, TOP, BOTTOM = 44, 12, 28, 30
+WIDTH, HEIGHT = 320, 200
+LEFT, RIGHT, TOP, BOTTOM = 44, 18, 36, 30
 COLUMNS = 2
-COLOURS = ("#1f6feb", "#d1570b", "#2da44e")
+COLOURS = (
+    "#1f6feb", "#d1570b", "#2da44e", "#8250df", "#bf8700", "#cf222e", "#0a7ea4", "#7d4e00", "#57606a",
+)  # fmt: skip
 GREY = "#808890"
 
 
@@ -22,8 +24,12 @@ class Panel:
 
 
 def svg(panels: Sequence[Panel], unit: str) -> str:
-    """Return an SVG of the panels, two per row. ``unit`` is that of all y axes, which begin at 0."""
+    """Return an SVG of the panels, two per row. ``unit`` is that of all y axes, which begin at 0.
+
+    A curve has one colour in all panels; there are at most as many names as COLOURS.
+    """
     rows = -(-len(panels) // COLUMNS)
+    colours = dict(zip(dict.fromkeys(name for panel in panels for name in panel.curves), COLOURS, strict=False))
     size = f"{WIDTH * COLUMNS} {HEIGHT * rows}"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" font-family="sans-serif" font-size="10" '
@@ -31,11 +37,11 @@ def svg(panels: Sequence[Panel], unit: str) -> str:
     ]
     for number, panel in enumerate(panels):
         x, y = number % COLUMNS * WIDTH, number // COLUMNS * HEIGHT
-        parts += [f'<g transform="translate({x} {y})">', *_panel(panel, unit), "</g>"]
+        parts += [f'<g transform="translate({x} {y})">', *_panel(panel, unit, colours), "</g>"]
     return "\n".join([*parts, "</svg>\n"])
 
 
-def _panel(panel: Panel, unit: str) -> Iterator[str]:
+def _panel(panel: Panel, unit: str, colours: Mapping[str, str]) -> Iterator[str]:
     points = [point for curve in panel.curves.values() for point in curve]
     low, high = (math.log10(bound(x for x, _ in points)) for bound in (min, max))
     top = _round_up(max(y for _, y in points))
@@ -56,14 +62,15 @@ def _panel(panel: Panel, unit: str) -> Iterator[str]:
     for number in sorted({x for x, _ in points}):
         x, _ = place(number, 0)
         yield f'<text x="{x}" y="{HEIGHT - BOTTOM + 13}" text-anchor="middle">{_short(number)}</text>'
-    for number, (name, curve) in enumerate(panel.curves.items()):
-        colour = COLOURS[number]
+    legend = LEFT
+    for name, curve in panel.curves.items():
+        colour = colours[name]
         places = [place(x, y) for x, y in curve]
         line = " ".join(f"{x},{y}" for x, y in places)
         yield f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>'
         yield from (f'<circle cx="{x}" cy="{y}" r="2.5" fill="{colour}"/>' for x, y in places)
-        x = WIDTH - RIGHT - 40 * (len(panel.curves) - number - 1)
-        yield f'<text x="{x}" y="24" text-anchor="end" fill="{colour}">{name}</text>'
+        yield f'<text x="{legend}" y="26" fill="{colour}">{name}</text>'
+        legend += 5 * len(name) + 10
 
 
 def _round_up(value: float) -> float:
