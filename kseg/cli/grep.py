@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -14,22 +13,22 @@ from kseg.cli import common, selection
 from kseg.cli.common import check_output
 from kseg.cli.decoding import decode_options, decode_settings
 from kseg.cli.dump_outcome import DumpOutcome
+from kseg.cli.grep_request import GrepRequest
+from kseg.cli.grep_run import GrepRun, grep_run
 from kseg.cli.messages import FAILED, note, until_reader_closes
-from kseg.commands.dump.neighbours import Neighbours, first_found
 from kseg.commands.dump.row_filter import RowFilter
-from kseg.commands.dump.rows import RecordsItem, SegmentItem, dump_segment, with_decoder
+from kseg.commands.dump.rows import RecordsItem
 from kseg.commands.grep.json_path import parse_json_path
 from kseg.commands.grep.partitions import files_of_keys
-from kseg.commands.grep.search import FIELDS, Query, RecordGrep
+from kseg.commands.grep.search import FIELDS, Query
 from kseg.errors import UsageError
-from kseg.format.storage.source import SegmentFile, find_segments, once_each, topic_partition
+from kseg.format.storage.source import SegmentFile, find_segments, once_each
 from kseg.lazy import lazy
 from kseg.report.formats import MATCHES, View, destination, write
-from kseg.text import count_of, unknown_name
+from kseg.text import unknown_name
 
 if TYPE_CHECKING:
     from kseg.format.serialization import record_decoder
-    from kseg.format.serialization.record_decoder import RecordDecoder
     from kseg.report import grep as report
     from kseg.report import template
 else:
@@ -108,6 +107,7 @@ def _big_endian(size: int) -> Callable[[str], bytes]:
 @click.option("--bytes", "encoding", type=common.Choice(["auto", "utf8", "hex", "base64"]), default="auto",
               show_default=True, help="Set the encoding of keys and values.")  # fmt: skip
 @click.option("--full", is_flag=True, help="Do not cut texts on a terminal.")
+@common.jobs
 @decode_options
 @common.no_crc
 @common.max_rate
@@ -125,17 +125,26 @@ def grep(arguments: tuple[str, ...], **options: Any) -> int:
     # A null key can be in each partition.
     if keys and len(keys) == len(query.keys) and not options["all_partitions"]:
         files = _of_partitions(files, keys, options["partitions"])
-    settings = decode_settings(options)
-    decoder = record_decoder.record_decoder(settings) if settings else None
-    searched = (item for file in files for item in _found(file, (query, decoder), outcome, options))
-    if options["quiet"]:
-        outcome.rows = any(isinstance(item, RecordsItem) for item in searched)
-        return 0 if outcome.rows else FAILED if outcome.failed else 1
-    with until_reader_closes(), destination(options["output"], to_the_end=False) as out:
-        _write(_noted(searched, outcome), out, options, decoder)
-        if outcome.failed and not outcome.rows:
-            raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
+    request = _request(query, options)
+    most = 1 if options["files_only"] else options["max_count"]
+    with grep_run(files, request, outcome, most, 1 if options["quiet"] else options["jobs"]) as run:
+        if options["quiet"]:
+            outcome.rows = any(isinstance(item, RecordsItem) for item in run.items(files))
+            return 0 if outcome.rows else FAILED if outcome.failed else 1
+        with until_reader_closes(), destination(options["output"], to_the_end=False) as out:
+            _write(run, files, out, options)
+            if outcome.failed and not outcome.rows:
+                raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
     return FAILED if outcome.failed else 0 if outcome.rows else 1
+
+
+def _request(query: Query, options: dict[str, Any]) -> GrepRequest:
+    first, end = options["offsets"] or (None, None)
+    before, after = (options["context"] if options[name] is None else options[name] for name in ("before", "after"))
+    if options["count"] or options["files_only"] or options["quiet"]:
+        before = after = 0
+    limits = RowFilter(first, end, options["since"], options["until"])
+    return GrepRequest(query, decode_settings(options), limits, not options["no_crc"], before, after)
 
 
 def _query(arguments: tuple[str, ...], options: dict[str, Any]) -> tuple[Query, tuple[str, ...]]:
@@ -191,51 +200,14 @@ def _of_partitions(files: Sequence[SegmentFile], keys: Sequence[bytes], total: i
     return kept
 
 
-def _found(
-    file: SegmentFile, wanted: tuple[Query, RecordDecoder | None], outcome: DumpOutcome, options: dict[str, Any]
-) -> Iterator[Any]:
-    """Yield the items of the records that match, and of their neighbours."""
-    outcome.begin(file)
-    first, end = options["offsets"] or (None, None)
-    # Markers of transactions are not searched.
-    search = RecordGrep(*wanted, topic_partition(file.path)[0])
-    keep = RowFilter(first, end, options["since"], options["until"], control=False, search=search)
-    before, after = (options["context"] if options[name] is None else options[name] for name in ("before", "after"))
-    items = dump_segment(
-        file.path,
-        deep=True,
-        keep=keep,
-        verify_crc=not options["no_crc"],
-        report=outcome,
-        listed=file.listed,
-        near=Neighbours(before, after) if before or after else None,
-        wrong_crc=True,
-    )
-    most = 1 if options["files_only"] else options["max_count"]
-    found = first_found(outcome.attempt(items, listed=file.listed), most, after)
-    yield from with_decoder(found, wanted[1])
-    if search.unread:
-        note(
-            f"{file.path}: --json-path cannot read the JSON of {count_of(search.unread, 'record')}, the first at offset "
-            f"{search.first_unread}: it is nested too deeply, or a number has more than "
-            f"{sys.get_int_max_str_digits():,} digits"
-        )
-
-
-def _noted(items: Iterator[SegmentItem], outcome: DumpOutcome) -> Iterator[SegmentItem]:
-    """Yield the items, and record whether there are records among them."""
-    for item in items:
-        outcome.rows |= isinstance(item, RecordsItem)
-        yield item
-
-
-def _write(items: Iterator[SegmentItem], out: Any, options: dict[str, Any], decoder: RecordDecoder | None) -> None:
+def _write(run: GrepRun, files: Sequence[SegmentFile], out: Any, options: dict[str, Any]) -> None:
     name = options["format_name"]
     for only in ("count", "files_only", "only_matching"):
         if options[only] and name != "text":
             raise UsageError(f"--format {name} writes records: it cannot be combined with --{only.replace('_', '-')}")
     if options["columns"] and name not in ("table", "csv"):
         raise UsageError(f"--columns chooses columns of a table or of CSV, not of --format {name}")
+    decoder = run.request.decoder
     view = View(
         deep=True,
         encoding=options["encoding"],
@@ -247,8 +219,10 @@ def _write(items: Iterator[SegmentItem], out: Any, options: dict[str, Any], deco
         sides=decoder.sides if decoder else (),
     )
     if options["files_only"] or options["count"]:
-        report.write_files(items, out, counts=not options["files_only"])
-    elif options["only_matching"]:
+        report.write_files(run.counts(files), out, counts=not options["files_only"])
+        return
+    items = run.items(files)
+    if options["only_matching"]:
         report.write_matches(items, out, view)
     elif view.template:
         template.write_template(items, out, view)

@@ -7,8 +7,7 @@ heading.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, islice
-from operator import attrgetter
+from itertools import islice
 from typing import TextIO
 
 from kseg.commands.dump.record_lines import field
@@ -127,9 +126,7 @@ class _Lines:
         yield text[at:end]
 
 
-def write_files(dumped: Iterable[SegmentItem], out: TextIO, *, counts: bool) -> None:
+def write_files(found: Iterable[tuple[str, int]], out: TextIO, *, counts: bool) -> None:
     """Write each file that has matches, with ``counts`` as ``FILE:COUNT``."""
-    for file, items in groupby(dumped, attrgetter("file")):
-        found = sum(1 for item in items if isinstance(item, RecordsItem) for i in item.kept if i not in item.neighbours)
-        if found:
-            out.write(escape_controls(file) + (f":{found}" if counts else "") + "\n")
+    for file, count in found:
+        out.write(escape_controls(file) + (f":{count}" if counts else "") + "\n")

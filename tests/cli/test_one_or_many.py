@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from kseg.cli import grep_jobs
 from kseg.cli.main import main
 from kseg.commands.convert import parallel as rewrite_jobs
 from kseg.commands.convert.convert import convert
@@ -267,6 +268,56 @@ def test_dump(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             results.append((found.exit_code, found.stdout, found.stderr, output and (tmp_path / "out").read_bytes()))
         assert results[0] == results[1], (seed, name, options)
     assert min(parts["rest"], parts["range"], parts["begin"]) > 0, parts
+
+
+# --- grep ---
+
+_GREPS = (
+    (), ("-c",), ("-l",), ("-m", "3"), ("-m", "2", "-c"), ("-C", "2"), ("-A", "1", "-m", "2"), ("--only-matching",), ("-v",),
+    ("--format", "jsonl"), ("--format", "csv"), ("--format", "table"), ("--template", "%o %k"), ("--offsets", "20:60"),
+    ("-q",), ("--no-crc",), ("--value-as", "hex"), ("--json-path", "$.a"),
+)  # fmt: skip
+
+
+@chunks
+def test_grep(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """stdout, stderr and the exit code, for rare and frequent matches, which decide which process searches."""
+    monkeypatch.setattr("kseg.format.storage.process_pool.process_pool", _pool_of)
+    monkeypatch.setattr(grep_jobs, "_NEAR", 100)
+    ends: Counter[str] = Counter()
+    ranges_of = grep_jobs.ParallelSearch._ranges_of
+
+    def counted(self: Any, file: SegmentFile) -> Iterator[Any]:
+        for part, found in ranges_of(self, file):
+            ends["found" if found.joined and found.places else "nothing" if found.joined else "rest"] += 1
+            yield part, found
+
+    monkeypatch.setattr(grep_jobs.ParallelSearch, "_ranges_of", counted)
+    for seed in seeds(chunk, 40):
+        random = Random(seed)
+        monkeypatch.setattr(grep_jobs, "_MEASURED", random.choice((0, 1 << 20)))
+        log_dir = tmp_path / str(seed)
+        for number in range(2):
+            folder = log_dir / f"orders-{number}"
+            folder.mkdir(parents=True)
+            if random.random() < 0.4:
+                partition(folder, seed)
+            else:
+                written(folder, damaged(seed, acts=0))
+        options = random.choice(_GREPS)
+        pattern = (
+            () if "--json-path" in options else (random.choice(("1", "7", r"[0-9]{2}", "a", "zz", ".", r"\d7\d")),)
+        )
+        results = []
+        for jobs in ("1", "3"):
+            command = ["grep", *options, "--jobs", jobs, *pattern, str(log_dir)]
+            found = CliRunner().invoke(main, command)
+            assert found.exception is None or isinstance(found.exception, SystemExit), (seed, found.exception)
+            # How much is read after the last match that is shown depends on the ranges.
+            stops = {"-m", "-l", "-q"}.intersection(options)
+            results.append((found.exit_code, found.stdout, "" if stops else found.stderr))
+        assert results[0] == results[1], (seed, options, pattern)
+    assert ends["found"] + ends["nothing"], ends
 
 
 def records_in(path: Path) -> int:

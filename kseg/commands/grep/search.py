@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kseg.commands.grep import literals
 from kseg.commands.grep.byte_classes import classes_of
 from kseg.commands.grep.json_path import JsonPath
+from kseg.commands.grep.time_limit import MatchClock
 from kseg.errors import UsageError
 from kseg.format.record.byte_search import ByteClasses, Needle
 from kseg.format.segment.record_search import rows_with, rows_with_keys
@@ -63,8 +64,15 @@ class RecordGrep:
     deeply, or with a number of too many digits. ``first_unread`` is the offset of the first one.
     """
 
-    def __init__(self, query: Query, decoder: RecordDecoder | None = None, topic: str | None = None) -> None:
+    def __init__(
+        self,
+        query: Query,
+        decoder: RecordDecoder | None = None,
+        topic: str | None = None,
+        clock: MatchClock | None = None,
+    ) -> None:
         self.query = query
+        self.clock = clock or MatchClock()
         self.patterns = tuple(_compiled(text, query) for text in query.patterns)
         self._tests = [pattern.fullmatch if query.whole else pattern.search for pattern in self.patterns]
         self._fields = [_BYTES_OF[name] for name in query.fields]
@@ -85,6 +93,7 @@ class RecordGrep:
             wanted = set(selected) if len(selected) < chunk.records.count else range(chunk.records.count)
             candidates = [i for i in found if i in wanted]
         matching = [i for i in candidates if self._found(chunk, i)]
+        self.clock.text = None
         if self.query.invert:
             left_out = set(matching)
             return [i for i in selected if i not in left_out]
@@ -108,22 +117,29 @@ class RecordGrep:
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield start and end of the matches in a text; those of several patterns can overlap."""
+        self.clock.text = text
+        self.clock.steps += 1
         for pattern in self.patterns:
             if self.query.whole:
                 if pattern.fullmatch(text):
                     yield 0, len(text)
             else:
-                yield from (match.span() for match in pattern.finditer(text))
+                for match in pattern.finditer(text):
+                    self.clock.steps += 1
+                    yield match.span()
+        self.clock.text = None
 
     def _found(self, chunk: Chunk, i: int) -> bool:
         """Return whether record ``i`` matches: as ``matches``, in half the time."""
         if self._decoder is not None or self.query.json_path is not None:
             return any(True for _ in self.matches(chunk, i))
+        clock, tests = self.clock, self._tests
         for fields_of in self._fields:
             for data in fields_of(chunk, i):
                 if data is not None:
-                    text = str(data, "utf-8", "surrogateescape")
-                    for test in self._tests:
+                    clock.text = text = str(data, "utf-8", "surrogateescape")
+                    clock.steps += 1
+                    for test in tests:
                         if test(text):
                             return True
         return False
@@ -169,13 +185,17 @@ class RecordGrep:
                 except (ValueError, RecursionError):
                     self._count_unread(chunk.lists.offset[i])
 
+    def add_unread(self, count: int, first: int | None) -> None:
+        """Count records that cannot be read. ``first`` is the offset of the first one, None without one."""
+        self.unread += count
+        if self.first_unread is None:
+            self.first_unread = first
+
     def _count_unread(self, offset: int) -> None:
         """Count a record once: the records that match are read again, to show them."""
         if offset > self._last_unread:
-            self.unread += 1
             self._last_unread = offset
-            if self.first_unread is None:
-                self.first_unread = offset
+            self.add_unread(1, offset)
 
     def _decoded(self, chunk: Chunk, i: int) -> dict[str, Any]:
         """Return the decoded key and the decoded value of record ``i``, without those that cannot be decoded."""

@@ -1,0 +1,102 @@
+"""What is searched in each file of a run, in a form that worker processes receive, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from kseg.commands.dump.neighbours import Neighbours
+from kseg.commands.dump.row_filter import RowFilter
+from kseg.commands.dump.rows import Item, RecordsItem, dump_reader, dump_segment, with_decoder
+from kseg.commands.grep.search import Query, RecordGrep
+from kseg.commands.grep.time_limit import MatchClock
+from kseg.findings import Report
+from kseg.format.segment.buffers import borrowed
+from kseg.format.segment.reader import SegmentReader
+from kseg.format.storage.source import SegmentFile, open_split, topic_partition
+from kseg.lazy import lazy
+
+if TYPE_CHECKING:
+    from kseg.format.serialization import record_decoder
+    from kseg.format.serialization.record_decoder import DecodeSettings, RecordDecoder
+else:
+    record_decoder = lazy("kseg.format.serialization.record_decoder")
+
+
+@lru_cache(maxsize=1)
+def _decoder(settings: DecodeSettings) -> RecordDecoder | None:
+    return record_decoder.record_decoder(settings)
+
+
+_ALL = RowFilter()
+
+
+@dataclass(frozen=True, slots=True)
+class GrepRequest:
+    """A query, how keys and values are decoded, and ``limits``, the ranges of offsets and times.
+
+    ``before`` and ``after`` are the numbers of neighbours that are shown with a record.
+    """
+
+    query: Query
+    decoding: DecodeSettings | None = None
+    limits: RowFilter = _ALL
+    verify_crc: bool = True
+    before: int = 0
+    after: int = 0
+
+    @property
+    def decoder(self) -> RecordDecoder | None:
+        """The decoder of keys and values, the same each time in a process; None without one."""
+        return _decoder(self.decoding) if self.decoding else None
+
+    @property
+    def has_neighbours(self) -> bool:
+        """Return whether neighbours are shown."""
+        return bool(self.before or self.after)
+
+    def search_in(self, file: SegmentFile, clock: MatchClock) -> RecordGrep:
+        """Return the search in a file."""
+        return RecordGrep(self.query, self.decoder, topic_partition(file.path)[0], clock)
+
+    def row_filter(self, search: RecordGrep) -> RowFilter:
+        """Return the filter of the rows. Markers of transactions are not searched."""
+        return replace(self.limits, control=False, search=search)
+
+    def items(self, file: SegmentFile, search: RecordGrep, report: Report) -> Iterator[Item]:
+        """Yield the items of a file: the records that match, and their neighbours."""
+        items = dump_segment(
+            file.path,
+            deep=True,
+            keep=self.row_filter(search),
+            verify_crc=self.verify_crc,
+            report=report,
+            listed=file.listed,
+            near=Neighbours(self.before, self.after) if self.has_neighbours else None,
+            wrong_crc=True,
+        )
+        return with_decoder(items, self.decoder)
+
+    @contextmanager
+    def range_items(
+        self, file: SegmentFile, start: int, end: int, search: RecordGrep, report: Report
+    ) -> Iterator[tuple[SegmentReader, Iterator[Item]]]:
+        """Yield a reader of the batches that begin in bytes ``start`` to ``end``, and the items of their matches."""
+        source = open_split(file.path, start, end)
+        with (
+            borrowed() as buffers,
+            SegmentReader(source, report=report, verify_crc=self.verify_crc, buffers=buffers) as reader,
+        ):
+            keep = self.row_filter(search)
+            items = dump_reader(
+                file.path, reader, report, keep, deep=True, headings=False, wrong_crc=True, buffers=buffers
+            )
+            yield reader, with_decoder(items, self.decoder)
+
+
+def count_of_item(item: Item) -> int:
+    """Return the number of matching records of an item of a search without neighbours."""
+    return len(item.kept) if isinstance(item, RecordsItem) else 0

@@ -1,0 +1,112 @@
+"""``kseg grep --jobs`` with real processes and their ends, and the time limit of expressions."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kseg.commands.grep.time_limit import SECONDS, MatchClock, SlowPattern
+from kseg.format.storage.process_pool import KILLED
+from kseg.format.writer.records_builder import PlainRecord, build_batch
+from tests.support.cli import kseg
+
+#: Starts processes for small files, and looks at the clock every 10 ms.
+EAGER = """
+import signal
+from kseg.commands.grep import time_limit
+from kseg.format.segment import split_points
+split_points.RANGE_SIZE = 20_000
+real = signal.setitimer
+time_limit.signal.setitimer = lambda which, *times: real(which, *(seconds / 100 for seconds in times))
+from kseg.cli.main import main
+main()
+"""
+pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs the timer of POSIX")
+
+
+@pytest.fixture(scope="module")
+def segment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A segment of 400 KB, with one text that needs long for some expressions."""
+    path = tmp_path_factory.mktemp("orders-0") / f"{0:020d}.log"
+    with path.open("wb") as log:
+        for number in range(400):
+            value = b"a" * 60 + b"!" if number == 300 else b"v" * 200
+            records = [PlainRecord(4 * number + i, b"k%d" % i, value, 1_700_000_000_000) for i in range(4)]
+            log.write(build_batch(records, base_offset=4 * number))
+    return path
+
+
+def started(segment: Path, *options: str) -> subprocess.Popen[str]:
+    command = (sys.executable, "-c", EAGER, "grep", "--jobs", "2", *options, str(segment))
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("options", [("k3",), ("-c", "k3"), ("a{60}",), ("--format", "jsonl", "-m", "5", "k1")])
+def test_processes_find_what_one_process_finds(segment: Path, options: tuple[str, ...]) -> None:
+    """Workers only return places; nothing is lost or repeated."""
+    out, err = started(segment, *options).communicate(timeout=120)
+    assert (out, err) == (kseg("grep", "--jobs", "1", *options, segment).stdout, "")
+    assert out
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_an_expression_that_does_not_end_is_one_line(segment: Path, jobs: str) -> None:
+    """Python's matcher tries 2**60 ways. The message says how to avoid it; no process is left over."""
+    with started(segment, "--jobs", jobs, "(a+)+$") as process:
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (2, "")
+    assert err.startswith("kseg: the pattern has searched one text of 61 characters for ")
+    assert len(err.splitlines()) == 1
+
+
+def test_only_time_in_one_text_counts() -> None:
+    """A search of many texts, or of a text with many matches, may take as long as it needs."""
+    clock = MatchClock()
+    for _ in range(50):
+        clock.text = None
+        clock.tick()
+    for n in range(50):
+        clock.text, clock.steps = "text", n
+        clock.tick()
+    for _ in range(SECONDS - 1):
+        clock.tick()
+    with pytest.raises(SlowPattern):
+        clock.tick()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+@pytest.mark.parametrize(
+    ("ending", "code", "message"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, -signal.SIGTERM, ""), (signal.SIGKILL, 2, KILLED)],
+)
+def test_no_process_is_left_over(segment: Path, ending: signal.Signals, code: int, message: str) -> None:
+    """Ctrl-C, a service manager's SIGTERM and a killed worker end all processes, with at most one line on stderr."""
+    slow = r"(?:v|v){18}x"
+    with started(segment, slow) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        workers: list[int] = []
+        for _ in range(600):
+            workers = [int(number) for number in children.read_text().split()]
+            if len(workers) == 2:
+                break
+            time.sleep(0.05)
+        time.sleep(0.2)
+        os.kill(workers[0] if ending == signal.SIGKILL else process.pid, ending)
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (code, "")
+    assert err.strip() == (f"kseg: {message}" if message else "")
+    for number in workers:
+        for _ in range(200):
+            try:
+                os.kill(number, 0)
+            except ProcessLookupError:
+                break
+            time.sleep(0.05)
+        else:
+            raise AssertionError(f"process {number} still runs")
