@@ -38,6 +38,7 @@ def processes(
         for at in range(0, size, 4 * MIB):
             now += per_mib * 4
             meter.progress(min(4 * MIB, size - at))
+        meter.progress(0)
         return size
 
     alone = first_alone(sizes, sizes, jobs, part, do_nothing, read)
@@ -74,6 +75,11 @@ def test_a_file_that_cannot_be_split_limits_what_processes_save(monkeypatch: pyt
     sizes = [512 * MIB, MIB, MIB]
     assert processes(monkeypatch, sizes, 0.001, part=None) == (3, 1)
     assert processes(monkeypatch, sizes, 0.001) == (0, 2)
+
+
+def test_empty_files_at_the_end_need_no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest segment of a log is empty after a roll."""
+    assert processes(monkeypatch, [16 * MIB, 0, 0], 0.001) == (3, 1)
 
 
 def test_slow_files_after_fast_ones_are_distributed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,8 @@ class Meter:
         alone = (left - position) * per_byte
         # n processes take n times the cost of one, and the work divided by n: the sum is the least at the square root.
         best = math.sqrt(left * per_byte / (_COST_OF_PROCESS * self._start))
-        jobs = min(self._jobs, math.ceil(left / max(largest, 1)), math.ceil(best))
+        # Nothing is left in an empty file at the end: the newest segment of a log often is one.
+        jobs = max(1, min(self._jobs, math.ceil(left / max(largest, 1)), math.ceil(best)))
         costs = self._start * (_COST_OF_POOL + jobs * _COST_OF_PROCESS)
         if costs + max(left / jobs, largest) * per_byte < alone:
             raise Takeover(jobs)
