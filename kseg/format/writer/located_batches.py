@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from kseg.format.record.columns import CRC_BAD
+from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.framing import clamped, increment_sequence
 from kseg.format.record.layout import CODEC_MASK, CONTROL, DELETE_HORIZON
 from kseg.format.segment.deep_reader import DeepIterator
@@ -16,8 +16,7 @@ from kseg.format.segment.records_chunk import Chunk
 FAR = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """The offsets of one batch, and what shows whether they are right.
 
     ``position`` and ``end`` (exclusive) are bytes of the file. ``low`` and ``high`` are the first and the last offset.
@@ -46,12 +45,12 @@ class Batch:
         high = low + self.high - self.low
         # Of a wrapper the last offset is stored.
         stored = high if self.stored == self.high else low
-        return replace(self, low=low, high=high, stored=stored, first_inner=-1, inner=-1)
+        return self._replace(low=low, high=high, stored=stored, first_inner=-1, inner=-1)
 
     def with_inner_offsets(self) -> Batch:
         """Return the v0 wrapper with the offsets of its messages, which are absolute."""
         low = min(self.first_inner, self.inner) if self.first_inner >= 0 else self.low
-        return replace(self, low=low, high=self.inner, stored=self.inner)
+        return self._replace(low=low, high=self.inner, stored=self.inner)
 
     def one_bit_places(self) -> Iterator[tuple[int, int]]:
         """Return the first and the last offset that each flip of one bit in the base offset field results in."""
@@ -72,12 +71,20 @@ def batches_of(reader: SegmentReader) -> Iterator[Batch]:
     for window in reader.windows():
         batches = window.batches
         wrapped: dict[int, tuple[int, int]] = {}
-        if any(batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK for row in range(batches.count)):
+        if _has_wrappers(batches):
             for chunk in opener.chunks(window):
                 wrapped.update(_wrapped_offsets(chunk))
-        for row in range(batches.count):
-            if batches.crc_state[row] != CRC_BAD and batches.last_offset[row] >= clamped(batches.base_offset[row]):
-                yield batch_at(window, row, wrapped.get(row))
+        columns = [memoryview(getattr(batches, name))[: batches.count].tolist() for name in _Header._fields]
+        for row, fields in enumerate(zip(*columns, strict=True)):
+            header = _Header._make(fields)
+            if header.crc_state != CRC_BAD and header.last_offset >= clamped(header.base_offset):
+                yield _batch_of(header, wrapped.get(row))
+
+
+def _has_wrappers(batches: BatchColumns) -> bool:
+    if min(memoryview(batches.magic)[: batches.count], default=2) >= 2:
+        return False
+    return any(batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK for row in range(batches.count))
 
 
 def _wrapped_offsets(chunk: Chunk) -> Iterator[tuple[int, tuple[int, int]]]:
@@ -90,33 +97,53 @@ def _wrapped_offsets(chunk: Chunk) -> Iterator[tuple[int, tuple[int, int]]]:
             yield row, (batches.first_record_offset[row], batches.last_record_offset[row])
 
 
+class _Header(NamedTuple):
+    """The columns that a Batch is made from. Lists of them are read faster than each number of a column."""
+
+    position: int
+    size: int
+    magic: int
+    attributes: int
+    base_offset: int
+    last_offset: int
+    crc: int
+    crc_state: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
 def batch_at(window: Window, row: int, wrapped: tuple[int, int] | None) -> Batch:
     """Return the batch in ``row``; ``wrapped`` are the first and the last offset in it if it is a v0 or v1 wrapper."""
-    batches = window.batches
-    high = batches.last_offset[row]
-    low = high if batches.magic[row] < 2 else clamped(batches.base_offset[row])
+    return _batch_of(_Header._make(getattr(window.batches, name)[row] for name in _Header._fields), wrapped)
+
+
+def _batch_of(header: _Header, wrapped: tuple[int, int] | None) -> Batch:
+    high = header.last_offset
+    low = high if header.magic < 2 else clamped(header.base_offset)
     first_inner = inner = -1
     if wrapped is not None:
         low = min(wrapped[0], high)
-        if batches.magic[row] == 0:
+        if header.magic == 0:
             first_inner, inner = wrapped
-    attributes, producer = batches.attributes[row], None
-    if batches.producer_id[row] >= 0 and not attributes & CONTROL and batches.base_sequence[row] >= 0:
-        producer = batches.producer_id[row], batches.producer_epoch[row]
-    horizon = batches.magic[row] >= 2 and attributes & DELETE_HORIZON
-    sequence = batches.base_sequence[row]
+    producer = None
+    if header.producer_id >= 0 and not header.attributes & CONTROL and header.base_sequence >= 0:
+        producer = header.producer_id, header.producer_epoch
+    horizon = header.magic >= 2 and header.attributes & DELETE_HORIZON
     return Batch(
-        position=batches.position[row],
-        end=batches.position[row] + batches.size[row],
+        position=header.position,
+        end=header.position + header.size,
         low=low,
         high=high,
-        stored=batches.base_offset[row],
-        crc=batches.crc[row],
-        first_time=-1 if horizon else batches.base_timestamp[row],
-        last_time=batches.max_timestamp[row],
+        stored=header.base_offset,
+        crc=header.crc,
+        first_time=-1 if horizon else header.base_timestamp,
+        last_time=header.max_timestamp,
         producer=producer,
-        sequence=sequence,
-        next_sequence=increment_sequence(sequence, high - low + 1),
+        sequence=header.base_sequence,
+        next_sequence=increment_sequence(header.base_sequence, high - low + 1),
         first_inner=first_inner,
         inner=inner,
     )

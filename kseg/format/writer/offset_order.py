@@ -8,7 +8,7 @@ offset is corrected only if there is proof of the right one, see ``BaseOffsetPro
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 
 from kseg.findings import Finding
@@ -109,7 +109,7 @@ def find_order(
         found.name = reader.name_offset
         block: list[Batch] = []
         for batch in batches_of(reader):
-            block.append(batch if batch.position not in overwritten else replace(batch, doubtful=True))
+            block.append(batch if batch.position not in overwritten else batch._replace(doubtful=True))
             if len(block) == COMPARED:
                 # The second half is compared with what follows it, too.
                 found.decide(block, COMPARED // 2)
@@ -211,8 +211,8 @@ class _Found:
         after = self.neighbours.after if self.size is not None else None
         evidence = BaseOffsetProof(
             moved, self.last, self.name, limit,
-            before and replace(before, end=0),
-            after and replace(after, position=self.size or 0), self.neighbours.newest,
+            before and before._replace(end=0),
+            after and after._replace(position=self.size or 0), self.neighbours.newest,
         )  # fmt: skip
         corrected = {}
         for n, batch in enumerate(moved):
