@@ -133,15 +133,18 @@ class _Planner:
         self._bytes = 0
 
     def ranges(self) -> Iterator[Range]:
+        """Yield the ranges of all files. Their sizes follow from the output of earlier ones."""
         for file in self._files:
             size = local_size(file.path)
-            if size is None or (size > FIRST_RANGE and self._narrowed(file, size)):
+            if size is None:
                 yield Range(file, alone=True)
-            elif size < 2 * self._range_size or is_snapshot(file.path):
-                # The checks of a KRaft snapshot's end need its beginning.
+                continue
+            start, end = self._wanted_bytes(file.path, size)
+            # The checks of a KRaft snapshot's end need its beginning.
+            if end - start < 2 * self._range_size or is_snapshot(file.path):
                 yield Range(file)
             else:
-                yield from self._of_file(file, size)
+                yield from self._of_file(file, start, end)
 
     def measure(self, part: Range, seconds: float) -> None:
         """Record the time in which this process dumped a range. The first one imports modules."""
@@ -164,7 +167,7 @@ class _Planner:
             lines = memory[: output.size]
             return DumpedPart(part.file, part.start, lines, output.rows, output.shown, output.findings, output.error)
         self.given_up = part.file
-        return DumpedPart(part.file, part.start)
+        return DumpedPart(part.file, 0 if part.first else part.start)
 
     def _follows(self, part: Range, output: Output) -> bool:
         if output.size < 0:
@@ -174,7 +177,7 @@ class _Planner:
         if output.size:
             fitting = (part.end - part.start) * self._wanted / output.size
             self._range_size = min(max(fitting, SMALLEST_RANGE), LARGEST_RANGE)
-        if not part.start:
+        if part.first:
             return True
         assert self._before
         assert output.history
@@ -184,28 +187,28 @@ class _Planner:
         policy = policy_for(part.file, SETTINGS)
         return found is not None and not any(is_noted(finding, policy) for finding in found)
 
-    def _of_file(self, file: SegmentFile, size: int) -> Iterator[Range]:
-        start = 0
-        while start < size and self.given_up is not file:
-            end = self._end_of_range(file.path, start, size)
-            yield Range(file, start, end)
+    def _of_file(self, file: SegmentFile, begin: int, stop: int) -> Iterator[Range]:
+        start = begin
+        while start < stop and self.given_up is not file:
+            end = self._end_of_range(file.path, start, stop)
+            yield Range(file, start, end, first=start == begin)
             start = end
 
-    def _end_of_range(self, path: str, start: int, size: int) -> int:
+    def _end_of_range(self, path: str, start: int, stop: int) -> int:
         at = start + int(self._range_size)
         try:
-            while at + SMALLEST_RANGE < size and at < start + 2 * LARGEST_RANGE:
-                found = split_points.batch_near(path, at, size)
+            while at + SMALLEST_RANGE < stop and at < start + 2 * LARGEST_RANGE:
+                found = split_points.batch_near(path, at, stop)
                 if found is not None:
                     return found
                 at += split_points.SEARCH_REACH
         except KsegError:
             pass  # the reader of the range reports it
-        return size
+        return stop
 
-    def _narrowed(self, file: SegmentFile, size: int) -> bool:
-        """Return whether only some bytes of the file are read."""
+    def _wanted_bytes(self, path: str, size: int) -> tuple[int, int]:
+        """Return the bytes that can have rows, half-open."""
         try:
-            return byte_range(file.path, size, self._request.keep) != (0, size)
+            return byte_range(path, size, self._request.keep)
         except KsegError:
-            return True
+            return 0, size  # the reader of the file reports it

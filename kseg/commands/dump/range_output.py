@@ -33,17 +33,24 @@ SETTINGS = Settings()
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Bytes ``start`` to ``end`` of a file, or a whole file with ``end`` None. ``alone``: one process dumps the file."""
+    """Bytes ``start`` to ``end`` of a file, or a whole file with ``end`` None.
+
+    ``first``: it is the first range of the file. ``alone``: one process dumps the file.
+    """
 
     file: SegmentFile
     start: int = 0
     end: int | None = None
+    first: bool = True
     alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The output of a range: its size in bytes in the memory of its slot; -1 if it did not fit or can't be joined."""
+    """The output of a range. ``size`` is in bytes in the memory of its slot.
+
+    It is -1 if one process must dump the rest of the file.
+    """
 
     size: int
     rows: int = 0
@@ -133,7 +140,7 @@ def shared_output(request: DumpRequest, write: Write, count: int) -> Iterator[li
 
 
 def format_range(part: Range, slot: int) -> Output:
-    """Write the lines of a range into a slot, in a worker."""
+    """Write the lines of a range into a slot. Raises UsageError, as for a missing library."""
     assert _shared
     request, write, slots = _shared
     lines = _Slot(slots[slot])
@@ -170,7 +177,7 @@ def _of_range(
     ):
         checks = checks_of(path, reader, report, deep=True)
         items = request.items_of_reader(reader, report, checks, buffers)
-        found = _Counted(items if part.start else chain((FileStart(path, reader.name_offset),), items))
+        found = _Counted(chain((FileStart(path, reader.name_offset),), items) if part.first else items)
         write(found)
         whole = not reader.damaged and reader.position == end and not found.error
         return Output(lines.used if whole else -1, found.rows, found.shown, history=checks.history)
