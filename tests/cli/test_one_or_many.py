@@ -223,8 +223,9 @@ def test_convert(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 _DUMPS = (
     ("jsonl", ()), ("jsonl", ("--bytes", "base64")), ("jsonl", ("--no-crc",)), ("jsonl", ("--key", "k1", "--key", "k2")),
-    ("jsonl", ("--offsets", "100:")), ("text", ("--offsets", "50:300")), ("jsonl", ("--control",)), ("jsonl", ("--value-as", "hex")), ("text", ()), ("csv", ()),
-    ("csv", ("--columns", "offset,value")), ("table", ("--template", "%o %k %v %h")),
+    ("jsonl", ("--offsets", "100:")), ("text", ("--offsets", "50:300")), ("jsonl", ("--control",)),
+    ("jsonl", ("--value-as", "hex")), ("text", ()), ("csv", ()), ("csv", ("--columns", "offset,value")),
+    ("table", ("--template", "%o %k %v %h")),
 )  # fmt: skip
 
 
