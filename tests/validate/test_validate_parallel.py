@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 import pytest
@@ -57,6 +57,18 @@ def test_a_file_is_split_where_entries_begin(tmp_path: Path) -> None:
     boundaries = {sum(map(len, islice(batches, count))) for count in range(BATCHES)}
     assert len(starts) > 3
     assert set(starts) <= boundaries
+
+
+def test_ranges_become_smaller_towards_the_end(tmp_path: Path) -> None:
+    """Processes that end at different times wait for each other. Files with many bytes after them need no ranges."""
+    path = write(tmp_path, [batch(number) for number in range(BATCHES)])
+    size = path.stat().st_size
+    starts = split_points.range_starts(str(path), size, 2)
+    ranges = [last - first for first, last in pairwise([*starts, size])]
+    assert ranges[0] > 2 * ranges[-2]
+    assert min(ranges) > split_points.RANGE_SIZE * 0.9
+    assert len(split_points.range_starts(str(path), size, 2, size)) < len(starts)
+    assert split_points.range_starts(str(path), size, 2, 20 * size) == [0]
 
 
 @pytest.mark.parametrize(
