@@ -31,7 +31,7 @@ READING = {
     "validate none": ("none", ("validate", *_ALONE, str(LOG_DIR))),
     "validate": ("lz4", ("validate", *_ALONE, str(LOG_DIR))),
     "stats": ("lz4", ("stats", "--deep", *_ALONE, str(LOG_DIR))),
-    "grep": ("lz4", ("grep", "-F", "no-such-order", str(LOG_DIR))),
+    "grep": ("lz4", ("grep", "-F", "no-such-order", *_ALONE, str(LOG_DIR))),
     "recovery": ("lz4", ("recovery", *_ALONE, str(LOG_DIR))),
     "diff": ("lz4", ("diff", *_ALONE, str(LOG_DIR), str(REPLICA))),
 }

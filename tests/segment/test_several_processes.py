@@ -71,6 +71,11 @@ def test_the_decision_scales_with_the_machine(monkeypatch: pytest.MonkeyPatch) -
     assert abs(smallest(1) - smallest(3)) <= 8
 
 
+def test_a_clock_that_has_not_advanced_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Windows it advances every 16 ms."""
+    assert processes(monkeypatch, [256 * MIB], 0.001, start=0.0) == (0, 2)
+
+
 def test_a_file_that_cannot_be_split_limits_what_processes_save(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = [512 * MIB, MIB, MIB]
     assert processes(monkeypatch, sizes, 0.001, part=None) == (3, 1)

@@ -25,8 +25,9 @@ BEGIN_ALONE = True
 # The costs of other processes, as shares of the processor time in which Python and kseg started: both import modules.
 _COST_OF_POOL = 0.8
 _COST_OF_PROCESS = 0.03
-# A program that uses kseg as a library did other work before: seconds of the start that are assumed at most.
-_LONGEST_START = 0.2
+# Seconds of the start that are assumed at least and at most. Windows' clock has steps of 0.016 s, and a program that uses
+# kseg as a library did other work before.
+_SHORTEST_START, _LONGEST_START = 0.016, 0.2
 # The time per byte is measured in intervals of at least this many seconds.
 _INTERVAL = 0.004
 
@@ -51,7 +52,7 @@ class Meter:
         parts = sizes if part is None else [min(size, part) for size in sizes]
         self._largest = list(accumulate(reversed(parts), max))[::-1]
         self._left = list(accumulate(reversed(sizes)))[::-1]
-        self._start = min(time.process_time(), _LONGEST_START)
+        self._start = min(max(time.process_time(), _SHORTEST_START), _LONGEST_START)
         self._seconds, self._bytes = 0.0, 0  # of the current interval
         self._previous = 0.0  # the time per byte of the previous interval, 0 before it
 
