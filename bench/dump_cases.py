@@ -57,13 +57,12 @@ def _next_to_kafka(output: str) -> Case:
 
 
 def _headers(output: str, with_headers: str, without: str) -> Case:
-    jobs = () if output == "parquet" else ("--jobs", "1")
     return Case(
         f"dump {output} {with_headers}",
         (with_headers, without),
         (
-            _counted(_dump("with headers", with_headers, output, *jobs)),
-            _counted(_dump("without", without, output, *jobs)),
+            _counted(_dump("with headers", with_headers, output, "--jobs", "1")),
+            _counted(_dump("without", without, output, "--jobs", "1")),
         ),
         (Goal("with headers", "without", PER_OUTPUT_BYTE, at_most=1.3),),
     )
@@ -75,8 +74,9 @@ def _two_jobs(output: str, corpus: str, *, quick: bool = True) -> Case:
         (corpus,),
         (_dump("--jobs 2", corpus, output, "--jobs", "2"), _dump("--jobs 1", corpus, output, "--jobs", "1")),
         (
-            Goal("--jobs 2", "--jobs 1", SPEEDUP, at_least=1.6),
-            Goal("--jobs 2", "--jobs 2", PEAK, at_most=100),
+            # A thread of pyarrow encodes Parquet, in groups of 16 MiB; other formats are divided between processes.
+            Goal("--jobs 2", "--jobs 1", SPEEDUP, at_least=None if output == "parquet" else 1.6),
+            Goal("--jobs 2", "--jobs 2", PEAK, at_most=None if output == "parquet" else 100),
         ),
         quick=quick,
     )
@@ -98,6 +98,6 @@ DUMP_CASES = (
     *(_next_to_kafka(output) for output in ("jsonl", "text")),
     *(_columns(codec) for codec in ("none", "lz4")),
     *(_headers(output, *pair) for pair in _PAIRS for output in _FORMATS),
-    *(_two_jobs(output, corpus) for output in ("jsonl", "text", "csv") for corpus in ("none", "lz4")),
+    *(_two_jobs(output, corpus) for output in _FORMATS for corpus in ("none", "lz4")),
     *(_two_jobs("jsonl", corpus, quick=False) for corpus in ("1g-none", "1g-lz4")),
 )

@@ -14,7 +14,7 @@ import click
 from kseg.cli import common, selection
 from kseg.cli.common import check_output
 from kseg.cli.decoding import decode_options, decode_settings
-from kseg.cli.dump_jobs import has_parts, jobs_of, write_parts
+from kseg.cli.dump_jobs import FORMATS, has_parts, jobs_of, write_parts
 from kseg.cli.dump_outcome import DumpOutcome
 from kseg.cli.finding_notes import FindingNotes
 from kseg.cli.messages import FAILED, note, note_output, until_reader_closes
@@ -172,6 +172,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
             columns=[name.strip() for name in (options["columns"] or "").split(",") if name.strip()],
             full=options["full"],
             template=options["template"] or "",
+            jobs=jobs,
         )
 
         def write_rows(rows: Iterable[Any], out: TextIO, view: View) -> None:
@@ -193,7 +194,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
         shown = outcome.counted(first_rows(shown, options["limit"]))
         if beside:
             sidefiles.write_mixed(format_name, shown, out, view)
-        elif jobs > 1 and not view.terminal and has_parts(files):
+        elif jobs > 1 and format_name in FORMATS and not view.terminal and has_parts(files):
             write_parts(files, request, write_rows, (out, view), outcome, jobs)
         else:
             write_rows(shown, out, view)

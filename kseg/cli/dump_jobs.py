@@ -1,4 +1,4 @@
-"""``kseg dump --jobs``: whether several processes dump, and their output."""
+"""``kseg dump --jobs``: whether several processes or threads dump, and their output."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ WriteRows = Callable[[Iterable[Any], TextIO, View], None]
 
 #: The formats that several processes write.
 FORMATS = ("jsonl", "csv", "text", "template")
+#: The format that another thread encodes: pyarrow leaves Python's lock to the thread that reads the records.
+ENCODED = "parquet"
 # Fewer bytes are not worth the import of a module.
 _FEW_BYTES = 4 * 1024 * 1024
 _ONE_PROCESS = ("follow", "limit", "position", "effective", "framings", "spark", "registry", "function", "command")
 
 
 def jobs_of(options: Mapping[str, Any], format_name: str, *, deep: bool) -> int:
-    """Return the number of processes. Raises UsageError if ``--jobs`` asks for several where only one can dump."""
-    reason = None if format_name in FORMATS and deep else "it needs --deep and JSON Lines, CSV, text or --template"
+    """Return how many processes or threads dump. Raises UsageError if ``--jobs`` asks for several where only one can."""
+    possible = deep and format_name in (*FORMATS, ENCODED)
+    reason = None if possible else "it needs --deep and JSON Lines, CSV, text, Parquet or --template"
     names = {option.name: option.opts[-1] for option in click.get_current_context().command.params}
     for name in _ONE_PROCESS:
         if options[name] is not None and options[name] is not False and options[name] != ():

@@ -239,7 +239,8 @@ class View:
     their decoded content. ``sides`` are those of "key" and "value" that are decoded. ``without`` are columns of Parquet
     that are not written. ``columns`` are those of a table or of CSV, none for all; with ``full`` a terminal shows whole
     texts. ``template`` is that of ``kseg dump --template``.
-    ``searched``: a search found the records, which adds the columns SEARCH_COLUMNS.
+    ``searched``: a search found the records, which adds the columns SEARCH_COLUMNS. With more than one of ``jobs`` another
+    thread encodes Parquet.
     """
 
     deep: bool = False
@@ -253,6 +254,7 @@ class View:
     full: bool = False
     template: str = ""
     searched: bool = False
+    jobs: int = 1
 
 
 def binary(out: TextIO) -> BinaryIO:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from kseg import schema
 from kseg.commands.dump.rows import BatchItem, RecordsItem, SegmentItem
 from kseg.errors import UsageError
 from kseg.format.segment import rows
 from kseg.format.writer.batch_runs import payload_of
+from kseg.lazy import lazy
 from kseg.report import arrow_rows, arrow_table
 from kseg.report.arrow_parts import ParquetWriter, pa
 from kseg.report.formats import View
 from kseg.report.rows import RowSet
+
+if TYPE_CHECKING:
+    from concurrent import futures
+else:
+    futures = lazy("concurrent.futures")
 
 #: A row group: its maximum rows, and its maximum bytes of keys, values and headers. malloc returns large buffers to the
 #: system and requests them again: groups of 64 MiB took 1.4 times as long to gather and 80 MB more memory.
@@ -71,9 +77,24 @@ def write_arrow(batches: Iterable[pa.RecordBatch], kind: pa.Schema, out: TextIO,
     measured = [name for name in kind.names if name not in WITHOUT_STATISTICS]
     raw: Any = out.buffer
     with ParquetWriter(raw, kind, use_dictionary=few, write_statistics=measured) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
+        if view.jobs > 1:
+            _write_by_thread(writer, batches)
+        else:
+            for batch in batches:
+                writer.write_batch(batch)
     raw.flush()
+
+
+def _write_by_thread(writer: ParquetWriter, batches: Iterable[pa.RecordBatch]) -> None:
+    """Write batches with another thread, each while this one makes the next: encoding takes half of the time."""
+    with futures.ThreadPoolExecutor(1) as thread:
+        written: futures.Future[None] | None = None
+        for batch in batches:
+            if written:
+                written.result()
+            written = thread.submit(writer.write_batch, batch)
+        if written:
+            written.result()
 
 
 def _record_batches(dumped: Iterable[SegmentItem], columns: Sequence[schema.Column]) -> Iterator[pa.RecordBatch]:

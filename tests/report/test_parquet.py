@@ -141,3 +141,29 @@ def test_a_terminal_is_refused_and_a_pipe_is_not(tmp_path: Path) -> None:
     target = tmp_path / "missing.parquet"
     assert kseg("dump", "--format", "parquet", "-o", target, tmp_path / "missing.log").returncode == 2
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_thread_writes_the_same_groups(monkeypatch: pytest.MonkeyPatch, jobs: int) -> None:
+    """While a group is encoded, the records of the next one are gathered: they must not share memory."""
+    from kseg.report import parquet as report
+
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw)
+    monkeypatch.setattr(report, "GROUP_ROWS", 3)
+    report.write_parquet(dump_segment(str(HEADERS), deep=True), out, View(deep=True, jobs=jobs))
+    out.detach()
+    found = parquet.ParquetFile(io.BytesIO(raw.getvalue()))
+    assert found.num_row_groups > 1
+    assert list(as_json(found.read(), "record")) == dumped(HEADERS, deep=True)
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_full_disk_ends_a_dump(jobs: str) -> None:
+    """The error of the thread that writes is one line, as that of the only thread."""
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "kseg", "dump", "--deep", "--format", "parquet", "--jobs", jobs, str(HEADERS)],
+            stdout=full, stderr=subprocess.PIPE, check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (2, b"kseg: standard output: No space left on device\n")
