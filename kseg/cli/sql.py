@@ -57,7 +57,7 @@ _USAGE = "expected kseg sql STATEMENT PATH..."
 @click.option("--schema", is_flag=True, help="Show the tables and their columns.")
 @common.output_format(SQL)
 @common.output
-@click.option("--memory", type=click.IntRange(min=16), metavar="MIB",
+@click.option("--memory", type=common.WholeNumber(min=16), metavar="MIB",
               help="Limit the memory of DuckDB. Default: 32, then 128 MiB.")  # fmt: skip
 @decode_options
 @common.no_crc

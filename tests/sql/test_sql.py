@@ -266,6 +266,12 @@ def test_too_little_memory_is_one_line() -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("limit", ["5", "x"])
+def test_a_wrong_limit_names_what_is_expected(limit: str) -> None:
+    """As in the other commands."""
+    assert f"expected a whole number of at least 16, got '{limit}'" in sql("--memory", limit, "select 1", ROLLED).stderr
+
+
 def test_an_error_while_rows_are_read_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrow raises OSError for some errors of DuckDB, which was reported as an error of standard output."""
 
