@@ -29,7 +29,7 @@ from kseg.commands.validate.folder_checks import check_folders
 from kseg.errors import KsegError
 from kseg.findings import Finding, Policy, do_nothing
 from kseg.format.checks.run_checks import policy_for
-from kseg.format.segment import split_points
+from kseg.format.segment import several_processes, split_points
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.segment.several_processes import Meter, Takeover
@@ -232,9 +232,10 @@ _DUMPS = (
 @chunks
 def test_dump(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """stdout, stderr, the exit code and a written file are the same, whatever the ranges and the room for their output."""
-    sizes = {"SMALLEST_RANGE": 500, "LARGEST_RANGE": 20_000, "FIRST_RANGE": 2_000, "WANTED_OUTPUT": 8_000, "_WORTH": -1}
-    for name, size in {**sizes, "_MEASURED": -2.0}.items():
+    sizes = {"SMALLEST_RANGE": 500, "LARGEST_RANGE": 20_000, "FIRST_RANGE": 2_000, "WANTED_OUTPUT": 8_000}
+    for name, size in sizes.items():
         monkeypatch.setattr(dump_jobs, name, size)
+    monkeypatch.setattr(several_processes, "BEGIN_ALONE", False)
     monkeypatch.setattr("kseg.cli.dump_jobs._FEW_BYTES", 0)
     monkeypatch.setattr("kseg.format.storage.process_pool.process_pool", _pool_of)
     parts: Counter[str] = Counter()

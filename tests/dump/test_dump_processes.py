@@ -28,8 +28,10 @@ from kseg.cli import dump_jobs
 from kseg.commands.dump import parallel, range_output
 from kseg.commands.dump.request import DumpRequest
 from kseg.commands.dump.row_filter import RowFilter
+from kseg.format.segment import several_processes
 dump_jobs._FEW_BYTES = 0
-parallel._WORTH, parallel._MEASURED, parallel.FIRST_RANGE, parallel.LARGEST_RANGE = -1, -2, 20_000, 40_000
+several_processes.BEGIN_ALONE = False
+parallel.FIRST_RANGE, parallel.LARGEST_RANGE = 20_000, 40_000
 from kseg.cli.main import main
 main()
 """

@@ -22,7 +22,7 @@ from kseg.findings import Finding, is_noted
 from kseg.format.checks.check_state import CheckState
 from kseg.format.checks.range_join import boundary_findings
 from kseg.format.checks.run_checks import check_settings, policy_for
-from kseg.format.segment import split_points
+from kseg.format.segment import several_processes, split_points
 from kseg.format.storage.naming import is_snapshot
 from kseg.format.storage.source import SegmentFile, local_size
 from kseg.lazy import lazy
@@ -44,9 +44,8 @@ MOST_WAITING = 64
 #: The bytes of a range. Nothing is known about the first ranges, which can decompress to many times their size.
 FIRST_RANGE = 256 * 1024
 SMALLEST_RANGE, LARGEST_RANGE = 64 * 1024, 8 * 1024 * 1024
-# Other processes start if the rest would take this many times as long as Python and kseg took to start, for which at most
-# _LONGEST_START seconds are assumed. The time per byte is known after _MEASURED seconds.
-_WORTH, _LONGEST_START, _MEASURED = 2, 0.2, 0.004
+# The processor time of workers, as a multiple of that of one process alone: the output of each range is copied twice.
+_COPYING = 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +84,11 @@ def dump_parts(files: Sequence[SegmentFile], request: DumpRequest, write: Write,
             output = None if part.alone else format_range(part, 0)
             planner.measure(part, time.process_time() - begin)
             yield planner.dumped(part, output, slots[0])
-            if planner.needs_processes():
+            if (best := planner.best_jobs(min(jobs, MOST_WAITING))) > 1:
                 break
         else:
             return
-        with process_pool.process_pool(min(jobs, MOST_WAITING)) as pool:
+        with process_pool.process_pool(best) as pool:
             yield from _in_pool(pool, planner, ranges, slots)
 
 
@@ -128,7 +127,7 @@ class _Planner:
         self._before: CheckState | None = None
         # The bytes that are not dumped yet, and the time of those that this process dumped, without the first ones.
         self._left = sum(local_size(file.path) or 0 for file in files)
-        self._start = min(time.process_time(), _LONGEST_START)
+        self._start = several_processes.start_seconds()
         self._measured = -1.0
         self._bytes = 0
 
@@ -156,9 +155,14 @@ class _Planner:
             self._measured += seconds
             self._bytes += size
 
-    def needs_processes(self) -> bool:
-        """Return whether other processes save more time than their start costs."""
-        return self._measured > _MEASURED and self._left * self._measured > _WORTH * self._start * self._bytes
+    def best_jobs(self, most: int) -> int:
+        """Return how many processes, at most ``most``, end the dump first: 1 if this process alone does."""
+        if not several_processes.BEGIN_ALONE:
+            return most
+        if self._measured < several_processes.INTERVAL or not self._bytes:
+            return 1
+        alone = self._left * self._measured / self._bytes
+        return several_processes.best_jobs(alone, _COPYING * alone, 0, most, self._start)
 
     def dumped(self, part: Range, output: Output | None, memory: memoryview) -> DumpedPart:
         """Return the next part: the output of a range if it follows that of the one before, else the rest of the file."""

@@ -28,8 +28,28 @@ _COST_OF_PROCESS = 0.03
 # Seconds of the start that are assumed at least and at most. Windows' clock has steps of 0.016 s, and a program that uses
 # kseg as a library did other work before.
 _SHORTEST_START, _LONGEST_START = 0.016, 0.2
-# The time per byte is measured in intervals of at least this many seconds.
-_INTERVAL = 0.004
+#: The time per byte is measured in intervals of at least this many seconds.
+INTERVAL = 0.004
+
+
+def start_seconds() -> float:
+    """Return the processor time in which Python and kseg started. Call it before other work."""
+    return min(max(time.process_time(), _SHORTEST_START), _LONGEST_START)
+
+
+def best_jobs(alone: float, work: float, largest: float, jobs: int, start: float) -> int:
+    """Return how many processes, at most ``jobs``, end some work first: 1 if this process alone does.
+
+    ``alone`` are the seconds that it takes, ``work`` those of all others together, ``largest`` those of the largest part
+    that cannot be divided. ``start`` is the result of ``start_seconds``.
+    """
+    # n processes take n times the cost of one, and the work divided by n: the sum is the least at the square root.
+    best = math.ceil(math.sqrt(work / (_COST_OF_PROCESS * start)))
+    parts = math.ceil(work / largest) if largest else jobs
+    # No work is left in an empty file at the end: the newest segment of a log often is one.
+    several = max(1, min(jobs, parts, best))
+    costs = start * (_COST_OF_POOL + several * _COST_OF_PROCESS)
+    return several if costs + max(work / several, largest) < alone else 1
 
 
 class Takeover(Exception):
@@ -52,7 +72,7 @@ class Meter:
         parts = sizes if part is None else [min(size, part) for size in sizes]
         self._largest = list(accumulate(reversed(parts), max))[::-1]
         self._left = list(accumulate(reversed(sizes)))[::-1]
-        self._start = min(max(time.process_time(), _SHORTEST_START), _LONGEST_START)
+        self._start = start_seconds()
         self._seconds, self._bytes = 0.0, 0  # of the current interval
         self._previous = 0.0  # the time per byte of the previous interval, 0 before it
 
@@ -76,7 +96,7 @@ class Meter:
         self._seconds += now - self._since
         self._bytes += position - self._at
         self._since, self._at = now, position
-        if self._seconds < _INTERVAL or self._bytes <= 0:
+        if self._seconds < INTERVAL or self._bytes <= 0:
             return
         per_byte, previous = self._seconds / self._bytes, self._previous
         self._seconds, self._bytes, self._previous = 0.0, 0, per_byte
@@ -88,12 +108,8 @@ class Meter:
         """Raise Takeover if it ends the work earlier."""
         left, largest = self._left[self._number], self._largest[self._number]
         alone = (left - position) * per_byte
-        # n processes take n times the cost of one, and the work divided by n: the sum is the least at the square root.
-        best = math.sqrt(left * per_byte / (_COST_OF_PROCESS * self._start))
-        # Nothing is left in an empty file at the end: the newest segment of a log often is one.
-        jobs = max(1, min(self._jobs, math.ceil(left / max(largest, 1)), math.ceil(best)))
-        costs = self._start * (_COST_OF_POOL + jobs * _COST_OF_PROCESS)
-        if costs + max(left / jobs, largest) * per_byte < alone:
+        jobs = best_jobs(alone, left * per_byte, largest * per_byte, self._jobs, self._start)
+        if jobs > 1:
             raise Takeover(jobs)
 
 
