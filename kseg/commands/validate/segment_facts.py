@@ -10,6 +10,7 @@ from array import array
 from dataclasses import dataclass, field
 from typing import Any
 
+from kseg.format.checks.offset_checks import MAX_GAPS
 from kseg.format.record.bounded_map import LIMIT, BoundedMap
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.framing import clamped, increment_sequence
@@ -29,9 +30,6 @@ MOST = LIMIT
 #: The most runs of leader epochs that are kept: real logs have a few, damage could cause one per batch.
 MAX_EPOCHS = 10_000
 
-#: The most gaps between batches that are kept with their positions. All gaps are counted.
-MAX_GAPS = 1000
-
 #: (epoch, first offset, last offset) of consecutive batches of one leader epoch.
 EpochRun = tuple[int, int, int]
 #: (producer epoch, base sequence, base offset) of a data batch, or (producer epoch, last sequence, last offset).
@@ -42,8 +40,8 @@ BatchOfProducer = tuple[int, int, int]
 class SegmentFacts:
     """The facts of a segment that other checks of its partition need. All offsets are inclusive.
 
-    - ``first_offset``, ``last_offset``: of the valid batches, None without one. A compressed v0 or v1 message set stores
-      only its last offset, which then counts as the first.
+    - ``first_offset``, ``last_offset``: of the valid batches, None without one. The header of a compressed v0 or v1 message
+      set has only its last offset, which counts as the first unless it was decompressed.
     - ``intact_start``: no bytes before the first valid batch are lost.
     - ``holes``: offsets are missing between batches; ``gaps`` is how many times.
     - ``missing``: (position in the log, first offset, last offset) of the first gaps that no damage explains.
@@ -51,8 +49,8 @@ class SegmentFacts:
       The position is -1 for a compressed message set.
     - ``thinned``: a v2 batch has fewer records than offsets, or a delete horizon; only the log cleaner causes that.
     - ``keyless``: the key of a record is null. The cleaner removes such records.
-    - ``wrapped``: the segment has compressed v0 or v1 messages, whose headers do not show missing offsets; ``opened``:
-      they were decompressed.
+    - ``wrapped``: the segment has compressed v0 or v1 messages, and its first offset may not be known; ``opened``: they
+      were decompressed.
     - ``timed``: a batch has a timestamp. ``damaged``: bytes are lost.
     - ``disorder``: offsets decrease, so ``last_offset`` is not reliable.
     - ``first_batches``, ``producers``: the first and the last data batch of each producer id.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from kseg.errors import KsegError, VanishedError
 from kseg.findings import do_nothing
 from kseg.format.checks.check_state import CheckState
+from kseg.format.checks.offset_checks import MAX_GAPS
 from kseg.format.checks.run_checks import AfterChunk, internal_topic_of, new_collector, run_checks, side_file_of
 from kseg.format.segment.reader import Window
 from kseg.format.storage.file_access import Progress
@@ -133,7 +135,13 @@ class SegmentWithIndexes:
 def with_record_facts(facts: SegmentFacts, histories: Sequence[CheckState], *, opened: bool) -> SegmentFacts:
     """Return a segment's facts with the facts about its records; ``histories`` are the states of its ranges."""
     keyless, thinned = (any(getattr(one, name) for one in histories) for name in ("keyless", "thinned"))
-    return replace(facts, keyless=keyless, thinned=facts.thinned or thinned, opened=opened)
+    facts = replace(facts, keyless=keyless, thinned=facts.thinned or thinned, opened=opened)
+    if histories[0].first_opened >= 0:
+        facts = replace(facts, first_offset=histories[0].first_opened, wrapped=False)
+    if gaps := sum(one.wrapper_gaps for one in histories):
+        missing = sorted(chain(facts.missing, *(one.before_wrappers for one in histories)))
+        facts = replace(facts, gaps=facts.gaps + gaps, holes=True, missing=tuple(missing[:MAX_GAPS]))
+    return facts
 
 
 def _walk_side_file(source: Source, known: Recognised, collector: FindingCollector, progress: Progress) -> None:

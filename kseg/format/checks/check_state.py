@@ -46,6 +46,12 @@ class CheckState:
         # The last offset of the decoded batches so far, and the first offset of a wrapper that is the first batch.
         self.last_opened = -1
         self.first_opened = -1
+        # The highest offset and the end position of the decoded batches so far.
+        self.highest_opened = -1
+        self.opened_end = -1
+        # The number of gaps before wrappers, whose headers do not show them, and the first ones: (position, first, last).
+        self.wrapper_gaps = 0
+        self.before_wrappers: list[tuple[int, int, int]] = []
         self.base = -1  # the offset that the segment's index entries are relative to
         # Counted by check_producers, because one loop is a window ahead of the other.
         self.gaps = 0

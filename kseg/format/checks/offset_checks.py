@@ -17,6 +17,9 @@ UNEXPLAINED_GAP = "compaction, transaction markers or lost batches"
 #: The ``note`` of ``non-monotonic-offset`` if nothing shows which offset is wrong.
 MUST_INCREASE = ": offsets must increase"
 
+#: The most gaps of a segment that are remembered; all are counted.
+MAX_GAPS = 1_000
+
 # C constants when compiled.
 CODEC = CODEC_MASK
 REACH = INT32_MAX
@@ -80,6 +83,14 @@ def _gap(position: int, first: int, last: int) -> Finding:
     return Finding("offset-gap", position=position, end=position, offset=first, last_offset=last, facts=facts)
 
 
+def wrapper_gap(state: CheckState, position: int, first: int, last: int) -> Finding:
+    """Return ``offset-gap`` for the offsets before the wrapper at ``position``, and remember the gap in ``state``."""
+    state.wrapper_gaps += 1
+    if len(state.before_wrappers) < MAX_GAPS:
+        state.before_wrappers.append((position, first, last))
+    return _gap(position, first, last)
+
+
 def check_offset_range(batches: BatchColumns, settings: CheckSettings, state: CheckState, report: Report) -> None:
     """Report ``invalid-offset-range`` for batches that end after the range of the segment's indexes."""
     base = state.base
@@ -140,6 +151,15 @@ def check_file_name(batches: BatchColumns, settings: CheckSettings, state: Check
 def wrapper_offsets_join(before: CheckState, after: CheckState) -> bool:
     """Return whether the first wrapper of the later part begins after the last batch of the earlier part."""
     return not 0 <= after.first_opened <= before.last_opened
+
+
+def gap_before_part(before: CheckState, after: CheckState, position: int) -> Finding | None:
+    """Return ``offset-gap`` for the offsets before the later part, if it begins at ``position`` with a wrapper."""
+    if before.last_opened < 0 or before.last_opened != before.highest_opened:
+        return None
+    if after.first_opened <= before.last_opened + 1:
+        return None
+    return wrapper_gap(after, position, before.last_opened + 1, after.first_opened - 1)
 
 
 def offset_ranges_join(before: CheckState, after: CheckState) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kseg.errors import KsegError
 from kseg.findings import Finding
 from kseg.format.checks.check_state import CheckSettings, CheckState
-from kseg.format.checks.offset_checks import check_offsets
+from kseg.format.checks.offset_checks import check_offsets, gap_before_part
 from kseg.format.checks.table import join_states
 from kseg.format.record import columns, framing
 from kseg.format.record.layout import RECORD_BATCH_OVERHEAD, SIZE_AT
@@ -39,4 +39,7 @@ def boundary_findings(
         return None
     found: list[Finding] = []
     check_offsets(first, limits, before, found.append)
-    return None if any(finding.rule == DISORDER for finding in found) else found
+    if any(finding.rule == DISORDER for finding in found):
+        return None
+    gap = gap_before_part(before, after, start)
+    return [*found, gap] if gap else found

@@ -43,6 +43,6 @@ cpdef check_header_keys(chunk, settings, report)
 
 @cython.locals(
     batches=BatchColumns, offsets="long long[::1]", row=cython.Py_ssize_t, previous=cython.longlong,
-    last=cython.longlong, first=cython.longlong,
+    last=cython.longlong, first=cython.longlong, position=cython.longlong, follows=cython.bint,
 )
 cpdef check_wrapper_order(chunk, CheckState state, report)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kseg.findings import Finding, Report
 from kseg.format.checks.check_state import CheckSettings, CheckState, batch_finding
-from kseg.format.checks.offset_checks import MUST_INCREASE
+from kseg.format.checks.offset_checks import MUST_INCREASE, wrapper_gap
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.framing import clamped
 from kseg.format.record.headers import skip_headers
@@ -99,7 +99,7 @@ def _report_disorder(chunk: Chunk, row: int, report: Report) -> None:
 
 
 def check_wrapper_order(chunk: Chunk, state: CheckState, report: Report) -> None:
-    """Report ``non-monotonic-offset`` for wrappers that begin before the previous batch ends.
+    """Report ``non-monotonic-offset`` for wrappers that begin before the previous batch ends, and ``offset-gap``.
 
     Their headers lack the first offset.
     """
@@ -110,7 +110,12 @@ def check_wrapper_order(chunk: Chunk, state: CheckState, report: Report) -> None
         if not batches.selected[row]:
             continue
         previous, last = state.last_opened, batches.last_offset[row]
+        position = batches.position[row]
+        follows = position == state.opened_end and previous == state.highest_opened
         state.last_opened = last
+        state.opened_end = position + batches.size[row]
+        if last > state.highest_opened:
+            state.highest_opened = last
         if batches.magic[row] >= 2 or not batches.attributes[row] & CODEC:
             continue
         if not batches.record_total[row] or not batches.intact[row]:
@@ -121,6 +126,8 @@ def check_wrapper_order(chunk: Chunk, state: CheckState, report: Report) -> None
         elif first <= previous < last:
             note = f" (of the first message in a compressed message set){MUST_INCREASE}"
             report(batch_finding("non-monotonic-offset", batches, row, offset=first, previous=previous, note=note))
+        elif follows and first > previous + 1 and position not in state.misplaced:
+            report(wrapper_gap(state, position, previous + 1, first - 1))
 
 
 def update_compaction_evidence(chunk: Chunk, state: CheckState) -> None:
