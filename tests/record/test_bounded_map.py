@@ -84,9 +84,9 @@ def test_an_index_is_not_built_of_half_of_the_transactions(monkeypatch: pytest.M
     monkeypatch.setattr(txn_index, "MAX_OPEN", 3)
     transactions = AbortedTransactions()
     for producer in range(3):
-        transactions._begin(producer, 10 - producer)
+        transactions.begin(producer, 10 - producer)
     with pytest.raises(LimitError):
-        transactions._begin(3, 20)
+        transactions.begin(3, 20)
     assert [entry.last_stable_offset for entry in transactions._end(2, 30, True)] == [9]
     assert [entry.last_stable_offset for entry in transactions._end(0, 31, True)] == [9]
     assert [entry.last_stable_offset for entry in transactions._end(1, 32, True)] == [33]

@@ -527,7 +527,7 @@ def test_overlapping_transactions() -> None:
     """The entry's last stable offset is where the earliest other open transaction began (ProducerStateManager)."""
     txns = AbortedTransactions()
     for producer, first in ((1, 10), (2, 14), (3, 20)):
-        txns._begin(producer, first)
+        txns.begin(producer, first)
     assert list(txns._end(2, 30, True)) == [AbortedTxn(2, 14, 30, 10)]
     assert list(txns._end(1, 31, False)) == []
     assert list(txns._end(3, 32, True)) == [AbortedTxn(3, 20, 32, 33)]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from kseg.commands.convert.plan import ConversionPlan
 from kseg.commands.convert.result import Conversion
 from kseg.commands.convert.segment import Report
 from kseg.commands.convert.transcode import WrongVersionError
+from kseg.commands.convert.txn_indexes import write_txn_indexes
 from kseg.errors import NotASegmentError, UnreadableError, UsageError
 from kseg.findings import Finding, Severity, Verdict, do_nothing
 from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS
@@ -36,7 +36,6 @@ from kseg.format.writer.output_guards import (
     check_not_input,
     check_only_kafka_files,
     check_replaceable,
-    copied_files,
     copy_file,
     each_partition,
     target_path,
@@ -105,17 +104,23 @@ def convert_by(work: ConvertSegments, source: str, target: str, plan: Conversion
 
 
 def _convert_alone(work: ConvertSegments, source: str, target: Path, plan: ConversionPlan) -> ConvertResult:
-    """Convert one segment and copy its transaction index: without it, aborted records would be read as data."""
-    own, copy = txn_index_path(Path(source)), txn_index_path(target)
-    beside = [name for name in (own, own.with_suffix(".snapshot")) if name.is_file()]
-    is_copied = own in beside and not plan.downwards
+    """Convert one segment and build its transaction index."""
+    index = txn_index_path(target)
     if not plan.force:
-        check_absent([target, copy])
-    with copied_files(own, copy, replace=plan.force) if is_copied else nullcontext():
-        result = ConvertResult(list(work([(source, target)])))
-        if not is_copied:
-            copy.unlink(missing_ok=True)
-    result.left_out += [path.name for path in beside if not (is_copied and path == own)]
+        check_absent([target, index])
+    pairs = [(source, target)]
+    result = ConvertResult(list(work(pairs)))
+    try:
+        index.unlink(missing_ok=True)
+        if not plan.downwards:
+            write_txn_indexes(pairs, result.segments)
+    except BaseException:
+        for path in (target, *index_paths(target)):
+            path.unlink(missing_ok=True)
+        raise
+    own = txn_index_path(Path(source))
+    left_out = (*((own,) if plan.downwards else ()), own.with_suffix(".snapshot"))
+    result.left_out += [path.name for path in left_out if path.is_file()]
     return result
 
 
@@ -147,6 +152,7 @@ class _ConvertRun:
                     copy_file(partition.path / name, folder / name)
             if not plan.downwards:
                 _write_epochs(partition, folder, segments)
+                write_txn_indexes(pairs, segments)
         for segment, name in zip(segments, partition.logs, strict=True):
             segment.target = str(target / name)
         result.segments += segments

@@ -25,7 +25,8 @@ class Conversion:
     skipped batches and of data that is not a batch. ``codecs_before`` and ``codecs_after`` count batches by codec.
     ``lost`` is by kind, see ``LOSSES``. ``leader_epochs`` are [epoch, first offset, last offset] of the written batches.
     The batches before byte ``epochless_bytes`` of the target have no epoch in the source; None if no batch has one.
-    ``first_offset`` and ``last_offset`` are those of the converted batches, None without batches.
+    ``transactional`` is whether a written batch belongs to a transaction. ``first_offset`` and ``last_offset`` are those of
+    the converted batches, None without batches.
     """
 
     source: str
@@ -45,6 +46,7 @@ class Conversion:
     lost: dict[str, Loss] = field(default_factory=dict)
     leader_epochs: list[list[int]] = field(default_factory=list)
     epochless_bytes: int | None = None
+    transactional: bool = False
     first_offset: int | None = None
     last_offset: int | None = None
 
@@ -61,7 +63,7 @@ class Conversion:
         if self.epochless_bytes is None and other.epochless_bytes is not None:
             self.epochless_bytes = self.bytes_after + other.epochless_bytes
         for each in fields(self):
-            if each.name in ("epochless_bytes", "first_offset", "last_offset"):
+            if each.name in ("epochless_bytes", "transactional", "first_offset", "last_offset"):
                 continue
             mine, more = getattr(self, each.name), getattr(other, each.name)
             if each.name.startswith("largest_"):

@@ -23,6 +23,7 @@ from kseg.format.record.layout import INT32_MAX
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.transaction_events import has_transactions
 from kseg.format.sidefiles.indexes import IndexBuilder
 from kseg.format.storage.atomic_write import Staged, check_absent, stage, sync_folder, writing
 from kseg.format.storage.file_access import Progress
@@ -268,6 +269,7 @@ class ReadBackCheck:
             self._start = self._named_offset(first_offset)
             self._builder = IndexBuilder(self._start, *self._indexes, self._plan.index_interval)
         append_runs(self._tally.leader_epochs, batches, first, stop)
+        self._tally.transactional = self._tally.transactional or has_transactions(batches)
         for offset in (batches.last_offset[first], batches.last_offset[stop - 1]):
             if not 0 <= offset - self._start <= INT32_MAX:
                 # LogSegmentOffsetOverflowException, even if no index entry had that offset.

@@ -8,7 +8,7 @@ cdef long long CONTROL_BIT, TRANSACTIONAL_BIT
 
 
 @cython.locals(row=cython.Py_ssize_t, members=cython.longlong)
-cdef bint has_transactions(BatchColumns batches)
+cpdef bint has_transactions(BatchColumns batches)
 
 @cython.locals(row=cython.Py_ssize_t, others=cython.Py_ssize_t)
 cdef Py_ssize_t keep_control_batches(BatchColumns batches)

@@ -143,7 +143,7 @@ SIDE_FILES = (
             Column("last_stable_offset", "int", "start of the earliest transaction then open, or offset after the marker"),
             Column("version", "int", "version of the entry"),
         ),
-        _aborted_line, suffix=".txnindex", handling=Handling(upgrade=COPY, repair=REBUILD),
+        _aborted_line, suffix=".txnindex", handling=Handling(upgrade=REBUILD, repair=REBUILD),
     ),
     SideFile(
         "producer snapshot", "producer_state", OFFSET + r"\.snapshot",

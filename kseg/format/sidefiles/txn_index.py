@@ -56,7 +56,7 @@ class AbortedTransactions:
     """Follows transactions through the segments of a partition, like ProducerStateManager during recovery.
 
     ``open`` maps each producer with an open transaction to its first offset. None is forgotten: with more than
-    MAX_OPEN, ``add_open`` and ``update`` raise LimitError.
+    MAX_OPEN, ``add_open``, ``begin`` and ``update`` raise LimitError.
     """
 
     def __init__(self) -> None:
@@ -68,18 +68,10 @@ class AbortedTransactions:
         """Start with the open transactions of a producer snapshot. A damaged snapshot is ignored."""
         for producer in read_snapshot(snapshot) or ():
             if producer.current_txn_first_offset is not None:
-                self._begin(producer.producer_id, producer.current_txn_first_offset)
+                self.begin(producer.producer_id, producer.current_txn_first_offset)
 
-    def update(self, batches: BatchColumns, events: Iterable[Event]) -> Iterator[AbortedTxn]:
-        """Yield the aborted transactions that end with the events of a window or chunk."""
-        for row, offset, marker in events:
-            producer_id = batches.producer_id[row]
-            if marker is not None:
-                yield from self._end(producer_id, offset, marker.type == "ABORT")
-            elif producer_id not in self.open:
-                self._begin(producer_id, offset)
-
-    def _begin(self, producer_id: int, first: int) -> None:
+    def begin(self, producer_id: int, first: int) -> None:
+        """Add the open transaction of a producer that has none. Raises LimitError."""
         if len(self.open) >= MAX_OPEN:
             raise LimitError(f"more than {MAX_OPEN:,} transactions are open at once")
         self.open[producer_id] = first
@@ -88,6 +80,15 @@ class AbortedTransactions:
             heapify(self._earliest)
         else:
             heappush(self._earliest, (first, producer_id))
+
+    def update(self, batches: BatchColumns, events: Iterable[Event]) -> Iterator[AbortedTxn]:
+        """Yield the aborted transactions that end with the events of a window or chunk."""
+        for row, offset, marker in events:
+            producer_id = batches.producer_id[row]
+            if marker is not None:
+                yield from self._end(producer_id, offset, marker.type == "ABORT")
+            elif producer_id not in self.open:
+                self.begin(producer_id, offset)
 
     def _end(self, producer_id: int, offset: int, aborted: bool) -> Iterator[AbortedTxn]:
         # Coordinators also write markers without data: these end no transaction.

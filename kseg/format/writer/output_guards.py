@@ -170,19 +170,10 @@ def _folder(target: Path) -> Iterator[None]:
 
 def copy_file(source: Path, target: Path) -> None:
     """Copy a file with its modification time. If it raises KsegError, no copy exists."""
-    with copied_files(source, target, replace=False):
-        pass
-
-
-@contextmanager
-def copied_files(source: Path, target: Path, *, replace: bool) -> Iterator[None]:
-    """Copy a file with its modification time; the copy gets its name if the block succeeds. Raises KsegError."""
-    with ExitStack() as stack:
+    with ExitStack() as stack, writing(target):
         staged = stage(stack, target)
-        with writing(target), open_file(str(source), named=False) as original:
+        with open_file(str(source), named=False) as original:
             shutil.copyfileobj(original, staged.file)
             staged.sync(os.stat(source).st_mtime_ns)
-        yield
-        with writing(target):
-            staged.publish(replace=replace)
-            sync_folder(target.parent)
+        staged.publish(replace=False)
+        sync_folder(target.parent)
