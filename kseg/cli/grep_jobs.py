@@ -6,6 +6,7 @@ depend on the number of processes. At the first range of a file that has any fin
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 _NEAR = 64 * 1024
 # If this share of the bytes must be read again, this process alone takes as long. It is known after _MEASURED bytes.
 _MOST_AGAIN, _MEASURED = 0.5, 8 * 1024 * 1024
+# The bytes whose search takes long enough to be measured.
+_SAMPLE = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,17 @@ def search_range(request: GrepRequest, file: SegmentFile, start: int, end: int) 
     except (KsegError, _FindingError):
         joined = False
     return FoundInRange(joined, count, tuple(places), search.unread, search.first_unread)
+
+
+def seconds_per_byte(request: GrepRequest, file: SegmentFile) -> float:
+    """Return the processor time of a search per byte, measured at the beginning of a file. Raises UsageError."""
+    size = min(local_size(file.path) or 0, _SAMPLE)
+    seconds = 0.0
+    for _ in range(2):  # the first time, modules are imported and buffers allocated
+        begin = time.process_time()
+        search_range(request, file, 0, size)
+        seconds = time.process_time() - begin
+    return seconds / max(size, 1)
 
 
 class ParallelSearch:

@@ -23,10 +23,12 @@ from kseg.text import count_of
 if TYPE_CHECKING:
     from kseg.cli import grep_jobs
     from kseg.cli.grep_jobs import ParallelSearch
+    from kseg.format.segment import several_processes
     from kseg.format.storage import process_pool
 else:
     grep_jobs = lazy("kseg.cli.grep_jobs")
     process_pool = lazy("kseg.format.storage.process_pool")
+    several_processes = lazy("kseg.format.segment.several_processes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,24 +83,31 @@ def grep_run(
 ) -> Iterator[GrepRun]:
     """Yield a run for files, by at most ``jobs`` processes."""
     clock = MatchClock()
+    best = _best_jobs(files, request, jobs)
     with limited(clock):
-        if not _worth_processes(files, request, jobs):
+        if best == 1:
             yield GrepRun(request, outcome, clock, most)
             return
-        with process_pool.process_pool(jobs) as pool:
+        with process_pool.process_pool(best) as pool:
             searcher = grep_jobs.ParallelSearch(pool, request, files)
             yield GrepRun(request, outcome, clock, most, searcher)
             searcher.cancel()
 
 
-def _worth_processes(files: Sequence[SegmentFile], request: GrepRequest, jobs: int) -> bool:
-    """Return whether several processes save more time than they cost, and may search: one asks a registry or a program."""
+def _best_jobs(files: Sequence[SegmentFile], request: GrepRequest, jobs: int) -> int:
+    """Return how many processes, at most ``jobs``, end the search first. Only one asks a registry or a program."""
     decoding = request.decoding
     if jobs == 1 or (decoding and (decoding.registry or decoding.function or decoding.command)):
-        return False
-    if request.has_neighbours and len(files) == 1:
-        return False
-    return sum(local_size(file.path) or 0 for file in files) >= 2 * split_points.RANGE_SIZE
+        return 1
+    sizes = [local_size(file.path) or 0 for file in files]
+    if sum(sizes) < 2 * split_points.RANGE_SIZE or (request.has_neighbours and len(files) == 1):
+        return 1
+    if not several_processes.BEGIN_ALONE:
+        return jobs
+    start = several_processes.start_seconds()
+    largest = max(range(len(files)), key=sizes.__getitem__)
+    work = sum(sizes) * grep_jobs.seconds_per_byte(request, files[largest])
+    return several_processes.best_jobs(work, work, 0, jobs, start)
 
 
 def _note_unread(file: SegmentFile, search: RecordGrep) -> None:

@@ -286,6 +286,7 @@ def test_grep(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     """stdout, stderr and the exit code, for rare and frequent matches, which decide which process searches."""
     monkeypatch.setattr("kseg.format.storage.process_pool.process_pool", _pool_of)
     monkeypatch.setattr(grep_jobs, "_NEAR", 100)
+    monkeypatch.setattr(several_processes, "BEGIN_ALONE", False)
     ends: Counter[str] = Counter()
     ranges_of = grep_jobs.ParallelSearch._ranges_of
 

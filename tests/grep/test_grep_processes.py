@@ -20,8 +20,9 @@ from tests.support.cli import kseg
 EAGER = """
 import signal
 from kseg.commands.grep import time_limit
-from kseg.format.segment import split_points
+from kseg.format.segment import several_processes, split_points
 split_points.RANGE_SIZE = 20_000
+several_processes.BEGIN_ALONE = False
 real = signal.setitimer
 time_limit.signal.setitimer = lambda which, *times: real(which, *(seconds / 100 for seconds in times))
 from kseg.cli.main import main
