@@ -17,10 +17,11 @@ from kseg.commands.convert.plan import ConversionPlan
 from kseg.commands.convert.result import Conversion
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.segment import RepairPlan
-from kseg.errors import LimitError
+from kseg.errors import KsegError, LimitError
 from kseg.format.segment import split_points
 from kseg.format.sidefiles.txn_index import AbortedTxn, read_txn_index
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
+from tests.support import damage
 from tests.support.fixtures import FOLDERS, SEGMENTS
 from tests.support.fuzzing import cases
 from tests.support.records import NOW
@@ -146,6 +147,31 @@ def test_random_transactions_have_the_index_that_repair_writes(tmp_path: Path, m
             assert indexes(home) == wanted, case
         shutil.rmtree(home)
     assert aborted > 34
+
+
+@pytest.mark.fuzz
+def test_skipped_batches_are_not_in_the_index(tmp_path: Path) -> None:
+    """Without the damaged batches, among them data and markers of transactions, the index fits those that are left."""
+    skipped = 0
+    for case in range(cases(8)):
+        random, home = Random(case), tmp_path / str(case)
+        home.mkdir()
+        source, target, logs, repaired = (home / name for name in ("in-0", "out-0", "logs-0", "repaired-0"))
+        _Log(random).write(source)
+        for log in dict.fromkeys(random.choices(sorted(source.glob("*.log")), k=3)):
+            data = log.read_bytes()
+            at = random.randrange(len(data))
+            log.write_bytes(random.choice((damage.flip(data, at), data[:at] + data[at + 90 :], data[: at + 1])))
+        try:
+            result = convert(str(source), str(target), ConversionPlan.of("any-to-v2", skip_damaged=True))
+        except KsegError:
+            continue  # offsets that do not fit the segment
+        skipped += sum(segment.lost_bytes for segment in result.segments)
+        shutil.copytree(target, logs, ignore=lambda _, names: [name for name in names if not name.endswith(".log")])
+        repair(str(logs), str(repaired), RepairPlan())
+        assert indexes(target) == indexes(repaired), case
+        shutil.rmtree(home)
+    assert skipped
 
 
 @pytest.mark.parametrize("folder", TRANSACTIONAL, ids=lambda folder: folder.name)
