@@ -159,7 +159,7 @@ class _Planner:
         """Return how many processes, at most ``most``, end the dump first: 1 if this process alone does."""
         if not several_processes.BEGIN_ALONE:
             return most
-        if self._measured < several_processes.INTERVAL or not self._bytes:
+        if self._measured < 2 * several_processes.INTERVAL or not self._bytes:
             return 1
         alone = self._left * self._measured / self._bytes
         return several_processes.best_jobs(alone, _COPYING * alone, 0, most, self._start)

@@ -30,6 +30,9 @@ _COST_OF_PROCESS = 0.03
 _SHORTEST_START, _LONGEST_START = 0.016, 0.2
 #: The time per byte is measured in intervals of at least this many seconds.
 INTERVAL = 0.004
+# The fastest of this number of intervals counts. The first ones contain imports and the first use of memory, others the
+# reading of a window of which few batches are decoded yet.
+_INTERVALS = 3
 
 
 def start_seconds() -> float:
@@ -74,7 +77,7 @@ class Meter:
         self._left = list(accumulate(reversed(sizes)))[::-1]
         self._start = start_seconds()
         self._seconds, self._bytes = 0.0, 0  # of the current interval
-        self._previous = 0.0  # the time per byte of the previous interval, 0 before it
+        self._per_byte: list[float] = []  # of the last intervals
 
     def begin(self, number: int) -> None:
         """Begin a file."""
@@ -98,11 +101,10 @@ class Meter:
         self._since, self._at = now, position
         if self._seconds < INTERVAL or self._bytes <= 0:
             return
-        per_byte, previous = self._seconds / self._bytes, self._previous
-        self._seconds, self._bytes, self._previous = 0.0, 0, per_byte
-        # The faster of two: one can contain imports, or the reading of a window of which few batches are decoded yet.
-        if previous:
-            self._decide(position, min(per_byte, previous))
+        self._per_byte = [*self._per_byte[1 - _INTERVALS :], self._seconds / self._bytes]
+        self._seconds, self._bytes = 0.0, 0
+        if len(self._per_byte) == _INTERVALS:
+            self._decide(position, min(self._per_byte))
 
     def _decide(self, position: int, per_byte: float) -> None:
         """Raise Takeover if it ends the work earlier."""
