@@ -1,13 +1,13 @@
 """The command line: the group of commands, each imported when it is called.
 
-Exit code 0: nothing found. 1: findings. 2: the command could not do its work.
+Exit code 0: nothing found. 1: findings. 2: the command could not do its work. 128 + N: signal N ended it.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,10 @@ import click
 
 import kseg
 from kseg.cli import startup
-from kseg.cli.messages import FAILED, INTERRUPTED, fail, note, redirect_to_null, show_error
+from kseg.cli.messages import FAILED, fail, note, redirect_to_null, show_error
 from kseg.engine import how_to_compile
 from kseg.errors import KsegError
+from kseg.format.storage import interrupts
 from kseg.format.storage.file_access import file_access
 from kseg.lazy import imported, lazy
 
@@ -83,46 +84,58 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            with file_access(warn=_warn_once()):
+            with interrupts.raised(), file_access(warn=_warn_once()):
                 return super().invoke(ctx)
         except BrokenPipeError:
             # The reader exited early (head, less). Click would exit with 1.
             redirect_to_null(sys.stdout)
             return 0
+        except interrupts.Interrupted as error:
+            if error.ctrl_c:
+                raise  # a terminal shows ^C: click ends that line
+            raise click.Abort from error
 
-    def main(self, *args: Any, **kwargs: Any) -> Any:
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **kwargs: Any) -> Any:
+        before = {} if args is None else interrupts.handlers()  # a caller with arguments continues after the command
         kwargs["standalone_mode"] = False
         startup.collect_rarely()
         if sys.stderr is None:
             # stderr is closed: the next opened file must not get its descriptor.
             sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-        try:
-            code = super().main(*args, **kwargs)
-        except click.exceptions.Exit as error:
-            code = error.exit_code
-        except click.ClickException as error:
-            show_error(error)
-            code = FAILED
-        except click.Abort:
-            fail("interrupted")
-            code = INTERRUPTED
-        except KsegError as error:
-            code = fail(str(error))
-        except MemoryError:
-            code = fail("not enough memory: use fewer processes, such as --jobs 1")
-        except OSError as error:
-            code = fail(text.os_error_text(error))
-        except Exception as error:
-            if os.environ.get("KSEG_DEBUG"):
-                raise
-            code = fail(f"internal error, please report it: {type(error).__name__}: {error} (KSEG_DEBUG=1 shows more)")
+        code = self._exit_code(args, *rest, **kwargs)
         try:
             if sys.stdout is not None:
                 sys.stdout.flush()
         except OSError:
             redirect_to_null(sys.stdout)  # reported before; the interpreter would exit with 120
         startup.skip_final_collection()
+        interrupts.restore(before)
         sys.exit(code)
+
+    def _exit_code(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the command, and report why it failed."""
+        try:
+            return super().main(*args, **kwargs)
+        except click.exceptions.Exit as error:
+            return error.exit_code
+        except click.ClickException as error:
+            show_error(error)
+            return FAILED
+        except click.Abort as error:
+            cause = error.__cause__
+            signal = cause if isinstance(cause, interrupts.Interrupted) else interrupts.Interrupted()
+            note(str(signal))
+            return signal.exit_code
+        except KsegError as error:
+            return fail(str(error))
+        except MemoryError:
+            return fail("not enough memory: use fewer processes, such as --jobs 1")
+        except OSError as error:
+            return fail(text.os_error_text(error))
+        except Exception as error:
+            if os.environ.get("KSEG_DEBUG"):
+                raise
+            return fail(f"internal error, please report it: {type(error).__name__}: {error} (KSEG_DEBUG=1 shows more)")
 
 
 def _print_version(context: click.Context, parameter: click.Parameter, requested: bool) -> None:

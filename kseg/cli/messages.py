@@ -21,8 +21,8 @@ else:
     tables = lazy("kseg.report.tables")
     text = lazy("kseg.text")  # loads json: few runs have a message
 
-#: Exit codes: findings, a failure, and Ctrl-C (128 + SIGINT, as shells report it).
-FOUND, FAILED, INTERRUPTED = 1, 2, 130
+#: Exit codes: findings, and a failure.
+FOUND, FAILED = 1, 2
 
 
 def note(line: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -90,7 +89,6 @@ def sql(
     if output not in (None, STDIN):
         check_output(output, [*paths, *(file.path for path in paths for file in find_segments(path))])
     outcome = _Outcome()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service manager's end deletes temporary files, too
     settings = decode_settings(decoding)
     if spark and settings:
         raise UsageError("--spark cannot be combined with options that decode keys and values")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -37,8 +37,7 @@ def run_statement(
     with tempfile.TemporaryDirectory(prefix="kseg-sql-") as folder, ExitStack() as opened:
         for limit in limits:
             connection = opened.enter_context(_connected(_settings(folder, limit), tables))
-            # It ends before the connection is closed.
-            worker = opened.enter_context(ThreadPoolExecutor(1))
+            worker = opened.enter_context(_worker(connection))
             running = _Running(connection, text, worker)
             try:
                 schema, first = running.start()
@@ -61,6 +60,19 @@ def _connected(settings: dict[str, Any], tables: Mapping[str, Scan]) -> Iterator
             connection.register(name, scan)
         connection.execute("set lock_configuration = true")
         yield connection
+
+
+@contextmanager
+def _worker(connection: Any) -> Iterator[ThreadPoolExecutor]:
+    """Yield a thread that runs statements. It ends before the connection is closed: DuckDB refuses to close a busy one."""
+    with ThreadPoolExecutor(1) as worker:
+        try:
+            yield worker
+        finally:
+            last = worker.submit(int)  # runs when a statement that was interrupted has ended
+            while not last.done():
+                connection.interrupt()  # without effect on a statement that is about to begin
+                wait([last], timeout=0.1)
 
 
 class _Running:
@@ -95,9 +107,6 @@ class _Running:
         running = self._worker.submit(function, *arguments)
         try:
             return running.result()
-        except KeyboardInterrupt:
-            self._connection.interrupt()
-            raise
         # Arrow makes an ArrowException or an OSError of DuckDB's errors while rows are read.
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             raise self._statement.error(error) from error

@@ -16,6 +16,7 @@ from typing import Any
 
 from kseg.commands.dump.rows import FileStart
 from kseg.format.sidefiles.log_end import LogEnd, last_valid_batch
+from kseg.format.storage.interrupts import Interrupted
 from kseg.format.storage.naming import base_offset_of, is_snapshot
 from kseg.format.storage.source import find_segments, local_size, once_each
 
@@ -84,7 +85,10 @@ class Follower:
 
 
 def write_until_interrupted(rows: Iterable[Any], write: Callable[[Iterable[Any], bool], None]) -> None:
-    """Write rows up to each pause, then wait, until Ctrl-C or the end. ``write`` gets whether it is the first call."""
+    """Write rows up to each pause, then wait, until Ctrl-C or the end. ``write`` gets whether it is the first call.
+
+    Raises Interrupted for another signal.
+    """
     first = True
     rows = iter(rows)
     try:
@@ -94,5 +98,6 @@ def write_until_interrupted(rows: Iterable[Any], write: Callable[[Iterable[Any],
                 continue
             write(chain((row,), takewhile(lambda row: row is not None, rows)), first)
             first = False
-    except KeyboardInterrupt:
-        return
+    except KeyboardInterrupt as error:
+        if isinstance(error, Interrupted) and not error.ctrl_c:
+            raise

@@ -14,8 +14,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import signal
-import threading
 import time
 import zlib
 from collections import Counter
@@ -119,14 +117,12 @@ class ResultStore:
 
 @contextmanager
 def open_state_file(path: str, settings: Settings, files: list[SegmentFile]) -> Iterator[ResultStore]:
-    """Yield the results stored at ``path``, and save them at the end, also after an interrupt or SIGTERM.
+    """Yield the results stored at ``path``, and save them at the end, also after an interrupt.
 
     Raises KsegError if the file is not a state file of this version, or cannot be written.
     """
     state = ResultStore(Path(path), settings)
     state.save()  # if it can't be written, the run must not start
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield state
         state.forget_vanished(files)

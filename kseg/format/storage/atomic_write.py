@@ -1,22 +1,21 @@
 """Atomic outputs: written to a temporary file in the target folder, fsynced, renamed, and the folder fsynced.
 
-A killed process leaves a ``.NAME.….tmp`` next to the target, which brokers ignore, and nothing under the target name.
-Nothing else in kseg creates files.
+SIGKILL leaves a ``.NAME.….tmp`` next to the target, which brokers ignore, and nothing under the target name. Nothing else in
+kseg creates files.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
 import tempfile
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from kseg.errors import KsegError, UsageError
+from kseg.format.storage import interrupts
 
 SUFFIX = ".tmp"
 _BUFFER = 1024 * 1024
@@ -79,33 +78,17 @@ class Staged:
 
 def stage(stack: ExitStack, target: Path) -> Staged:
     """Return a temporary file for ``target``; the exit stack removes it unless it was published."""
-    with _without_sigint():
+    with interrupts.delayed():
         staged = Staged(target)
         stack.callback(staged.discard)
     return staged
 
 
 def _stage_folder(stack: ExitStack, target: Path) -> Path:
-    with _without_sigint():
+    with interrupts.delayed():
         folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=SUFFIX, dir=target.parent))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
     return folder
-
-
-@contextmanager
-def _without_sigint() -> Iterator[None]:
-    """Delay Ctrl-C until the block ends, so that a created file is registered for its removal."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # in threads, where Python raises no KeyboardInterrupt
-        return
-    came: list[tuple[Any, ...]] = []
-    handler = signal.signal(signal.SIGINT, lambda *signalled: came.append(signalled))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        if came and callable(handler):
-            handler(*came[0])
 
 
 @contextmanager
@@ -146,6 +129,7 @@ def whole_folder(target: Path, *, replace: bool) -> Iterator[Path]:
         aside = temporary.with_name(temporary.name + ".old")
         try:
             yield temporary
+            stack.enter_context(interrupts.delayed())  # a signal would leave the older folder aside
             with writing(target):
                 os.chmod(temporary, 0o777 & ~_umask())
                 sync_folder(temporary)
@@ -162,8 +146,8 @@ def whole_folder(target: Path, *, replace: bool) -> Iterator[Path]:
                 # The temporary name is unknown to the user and no longer exists.
                 error.args = (str(error).replace(str(temporary), str(target)),)
             raise
-    if os.path.lexists(aside):
-        shutil.rmtree(aside) if aside.is_dir() and not aside.is_symlink() else aside.unlink()
+        if os.path.lexists(aside):
+            shutil.rmtree(aside) if aside.is_dir() and not aside.is_symlink() else aside.unlink()
 
 
 def move_folders(moves: Sequence[tuple[Path, Path]], aside: Path, *, replace: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 import time
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kseg.errors import KsegError
 from kseg.findings import do_nothing
-from kseg.format.storage import file_access
+from kseg.format.storage import file_access, interrupts
 from kseg.format.storage.file_access import Progress
 from kseg.lazy import lazy
 
@@ -86,19 +85,22 @@ class _Processes:
         self._reported = 0
 
     def submit(self, work: Callable[..., Any], /, *args: Any) -> Future[Any]:
-        with _signals_held():
+        with interrupts.blocked():  # until _begin a worker would handle them as its parent does
             future = self._executor.submit(work, *args)
         self.workers.update(self._executor._processes)  # a broken executor forgets them
         return future
 
     def kill(self) -> None:
         """Kill the workers and wait for their end, as ``ProcessPoolExecutor.kill_workers`` of Python 3.14 does."""
+        manager: Any = self._executor._executor_manager_thread
         self._executor.shutdown(wait=False, cancel_futures=True)
         for worker in self.workers.values():
             worker.kill()
         until = time.monotonic() + _KILL_PATIENCE
         for worker in self.workers.values():
             worker.join(max(0.0, until - time.monotonic()))
+        if manager:  # it closes a pipe that the interpreter's exit would write to
+            manager.join(max(0.0, until - time.monotonic()))
 
     def result(self, future: Future[Any]) -> Any:
         """Return the result of a call, and report the bytes that the workers read meanwhile."""
@@ -156,31 +158,11 @@ _counter: Any = None
 _receiver: Progress = do_nothing
 
 
-#: The signals that end a command.
-_ENDING = (signal.SIGINT, signal.SIGTERM)
-
-
-@contextmanager
-def _signals_held() -> Iterator[None]:
-    """Hold the signals back while a worker may be started: until ``_begin`` it would handle them as its parent does."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _begin(parent: int, rate: float | None, counter: Any) -> None:
     """Prepare a worker. Ctrl-C and a service manager's SIGTERM reach all processes: the parent ends its workers."""
     global _counter
     _counter = counter
-    for number in _ENDING:
-        signal.signal(number, signal.SIG_IGN)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+    interrupts.ignore()
     file_access.current().limit.rate = rate
     _end_with_parent(parent)
 

@@ -1,0 +1,161 @@
+"""SIGTERM and SIGHUP end every command as Ctrl-C does: no temporary file, one line on stderr, exit code 128 + N."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kseg.cli.main import main
+from tests.support.cli import MIXED, PLAIN, ROOT
+from tests.support.interrupted import write_log
+from tests.support.writer import Writer
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+
+FIRST = f"{0:020d}.log"
+#: A long clean-up: says that it begins, and lasts a second.
+SLOW_DISCARD = """
+import sys, time
+from kseg.format.storage import atomic_write
+discard = atomic_write.Staged.discard
+def slow(staged):
+    print("begun", file=sys.stdout, flush=True)
+    time.sleep(1)
+    discard(staged)
+atomic_write.Staged.discard = slow
+from kseg.cli.main import main
+main()
+"""
+MESSAGES = {
+    signal.SIGINT: "kseg: interrupted",
+    signal.SIGTERM: "kseg: ended by SIGTERM",
+    signal.SIGHUP: "kseg: ended by SIGHUP",
+}
+
+
+def started(*arguments: object, program: Sequence[str] = ("-m", "kseg"), nohup: bool = False) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*(["nohup"] if nohup else []), sys.executable, *program, *map(str, arguments)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def wait_for_file(folder: Path, running: subprocess.Popen[str]) -> None:
+    """Wait until the command has created a file in the folder."""
+    deadline = time.monotonic() + 60
+    while not list(folder.iterdir()):
+        assert running.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A segment whose conversion takes seconds."""
+    path = tmp_path_factory.mktemp("orders-0") / FIRST
+    write_log(path, 24, value_size=100)
+    return path
+
+
+@pytest.mark.parametrize("number", MESSAGES)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("dump", "--deep", "--format", "jsonl", "--jobs", "1", "-o", "{out}/rows", "{log}"),
+        ("dump", "--deep", "--format", "jsonl", "--jobs", "2", "-o", "{out}/rows", "{log}"),
+        ("convert", "v0-to-v2", "--jobs", "1", "{log}", "{out}/" + FIRST),
+        ("convert", "v0-to-v2", "--jobs", "2", "{log}", "{out}/" + FIRST),
+        ("repair", "{log}", "{out}/" + FIRST),
+    ],
+    ids=lambda command: "-".join(command[:1] + command[5:6]),
+)
+def test_a_signal_leaves_no_temporary_file(
+    command: tuple[str, ...], number: signal.Signals, log: Path, out: Path
+) -> None:
+    """systemd, cron, Kubernetes and timeout send SIGTERM, a closed terminal SIGHUP."""
+    with started(*(word.format(log=log, out=out) for word in command)) as running:
+        wait_for_file(out, running)
+        running.send_signal(number)
+        _, err = running.communicate(timeout=60)
+    assert (running.returncode, err.strip()) == (128 + number, MESSAGES[number])
+    assert list(out.iterdir()) == []
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_does_not_stop_the_clean_up(second: signal.Signals, log: Path, out: Path) -> None:
+    """timeout(1) sends SIGTERM twice: to the process, and to its group."""
+    command = ("dump", "--deep", "--format", "jsonl", "-o", out / "rows", log)
+    with started(*command, program=("-c", SLOW_DISCARD)) as running:
+        wait_for_file(out, running)
+        running.send_signal(signal.SIGTERM)
+        assert running.stdout
+        assert running.stdout.readline() == "begun\n"
+        running.send_signal(second)
+        _, err = running.communicate(timeout=60)
+    assert (running.returncode, err) == (143, "kseg: ended by SIGTERM\n")
+    assert list(out.iterdir()) == []
+
+
+def test_nohup_stays_ignored(out: Path) -> None:
+    """A command that was started with nohup ends with its work."""
+    with started("dump", "--deep", "--max-rate", "1K", "-o", out / "rows", PLAIN, nohup=True) as running:
+        wait_for_file(out, running)
+        running.send_signal(signal.SIGHUP)
+        running.communicate(timeout=60)
+    assert running.returncode == 0
+    assert [path.name for path in out.iterdir()] == ["rows"]
+
+
+def test_sigterm_ends_follow_with_143(tmp_path: Path) -> None:
+    """Ctrl-C is how a person ends --follow: exit code 0. A service manager sees that its signal came."""
+    writer = Writer(tmp_path / "orders-3")
+    writer.append(1)
+    with started("dump", "--follow", "--format", "jsonl", writer.folder) as running:
+        assert running.stdout
+        line = running.stdout.readline()
+        running.send_signal(signal.SIGTERM)
+        rest, err = running.communicate(timeout=60)
+    assert (running.returncode, err) == (143, "kseg: ended by SIGTERM\n")
+    assert line
+    assert rest == ""
+
+
+def test_importing_kseg_sets_no_handler() -> None:
+    """A program that uses the library keeps its own handlers, also in a process without any."""
+    code = (
+        "import signal\n"
+        "numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]\n"
+        "before = [signal.getsignal(number) for number in numbers]\n"
+        "import kseg, kseg.cli.main\n"
+        f"assert kseg.validate({str(PLAIN)!r})\n"
+        "assert [signal.getsignal(number) for number in numbers] == before\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=60)
+
+
+def test_a_caller_of_the_command_line_keeps_its_handlers(tmp_path: Path) -> None:
+    """Also a handler of the caller's own, and also when the command failed."""
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    mine = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        before = [signal.getsignal(number) for number in numbers]
+        for path in (MIXED, tmp_path / "missing.log"):
+            CliRunner().invoke(main, ["validate", str(path)])
+            assert [signal.getsignal(number) for number in numbers] == before
+    finally:
+        signal.signal(signal.SIGTERM, mine)
