@@ -50,6 +50,8 @@ class PartitionChecks:
         self.side_files = PartitionSideFiles(folder, names, report_for, self._history, began)
         # SegmentFacts.tail of the previous segment, if that segment is undamaged and its position is known.
         self._tail: tuple[int, int, int, int] | None = None
+        # The highest first offset of a segment.
+        self._highest_first = -1
 
     @property
     def extent(self) -> Extent | None:
@@ -89,6 +91,7 @@ class PartitionChecks:
                 history.keyless_from = base
             if facts.first_offset is not None and facts.last_offset is not None and len(history.spans) < MAX_SPANS:
                 history.spans.append((facts.first_offset, facts.last_offset, name))
+                self._highest_first = max(self._highest_first, facts.first_offset)
             # A rolled segment begins with the offset of its name; a cleaned one may begin later.
             late = facts.first_offset is not None and facts.first_offset > base and not facts.wrapped
             history.gaps += late or self._is_emptied(name, facts)
@@ -97,7 +100,10 @@ class PartitionChecks:
         """Return whether the segment's offsets are below an earlier segment's and overlap none: a name is wrong."""
         first, last = facts.first_offset, facts.last_offset
         spans = self._history.spans
-        if first is None or last is None or facts.wrapped or not any(first < begin for begin, _, _ in spans):
+        # A partition can have 10,000 segments, which mostly begin after all earlier ones.
+        if first is None or last is None or facts.wrapped or first >= self._highest_first:
+            return False
+        if not any(first < begin for begin, _, _ in spans):
             return False
         return not any(first <= end and begin <= last for begin, end, _ in spans)
 

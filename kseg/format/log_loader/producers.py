@@ -47,7 +47,7 @@ class Producers:
         self._files = files
         self.end = 0
         self.snapshot = 0
-        self.snapshots = {offset_of(name): name for name in sorted(files) if name.endswith(_SUFFIX)}
+        self.snapshots = {offset_of(name): name for name in sorted(name for name in files if name.endswith(_SUFFIX))}
         self.open_transactions: dict[int, int] = {}
         self._ongoing: set[int] = set()  # the offsets alone: two of one offset are one
         self._unreplicated: int | None = None  # the first of those whose end is not known to be replicated
