@@ -186,6 +186,32 @@ def test_a_signal_to_all_processes_is_reported_by_the_parent_alone(ending: signa
     assert parent.communicate(timeout=60) == (b"interrupted\n", b"")
 
 
+@posix
+def test_a_signal_while_the_workers_start_ends_them() -> None:
+    """The kernel can deliver it to another thread, in which it is not blocked: the pool must know its workers by then."""
+    program = (
+        "import os, signal, threading, time\n"
+        "from concurrent.futures import process\n"
+        "from kseg.format.storage import interrupts\n"
+        "from kseg.format.storage.process_pool import process_pool\n"
+        "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+        "launch = process.ProcessPoolExecutor._launch_processes\n"
+        "def launch_and_signal(executor):\n"
+        "    launch(executor)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    time.sleep(0.1)\n"
+        "process.ProcessPoolExecutor._launch_processes = launch_and_signal\n"
+        "try:\n"
+        "    with interrupts.raised(), process_pool(2) as pool:\n"
+        "        pool.submit(time.sleep, 0)\n"
+        "        print('continued')\n"
+        "except interrupts.Interrupted as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == (b"ended by SIGTERM\n", b"")
+
+
 def _runs(pid: int) -> bool:
     """Return whether a process exists and is not a zombie."""
     try:

@@ -85,9 +85,10 @@ class _Processes:
         self._reported = 0
 
     def submit(self, work: Callable[..., Any], /, *args: Any) -> Future[Any]:
-        with interrupts.blocked():  # until _begin a worker would handle them as its parent does
+        # Until _begin a worker would handle signals as its parent does. A worker that is not in the list is not killed.
+        with interrupts.delayed(), interrupts.blocked():
             future = self._executor.submit(work, *args)
-        self.workers.update(self._executor._processes)  # a broken executor forgets them
+            self.workers.update(self._executor._processes)  # a broken executor forgets them
         return future
 
     def kill(self) -> None:
