@@ -9,7 +9,7 @@ import pytest
 from kseg.commands.validate.parallel import validate_files
 from kseg.findings import do_nothing
 from kseg.format.segment import several_processes
-from kseg.format.segment.several_processes import Meter, Takeover, first_alone
+from kseg.format.segment.several_processes import Meter, Takeover, best_jobs, first_alone
 from kseg.format.storage.source import find_segments
 from kseg.results import Settings
 from tests.support.cli import SEGMENTS
@@ -85,6 +85,13 @@ def test_a_file_that_cannot_be_split_limits_what_processes_save(monkeypatch: pyt
 def test_empty_files_at_the_end_need_no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest segment of a log is empty after a roll."""
     assert processes(monkeypatch, [16 * MIB, 0, 0], 0.001) == (3, 1)
+
+
+@pytest.mark.parametrize("left", [0.0, -0.5])
+def test_a_log_that_grows_needs_no_processes(left: float) -> None:
+    """More bytes than the log had at first are read, so less than nothing is left."""
+    assert best_jobs(left, left, 0, 2, 0.05) == 1
+    assert best_jobs(left, 1, 1, 2, 0.05) == 1
 
 
 def test_slow_files_after_fast_ones_are_distributed(monkeypatch: pytest.MonkeyPatch) -> None:

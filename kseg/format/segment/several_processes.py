@@ -46,10 +46,11 @@ def best_jobs(alone: float, work: float, largest: float, jobs: int, start: float
     ``alone`` are the seconds that it takes, ``work`` those of all others together, ``largest`` those of the largest part
     that cannot be divided. ``start`` is the result of ``start_seconds``.
     """
+    if alone <= 0 or work <= 0:
+        return 1  # the newest segment of a log is often empty, and a log that is written to grows while it is read
     # n processes take n times the cost of one, and the work divided by n: the sum is the least at the square root.
     best = math.ceil(math.sqrt(work / (_COST_OF_PROCESS * start)))
     parts = math.ceil(work / largest) if largest else jobs
-    # No work is left in an empty file at the end: the newest segment of a log often is one.
     several = max(1, min(jobs, parts, best))
     costs = start * (_COST_OF_POOL + several * _COST_OF_PROCESS)
     return several if costs + max(work / several, largest) < alone else 1
