@@ -16,15 +16,20 @@ from kseg.format.storage.process_pool import KILLED
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.cli import kseg
 
-#: Starts processes for small files, and looks at the clock every 10 ms.
+#: Starts processes for small files.
 EAGER = """
-import signal
-from kseg.commands.grep import time_limit
 from kseg.format.segment import several_processes, split_points
 split_points.RANGE_SIZE = 20_000
 several_processes.BEGIN_ALONE = False
+"""
+#: Limits the search of a text to a hundredth of the usual time.
+IMPATIENT = """
+import signal
+from kseg.commands.grep import time_limit
 real = signal.setitimer
 time_limit.signal.setitimer = lambda which, *times: real(which, *(seconds / 100 for seconds in times))
+"""
+MAIN = """
 from kseg.cli.main import main
 main()
 """
@@ -43,8 +48,9 @@ def segment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def started(segment: Path, *options: str) -> subprocess.Popen[str]:
-    command = (sys.executable, "-c", EAGER, "grep", "--jobs", "2", *options, str(segment))
+def started(segment: Path, *options: str, impatient: bool = False) -> subprocess.Popen[str]:
+    program = EAGER + IMPATIENT * impatient + MAIN
+    command = (sys.executable, "-c", program, "grep", "--jobs", "2", *options, str(segment))
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -59,7 +65,7 @@ def test_processes_find_what_one_process_finds(segment: Path, options: tuple[str
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_an_expression_that_does_not_end_is_one_line(segment: Path, jobs: str) -> None:
     """Python's matcher tries 2**60 ways. The message says how to avoid it; no process is left over."""
-    with started(segment, "--jobs", jobs, "(a+)+$") as process:
+    with started(segment, "--jobs", jobs, "(a+)+$", impatient=True) as process:
         out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (2, "")
     assert err.startswith("kseg: the pattern has searched one text of 61 characters for ")
