@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -161,6 +162,7 @@ _receiver: Progress = do_nothing
 
 def _begin(parent: int, rate: float | None, counter: Any) -> None:
     """Prepare a worker. Ctrl-C and a service manager's SIGTERM reach all processes: the parent ends its workers."""
+    gc.freeze()  # a collection would copy the pages of the parent's objects, and could free those of its threads
     global _counter
     _counter = counter
     interrupts.ignore()
