@@ -12,9 +12,8 @@ from pathlib import Path
 from kseg.commands.convert.parallel import Pair
 from kseg.commands.convert.result import Conversion
 from kseg.format.record.columns import BatchColumns
-from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader
-from kseg.format.segment.transaction_events import Event, transaction_events
+from kseg.format.segment.transaction_events import Event, log_events
 from kseg.format.sidefiles.index_reader import walk_txn_index
 from kseg.format.sidefiles.txn_index import MAX_OPEN, AbortedTransactions, AbortedTxn
 from kseg.format.storage.atomic_write import whole_file
@@ -108,7 +107,5 @@ def _with_stable_offsets(entries: Iterator[AbortedTxn], index: Path, begin: int)
 
 def _windows(log: Path) -> Iterator[tuple[BatchColumns, Iterator[Event]]]:
     """Yield the batches of each window of a written log, and their events of transactions. Its CRCs were read back."""
-    opener = DeepIterator()
     with SegmentReader(open_source(str(log)), verify_crc=False) as reader:
-        for window in reader.windows():
-            yield window.batches, transaction_events(window, opener)
+        yield from log_events(reader)

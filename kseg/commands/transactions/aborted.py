@@ -17,9 +17,8 @@ from pathlib import Path
 from kseg.errors import NotASegmentError, UnreadableError
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CONTROL, INT64_MAX, TRANSACTIONAL
-from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader
-from kseg.format.segment.transaction_events import transaction_events
+from kseg.format.segment.transaction_events import log_events
 from kseg.format.sidefiles.producer_snapshot import read_snapshot
 from kseg.format.sidefiles.txn_index import AbortedTransactions, AbortedTxn, read_txn_index
 from kseg.format.storage.naming import base_offset_of
@@ -110,7 +109,6 @@ def _bytes(path: Path) -> bytes:
 
 
 def _ended_in(path: str, transactions: AbortedTransactions) -> Iterator[AbortedTxn]:
-    opener = DeepIterator()
     with suppress(UnreadableError, NotASegmentError), SegmentReader(open_source(path, listed=True)) as reader:
-        for window in reader.windows():
-            yield from transactions.update(window.batches, transaction_events(window, opener))
+        for batches, events in log_events(reader):
+            yield from transactions.update(batches, events)

@@ -20,9 +20,8 @@ from kseg.findings import Finding
 from kseg.format.record.bounded_map import LIMIT
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.control_records import ControlRecord
-from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader
-from kseg.format.segment.transaction_events import transaction_events
+from kseg.format.segment.transaction_events import log_events
 from kseg.format.sidefiles.producer_snapshot import walk_snapshot
 from kseg.format.sidefiles.reading import entries_of
 from kseg.format.storage.naming import base_offset_of, partition_of
@@ -125,10 +124,10 @@ def transactions_of(
         history.begin(file.path)
         try:
             with SegmentReader(open_source(file.path, listed=file.listed), report=partial(report, file.path)) as reader:
-                for window in reader.windows():
-                    history.update_log_end(window.batches)
-                    for event in transaction_events(window, history.opener):
-                        yield from history.follow(window.batches, *event)
+                for batches, events in log_events(reader):
+                    history.update_log_end(batches)
+                    for event in events:
+                        yield from history.follow(batches, *event)
             readable = True
         except KsegError as error:
             unread_segments += 1
@@ -143,7 +142,6 @@ class _TransactionTracker:
     """Follows the transactions of one partition, batch by batch."""
 
     def __init__(self, folder: str, now: int, max_age: int) -> None:
-        self.opener = DeepIterator()
         self._folder = folder
         partition = partition_of(os.path.basename(os.path.abspath(folder)))
         self._topic = partition.topic if partition else None

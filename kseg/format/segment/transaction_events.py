@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CONTROL, TRANSACTIONAL
 from kseg.format.segment.deep_reader import DeepIterator
-from kseg.format.segment.reader import Window
+from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
 from kseg.lazy import lazy
 
@@ -41,6 +41,13 @@ def transaction_events(window: Window, opener: DeepIterator) -> Iterator[Event]:
     for chunk in opener.chunks(window):
         yield from chunk_events(chunk, before)
     selected[:] = before
+
+
+def log_events(reader: SegmentReader) -> Iterator[tuple[BatchColumns, Iterator[Event]]]:
+    """Yield the batches of each window of a log with their events. Use the events before the next window."""
+    opener = DeepIterator()
+    for window in reader.windows():
+        yield window.batches, transaction_events(window, opener)
 
 
 def has_transactions(batches: BatchColumns) -> bool:
