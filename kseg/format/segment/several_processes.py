@@ -51,7 +51,7 @@ def best_jobs(alone: float, work: float, largest: float, jobs: int, start: float
     # n processes take n times the cost of one, and the work divided by n: the sum is the least at the square root.
     best = math.ceil(math.sqrt(work / (_COST_OF_PROCESS * start)))
     parts = math.ceil(work / largest) if largest else jobs
-    several = max(1, min(jobs, parts, best))
+    several = min(jobs, parts, best)
     costs = start * (_COST_OF_POOL + several * _COST_OF_PROCESS)
     return several if costs + max(work / several, largest) < alone else 1
 

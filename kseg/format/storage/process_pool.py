@@ -162,9 +162,9 @@ _receiver: Progress = do_nothing
 
 def _begin(parent: int, rate: float | None, counter: Any) -> None:
     """Prepare a worker. Ctrl-C and a service manager's SIGTERM reach all processes: the parent ends its workers."""
-    gc.freeze()  # a collection would copy the pages of the parent's objects, and could free those of its threads
     global _counter
     _counter = counter
+    gc.freeze()  # a collection would copy the pages of the parent's objects, and could free those of its threads
     interrupts.ignore()
     file_access.current().limit.rate = rate
     _end_with_parent(parent)
