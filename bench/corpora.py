@@ -29,6 +29,8 @@ from tools.lab import maven
 KAFKA = "4.3.0"
 HOME = maven.LAB / "bench"
 CORPORA = HOME / "corpora"
+#: The folder in which commands write. It is deleted at the end of a case.
+REWRITTEN = HOME / "rewritten"
 PROGRAMS = Path(__file__).parent / "programs"
 SEGMENT = "00000000000000000000.log"
 #: ``batch.size`` of the producer by default.
@@ -130,7 +132,8 @@ def corpus(name: str) -> Corpus:
 
 
 def remove(name: str) -> None:
-    """Delete a repeated corpus; recipes are kept."""
+    """Delete the files of a case: what it has written, and a repeated corpus. Recipes are kept."""
+    shutil.rmtree(REWRITTEN, ignore_errors=True)
     if name not in RECIPES and name not in production.TOPICS:
         shutil.rmtree(CORPORA / name, ignore_errors=True)
 

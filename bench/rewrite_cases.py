@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench import peers
 from bench.cases import CPU, SLOWDOWN, Case, Contender, Goal
-from bench.corpora import LEGACY, MIX, Corpus
+from bench.corpora import LEGACY, MIX, REWRITTEN, Corpus
 from bench.measure import Command
 
 _REPAIRED = ("none", "lz4", "gzip", "one-record-batches", "large-lz4")
@@ -19,10 +19,9 @@ _RECOVERED = ("none-indexed", "one-record-batches-indexed", "headers-none", "hea
 
 
 def _target(corpus: Corpus) -> Path:
-    """Return where a command writes. It is deleted with the corpus."""
-    folder = corpus.path.with_name("rewritten")
-    folder.mkdir(exist_ok=True)
-    return folder / corpus.path.name
+    """Return the path that a command writes. It is not in the corpus, which other cases read as a folder."""
+    REWRITTEN.mkdir(exist_ok=True)
+    return REWRITTEN / corpus.path.name
 
 
 def _convert(corpus: str) -> Case:
