@@ -83,6 +83,18 @@ def partition(folder: Path, seed: int) -> list[SegmentFile]:
     return list(find_files(str(folder), lambda name: None))
 
 
+def two_partitions(log_dir: Path, random: Random, damaged_share: float, seed: int) -> Path:
+    """Return the log dir with two partitions, each of them damaged with the probability ``damaged_share``."""
+    for number in range(2):
+        folder = log_dir / f"orders-{number}"
+        folder.mkdir(parents=True)
+        if random.random() < damaged_share:
+            partition(folder, seed)
+        else:
+            written(folder, damaged(seed, acts=0))
+    return log_dir
+
+
 def end_of(case: Case) -> int:
     last = case.base
     source = SegmentReader(_in_memory(case))
@@ -252,14 +264,7 @@ def test_dump(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         random = Random(seed)
         for name in ("MIN_OUTPUT", "MAX_OUTPUT"):
             monkeypatch.setattr(range_output, name, random.choice((20_000, 200_000, 2_000_000)))
-        log_dir = tmp_path / str(seed)
-        for number in range(2):
-            folder = log_dir / f"orders-{number}"
-            folder.mkdir(parents=True)
-            if random.random() < 0.5:
-                partition(folder, seed)
-            else:
-                written(folder, damaged(seed, acts=0))
+        log_dir = two_partitions(tmp_path / str(seed), random, 0.5, seed)
         name, options = random.choice(_DUMPS)
         output = ["-o", str(tmp_path / "out")] if random.random() < 0.2 else []
         results = []
@@ -299,14 +304,7 @@ def test_grep(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for seed in seeds(chunk, 40):
         random = Random(seed)
         monkeypatch.setattr(grep_jobs, "_MEASURED", random.choice((0, 1 << 20)))
-        log_dir = tmp_path / str(seed)
-        for number in range(2):
-            folder = log_dir / f"orders-{number}"
-            folder.mkdir(parents=True)
-            if random.random() < 0.4:
-                partition(folder, seed)
-            else:
-                written(folder, damaged(seed, acts=0))
+        log_dir = two_partitions(tmp_path / str(seed), random, 0.4, seed)
         options = random.choice(_GREPS)
         pattern = (
             () if "--json-path" in options else (random.choice(("1", "7", r"[0-9]{2}", "a", "zz", ".", r"\d7\d")),)

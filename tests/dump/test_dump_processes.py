@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from kseg.format.storage.process_pool import KILLED
 from kseg.format.storage.source import SegmentFile
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.cli import kseg
+from tests.support.processes import wait_for_end, workers_of
 
 pytestmark = pytest.mark.skipif(not parallel.can_share_memory(), reason="processes are not forked on this system")
 
@@ -58,31 +58,13 @@ def started(segment: Path, *options: str, **settings: Any) -> subprocess.Popen[b
     return subprocess.Popen(command, **settings)
 
 
-def workers_of(process: subprocess.Popen[bytes]) -> tuple[bytes, list[int]]:
-    """Return the first rows and the ids of the workers, once both run: one process begins alone."""
+def first_rows(process: subprocess.Popen[bytes]) -> bytes:
+    """Return the first rows. After that the output waits for its reader."""
     assert process.stdout
     out = b""
     while len(out) < 400_000:
         out += process.stdout.read(100_000)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    for _ in range(600):
-        found = [int(number) for number in children.read_text().split()]
-        if len(found) == 2:
-            return out, found
-        time.sleep(0.05)
-    raise AssertionError(f"there are no two workers, but {found}")
-
-
-def wait_for_end(numbers: list[int]) -> None:
-    for number in numbers:
-        for _ in range(200):
-            try:
-                os.kill(number, 0)
-            except ProcessLookupError:
-                break
-            time.sleep(0.05)
-        else:
-            raise AssertionError(f"process {number} still runs")
+    return out
 
 
 @pytest.mark.parametrize("name", ["jsonl", "csv", "text"])
@@ -106,7 +88,7 @@ def test_no_process_is_left_over(segment: Path, ending: signal.Signals, code: in
     The output is a beginning of the rows: the reader of stdout is slow, so all processes wait.
     """
     process = started(segment, "--format", "jsonl")
-    first, workers = workers_of(process)
+    first, workers = first_rows(process), workers_of(process.pid)
     os.kill(workers[0] if ending == signal.SIGKILL else process.pid, ending)
     out, err = process.communicate(timeout=120)
     assert process.returncode == code
@@ -119,7 +101,8 @@ def test_no_process_is_left_over(segment: Path, ending: signal.Signals, code: in
 def test_a_reader_that_closes_the_pipe_ends_the_processes(segment: Path) -> None:
     """``| head`` is no error: the exit code is 0 and stderr is empty."""
     with started(segment, "--format", "jsonl") as process:
-        _, workers = workers_of(process)
+        first_rows(process)
+        workers = workers_of(process.pid)
         assert process.stdout
         assert process.stderr
         process.stdout.close()

@@ -15,6 +15,7 @@ from kseg.commands.grep.time_limit import SECONDS, MatchClock, SlowPattern
 from kseg.format.storage.process_pool import KILLED
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.cli import kseg
+from tests.support.processes import wait_for_end, workers_of
 
 #: Starts processes for small files.
 EAGER = """
@@ -96,24 +97,10 @@ def test_no_process_is_left_over(segment: Path, ending: signal.Signals, code: in
     """Ctrl-C, a service manager's SIGTERM and a killed worker end all processes, with one line on stderr."""
     slow = r"(?:v|v){18}x"
     with started(segment, slow) as process:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        workers: list[int] = []
-        for _ in range(600):
-            workers = [int(number) for number in children.read_text().split()]
-            if len(workers) == 2:
-                break
-            time.sleep(0.05)
+        workers = workers_of(process.pid)
         time.sleep(0.2)
         os.kill(workers[0] if ending == signal.SIGKILL else process.pid, ending)
         out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (code, "")
     assert err.strip() == f"kseg: {message}"
-    for number in workers:
-        for _ in range(200):
-            try:
-                os.kill(number, 0)
-            except ProcessLookupError:
-                break
-            time.sleep(0.05)
-        else:
-            raise AssertionError(f"process {number} still runs")
+    wait_for_end(workers)
