@@ -26,7 +26,7 @@ LOG_DIR, REPLICA, TARGET = WORK / "a", WORK / "b", WORK / "out"
 _PARTITION = LOG_DIR / "orders-0"
 _ALONE = ("--jobs", "1")
 
-#: The curves of the left and of the right plot of a row: codec and command. The commands on the right write what they read.
+#: The curves of the left and of the right plot of a row: codec and command. Those on the right write their input again.
 READING = {
     "validate none": ("none", ("validate", *_ALONE, str(LOG_DIR))),
     "validate": ("lz4", ("validate", *_ALONE, str(LOG_DIR))),

@@ -110,7 +110,7 @@ def alternate(
     """Run each command ``rounds`` times, in turns, every second round in reverse, so that slow phases affect all.
 
     After ``seconds`` no further round starts. ``check`` raises BenchError for a run that does not count. Returns the runs by
-    name, and by name the errors of the commands that failed; those have no runs.
+    name, and by name the errors of the commands that failed and are not among the runs.
     """
     begin = time.perf_counter()
     runs: dict[str, list[Run]] = {command.name: [] for command in commands}

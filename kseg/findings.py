@@ -21,7 +21,7 @@ from kseg.text import unknown_name
 if TYPE_CHECKING:
     from kseg import message_format
 else:
-    # Most files have no finding.
+    # Most files are sound.
     message_format = lazy("kseg.message_format")
 
 

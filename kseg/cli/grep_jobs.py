@@ -1,6 +1,6 @@
 """Search with several processes: small files, and ranges of whole batches of large files.
 
-Workers return where the matches are, and this process reads these batches again to show them. So what is shown does not
+Workers return where the matches are, and this process reads these batches again to show them. So the output does not
 depend on the number of processes. At the first range of a file that has any finding, this process searches the rest of it.
 """
 
@@ -37,7 +37,7 @@ _SAMPLE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class FoundInRange:
-    """What a worker found in a range: the number of records, and the bytes of their batches, as half-open ranges.
+    """The matches of a worker in a range: the number of records, and the bytes of their batches, as half-open ranges.
 
     ``joined`` is False for a range that this process must search, ``unread`` is that of RecordGrep.
     """
@@ -123,7 +123,7 @@ class ParallelSearch:
         if id(file) not in self._files or self._alone:
             yield from self._request.items(file, search, report)
             return
-        shown = self._request.search_in(file, search.clock)  # reads again what is counted already
+        shown = self._request.search_in(file, search.clock)  # its counts would repeat those of the workers
         for part, found in self._ranges_of(file):
             self._searched += part.end - part.start
             self._again += sum(end - start for start, end in found.places)
@@ -161,7 +161,7 @@ class ParallelSearch:
             future.cancel()
 
     def _ranges_of(self, file: SegmentFile) -> Iterator[tuple[_Range, FoundInRange]]:
-        """Yield the ranges of a file, and what was found in them. Ranges of files before it are no longer needed."""
+        """Yield the ranges of a file with the matches in them. Ranges of files before it are no longer needed."""
         while self._next and self._next[0].file is not file:
             self._next[1].cancel()
             self._next = next(self._submitted, None)

@@ -1,4 +1,4 @@
-"""What is searched in each file of a run, in a form that worker processes receive, too."""
+"""The search in each file of a run, in a form that worker processes receive, too."""
 
 from __future__ import annotations
 

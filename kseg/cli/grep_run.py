@@ -1,4 +1,4 @@
-"""A run of ``kseg grep``: the files one after the other, by one process or several, and what is said about each."""
+"""A run of ``kseg grep``: the files one after the other, by one process or several, with messages about each."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def write_txn_indexes(pairs: Sequence[Pair], segments: Sequence[Conversion]) -> 
 
 
 def _write(path: Path, entries: Iterator[AbortedTxn]) -> None:
-    """Write an index. A broker creates the file with the first entry, so an index without entries is no file."""
+    """Write an index. A broker creates the file with the first entry, so an index without entries is not written."""
     first = next(entries, None)
     if first is None:
         return

@@ -1,7 +1,7 @@
 """Deep dumps with several processes: small files, and ranges of whole batches of large files.
 
 Each worker writes the lines of a range into memory that it shares with this process, which prints them in the order of the
-files. A range can be printed if it has no damage and no finding that is reported, and if the states of the checks agree with
+files. A range can be printed if it lacks damage and findings that are reported, and if the states of the checks agree with
 those of the range before. At the first range that can't, this process dumps the rest of the file. So output and findings are
 the same for any number of processes.
 """
@@ -41,7 +41,7 @@ else:
 WANTED_OUTPUT = 5 * 1024 * 1024
 #: The most ranges whose output waits: the memory for it is limited.
 MOST_WAITING = 64
-#: The bytes of a range. Nothing is known about the first ranges, which can decompress to many times their size.
+#: The bytes of a range. The first ranges can decompress to many times their size.
 FIRST_RANGE = 256 * 1024
 SMALLEST_RANGE, LARGEST_RANGE = 64 * 1024, 8 * 1024 * 1024
 # The processor time of workers, as a multiple of that of one process alone: the output of each range is copied twice.

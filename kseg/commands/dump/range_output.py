@@ -27,7 +27,7 @@ Write = Callable[[Iterable[Item], Any], None]
 #: The memory for the output of all ranges, and the least and the most for one range.
 ALL_OUTPUT = 256 * 1024 * 1024
 MIN_OUTPUT, MAX_OUTPUT = 4 * 1024 * 1024, 16 * 1024 * 1024
-#: ``kseg dump`` has no options for findings.
+#: ``kseg dump`` lacks options for findings.
 SETTINGS = Settings()
 
 

@@ -307,7 +307,7 @@ def dump_reader(
 def checks_of(
     path: str, reader: SegmentReader, report: Report, *, deep: bool, record_set: RecordSetChecks | None = None
 ) -> SegmentChecks:
-    """Return the checks of ``kseg validate`` for a segment, or for a record set with checks of its own."""
+    """Return the checks of ``kseg validate`` for a segment, or for a record set with its additional checks."""
     limits = check_settings(reader.name, Settings(deep=deep))
     return SegmentChecks(reader.name, limits, report, internal_topic(path), record_set)
 

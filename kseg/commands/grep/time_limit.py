@@ -24,7 +24,7 @@ class SlowPattern(UsageError):
 class MatchClock:
     """Notices a match that takes too long.
 
-    ``text`` is what is searched, None between searches. ``steps`` grows with each text and each match in it.
+    ``text`` is the searched text, None between searches. ``steps`` grows with each text and each match in it.
     """
 
     def __init__(self) -> None:

@@ -119,7 +119,7 @@ def find(data: Any, at: int, end: int, needle: Needle) -> int:
 
 
 def matches_at(data: Any, at: int, needle: Needle) -> bool:
-    """Return whether the needle is at ``data[at]``. The caller checks that the data has so many bytes."""
+    """Return whether the needle is at ``data[at]``. The caller checks the range."""
     different = 0
     for n in range(needle.size):
         different |= (data[at + n] | needle.masks[n]) ^ needle.text[n]

@@ -1,6 +1,6 @@
 """Functions in C: CRCs by instructions of the processor, and blocks of memory by the C library.
 
-``c_functions.pxd`` has the functions of the compiled engine. These stand for them in plain Python. The compiled engine has
+``c_functions.pxd`` has the functions of the compiled engine. These replace them in plain Python. The compiled engine has
 the CRCs on x86-64, where the C compiler is GCC or Clang; plain Python uses libraries instead.
 """
 

@@ -19,7 +19,7 @@ from kseg.lazy import lazy
 if TYPE_CHECKING:
     from kseg.format.record import control_records
 else:
-    # Most logs have no control records.
+    # Most logs lack control records.
     control_records = lazy("kseg.format.record.control_records")
 
 # C constants when compiled.

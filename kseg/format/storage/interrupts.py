@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 else:
     import _signal as signal  # the module signal makes enumerations of its constants, which takes 0.5 ms
 
-#: Number -> name. Windows has no SIGHUP.
+#: Number -> name. Windows lacks SIGHUP.
 ENDING: Mapping[int, str] = {
     getattr(signal, name): name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 }
