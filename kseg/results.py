@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from kseg.errors import UsageError
 from kseg.findings import RULES, Finding, Policy, Severity, Verdict, range_of_all
 
 if TYPE_CHECKING:
@@ -23,16 +24,29 @@ MAX_PER_RULE = 16
 class Settings:
     """The settings of a validation. ``max_message_bytes`` None is Kafka's default limit, with a warning.
 
-    With ``outline`` the results of segments have their outlines, for plots.
+    ``timestamp_before_max_ms`` and ``timestamp_after_max_ms`` are the topic's limits of timestamps around now, in
+    milliseconds; None does not limit the past, and warns one hour into the future.
+    With ``outline`` the results of segments have their outlines, for plots. Raises UsageError for ``compacted`` and
+    ``timestamp_before_max_ms`` without ``deep``: only records have keys and timestamps.
     """
 
     deep: bool = True
     verify_crc: bool = True
     max_message_bytes: int | None = None
     compacted: bool = False
+    timestamp_before_max_ms: int | None = None
+    timestamp_after_max_ms: int | None = None
     policy: Policy = field(default_factory=Policy)
     max_per_rule: int = MAX_PER_RULE
     outline: bool = False
+
+    def __post_init__(self) -> None:
+        if self.compacted and not self.deep:
+            raise UsageError("--compacted checks the keys of records, which --shallow does not read: omit one of them")
+        if self.timestamp_before_max_ms is not None and not self.deep:
+            raise UsageError(
+                "--timestamp-before-max-ms checks the timestamps of records, which --shallow does not read: omit one of them"
+            )
 
 
 COUNTS = (
@@ -81,7 +95,11 @@ class Summary:
             "damaged"
             if self.errors
             else "undetermined"
-            if self.unread or self.lost_bytes or self.unchecked or not (self.files or self.side_files)
+            if self.unread
+            or self.lost_bytes
+            or self.unchecked
+            or not (self.files or self.side_files)
+            or self.rules["zero-segment"]
             else "sound"
         )
 

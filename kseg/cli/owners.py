@@ -19,7 +19,7 @@ def owner_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options to a command."""
     for option in (
         click.option("--partitions", type=common.WholeNumber(min=1), metavar="N",
-                     help="Set the number of partitions of that internal topic."),
+                     help="Set the number of partitions of that internal topic, to read only one. Default: all."),
         click.option("--txn", metavar="ID", help="Show the records of this transactional id."),
         click.option("--group", metavar="GROUP", help="Show the records of this group."),
     ):  # fmt: skip
@@ -40,21 +40,21 @@ def owner_of(group: str | None, txn: str | None, partitions: int | None) -> Owne
 def files_of(
     owner: Owner, files: Sequence[SegmentFile], decode_as: str | None, partitions: int | None
 ) -> list[SegmentFile]:
-    """Return the files that can have the owner's records, and print which partition that is. Raises UsageError.
+    """Return the files that can have the owner's records: of ``partitions`` those of one partition, which is printed.
 
-    The number of partitions is ``partitions``, or that of the folders if these are numbered without a gap. If it is not
-    known, all partitions are read.
+    With ``partitions`` None these are all: a broker has only some partitions, so the folders do not show their number.
+    Raises UsageError if that partition is missing.
     """
     own = [file for file in files if internal_topic(file.path, decode_as) == owner.topic]
     if not own and files:
         raise UsageError(f"{owner.name}: no folder of {owner.topic} found; for other folder names add --decode TOPIC")
-    numbers = {number for file in own if (number := topic_partition(file.path)[1]) is not None}
-    if partitions is None and len(numbers) > 1 and len(numbers) == max(numbers) + 1:
-        partitions = len(numbers)
     if partitions is None:
         return own
+    numbers = {number for file in own if (number := topic_partition(file.path)[1]) is not None}
+    if numbers and partitions <= max(numbers):
+        raise UsageError(f"--partitions {partitions}: {owner.topic} has a partition {max(numbers)}")
     partition = owner.partition(partitions)
-    note(f"{owner.name}: partition {partition} of {partitions} of {owner.topic}")
+    note(f"{owner.name}: reads only partition {partition} of {partitions} of {owner.topic}")
     if numbers and partition not in numbers:
         raise UsageError(f"{owner.name}: no folder {owner.topic}-{partition} found: give the log directory that has it")
     return [file for file in own if topic_partition(file.path)[1] in (None, partition)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kseg.errors import KsegError, UsageError
-from kseg.format.storage.atomic_write import Staged, move_folders, whole_file, whole_folder
+from kseg.format.storage.atomic_write import publish, whole_file, whole_folder
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
@@ -84,37 +85,74 @@ def test_a_failing_write_names_the_target(tmp_path: Path) -> None:
     with pytest.raises(KsegError, match=r"out: No space left on device"):
         overflow()
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(KsegError, match="No such file"):
-        Staged(tmp_path / "absent" / "out")
+    with pytest.raises(KsegError, match="does not exist"), whole_file(tmp_path / "absent" / "out"):
+        pass
 
 
-@pytest.mark.parametrize("failing", range(4))
-def test_older_folders_are_restored_when_a_rename_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
-) -> None:
-    """Whichever rename fails, all older folders are restored, and no other folder is left."""
-    names = ("t-0", "t-1")
-    for name in names:
-        for home, text in ((tmp_path, "old"), (tmp_path / "new", "new")):
-            (home / name).mkdir(parents=True)
-            (home / name / "file").write_text(text)
-    rename, calls = os.rename, 0
+def test_a_replaced_file_keeps_its_permissions(tmp_path: Path) -> None:
+    """A report that only its owner may read stays so."""
+    target = tmp_path / "out"
+    target.touch()
+    target.chmod(0o600)
+    with whole_file(target) as out:
+        out.write(b"new")
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
 
-    def failing_rename(source: Path, target: Path) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == failing + 1:
-            raise OSError("no space")
-        rename(source, target)
 
-    monkeypatch.setattr(os, "rename", failing_rename)
-    moves = [(tmp_path / "new" / name, tmp_path / name) for name in names]
-    with pytest.raises(OSError, match="no space"):
-        move_folders(moves, tmp_path / ".aside", replace=True)
-    assert [(tmp_path / name / "file").read_text() for name in names] == ["old", "old"]
-    assert [(tmp_path / "new" / name / "file").read_text() for name in names] == ["new", "new"]
-    assert not (tmp_path / ".aside").exists()
-    monkeypatch.setattr(os, "rename", rename)
-    move_folders(moves, tmp_path / ".aside", replace=True)
-    assert [(tmp_path / name / "file").read_text() for name in names] == ["new", "new"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "t-0", "t-1"]
+def test_a_folder_that_cannot_be_synced_has_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says that the file is there, not that nothing was written; what it replaced is kept."""
+    target = tmp_path / "out"
+    target.write_bytes(b"old")
+    fsync = os.fsync
+
+    def fail_for_folders(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EIO, "Input/output error")
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", fail_for_folders)
+    with pytest.raises(KsegError, match="out: written completely") as raised, whole_file(target) as out:
+        out.write(b"new")
+    assert target.read_bytes() == b"new"
+    (kept,) = set(tmp_path.iterdir()) - {target}
+    assert kept.read_bytes() == b"old"
+    assert str(kept) in str(raised.value)
+    assert "nothing was written" not in str(raised.value)
+
+
+def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FAT and some network file systems have none: renames do the same."""
+
+    def no_link(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_link)
+    target = tmp_path / "out"
+    for content in (b"1", b"2"):
+        with whole_file(target) as out:
+            out.write(content)
+        assert target.read_bytes() == content
+    with pytest.raises(UsageError, match="exists"), whole_file(target, replace=False) as out:
+        out.write(b"3")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"out": b"2"}
+
+
+def test_an_older_file_that_cannot_be_restored_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user must know where the only copy is."""
+    new, target = tmp_path / "new", tmp_path / "t-0"
+    for folder in (new, target):
+        folder.mkdir()
+    rename = os.rename
+
+    def fail_for_new(source: Path, destination: Path) -> None:
+        if source == new:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        rename(source, destination)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "rename", fail_for_new)
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(KsegError, match=r"No space left.*t-0: could not be restored.*it is in .*\.old"):
+        publish([(new, target)], replace=True)

@@ -239,7 +239,8 @@ def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path, command: list
     target = [str(tmp_path / "out")] if command[0] == "convert" else []
     pace = [] if command[0] == "convert" else ["--max-rate", "2M"]
     program = (
-        "from kseg.format.segment import several_processes; several_processes.BEGIN_ALONE = False\nimport kseg.__main__"
+        "from kseg.format.segment import several_processes; several_processes.BEGIN_ALONE = False\n"
+        "from kseg.cli.main import main\nmain()"
     )
     arguments = [sys.executable, "-c", program, *command, "--jobs", "2", *pace, str(source), *target]
     parent = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -1,13 +1,16 @@
-"""Atomic outputs: written to a temporary file in the target folder, fsynced, renamed, and the folder fsynced.
+"""Atomic outputs: written next to the target under a hidden name, fsynced, and published under their own names.
 
-SIGKILL leaves a ``.NAME.….tmp`` next to the target, which brokers ignore, and nothing under the target name. Nothing else in
-kseg creates files.
+``publish`` gives files and folders their names: all of them, or none. No other function in kseg renames or replaces files.
+SIGKILL leaves hidden files next to the target, ``.NAME.….tmp`` (new) and ``.NAME.….old`` (replaced), but no unfinished file
+under the name of a target.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -18,25 +21,20 @@ from kseg.errors import KsegError, UsageError
 from kseg.format.storage import interrupts
 
 SUFFIX = ".tmp"
+_OLD = ".old"
+# The extended attribute of a log that kseg wrote: its size and modification time. A broker changes both.
+_RESULT = "user.kseg.result"
 _BUFFER = 1024 * 1024
+# A file system that cannot sync a folder, such as some of FUSE.
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 
 
-class Staged:
-    """A temporary file for ``target``: ``file`` is open for writing bytes at the temporary ``path``.
+class NewFile:
+    """A new file that is synced before it is published: ``file`` is open for writing bytes at ``path``. Raises OSError."""
 
-    Raises KsegError if it cannot be created. ``publish`` renames it; ``stage`` discards it otherwise.
-    """
-
-    def __init__(self, target: Path) -> None:
-        if target.exists() and not (target.is_file() or target.is_dir()):
-            raise UsageError(f"{target}: not a regular file")  # a rename would replace the device
-        self.target = target
-        try:
-            handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=SUFFIX, dir=target.parent)
-        except OSError as error:
-            raise KsegError(f"{target}: {error.strerror or error}") from error
-        self.path = Path(name)
-        self.file: IO[bytes] = os.fdopen(handle, "wb", buffering=_BUFFER)
+    def __init__(self, path: Path, handle: int | None = None) -> None:
+        self.path = path
+        self.file: IO[bytes] = path.open("xb", _BUFFER) if handle is None else os.fdopen(handle, "wb", _BUFFER)
 
     def restart(self) -> None:
         """Discard the written bytes."""
@@ -46,49 +44,17 @@ class Staged:
     def sync(self, modified_ns: int | None = None) -> None:
         """Fsync and close the file, with ``modified_ns`` as its modification time."""
         self.file.flush()
-        os.chmod(self.path, 0o666 & ~_umask())
         if modified_ns is not None:
             os.utime(self.path, ns=(modified_ns, modified_ns))
         os.fsync(self.file.fileno())
         self.file.close()
 
-    def publish(self, *, replace: bool) -> None:
-        """Rename the synced file to its target. Without ``replace`` raises UsageError if the target exists by now."""
-        if replace:
-            os.replace(self.path, self.target)
-            return
-        try:
-            # A rename would replace a file created since the first check.
-            os.link(self.path, self.target)
-        except FileExistsError:
-            raise _exists(self.target) from None
-        except OSError:
-            # The file system does not support hard links.
-            check_absent([self.target])
-            os.rename(self.path, self.target)
-        else:
-            os.unlink(self.path)
+    def __enter__(self) -> NewFile:
+        return self
 
-    def discard(self) -> None:
-        """Remove the temporary file."""
+    def __exit__(self, *_: object) -> None:
         with suppress(OSError):  # flushing the buffer can fail again on a full disk
             self.file.close()
-        self.path.unlink(missing_ok=True)
-
-
-def stage(stack: ExitStack, target: Path) -> Staged:
-    """Return a temporary file for ``target``; the exit stack removes it unless it was published."""
-    with interrupts.delayed():
-        staged = Staged(target)
-        stack.callback(staged.discard)
-    return staged
-
-
-def _stage_folder(stack: ExitStack, target: Path) -> Path:
-    with interrupts.delayed():
-        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=SUFFIX, dir=target.parent))
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
-    return folder
 
 
 @contextmanager
@@ -98,96 +64,213 @@ def writing(target: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not target.parent.is_dir():
-            raise _no_parent(target) from error
+            raise KsegError(f"{target}: the folder {target.parent} does not exist: create it first") from error
         raise KsegError(f"{target}: {error.strerror or error}; nothing was written there") from error
 
 
 @contextmanager
 def whole_file(target: Path, *, replace: bool = True) -> Iterator[IO[bytes]]:
-    """Yield a file that gets its name if the block succeeds. Raises KsegError."""
+    """Yield a file that gets its name if the block succeeds. A replaced file keeps its permissions. Raises KsegError."""
+    if target.exists() and not (target.is_file() or target.is_dir()):
+        raise UsageError(f"{target}: not a regular file")  # a rename would replace the device
     with ExitStack() as stack, writing(target):
-        staged = stage(stack, target)
-        yield staged.file
-        staged.sync()
-        staged.publish(replace=replace)
-        sync_folder(target.parent)
+        with interrupts.delayed():
+            handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=SUFFIX, dir=target.parent)
+            stack.callback(Path(name).unlink, missing_ok=True)
+            new = stack.enter_context(NewFile(Path(name), handle))
+        yield new.file
+        os.chmod(name, stat.S_IMODE(target.stat().st_mode) if target.is_file() else 0o666 & ~_umask())
+        new.sync()
+        publish([(new.path, target)], replace=replace)
+
+
+@contextmanager
+def whole_files(target: Path, *, replace: bool, obsolete: Iterable[Path] = ()) -> Iterator[Path]:
+    """Yield a folder for the file ``target`` and files that belong to it; all get their names if the block succeeds.
+
+    They are published in the folder of ``target``, which is the first. The caller must sync them. ``replace`` and
+    ``obsolete`` are those of ``publish``. Raises KsegError.
+    """
+    with _staging_folder(target, target.parent) as folder:
+        yield folder
+        mark_results(folder)
+        with writing(target):
+            names = sorted(os.listdir(folder), key=lambda name: (name != target.name, name))
+            publish([(folder / name, target.parent / name) for name in names], replace=replace, obsolete=obsolete)
 
 
 @contextmanager
 def whole_folder(target: Path, *, replace: bool) -> Iterator[Path]:
-    """Yield a folder that gets its name if the block succeeds. Raises KsegError.
-
-    The caller must sync the files in it. With ``replace`` an older folder is moved aside and removed at the end.
-    """
-    with ExitStack() as stack:
-        try:
-            temporary = _stage_folder(stack, target)
-        except FileNotFoundError as error:
-            raise _no_parent(target) from error
-        except OSError as error:
-            raise KsegError(f"{target}: {error.strerror or error}") from error
-        aside = temporary.with_name(temporary.name + ".old")
-        try:
-            yield temporary
-            stack.enter_context(interrupts.delayed())  # a signal would leave the older folder aside
-            with writing(target):
-                os.chmod(temporary, 0o777 & ~_umask())
-                sync_folder(temporary)
-                if replace and os.path.lexists(target):
-                    os.rename(target, aside)
-                elif os.path.lexists(target):
-                    raise _exists(target)
-                os.rename(temporary, target)
-                sync_folder(target.parent)
-        except BaseException as error:
-            if os.path.lexists(aside) and not os.path.lexists(target):
-                os.rename(aside, target)
-            if isinstance(error, KsegError):
-                # The temporary name is unknown to the user and no longer exists.
-                error.args = (str(error).replace(str(temporary), str(target)),)
-            raise
-        if os.path.lexists(aside):
-            shutil.rmtree(aside) if aside.is_dir() and not aside.is_symlink() else aside.unlink()
-
-
-def move_folders(moves: Sequence[tuple[Path, Path]], aside: Path, *, replace: bool) -> None:
-    """Rename folders to their targets, all of them or none. Raises OSError, and UsageError for a target that exists.
-
-    With ``replace`` older targets are kept in ``aside``, a new folder next to them, until all moves are done. When a
-    rename fails, all older targets are restored. One that can't be restored stays in ``aside``.
-    """
-    if not replace:
-        check_absent((target for _, target in moves), option="overwrite=True")  # called by write_segments only
-    begun: list[tuple[Path, Path]] = []
-    try:
-        for folder, target in moves:
-            begun.append((folder, target))
-            if replace and os.path.lexists(target):
-                aside.mkdir(exist_ok=True)
-                os.rename(target, aside / target.name)
-            os.rename(folder, target)
-        for parent in {target.parent for _, target in moves}:
-            sync_folder(parent)
-    except BaseException:
-        for folder, target in reversed(begun):
-            with suppress(OSError):
-                if os.path.lexists(target) and not os.path.lexists(folder):
-                    os.rename(target, folder)
-                if os.path.lexists(aside / target.name):
-                    os.rename(aside / target.name, target)
-        with suppress(OSError):
-            aside.rmdir()
-        raise
-    shutil.rmtree(aside, ignore_errors=True)
+    """Yield a folder that gets its name if the block succeeds. The caller must sync the files in it. Raises KsegError."""
+    with _staging_folder(target, target) as folder:
+        yield folder
+        with writing(target):
+            os.chmod(folder, 0o777 & ~_umask())
+            mark_results(folder)
+            sync_folder(folder)
+            publish([(folder, target)], replace=replace)
 
 
 @contextmanager
 def scratch_folder(target: Path) -> Iterator[Path]:
     """Yield a temporary folder next to ``target``; it is removed when the block ends. Raises KsegError."""
     with ExitStack() as stack:
-        with writing(target):
-            folder = _stage_folder(stack, target)
+        with writing(target), interrupts.delayed():
+            folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=SUFFIX, dir=target.parent))
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
         yield folder
+
+
+@contextmanager
+def _staging_folder(target: Path, shown: Path) -> Iterator[Path]:
+    """Yield a scratch folder. Errors name ``shown`` in its place, because it is unknown to the user and is removed."""
+    with scratch_folder(target) as folder:
+        try:
+            yield folder
+        except KsegError as error:
+            error.args = (str(error).replace(str(folder), str(shown)),)
+            raise
+
+
+def publish(
+    moves: Sequence[tuple[Path, Path]],
+    *,
+    replace: bool,
+    obsolete: Iterable[Path] = (),
+    option: str = "--force",
+) -> None:
+    """Rename synced files and folders to their targets in this order: all of them, or none. Signals wait for the end.
+
+    With ``replace``, older targets and the ``obsolete`` files, which the new ones make wrong, are kept under hidden names
+    until all renames are done. If one fails, they are restored. Without it, a target that exists raises UsageError with
+    the ``option`` that replaces it. Raises OSError if nothing has changed, and KsegError if an older file could not be
+    restored, or if the targets are published but their folder could not be synced.
+    """
+    with interrupts.delayed():
+        renames = _Renames()
+        try:
+            for path in obsolete if replace else ():
+                if os.path.lexists(path):
+                    renames.set_aside(path)
+            for new, target in moves:
+                if os.path.lexists(target):
+                    if not replace:
+                        raise _exists(target, option)
+                    renames.replace(new, target)
+                else:
+                    renames.place(new, target, option)
+        except BaseException as error:
+            renames.undo(error)
+            raise
+        for folder in sorted({target.parent for _, target in moves}):
+            try:
+                sync_folder(folder)
+            except OSError as error:
+                names = ", ".join(str(target) for _, target in moves if target.parent == folder)
+                kept = f"; what it replaced is in {', '.join(map(str, renames.old))}" if renames.old else ""
+                raise KsegError(
+                    f"{names}: written completely, but the folder {folder} could not be synced to disk: "
+                    f"{error.strerror or error}: after a power failure it can be missing{kept}"
+                ) from error
+        renames.remove_old()
+
+
+class _Renames:
+    """The renames of one ``publish``. ``old`` are the hidden names of what was replaced."""
+
+    def __init__(self) -> None:
+        self.old: list[Path] = []
+        self._undo: list[tuple[Path, Path]] = []
+
+    def set_aside(self, path: Path) -> None:
+        """Rename a file or folder to a hidden name next to it."""
+        old = _hidden_name(path)
+        os.rename(path, old)
+        self.old.append(old)
+        self._undo.append((old, path))
+
+    def replace(self, new: Path, target: Path) -> None:
+        """Rename a file or folder to a target that exists. A file is there at any moment: the older or the new one."""
+        old = _hidden_name(target)
+        if target.is_file() and not target.is_symlink():
+            with suppress(OSError):  # the file system does not support hard links
+                os.link(target, old)
+        if not os.path.lexists(old):
+            self.set_aside(target)
+            self.place(new, target, "")
+            return
+        self.old.append(old)
+        self._undo.append((old, target))
+        os.replace(new, target)
+
+    def place(self, new: Path, target: Path, option: str) -> None:
+        """Rename a file or folder to a target that does not exist. Raises UsageError if it exists by now."""
+        if new.is_dir():
+            os.rename(new, target)
+            self._undo.append((target, new))
+            return
+        try:
+            # A rename would replace a file created since the first check.
+            os.link(new, target)
+        except FileExistsError:
+            raise _exists(target, option) from None
+        except OSError:
+            # The file system does not support hard links.
+            check_absent([target], option=option)
+            os.rename(new, target)
+        self._undo.append((target, new))
+        with suppress(OSError):
+            os.unlink(new)
+
+    def undo(self, cause: BaseException) -> None:
+        """Undo the renames, the last one first. Raises KsegError for what could not be restored."""
+        kept = [str(cause)]
+        for now, before in reversed(self._undo):
+            try:
+                os.replace(now, before)
+                if os.path.lexists(now):  # two names of one file: a rename has no effect
+                    os.unlink(now)
+            except OSError as error:
+                kept.append(f"{before}: could not be restored: {error.strerror or error}: it is in {now}")
+        if len(kept) > 1:
+            raise KsegError("; ".join(kept)) from cause
+
+    def remove_old(self) -> None:
+        """Remove what was replaced."""
+        for old in self.old:
+            if old.is_dir() and not old.is_symlink():
+                shutil.rmtree(old, ignore_errors=True)
+            else:
+                with suppress(OSError):
+                    old.unlink()
+
+
+def _hidden_name(path: Path) -> Path:
+    """Return a free name next to a path for what it holds now."""
+    return path.with_name(f".{path.name}.{os.urandom(6).hex()}{_OLD}")
+
+
+def mark_results(folder: Path) -> None:
+    """Mark the logs in a folder of new files as written by kseg, so that ``--force`` can tell them from a broker's.
+
+    A file system without extended attributes takes no mark: nothing there counts as an earlier result.
+    """
+    for log in folder.glob("*.log"):
+        with suppress(OSError, AttributeError):  # macOS and Windows: os lacks the function
+            os.setxattr(log, _RESULT, _state_of(log))
+
+
+def is_result(log: Path) -> bool:
+    """Return whether kseg wrote a log and nothing has changed it since."""
+    try:
+        return os.getxattr(log, _RESULT) == _state_of(log)
+    except (OSError, AttributeError):
+        return False
+
+
+def _state_of(log: Path) -> bytes:
+    status = log.stat()
+    return f"{status.st_size}:{status.st_mtime_ns}".encode()
 
 
 def check_absent(targets: Iterable[Path], *, option: str = "--force") -> None:
@@ -197,12 +280,8 @@ def check_absent(targets: Iterable[Path], *, option: str = "--force") -> None:
             raise _exists(target, option)
 
 
-def _exists(target: Path, option: str = "--force") -> UsageError:
+def _exists(target: Path, option: str) -> UsageError:
     return UsageError(f"{target} exists: add {option} to replace it")
-
-
-def _no_parent(target: Path) -> KsegError:
-    return KsegError(f"{target}: the folder {target.parent} does not exist: create it first")
 
 
 def _umask() -> int:
@@ -219,5 +298,8 @@ def sync_folder(folder: Path) -> None:
         return
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
     finally:
         os.close(handle)

@@ -1,18 +1,23 @@
-"""Source and target folders of ``convert`` and ``repair``: their content, and checks that no input is overwritten."""
+"""Source and target folders of ``convert`` and ``repair``: their content, and checks of the folders that are replaced."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
-from kseg.errors import KsegError, UnreadableError, UsageError
+from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError
+from kseg.format.log_loader.log_segment import DEFAULT_LIMITS
+from kseg.format.log_loader.partition_files import Files
+from kseg.format.log_loader.refusals import RefusedError
+from kseg.format.log_loader.unfinished_files import complete_swaps, delete_unfinished
+from kseg.format.segment.reader import SegmentReader
 from kseg.format.sidefiles import registry
-from kseg.format.sidefiles.segment_files import files_of_segment
-from kseg.format.storage.atomic_write import check_absent, stage, sync_folder, writing
-from kseg.format.storage.naming import is_log
+from kseg.format.storage.atomic_write import NewFile, check_absent, is_result, writing
+from kseg.format.storage.naming import is_log, is_remote_log, logs_among
+from kseg.format.storage.source import check_single_log_dir, open_source
 from kseg.format.storage.special_files import open_file, skip_special
 
 
@@ -20,37 +25,6 @@ def target_path(given: str) -> Path:
     """Return DST as it was given. One without a name of its own, such as ``.`` or ``..``, becomes absolute."""
     path = Path(given)
     return path if path.name not in ("", "..") else Path(os.path.abspath(given))
-
-
-def check_no_overlap(source: str, target: Path, option: str = "") -> None:
-    """Raise UsageError if writing ``target`` could change the source.
-
-    ``option`` is the option that names the target, for messages; by default it is the argument DST.
-    """
-    given, input_ = (option, f"the input {source}") if option else ("DST", "SRC")
-    if target.name == "-" or target.name.endswith(registry.segment_suffixes()):
-        raise UsageError(
-            f"{target}: {option} needs a name that is neither - nor that of a side file"
-            if option
-            else f"{target}: expected a .log file or a folder as DST"
-        )
-    if not os.path.exists(source):
-        return
-    first, second = Path(os.path.realpath(source)), Path(os.path.realpath(target))
-    if first == second or (second.exists() and os.path.samefile(first, second)):
-        raise UsageError(f"{target} is {input_}{'' if option else ' itself'}: give another {given}")
-    if first.is_dir() and second.is_relative_to(first):
-        raise UsageError(f"{target} is in {input_}: inputs are never changed")
-    if first.is_relative_to(second):
-        raise UsageError(f"{target} contains {input_}: give another {given}")
-
-
-def check_not_input(source: str, targets: Iterable[Path]) -> None:
-    """Raise UsageError if the targets of a single segment are its own files."""
-    own = files_of_segment(os.path.realpath(source))
-    for target in targets:
-        if os.path.realpath(target) in own:
-            raise UsageError(f"{target} is a side file of SRC: give DST another folder or name")
 
 
 def check_replaceable(sources: Iterable[PartitionFolder], targets: Iterable[Path]) -> None:
@@ -72,43 +46,83 @@ def check_replaceable(sources: Iterable[PartitionFolder], targets: Iterable[Path
             raise UsageError(f"{target} is in SRC: inputs are never changed")
 
 
-def check_not_folder(target: Path, source: str, given: str) -> None:
-    """Raise UsageError if the target of a segment is a folder, or is given as one (``DST/``)."""
-    if target.is_dir() or given.endswith("/"):
-        raise UsageError(
-            f"{target} is a folder: give the file to write as DST, such as {target / os.path.basename(source)}"
-        )
-
-
-def check_only_kafka_files(target: Path) -> None:
-    """Raise UsageError if a folder to be replaced contains files that do not belong to a partition."""
-    if target.is_dir():
-        found = [
-            entry for entry in os.scandir(target) if entry.is_dir() or not registry.belongs_to_partition(entry.name)
-        ]
-        foreign = sorted(entry.name for entry in found)
-        if foreign:
+def check_earlier_result(target: Path) -> None:
+    """Raise UsageError if a folder to be replaced has a log that kseg did not write, or a file of something else."""
+    if not target.is_dir():
+        return
+    for entry in sorted(os.scandir(target), key=lambda entry: entry.name):
+        if entry.is_dir() or not registry.belongs_to_partition(entry.name):
             raise UsageError(
-                f"{target} holds {foreign[0]}, which is not a file of a partition and would be lost: give another DST"
+                f"{target} holds {entry.name}, which is not a file of a partition and would be lost: give another DST"
+            )
+        if is_log(entry.name) and not is_result(Path(entry.path)):
+            raise UsageError(
+                f"{target} holds {entry.name}, which kseg did not write, or which has changed since: it can be Kafka's, and "
+                "is never replaced: delete the folder first, or give another DST"
             )
 
 
 class PartitionFolder:
-    """A folder and its file names. ``logs`` are its segments, none if it is not a partition. Raises UnreadableError."""
+    """A folder and its file names. ``logs`` are its segments, none if it is not a partition. Raises UnreadableError.
 
-    def __init__(self, path: Path) -> None:
+    With ``finish`` a .swap file is read in place of the files that it replaces, as a broker does at its start
+    (``LogLoader``). The files that it would delete are not among the names: ``deleted`` has them with the reason. Without
+    it, a .swap file raises UnreadableError.
+    """
+
+    def __init__(self, path: Path, *, finish: bool = False) -> None:
         self.path = path
+        self.deleted: dict[str, str] = {}
         try:
             self.names = skip_special(path, sorted(os.listdir(path)))
         except OSError as error:
             raise UnreadableError(f"{path}: {error.strerror or error}") from error
         self.logs = [name for name in self.names if is_log(name) and not (path / name).is_dir()]
-        for name in self.names:
-            if name.endswith(".log.swap"):
+        swaps = [name for name in self.names if name.endswith(".log.swap")]
+        if not (self.logs or swaps) and (others := logs_among(self.names)):
+            kind = "a segment of remote storage" if is_remote_log(others[0]) else "a segment that a broker was deleting"
+            raise UnreadableError(
+                f"{path}: {others[0]} is {kind}: copy one file per offset to another folder, with names such as "
+                f"{others[0][:20]}.log"
+            )
+        for name in swaps:
+            if not finish or not _is_whole(path / name):
                 raise UnreadableError(
-                    f"{path}: {name} is the result of an unfinished compaction: start a broker on a copy to finish it, "
+                    f"{path}: {name} is the result of an unfinished compaction"
+                    f"{', and empty or damaged' if finish else ''}: start a broker on a copy to finish it, "
                     "or copy the folder without this file if all segments that it replaces exist"
                 )
+        if swaps:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Finish the compactions and splits of segments that did not end."""
+        files = Files(str(self.path))
+        before = set(files)
+
+        def add_step(action: str, name: str, why: str) -> None:
+            if action != "rename-swap":
+                self.deleted[name] = why
+
+        try:
+            delete_unfinished(files, add_step)
+            complete_swaps(files, DEFAULT_LIMITS, add_step)
+        except RefusedError as error:
+            raise UnreadableError(f"{self.path}: {error.file}: {error.why}") from error
+        named = {name: os.path.basename(file.path or name) for name, file in files.items()}
+        gone = before - set(named.values())
+        self.names = [name for name in self.names if name not in gone]
+        self.logs = [named[name] for name in sorted(named) if is_log(name)]
+
+
+def _is_whole(path: Path) -> bool:
+    """Return whether a segment has batches and no damage: a broker would replace others by it without a look."""
+    try:
+        with SegmentReader(open_source(path)) as reader:
+            batches = sum(window.batches.count for window in reader.windows())
+            return bool(batches) and not reader.damaged
+    except NotASegmentError:
+        return False
 
 
 def each_partition(
@@ -119,6 +133,7 @@ def each_partition(
     *,
     write: bool = True,
     force: bool = False,
+    finish: bool = False,
 ) -> tuple[list[str], list[str]]:
     """Call ``work`` for each partition folder of a log dir and the folder with its name in ``target``.
 
@@ -130,13 +145,14 @@ def each_partition(
     failed = []
     for name in filter(lambda name: (log_dir.path / name).is_dir(), log_dir.names):
         try:
-            folder = PartitionFolder(log_dir.path / name)
+            folder = PartitionFolder(log_dir.path / name, finish=finish)
         except UnreadableError as error:
             failed.append(str(error))
             continue
         if folder.logs:
             partitions[name] = folder
     if not partitions and not failed:
+        check_single_log_dir(str(log_dir.path))
         raise UnreadableError(f"{log_dir.path}: no segment found (a .log file named by 20 digits)")
     if write:
         targets = [target / name for name in partitions]
@@ -169,11 +185,7 @@ def _folder(target: Path) -> Iterator[None]:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a file with its modification time. If it raises KsegError, no copy exists."""
-    with ExitStack() as stack, writing(target):
-        staged = stage(stack, target)
-        with open_file(str(source), named=False) as original:
-            shutil.copyfileobj(original, staged.file)
-            staged.sync(os.stat(source).st_mtime_ns)
-        staged.publish(replace=False)
-        sync_folder(target.parent)
+    """Copy a file to a new, synced file with its modification time. Raises KsegError."""
+    with writing(target), open_file(str(source), named=False) as original, NewFile(target) as copy:
+        shutil.copyfileobj(original, copy.file)
+        copy.sync(os.stat(source).st_mtime_ns)
