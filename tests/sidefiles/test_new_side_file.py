@@ -17,12 +17,13 @@ from kseg.commands.repair.repair import repair
 from kseg.commands.repair.segment import RepairPlan
 from kseg.errors import UsageError
 from kseg.findings import Report
-from kseg.format.sidefiles import registry, segment_files
+from kseg.format.sidefiles import registry
 from kseg.format.sidefiles.reading import read_small_file
 from kseg.format.sidefiles.registry import COPY, REBUILD, Handling, SideFile
 from kseg.format.storage import naming
+from kseg.format.storage.atomic_write import mark_results
 from kseg.format.storage.source import Source, open_source
-from kseg.format.writer import output_guards
+from kseg.format.writer import output_guards, output_rule
 from kseg.report.formats import View
 from kseg.report.sidefiles import rows
 from kseg.schema import Column
@@ -95,9 +96,12 @@ def test_the_guards_protect_it(partition: Path) -> None:
     """A report may not overwrite it, and replacing a folder that contains it destroys no foreign file."""
     log = str(partition / f"{BASE}.log")
     with pytest.raises(UsageError, match="side file of one"):
-        segment_files.check_output(str(partition / COPIED), [log])
-    segment_files.check_output(str(partition / OTHER), [log])
+        output_rule.check_output(str(partition / COPIED), [log])
+    with pytest.raises(UsageError, match="never replaces a file of Kafka"):
+        output_rule.check_output(str(partition / COPIED), [])
+    output_rule.check_output(str(partition / OTHER), [log])
+    mark_results(partition)
     with pytest.raises(UsageError, match=OTHER):
-        output_guards.check_only_kafka_files(partition)
+        output_guards.check_earlier_result(partition)
     (partition / OTHER).unlink()
-    output_guards.check_only_kafka_files(partition)
+    output_guards.check_earlier_result(partition)

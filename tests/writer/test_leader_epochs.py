@@ -141,6 +141,10 @@ STORED = b"0\n2\n1 0\n2 100\n"
         ([1, 9, 9], [], b"0\n1\n1 0\n", 9),
         ([1, 1, 9], [], b"0\n2\n1 0\n9 20\n", 9),
         ([1, 1, 9], [], None, 9),
+        # Further than elections can lead, though several bits differ; without a checkpoint it is a guess.
+        ([1, 1, 2_000_000_000], [], b"0\n1\n1 0\n", 1),
+        ([2_000_000_000], [], b"0\n1\n1 0\n", 1),
+        ([1, 1, 2_000_000_000], [], None, 2_000_000_000),
         # The only batch of its segment.
         ([66], [1, 1], None, 1),
     ],

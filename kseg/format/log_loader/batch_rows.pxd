@@ -21,6 +21,9 @@ cpdef Py_ssize_t end_of_plain(
 cpdef Py_ssize_t end_without_transactions(BatchColumns batches, Py_ssize_t row, dict transactions) except -1
 
 @cython.locals(producer=cython.longlong)
+cpdef last_rows(BatchColumns batches, Py_ssize_t row, Py_ssize_t stop, dict last)
+
+@cython.locals(producer=cython.longlong)
 cdef bint changes_transactions(BatchColumns batches, Py_ssize_t row, dict transactions) except -1
 
 cpdef Py_ssize_t end_of_lower(BatchColumns batches, Py_ssize_t row, long long offset) except -1

@@ -89,6 +89,16 @@ def end_without_transactions(batches: BatchColumns, row: int, transactions: dict
     return row
 
 
+def last_rows(batches: BatchColumns, row: int, stop: int, last: dict[int, int]) -> None:
+    """Set ``last`` to the row of each producer's last v2 batch among the rows ``row`` to ``stop`` (exclusive)."""
+    while row < stop:
+        producer = batches.producer_id[row]
+        row += 1
+        if producer < 0 or (row < stop and batches.producer_id[row] == producer):
+            continue  # v0 and v1 have no producer
+        last[producer] = row - 1
+
+
 def changes_transactions(batches: BatchColumns, row: int, transactions: dict[int, Any]) -> bool:
     """Return whether a v2 batch begins or ends a transaction, or is outside of its producer's open one."""
     producer = batches.producer_id[row]

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from kseg.errors import NotASegmentError
+from kseg.findings import Finding, do_nothing
 from kseg.format.log_loader.checkpoints import MAX_TEXT, read_epochs
 from kseg.format.log_loader.leader_epochs import LeaderEpochCache
 from kseg.format.log_loader.log_segment import INDEX_BYTES, Limits, OffsetOverflow, Segment
 from kseg.format.log_loader.losses import loss_of_range
 from kseg.format.log_loader.partition_files import File, Files, file_name, offset_of
-from kseg.format.log_loader.plan import NOTHING_LOST, Lost, PartitionPlan, Step
+from kseg.format.log_loader.plan import FORGET, NOTHING_LOST, Lost, PartitionPlan, Step
 from kseg.format.log_loader.producers import Producers
 from kseg.format.log_loader.refusals import OfflineError, RefusedError
 from kseg.format.log_loader.segment_indexes import InvalidOffsetError
@@ -24,9 +27,13 @@ from kseg.format.log_loader.topic_id import TOPIC_ID, check_topic_id
 from kseg.format.log_loader.txn_index import check_txn_index
 from kseg.format.log_loader.unfinished_files import complete_swaps, delete, delete_unfinished
 from kseg.format.record.layout import INT64_MAX
+from kseg.format.segment.reader import SegmentReader
 from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
-from kseg.format.storage.naming import INDEX_SUFFIXES, partition_of
+from kseg.format.sidefiles.producer_snapshot import ProducerState
+from kseg.format.storage.naming import INDEX_SUFFIXES, base_offset_of, partition_of, snapshot_id
+from kseg.format.storage.source import open_source
+from kseg.text import count_of
 
 METADATA_TOPIC = "__cluster_metadata"
 _SEGMENT_FILES = (".log", *INDEX_SUFFIXES)
@@ -48,7 +55,11 @@ class BrokerStart:
     index_bytes: int = INDEX_BYTES
 
 
-def plan_partition(folder: str, start: BrokerStart) -> PartitionPlan:
+#: Called with the offset of a producer snapshot that a broker would write, and its producers.
+ReportSnapshot = Callable[[int, Sequence[ProducerState]], object]
+
+
+def plan_partition(folder: str, start: BrokerStart, report_snapshot: ReportSnapshot = do_nothing) -> PartitionPlan:
     """Return the plan for one partition's folder. Raises UnreadableError if one of its files can't be read."""
     partition = partition_of(os.path.basename(os.path.abspath(folder)))
     topic, number, state = partition or (None, None, None)
@@ -58,7 +69,9 @@ def plan_partition(folder: str, start: BrokerStart) -> PartitionPlan:
     loading = _Loading(folder, start, deleted=state == "-delete")
     try:
         loading.load()
-        if topic != METADATA_TOPIC:
+        if topic == METADATA_TOPIC:
+            loading.check_kraft_snapshot()
+        else:
             loading.check_topic_id(may_be_stray=state is None)
     except OfflineError as error:
         loading.add_step("offline", error.file or loading.at_work, error.why)
@@ -67,6 +80,7 @@ def plan_partition(folder: str, start: BrokerStart) -> PartitionPlan:
     else:
         if state == "-delete":
             return PartitionPlan(folder, topic, number, (Step("delete-folder", why="its topic was deleted"),))
+        loading.report_snapshots(report_snapshot)
     return loading.plan(topic, number)
 
 
@@ -82,7 +96,8 @@ class _Loading:
         self._steps: list[Step] = []
         self._files = Files(folder)
         for name, what in sorted(self._files.not_files.items()):
-            self.add_step("pass-over", name, f"it is {what}")
+            if base_offset_of(name) is not None:
+                self.add_step("pass-over", name, f"it is {what}")
         self._found = frozenset(self._files)
         self._segments: dict[int, Segment] = {}
         self._recovered: set[int] = set()
@@ -109,6 +124,7 @@ class _Loading:
             tuple(
                 (name, file.size if name.endswith(_SEGMENT_FILES) else 0) for name, file in sorted(self._files.items())
             ),
+            any(base_offset_of(name) is not None for name in self._found),
         )
 
     def load(self) -> None:
@@ -132,10 +148,17 @@ class _Loading:
         if self._epochs.changed or emptied:
             self.add_step("write-epochs", LEADER_EPOCHS, f"{stored} entries, {len(self._epochs.entries)} after loading")
         self._producers.remove_strays(self._segments)
+        if self._start.clean and not self._producers.snapshots:
+            self._add_forgotten_producers(next_offset)
         self._rebuild(self._producers, self._log_start, next_offset, clean=self._start.clean)
         self._find_first_unstable()
         self._add_snapshot_steps()
         self._loaded = True
+
+    def report_snapshots(self, report: ReportSnapshot) -> None:
+        for name, file in self._files.items():
+            if file.producers is not None:
+                report(offset_of(name), file.producers)
 
     # --- the folder ---
 
@@ -146,6 +169,21 @@ class _Loading:
         self._files.open(LEADER_EPOCHS)
         self._epochs = LeaderEpochCache(stored)
         return len(stored)
+
+    def check_kraft_snapshot(self) -> None:
+        """Check the newest KRaft snapshot, which the broker reads at its start. An incomplete last batch is not noticed."""
+        newest = max(filter(snapshot_id, self._files), default=None)
+        if newest is None:
+            return
+        found: list[Finding] = []
+        try:
+            with SegmentReader(open_source(os.path.join(self._path, newest)), report=found.append) as reader:
+                batches = sum(window.batches.count for window in reader.windows())
+        except NotASegmentError as error:
+            raise RefusedError("the snapshot of the metadata is damaged", newest) from error
+        if not batches or any(finding.rule != "truncated-tail" for finding in found):
+            why = found[0].message if found else "no batch is in it"
+            raise RefusedError(f"the snapshot of the metadata is damaged: {why}", newest)
 
     def check_topic_id(self, *, may_be_stray: bool) -> None:
         """Check the topic id: a log without one counts as a stray of a topic that was never written to
@@ -211,6 +249,7 @@ class _Loading:
 
     def _load_segment(self, name: str, base: int) -> None:
         self.at_work = name
+        self._files.check_indexes(base)
         timeless = file_name(base, ".timeindex") not in self._files
         segment = Segment(self._files, base, self._limits)
         why = self._rebuild_reason(segment, timeless=timeless)
@@ -328,6 +367,20 @@ class _Loading:
             self.add_step("keep-tail", segment.name, why, position=position, offset=end, lost=lost)
 
     # --- producers ---
+
+    def _add_forgotten_producers(self, log_end: int) -> None:
+        """Add a step if the log has producers: without any snapshot a broker does not search them after a clean shutdown."""
+        at_work, known = self.at_work, Producers(self._files)
+        known.end = self._log_start
+        # The broker does not read them, so batches that it would refuse have no effect.
+        with suppress(RefusedError):
+            self._replay(known, set(), self._log_start, log_end)
+        self.at_work = at_work
+        if known.states:
+            open_ = len(known.open_transactions)
+            transactions = f", {count_of(open_, 'open transaction')}" if open_ else ""
+            why = f"no producer snapshot exists, and the last shutdown was clean: {count_of(len(known.states), 'producer')}"
+            self.add_step(FORGET, why=f"{why}{transactions}")
 
     def _rebuild(self, producers: Producers, log_start: int, last_offset: int, *, clean: bool) -> None:
         """Model ``UnifiedLog.rebuildProducerState``."""

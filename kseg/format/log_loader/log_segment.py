@@ -169,7 +169,9 @@ class Segment:
             self._append_to_indexes(batches, row, stop)
             self.end = wrapped(last + 1)
             if batches.magic[row] >= 2:
-                if not plain:
+                if plain:
+                    producers.add_data(batches, row, stop)
+                else:
                     epochs.assign(batches.partition_leader_epoch[row], batches.base_offset[row])
                     if batches.producer_id[row] >= 0:
                         producers.recover(self.log, batches, row, aborted.append)

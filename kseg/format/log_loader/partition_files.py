@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kseg.errors import UnreadableError
 from kseg.format.log_loader.refusals import OfflineError, RefusedError
 from kseg.format.record.layout import INT64_MAX
+from kseg.format.sidefiles.producer_snapshot import ProducerState
 from kseg.format.storage import local_files
-from kseg.format.storage.naming import base_offset_of
+from kseg.format.storage.naming import INDEX_SUFFIXES, base_offset_of, is_index
 from kseg.format.storage.special_files import open_file, skip_special, special_kind_at
 
 #: Reports a step: its action, the file's name, and why.
@@ -31,8 +32,8 @@ class File:
     """A file of the model: ``size`` bytes of ``path`` from byte ``begin`` on.
 
     Bytes after the first ``stored`` are zeros. Contents that the broker would write are kept as values: the entries of
-    a rebuilt offset index (``entries``), the open transactions of a producer snapshot (``transactions``). Both are None
-    if the contents are those of ``path``.
+    a rebuilt offset index (``entries``), the producers of a snapshot (``producers``). Both are None if the contents are
+    those of ``path``.
     """
 
     path: str | None = None
@@ -40,7 +41,7 @@ class File:
     size: int = 0
     stored: int = 0
     entries: list[tuple[int, int]] | None = None
-    transactions: list[tuple[int, int]] | None = None
+    producers: Sequence[ProducerState] | None = None
 
     @classmethod
     def at(cls, path: str) -> File:
@@ -70,7 +71,7 @@ class File:
 class Files(dict[str, File]):
     """The files of a folder by name, changed as the broker would change them. The folder on disk does not change.
 
-    ``not_files`` maps names of segments that are not files to their kind.
+    ``not_files`` maps names of segments that are not files to their kind, and those of folders named like an index.
     """
 
     def __init__(self, path: str) -> None:
@@ -80,7 +81,7 @@ class Files(dict[str, File]):
             for name, kind in local_files.entries(path):
                 if kind == "file":
                     self[name] = File.at(os.path.join(path, name))
-                elif base_offset_of(name) is not None:
+                elif base_offset_of(name) is not None or (is_index(name) and kind == "folder"):
                     self.not_files[name] = _kind(os.path.join(path, name), kind)
                 elif kind == "other":
                     skip_special(path, [name])
@@ -96,6 +97,12 @@ class Files(dict[str, File]):
         if self.not_files.get(name) == _FOLDER:
             raise OfflineError("a folder has the name of a file", name)
         return self.setdefault(name, File())
+
+    def check_indexes(self, base: int) -> None:
+        """Raise OfflineError if a folder has the name of an index of a segment."""
+        for suffix in INDEX_SUFFIXES:
+            if self.not_files.get(file_name(base, suffix)) == _FOLDER:
+                raise OfflineError("a folder has the name of an index", file_name(base, suffix))
 
     def rename(self, name: str, new: str) -> None:
         """Give a file another name. A file with that name is replaced."""

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+#: The action that loses the producers of a log, but no bytes.
+FORGET = "forget-producers"
+#: The action of a broker that does not find the metadata log: it knows no topics.
+LOSE_METADATA = "lose-metadata"
 #: Every action of a step, with its meaning.
 ACTIONS: Mapping[str, str] = {
     "nothing": "load the partition unchanged",
@@ -22,9 +26,11 @@ ACTIONS: Mapping[str, str] = {
     "rename-swap": "give a .swap file its final name",
     "delete-snapshot": "delete a producer snapshot",
     "write-snapshot": "write a producer snapshot",
+    FORGET: "start without the producers of the log: no sequences, and open transactions count as ended",
     "write-epochs": "write leader-epoch-checkpoint again",
     "write-directory-id": "write a new directory.id to meta.properties",
     "mark-stray": "rename the folder to -stray, because it has no topic id",
+    LOSE_METADATA: "start without topics and rename all partition folders to -stray, if the metadata log is not elsewhere",
     "delete-folder": "delete the folder and its files",
     "offline": "take the log directory offline; the broker stops if it was the last one",
     "refuse": "stop the broker at its start",
@@ -81,7 +87,7 @@ class PartitionPlan:
 
     ``segments`` are (base offset, bytes), ``snapshots`` the offsets of producer snapshots, ``epochs`` (epoch, start
     offset). ``files`` are (name, bytes) of logs and their indexes, and the names of all other files with 0. All are as
-    the broker has them after it has loaded the log.
+    the broker has them after it has loaded the log. ``has_segments`` is whether the folder has a segment before that.
     """
 
     folder: str
@@ -94,6 +100,7 @@ class PartitionPlan:
     snapshots: tuple[int, ...] = ()
     epochs: tuple[tuple[int, int], ...] = ()
     files: tuple[tuple[str, int], ...] = ()
+    has_segments: bool = True
 
     @property
     def lost(self) -> Lost:

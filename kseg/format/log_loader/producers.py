@@ -1,15 +1,16 @@
-"""The open transactions of a log and its producer snapshots while a broker loads it.
+"""The producers of a log, their open transactions and snapshots while a broker loads it.
 
 A model of ``ProducerStateManager`` of Kafka 4.3 and of ``ProducerAppendInfo`` with origin REPLICATION, which only warns
-about epochs and sequences. Only the open transaction of a producer's state affects the result.
+about epochs and sequences. Producers do not expire: a broker drops those that were idle for a day when it reads a snapshot.
 """
 
 from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable, Iterable
-from itertools import chain
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, islice
+from typing import NamedTuple
 
 from kseg.format.compress import codecs
 from kseg.format.compress.codecs import CodecError, DecompressionLimit
@@ -20,15 +21,26 @@ from kseg.format.log_loader.refusals import RefusedError
 from kseg.format.record import framing, layout
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.crc import crc32c
-from kseg.format.sidefiles.producer_snapshot import CRC_BEGINS_AT, ENTRY, HEADER, VERSION
+from kseg.format.record.layout import timestamp_or_none
+from kseg.format.sidefiles.producer_snapshot import CRC_BEGINS_AT, ENTRY, HEADER, VERSION, ProducerState, decoded
 
 #: The most open transactions that are kept. A broker has a few, but damage can create one per batch.
 MAX_OPEN = 100_000
+#: The most producers without an open transaction that are kept: those that wrote last.
+MAX_PRODUCERS = 100_000
 _SUFFIX = ".snapshot"
 _MAX_CONTROL = 16 << 20
 _ABORT, _COMMIT = 0, 1
 _KEY = struct.Struct(">hh")  # version, type
 _MARKER = struct.Struct(">hi")  # version, coordinator epoch
+
+
+class _Marker(NamedTuple):
+    """The end of a transaction. ``timestamp`` is that of its record, in epoch milliseconds."""
+
+    commit: bool
+    coordinator_epoch: int
+    timestamp: int
 
 
 class CorruptRecord(Exception):
@@ -38,9 +50,9 @@ class CorruptRecord(Exception):
 class Producers:
     """The state of one manager. Producers are known up to offset ``end``; ``snapshot`` is the latest snapshot's offset.
 
-    ``open_transactions`` are the first offsets of the open transactions by producer. ``snapshots`` are the files in the
-    folder when the manager was created, and those that it wrote. Raises RefusedError for a snapshot without an offset in
-    its name.
+    ``states`` are the producers by id, those that wrote last at the end, and ``open_transactions`` the first offsets of
+    their open transactions. ``snapshots`` are the files in the folder when the manager was created, and those that it
+    wrote. Raises RefusedError for a snapshot without an offset in its name.
     """
 
     def __init__(self, files: Files) -> None:
@@ -48,6 +60,7 @@ class Producers:
         self.end = 0
         self.snapshot = 0
         self.snapshots = {offset_of(name): name for name in sorted(name for name in files if name.endswith(_SUFFIX))}
+        self.states: dict[int, ProducerState] = {}
         self.open_transactions: dict[int, int] = {}
         self._ongoing: set[int] = set()  # the offsets alone: two of one offset are one
         self._unreplicated: int | None = None  # the first of those whose end is not known to be replicated
@@ -75,12 +88,12 @@ class Producers:
         if not batches.attributes[row] & layout.CONTROL:
             if self._data(first, batches, row):
                 self._begin(producer_id, offset)
+            self.add_data(batches, row, row + 1)
             return
-        commit = _marker(log, batches, row)
-        if commit is None or first is None:
+        marker = self._add_marker(log, batches, row)
+        if marker is None or first is None:
             return
-        del self.open_transactions[producer_id]
-        if not commit:
+        if not marker.commit:
             aborted(offset)
         self._complete(first)
 
@@ -89,10 +102,13 @@ class Producers:
         # Offsets of transactions that begin and of those that end, as there may be millions.
         begun, completed = array("q"), array("q")
         reader = BrokerReader(log, start, end, verify=False)
+        before = dict(self.states)
         for batches in reader.windows():
             row = -1
             while True:
-                row = batch_rows.end_without_transactions(batches, row + 1, self.open_transactions)
+                plain = row + 1
+                row = batch_rows.end_without_transactions(batches, plain, self.open_transactions)
+                self.add_data(batches, plain, row)
                 if row == batches.count:
                     break
                 if not batches.intact[row]:
@@ -103,19 +119,82 @@ class Producers:
                     if self._data(first, batches, row) and len(self.open_transactions) < MAX_OPEN:
                         self.open_transactions[producer_id] = batches.base_offset[row]
                         begun.append(batches.base_offset[row])
+                    self.add_data(batches, row, row + 1)
                     continue
                 try:
-                    commit = _marker(log, batches, row)
+                    marker = self._add_marker(log, batches, row)
                 except CorruptRecord as error:
                     raise RefusedError(str(error)) from error
-                if commit is not None and first is not None:
-                    del self.open_transactions[producer_id]
+                if marker is not None and first is not None:
                     completed.append(first)
         if reader.corrupt:
             raise RefusedError(f"its producers cannot be read: {reader.why}")
+        self._restore_batches(before)
         self._ongoing.update(begun)
         for first in completed:
             self._complete(first)
+
+    def add_data(self, batches: BatchColumns, row: int, stop: int) -> None:
+        """Add the producers of the batches ``row`` to ``stop`` (exclusive), which are data (``appendDataBatch``)."""
+        if row == stop:
+            return
+        last: dict[int, int] = {}
+        batch_rows.last_rows(batches, row, stop, last)
+        for producer_id, row in last.items():
+            known = self.states.pop(producer_id, None)
+            delta = batches.last_offset[row] - batches.base_offset[row]
+            sequence = batches.base_sequence[row]
+            self.states[producer_id] = ProducerState(
+                producer_id,
+                batches.producer_epoch[row],
+                -1 if sequence == -1 else framing.increment_sequence(sequence, delta),
+                batches.last_offset[row],
+                (delta + (1 << 31)) % (1 << 32) - (1 << 31),
+                timestamp_or_none(batches.max_timestamp[row]),
+                known.coordinator_epoch if known else -1,
+                self.open_transactions.get(producer_id),
+            )
+        if len(self.states) > 2 * MAX_PRODUCERS:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        """Drop the producers that wrote first and have no open transaction."""
+        idle = [id_ for id_, state in self.states.items() if state.current_txn_first_offset is None]
+        for producer_id in islice(idle, max(0, len(idle) - MAX_PRODUCERS)):
+            del self.states[producer_id]
+
+    def _add_marker(self, log: File, batches: BatchColumns, row: int) -> _Marker | None:
+        """End the transaction of a producer (``appendEndTxnMarker``). Returns None for an empty batch, which only adds an
+        unknown producer.
+
+        Raises CorruptRecord, RefusedError.
+        """
+        producer_id = batches.producer_id[row]
+        marker = _marker(log, batches, row)
+        known = self.states.get(producer_id) or ProducerState(producer_id, -1, -1, -1, 0, None, -1, None)
+        if marker is not None:
+            known = _of_epoch(known, batches.producer_epoch[row])._replace(
+                timestamp=timestamp_or_none(marker.timestamp),
+                coordinator_epoch=marker.coordinator_epoch,
+                current_txn_first_offset=None,
+            )
+            self.states.pop(producer_id, None)
+            self.open_transactions.pop(producer_id, None)
+        self.states[producer_id] = known
+        return marker
+
+    def _restore_batches(self, before: dict[int, ProducerState]) -> None:
+        """Add the last batches that producers had before a range of the log in which they wrote none.
+
+        Kafka collects the state of a range alone and adds it at its end, so an epoch that returns to the one before keeps
+        its last batch.
+        """
+        for producer_id, old in before.items():
+            new = self.states.get(producer_id)
+            if new is not None and new.last_offset < 0 <= old.last_offset and new.producer_epoch == old.producer_epoch:
+                self.states[producer_id] = new._replace(
+                    last_sequence=old.last_sequence, last_offset=old.last_offset, offset_delta=old.offset_delta
+                )
 
     def _data(self, first: int | None, batches: BatchColumns, row: int) -> bool:
         """Return whether a batch of data begins a transaction. Raises RefusedError if it must be inside one and is
@@ -147,7 +226,7 @@ class Producers:
         """Write a snapshot if the state has changed since the last one."""
         if self.end > self.snapshot:
             name = file_name(self.end, _SUFFIX)
-            self._files[name] = File(transactions=[(id_, first) for id_, first in self.open_transactions.items()])
+            self._files[name] = File(producers=list(self.states.values()))
             self.snapshots[self.end] = name
             self.snapshot = self.end
 
@@ -158,20 +237,26 @@ class Producers:
             self.end = max(self.end, log_start)
             self.snapshot = max(self.snapshots, default=log_start)
             return
+        self.states.clear()
         self.open_transactions.clear()
         self._ongoing.clear()
         self._unreplicated = None
         while self.snapshots:
             latest = max(self.snapshots)
-            found = _open_transactions(self._files.get(self.snapshots[latest]))
+            found = _read_snapshot(self._files.get(self.snapshots[latest]))
             if found is not None:
-                for producer_id, first in found:
-                    self.open_transactions[producer_id] = first
-                    self._ongoing.add(first)
+                self.load(found)
                 self.end = self.snapshot = latest
                 return
             self._delete([latest])
         self.end = self.snapshot = log_start
+
+    def load(self, producers: Iterable[ProducerState]) -> None:
+        """Add the producers of a snapshot."""
+        for state in producers:
+            self.states[state.producer_id] = state
+            if state.current_txn_first_offset is not None:
+                self._begin(state.producer_id, state.current_txn_first_offset)
 
     def truncate_fully(self, offset: int) -> None:
         """Delete all snapshots, and start at an offset."""
@@ -203,19 +288,26 @@ def stray_snapshots(offsets: Iterable[int], bases: Iterable[int]) -> list[int]:
     return strays
 
 
-def _open_transactions(file: File | None) -> list[tuple[int, int]] | None:
-    """Return the producers with an open transaction in a snapshot, None if it can't be read (``readSnapshot``)."""
+def _of_epoch(state: ProducerState, epoch: int) -> ProducerState:
+    """Return the state of a producer in an epoch: another epoch has no batch yet (``maybeUpdateProducerEpoch``)."""
+    if state.producer_epoch == epoch:
+        return state
+    return state._replace(producer_epoch=epoch, last_sequence=-1, last_offset=-1, offset_delta=0)
+
+
+def _read_snapshot(file: File | None) -> Sequence[ProducerState] | None:
+    """Return the producers of a snapshot, None if it can't be read (``readSnapshot``)."""
     if file is None:
         raise RefusedError("a snapshot that the broker needs no longer exists")
-    if file.transactions is not None:
-        return file.transactions
+    if file.producers is not None:
+        return file.producers
     head = file.read(0, HEADER.size)
     if len(head) < HEADER.size:
         return None
     version, crc, count = HEADER.unpack(head)
     if version != VERSION or not 0 <= count * ENTRY.size <= file.size - HEADER.size:
         return None
-    found: list[tuple[int, int]] = []
+    found: list[ProducerState] = []
     computed = crc32c(head[CRC_BEGINS_AT:])
     at = HEADER.size
     stop = HEADER.size + count * ENTRY.size
@@ -223,14 +315,16 @@ def _open_transactions(file: File | None) -> list[tuple[int, int]] | None:
         computed = crc32c(block, computed)
         entries = block[: max(0, stop - at)]
         for fields in ENTRY.iter_unpack(entries[: len(entries) - len(entries) % ENTRY.size]):
-            if fields[-1] >= 0 and len(found) < MAX_OPEN:
-                found.append((fields[0], fields[-1]))
+            if len(found) < MAX_PRODUCERS or (fields[-1] >= 0 and len(found) < 2 * MAX_PRODUCERS):
+                state = decoded(fields)
+                without_batch = {"last_sequence": -1, "last_offset": -1, "offset_delta": 0}
+                found.append(state if state.last_offset >= 0 else state._replace(**without_batch))
         at += len(block)
     return found if computed == crc else None
 
 
-def _marker(log: File, batches: BatchColumns, row: int) -> bool | None:
-    """Return whether the first record of a control batch is a commit; None for an empty batch.
+def _marker(log: File, batches: BatchColumns, row: int) -> _Marker | None:
+    """Return the marker that is the first record of a control batch; None for an empty batch.
 
     Raises CorruptRecord and RefusedError like ``EndTransactionMarker.deserialize``.
     """
@@ -249,13 +343,19 @@ def _marker(log: File, batches: BatchColumns, row: int) -> bool | None:
             data = bytes(codecs.decompress(codec, data, limit=_MAX_CONTROL))
         except (CodecError, DecompressionLimit) as error:
             raise RefusedError(f"a control batch cannot be decompressed: {error}") from error
-    key, value, end = _first_record(data)
+    delta, key, value, end = _first_record(data)
     if count == 1 and end != len(data):
         raise CorruptRecord(f"{len(data) - end} bytes follow the only record of a control batch")
-    return _end_of_transaction(key, value)
+    commit = _is_commit(key, value)
+    assert value is not None
+    if batches.attributes[row] & layout.LOG_APPEND_TIME:
+        timestamp = batches.max_timestamp[row]
+    else:
+        timestamp = framing.wrapped_sum(batches.base_timestamp[row], delta)
+    return _Marker(commit, _MARKER.unpack_from(value)[1], timestamp)
 
 
-def _end_of_transaction(key: bytes | None, value: bytes | None) -> bool:
+def _is_commit(key: bytes | None, value: bytes | None) -> bool:
     if key is None:
         raise RefusedError("a control record has no key")
     if len(key) < _KEY.size or _KEY.unpack_from(key)[0] < 0:
@@ -272,9 +372,10 @@ def _end_of_transaction(key: bytes | None, value: bytes | None) -> bool:
     return bool(kind == _COMMIT)
 
 
-def _first_record(data: bytes) -> tuple[bytes | None, bytes | None, int]:
-    """Return key and value of the first record (``DefaultRecord.readFrom``), and the byte after it. Raises
-    CorruptRecord.
+def _first_record(data: bytes) -> tuple[int, bytes | None, bytes | None, int]:
+    """Return timestamp delta, key and value of the first record (``DefaultRecord.readFrom``), and the byte after it.
+
+    Raises CorruptRecord.
     """
     end = len(data)
     try:
@@ -282,7 +383,7 @@ def _first_record(data: bytes) -> tuple[bytes | None, bytes | None, int]:
         if size > end - begin:
             raise CorruptRecord(f"a control record has the length {size}, but only {end - begin} bytes are left")
         at = begin + 1
-        _, at = _varint(data, at, end, 63)
+        delta, at = _varint(data, at, end, 63)
         _, at = _varint(data, at, end)
         key, at = _field(data, at, end)
         value, at = _field(data, at, end)
@@ -298,7 +399,7 @@ def _first_record(data: bytes) -> tuple[bytes | None, bytes | None, int]:
         raise CorruptRecord("a control record is incomplete") from error
     if at - begin != size:
         raise CorruptRecord(f"a control record has the length {size}, but {at - begin} bytes")
-    return key, value, at
+    return delta, key, value, at
 
 
 def _field(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:

@@ -19,6 +19,8 @@ from kseg.format.sidefiles.reading import lines
 from kseg.format.storage.source import Source
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"
+#: The suffix of the epochs of a remote segment (LocalTieredStorage).
+REMOTE_LEADER_EPOCHS = ".leader_epoch_checkpoint"
 VERSION = 0
 
 #: The most partitions that are remembered to find duplicates. No log dir has as many.

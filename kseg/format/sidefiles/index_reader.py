@@ -13,6 +13,7 @@ from itertools import count
 from typing import Generic, TypeVar
 
 from kseg.findings import Finding, Report, do_nothing
+from kseg.format.record.layout import INT32_MAX
 from kseg.format.sidefiles.index_columns import Columns, Order, offset_columns, time_columns
 from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, TimeEntry
 from kseg.format.sidefiles.reading import fixed_entries, fixed_runs
@@ -139,20 +140,22 @@ def walk_txn_index(source: Source, base_offset: int, report: Report = do_nothing
             report(Finding("txn-index-version", at, end, facts=facts))
         elif entry.last_offset < base_offset:
             _below_base(at, ABORTED_TXN.size, entry.last_offset, base_offset, report)
-        elif why := _disorder(entry, before):
+        else:
             facts = {"producer_id": entry.producer_id, "first": entry.first_offset, "last": entry.last_offset}
-            report(
-                Finding("txn-index-order", at, end, entry.first_offset, entry.last_offset, facts={**facts, "why": why})
-            )
+            place = at, end, entry.first_offset, entry.last_offset
+            if why := _disorder(entry, before, base_offset):
+                report(Finding("txn-index-order", *place, facts={**facts, "why": why}))
+            elif entry.is_ahead:
+                report(Finding("late-stable-offset", *place, facts={**facts, "stable": entry.last_stable_offset}))
         yield at, entry
         before = entry
 
 
-def _disorder(entry: AbortedTxn, before: AbortedTxn | None) -> str | None:
+def _disorder(entry: AbortedTxn, before: AbortedTxn | None, base_offset: int) -> str | None:
     if not 0 <= entry.first_offset <= entry.last_offset:
         return "the first offset is above the last"
-    if entry.last_stable_offset > entry.last_offset + 1:
-        return f"the last stable offset {entry.last_stable_offset} is after the marker"
+    if entry.is_ahead and entry.last_stable_offset > base_offset + INT32_MAX:
+        return f"a segment from offset {base_offset} cannot have the last stable offset {entry.last_stable_offset}"
     if before and entry.last_offset <= before.last_offset:
         return f"the previous marker, at offset {before.last_offset}, is not before this one"
     return None

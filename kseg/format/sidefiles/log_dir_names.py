@@ -5,6 +5,9 @@ from __future__ import annotations
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 
+META = "meta.properties"
+
+
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kseg.findings import Finding, Report, do_nothing
@@ -37,6 +37,7 @@ ENTRY = struct.Struct(
     "i"  # coordinatorEpoch
     "q"  # currentTxnFirstOffset
 )
+COUNT = struct.Struct(">i")
 VERSION = 1
 CRC_BEGINS_AT = 6
 
@@ -77,7 +78,7 @@ def walk_snapshot(source: Source, report: Report = do_nothing) -> Iterator[tuple
         for at, fields in enumerate(ENTRY.iter_unpack(block)):
             position = begin + at * ENTRY.size
             if position < end:
-                yield position, _state(fields)
+                yield position, decoded(fields)
     if buffer.failed:
         return
     if buffer.position + buffer.available != end:
@@ -88,7 +89,8 @@ def walk_snapshot(source: Source, report: Report = do_nothing) -> Iterator[tuple
         report(Finding("snapshot-crc", 0, end, facts={"stored": crc, "computed": computed}))
 
 
-def _state(fields: tuple[int, ...]) -> ProducerState:
+def decoded(fields: tuple[int, ...]) -> ProducerState:
+    """Return the producer of the fields of an entry."""
     producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, first = fields
     return ProducerState(
         producer_id,
@@ -111,3 +113,10 @@ def read_snapshot(data: bytes) -> list[ProducerState] | None:
     found: list[Finding] = []
     producers = [producer for _, producer in walk_snapshot(Source("", io.BytesIO(data), len(data)), found.append)]
     return None if found else producers
+
+
+def packed(producers: Iterable[ProducerState]) -> bytes:
+    """Return the bytes of a snapshot of these producers (``ProducerStateManager.writeSnapshot``)."""
+    entries = [ENTRY.pack(*(-1 if field is None else field for field in producer)) for producer in producers]
+    body = COUNT.pack(len(entries)) + b"".join(entries)
+    return HEADER.pack(VERSION, crc32c(body), len(entries))[:CRC_BEGINS_AT] + body

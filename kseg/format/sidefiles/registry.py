@@ -22,10 +22,12 @@ from kseg.format.sidefiles.indexes import OffsetEntry, TimeEntry
 from kseg.format.sidefiles.producer_snapshot import ProducerState
 from kseg.format.sidefiles.txn_index import AbortedTxn
 from kseg.format.storage.naming import (
+    ID,
     INDEX_SUFFIXES,
     OFFSET,
     is_log,
     is_segment_stem,
+    logs_among,
     named_offset,
     partition_of,
     snapshot_id,
@@ -112,7 +114,8 @@ def _time_line(entry: TimeEntry) -> str:
 
 
 # In the cache of a tiered log the offset is not padded, and the remote segment's id follows (RemoteIndexCache).
-_OF_INDEX = OFFSET.replace(")", r"|\d{1,19}(?=_))") + "(?:_[A-Za-z0-9_-]{22})?"
+# In remote storage the id follows a dash (LocalTieredStorage).
+_OF_INDEX = OFFSET.replace(")", r"|\d{1,19}(?=_))") + f"(?:[_-]{ID})?"
 # Files that contain only offsets stay valid when batches are converted to a newer version. A conversion to an older version
 # loses producers, transactions and epochs, and side files with these would contradict the log.
 _REBUILT = Handling(REBUILD, REBUILD, REBUILD)
@@ -146,7 +149,7 @@ SIDE_FILES = (
         _aborted_line, suffix=".txnindex", handling=Handling(upgrade=REBUILD, repair=REBUILD),
     ),
     SideFile(
-        "producer snapshot", "producer_state", OFFSET + r"\.snapshot",
+        "producer snapshot", "producer_state", OFFSET + rf"(?:-{ID})?\.snapshot",
         _nameless(producer_snapshot.walk_snapshot),
         (
             Column("producer_id", "int", "id of the producer"),
@@ -158,11 +161,11 @@ SIDE_FILES = (
             Column("coordinator_epoch", "int", "coordinator epoch of its last marker; -1 is none"),
             Column("current_txn_first_offset", "int", "first offset of its open transaction; null is none"),
         ),
-        # Repair copies only the snapshots before the first loss: a later one describes lost batches, too.
-        _snapshot_line, suffix=".snapshot", handling=Handling(upgrade=COPY, repair=COPY),
+        # Snapshots before the first loss are kept: a later one describes lost batches, too.
+        _snapshot_line, suffix=".snapshot", handling=Handling(upgrade=REBUILD, repair=REBUILD),
     ),
     SideFile(
-        "leader epoch checkpoint", "leader_epoch", "leader-epoch-checkpoint",
+        "leader epoch checkpoint", "leader_epoch", rf"leader-epoch-checkpoint|\d{{20}}-{ID}\.leader_epoch_checkpoint",
         _nameless(checkpoints.walk_leader_epochs),
         (
             Column("epoch", "int", "the leader epoch"),
@@ -244,6 +247,8 @@ _PARTITION_SUFFIXES = (".tmp",)
 _KRAFT_SUFFIXES = (".deleted",)
 # Kafka's files that are neither logs nor side files: KRaft's bootstrap snapshot, the lock of a log dir.
 _OTHERS = ("bootstrap.checkpoint", ".lock")
+# The files of a remote segment: <offset>-<id>.<kind> in a tiered storage, <offset>_<id>.<kind> in a broker's cache.
+_TIERED = r"\d{1,20}[-_][a-z0-9_-]{22}\.(?:log|[a-z]*index|indexes|snapshot|leader[_-]epoch[_-]checkpoint|rsm-manifest)"
 
 
 class Recognised(NamedTuple):
@@ -297,6 +302,15 @@ def belongs_to_partition(name: str) -> bool:
     return suffix in ("", *(_SEGMENT_SUFFIXES if side.suffix else _PARTITION_SUFFIXES))
 
 
+def is_kafka_name(name: str) -> bool:
+    """Return whether a file of a broker or of a tiered storage can have this name. Case is ignored: some disks do."""
+    name = name.lower()
+    stem = _without_suffix(name)[0]
+    if is_log(stem) or snapshot_id(stem) or stem in _OTHERS or _side_file(stem):
+        return True
+    return re.fullmatch(_TIERED, stem) is not None
+
+
 def segment_suffixes() -> tuple[str, ...]:
     """Return the suffixes of the side files of a segment."""
     return tuple(side.suffix for side in SIDE_FILES if side.suffix)
@@ -348,8 +362,9 @@ def find_files(path: str, unknown: Callable[[str], None]) -> Iterator[SegmentFil
 
 
 def _side_files_in(folder: Path, names: list[str], unknown: Callable[[str], None]) -> Iterator[SegmentFile]:
+    logs = set(logs_among(names))
     for name in names:
         if _side_file(name):
             yield SegmentFile(str(folder / name), indexes=(), listed=True)
-        elif not (is_log(name) or snapshot_id(name) or name in _OTHERS):
+        elif not (name in logs or snapshot_id(name) or name in _OTHERS):
             unknown(str(folder / name))

@@ -32,7 +32,9 @@ MAX_OPEN = 500_000
 class AbortedTxn(NamedTuple):
     """An aborted transaction: ``first_offset`` is the first of its first batch, ``last_offset`` is its marker's.
 
-    ``last_stable_offset`` is where the earliest transaction then open began, or the offset after the marker.
+    ``last_stable_offset`` is where the earliest transaction then open began, or the offset after the marker. A follower
+    appends several batches at once, and then counts the transactions of all of them as open
+    (``UnifiedLog.append`` updates the producers before it completes the transactions).
     """
 
     producer_id: int
@@ -40,6 +42,11 @@ class AbortedTxn(NamedTuple):
     last_offset: int
     last_stable_offset: int
     version: int = VERSION
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the last stable offset is one that only a follower writes: later than the offset after the marker."""
+        return self.last_stable_offset > self.last_offset + 1
 
     def pack(self) -> bytes:
         return ABORTED_TXN.pack(self.version, *self[:-1])

@@ -5,17 +5,19 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 
+from kseg.format.record.offset_evidence import one_bit_apart, out_of_reach
 from kseg.format.writer.increasing_offsets import most_in_order
-from kseg.format.writer.located_batches import FAR, Batch, one_bit_apart
+from kseg.format.writer.located_batches import FAR, Batch
 
 
 class BaseOffsetProof:
     """The proofs that a block of batches, in the order of the file, holds for the base offset of one of them.
 
     A base offset is proved under two conditions. First, the batches that are adjacent in the file leave it one place only,
-    and these join the batches beyond them. Second, the stored offset differs from it in one bit, or a producer's sequences
-    and the timestamps continue through it. Against it is the possibility that the batch was moved or copied here: a hole
-    at the offsets it names, or the same batch elsewhere. Timestamps alone are not evidence: producers send late.
+    and these join the batches beyond them. Second, the batches on both sides are adjacent and leave the same place, or the
+    stored offset differs from it in one bit, or a producer's sequences and the timestamps continue through it. Against it
+    is the possibility that the batch was moved or copied here: a hole at the offsets it names, or the same batch
+    elsewhere. Timestamps alone are not evidence: producers send late.
     """
 
     def __init__(
@@ -31,7 +33,7 @@ class BaseOffsetProof:
         self._newest = newest
         self._lowest = name or 0
         self._ranges: list[tuple[int, int]] | None = None
-        self._highest = -1
+        self._highest: int | None = None
         self._copies: Counter[tuple[int, int]] | None = None
 
     def is_proved(self, n: int) -> Batch | None:
@@ -46,20 +48,27 @@ class BaseOffsetProof:
             return None
         proved = batch.beginning_at(low)
         one_bit = one_bit_apart(batch.stored, proved.stored)
-        if not one_bit and not (_sequences_fit(batch, before, after) and _times_fit(batch, before, after)):
-            return None
         begins = batch.position == before.end if before else not batch.position and self._name is not None
-        adjacent = begins and ((after and batch.end == after.position) or not n)
+        enclosed = begins and after is not None and batch.end == after.position
+        continued = _sequences_fit(batch, before, after) and _times_fit(batch, before, after)
+        if not (one_bit or enclosed or continued):
+            return None
+        adjacent = enclosed or (begins and not n)
         # Bytes are lost on one side. Then the neighbour on the other side must be confirmed by the batch beyond it.
         if not adjacent and not (self._confirms(n - 2) if begins else self._confirms(n + 1)):
             return None
+        # ``misplaced_offset_finding`` states a proof under this condition, which needs no other batch of the partition.
+        if enclosed and out_of_reach(batch.stored, proved.stored):
+            return None if self._is_copied(n) else proved
         if one_bit and abs(low - batch.low) < FAR and _strictly_between(batch, before, after):
             return None if self._is_copied(n) else proved
         if adjacent and not _times_contradict(batch, before, after):
             return None if self._may_be_moved(n, 0) else proved
-        if adjacent and one_bit:
+        if adjacent and (one_bit or enclosed):
             # Its timestamps speak for another place. As many offsets can be missing there as the block has.
-            return None if self._may_be_moved(n, self._highest_of(self._block) - self._lowest + 1) else proved
+            if not one_bit and (batch.low < self._lowest or (batch.low >= self._limit and not self._newest)):
+                return None  # it can be from another segment
+            return None if self._may_be_moved(n, self._highest_without(n) - self._lowest + 1) else proved
         # The batches before a moved one can be lost with those bytes.
         alike = sum(one.crc == batch.crc for one in self._block) > 1
         return None if alike or self._may_be_moved(n, FAR) else proved
@@ -119,16 +128,21 @@ class BaseOffsetProof:
         if self._is_copied(n):
             return True
         if self._ranges is None:
-            self._highest = self._highest_of(self._block)
             self._ranges = sorted((one.low, one.high) for one in self._block)
         batch = self._block[n]
         at = bisect_left(self._ranges, (batch.low, batch.high))
         before = self._ranges[at - 1][1] if at else self._lowest - 1
         after = self._ranges[at + 1][0] if at + 1 < len(self._ranges) else 1 << 63
-        highest = self._highest
-        if batch.high == highest:  # the highest offset of the others counts
-            highest = self._highest_of(self._block[:n] + self._block[n + 1 :])
+        highest = self._highest_without(n)
         return before < batch.low and batch.high < min(after, self._limit) and batch.low <= highest + 1 + lost
+
+    def _highest_without(self, n: int) -> int:
+        """Return the highest offset of the batches that can stay, without batch ``n``."""
+        if self._highest is None:
+            self._highest = self._highest_of(self._block)
+        if self._block[n].high != self._highest:
+            return self._highest
+        return self._highest_of(self._block[:n] + self._block[n + 1 :])
 
     def _highest_of(self, block: list[Batch]) -> int:
         kept = zip(block, most_in_order(block, self._floor), strict=True)

@@ -17,11 +17,55 @@ JOINS = 1 << 32
 AFTER_LOST_BYTES = -1
 
 
-def most_in_order(block: list[Batch], floor: int, name: int | None = None) -> list[bool]:
+# Fewer missing offsets are not suspicious: compaction leaves holes of a few offsets everywhere.
+_SUSPICIOUS = 64
+
+
+def too_high(batch: Batch, before: int, lost: int, least: int, most: int) -> bool:
+    """Return whether one flipped bit explains that offsets are missing before a batch, and lost bytes don't.
+
+    ``before`` is the last offset before it, ``lost`` the number of bytes lost next to it. If more than ``least`` offsets
+    are missing, the lost bytes don't explain it; ``most`` can be missing without the flipped bit.
+    """
+    gap = batch.low - before - 1
+    bit = 1 << max(gap, 1).bit_length() - 1
+    damaged = lost or gap >= FAR
+    return bool(damaged and gap >= _SUSPICIOUS and least < gap <= bit + most and batch.stored & bit)
+
+
+def suspects(block: list[Batch], floor: int, size: int | None) -> set[int]:
+    """Return the batches whose base offset is too high by one bit, if the log is dense.
+
+    It is if no other offsets are missing between adjacent batches: compaction leaves holes. ``size`` is the end of the
+    file if the block has its last batch. Lost bytes can have held four times the most offsets per byte of the others.
+    """
+    found: set[int] = set()
+    density = max((block_density(batch) for batch in block), default=0.0)
+    high, end = floor, 0
+    for n, batch in enumerate(block):
+        after = block[n + 1].position if n + 1 < len(block) else size or batch.end
+        lost = batch.position - end
+        room = int(4 * density * lost)
+        if too_high(batch, high, lost + after - batch.end, room, room):
+            found.add(n)
+            end = batch.end
+            continue
+        if not lost and n and batch.low > high + 1 and n - 1 not in found:
+            return set()
+        high, end = batch.high, batch.end
+    return found
+
+
+def block_density(batch: Batch) -> float:
+    """Return the number of offsets per byte of a batch."""
+    return (batch.high - batch.low + 1) / max(batch.end - batch.position, 1)
+
+
+def most_in_order(block: list[Batch], floor: int, name: int | None = None, doubted: Container[int] = ()) -> list[bool]:
     """Return which batches of a block stay, all with offsets above ``floor``.
 
     Batches that contradict no other stay without being compared. ``name`` is the offset in the segment's name if the block
-    begins with the segment's first batch.
+    begins with the segment's first batch. Batches that are ``doubted`` stay only if no others could.
     """
     kept = [batch.low > floor for batch in block]
     highest, lowest = floor, [1 << 63] * (len(block) + 1)
@@ -33,16 +77,18 @@ def most_in_order(block: list[Batch], floor: int, name: int | None = None) -> li
         if not kept[n]:
             continue
         if highest < batch.low and batch.high < lowest[n + 1]:
-            _select_in_zone(block, zone, kept, {last, last if name is None else name - 1}, batch.low)
+            _select_in_zone(block, zone, kept, {last, last if name is None else name - 1}, batch.low, doubted)
             zone, last, name = [], batch.high, None
         else:
             zone.append(n)
         highest = max(highest, batch.high)
-    _select_in_zone(block, zone, kept, {last, last if name is None else name - 1}, -1)
+    _select_in_zone(block, zone, kept, {last, last if name is None else name - 1}, -1, doubted)
     return kept
 
 
-def _select_in_zone(block: list[Batch], zone: list[int], kept: list[bool], last: set[int], following: int) -> None:
+def _select_in_zone(
+    block: list[Batch], zone: list[int], kept: list[bool], last: set[int], following: int, doubted: Container[int]
+) -> None:
     """Mark which batches of a zone stay.
 
     ``last`` are the offsets that the first batch of the zone can join, ``following`` is the first offset after the zone, -1
@@ -52,7 +98,7 @@ def _select_in_zone(block: list[Batch], zone: list[int], kept: list[bool], last:
     if not zone:
         return
     last_offset = min(last)
-    far = _far_by_one_bit(block, zone, last_offset)
+    far = _far_by_one_bit(block, zone, last_offset) | {n for n in zone if n in doubted}
     before: dict[int, int] = {}
     highs: list[int] = []
     best: list[tuple[int, int]] = []
@@ -132,7 +178,7 @@ def _far_by_one_bit(block: list[Batch], zone: list[int], floor: int) -> set[int]
     }
 
 
-def undecided(block: list[Batch], kept: list[bool], floor: int) -> set[int]:
+def undecided(block: list[Batch], kept: list[bool], floor: int, doubted: Container[int] = ()) -> set[int]:
     """Return the batches of which one is wrong, and nothing shows which: two neighbours in the file, one of them kept.
 
     Each fits without the other, and each fits next to the other with one bit flipped. They do not join the batches around
@@ -145,6 +191,8 @@ def undecided(block: list[Batch], kept: list[bool], floor: int) -> set[int]:
             continue
         if (one.crc, one.stored) == (other.crc, other.stored):
             continue  # a copy
+        if (n in doubted) != (n + 1 in doubted):
+            continue
         if one.low - other.high > FAR:
             continue  # see ``_far_by_one_bit``
         low = block[n - 1].high if n else floor

@@ -60,11 +60,6 @@ class Batch(NamedTuple):
                 yield self.low + by, self.high + by
 
 
-def one_bit_apart(one: int, other: int) -> bool:
-    """Return whether two int64 differ in one bit."""
-    return ((one ^ other) & ((1 << 64) - 1)).bit_count() == 1
-
-
 def batches_of(reader: SegmentReader) -> Iterator[Batch]:
     """Return the batches with a valid CRC whose own offsets don't contradict each other."""
     opener = DeepIterator()

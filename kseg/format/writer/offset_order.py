@@ -14,14 +14,17 @@ from itertools import islice
 from kseg.findings import Finding
 from kseg.format.record.columns import CRC_BAD
 from kseg.format.record.layout import INT32_MAX, INT64_MAX
+from kseg.format.record.offset_evidence import one_bit_apart
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source
 from kseg.format.writer import batch_rows
 from kseg.format.writer.base_offset_proof import BaseOffsetProof
-from kseg.format.writer.increasing_offsets import most_in_order, undecided
-from kseg.format.writer.located_batches import Batch, batch_at, batches_of, one_bit_apart
+from kseg.format.writer.increasing_offsets import most_in_order, suspects, too_high, undecided
+from kseg.format.writer.located_batches import Batch, batch_at, batches_of
 
+# More offsets per lost byte are not expected.
+_DENSE = 64
 # Batches that are compared with each other at a time: more would take more than 100 MB.
 COMPARED = 200_000
 
@@ -33,10 +36,11 @@ class OffsetOrder:
     ``previous`` has the batches that have no place, with the last offset before each. ``corrected`` has the batches whose
     offset is proved, with the number to add to it. ``doubtful`` are batches of ``previous`` whose offset nothing
     contradicts, but whose size field, right after the base offset, was overwritten. ``undecided`` are batches of
-    ``previous`` that contradict only the batch next to them, where one flipped bit in either explains both.
+    ``previous`` that contradict only the batch next to them, where one flipped bit in either explains both, or that one
+    flipped bit explains and no batch after them contradicts (``too_high``).
 
     ``head`` and ``tail`` are the first and the last batch that stay, None if no batch does. ``size`` is the number of
-    bytes in the file.
+    bytes in the file. ``beyond`` is whether batches were left out because of ``ceiling``.
     """
 
     previous: dict[int, int]
@@ -46,6 +50,7 @@ class OffsetOrder:
     head: Batch | None = None
     tail: Batch | None = None
     size: int = 0
+    beyond: bool = False
 
 
 IN_ORDER = OffsetOrder({}, {})
@@ -100,7 +105,7 @@ def find_order(
 
     with SegmentReader(open_segment(), report=note_overwritten_size) as reader:
         ends: list[Batch] = []
-        ascends = _ascends(reader, ceiling, floor, ends) and not overwritten
+        ascends = _ascends(reader, ceiling, floor, ends) and not overwritten and not _leaps(reader, floor, ends)
         if ascends and not (ends and neighbours.contradicts(ends[0], reader.name_offset)):
             head, tail = (ends[0], ends[-1]) if ends else (None, None)
             return OffsetOrder({}, {}, head=head, tail=tail, size=reader.position)
@@ -117,8 +122,9 @@ def find_order(
         found.size = reader.position
         found.decide(block, len(block))
     return OffsetOrder(
-        found.previous, found.corrected, found.doubtful, found.undecided, found.head, found.tail, found.size
-    )
+        found.previous, found.corrected, found.doubtful, found.undecided, found.head, found.tail, found.size,
+        found.beyond,
+    )  # fmt: skip
 
 
 def _ascends(reader: SegmentReader, ceiling: int | None, floor: int, ends: list[Batch]) -> bool:
@@ -135,6 +141,15 @@ def _ascends(reader: SegmentReader, ceiling: int | None, floor: int, ends: list[
     return True
 
 
+def _leaps(reader: SegmentReader, floor: int, ends: list[Batch]) -> bool:
+    """Return whether the last batch may be too high. No batch after it shows that."""
+    if not ends:
+        return False
+    before, end = (ends[-2].high, ends[-2].end) if len(ends) > 2 else (max((reader.name_offset or 0) - 1, floor), 0)
+    lost = ends[-1].position - end
+    return too_high(ends[-1], before, lost + reader.position - ends[-1].end, 0, _DENSE * lost)
+
+
 def _first_valid(window: Window) -> list[Batch]:
     """Return the first batch of a window with a good CRC, if there is one."""
     rows = (row for row in range(window.batches.count) if window.batches.crc_state[row] != CRC_BAD)
@@ -142,11 +157,11 @@ def _first_valid(window: Window) -> list[Batch]:
 
 
 def _keep_last(window: Window, ends: list[Batch]) -> None:
-    """Put the last batch of a window with a good CRC at the end of ``ends``, which holds two at most."""
-    for row in range(window.batches.count - 1, -1, -1):
-        if window.batches.crc_state[row] != CRC_BAD:
-            ends[1:] = [batch_at(window, row, None)]
-            return
+    """Put the last two batches of a window with a good CRC at the end of ``ends``, which holds three at most."""
+    rows = (row for row in range(window.batches.count - 1, -1, -1) if window.batches.crc_state[row] != CRC_BAD)
+    last = [batch_at(window, row, None) for row in islice(rows, 2)][::-1]
+    others = [one for one in ends if not last or one.position < last[0].position]
+    ends[:] = [*others[:1], *[*others[1:], *last][-2:]]
 
 
 @dataclass(slots=True)
@@ -167,12 +182,15 @@ class _Found:
     head: Batch | None = None
     tail: Batch | None = None
     size: int | None = None
+    beyond: bool = False
 
     def decide(self, block: list[Batch], stop: int) -> None:
         """Decide which of the first ``stop`` batches stay. ``size`` is set if the block holds the segment's last batch."""
         limit = 1 << 63 if self.ceiling is None else self.ceiling
         late = self.head is None and block and self.neighbours.contradicts(block[0], self.name)
-        if not late and _all_in_order(block, max(self.last, (self.name or 0) - 1), limit):
+        floor = max(self.last, (self.name or 0) - 1)
+        leaps = bool(block) and max(suspects(block, floor, self.size), default=-1) == len(block) - 1
+        if not late and not leaps and _all_in_order(block, floor, limit):
             self._keep(block[:stop])
             return
         moved = list(block)
@@ -180,13 +198,18 @@ class _Found:
         strays = _before_name(moved, self.name or 0)
         fitting = [n for n, batch in enumerate(moved) if n not in strays and batch.high < limit]
         compared = [moved[n] for n in fitting]
-        in_order = most_in_order(compared, self.last, None if self.head else self.name)
-        unclear = {fitting[m] for m in undecided(compared, in_order, self.last)}
+        dubious = suspects(compared, floor, self.size)
+        in_order = most_in_order(compared, self.last, None if self.head else self.name, dubious)
+        unclear = {fitting[m] for m in undecided(compared, in_order, self.last, dubious)}
         kept = [n for n, stays in zip(fitting, in_order, strict=True) if stays and n not in unclear]
+        leaping = {fitting[m] for m in dubious} if self.size is not None else set()
+        while len(kept) > 1 and kept[-1] in leaping:
+            unclear.add(kept.pop())
         doubtful = _doubtful(moved, kept, self.last, self.name)
         staying = set(kept) - doubtful
         for n in range(stop):
             if moved[n].high >= limit:
+                self.beyond = True
                 continue  # reported as such
             position = block[n].position
             if n not in staying:
@@ -234,15 +257,25 @@ def _all_in_order(block: list[Batch], last_offset: int, limit: int) -> bool:
 def _before_name(block: list[Batch], name: int) -> set[int]:
     """Return the batches that end before the offset in the segment's name and do not join the batch after them.
 
-    If most batches do so, the name is wrong.
+    If most batches do so, the name is wrong, unless the file begins with batches of that name.
     """
     strays = {n for n, batch in enumerate(block) if batch.high < name}
-    if len(strays) > 1 and 2 * len(strays) > len(block):
+    if len(strays) > 1 and 2 * len(strays) > len(block) and not _begins_with_name(block, min(strays), name):
         return set()
     for n in sorted(strays, reverse=True):
         if n + 1 < len(block) and block[n].high + 1 == block[n + 1].low and n + 1 not in strays:
             strays.discard(n)
     return strays
+
+
+def _begins_with_name(block: list[Batch], first_stray: int, name: int) -> bool:
+    """Return whether the file begins with the batch at offset ``name``, or with several in order after it (compacted).
+
+    Batches of an earlier segment can follow these, however many they are.
+    """
+    if not first_stray or block[0].position or block[0].low < name:
+        return False
+    return block[0].low == name or (first_stray > 1 and _all_in_order(block[:first_stray], name - 1, 1 << 63))
 
 
 def _doubtful(block: list[Batch], kept: list[int], floor: int, name: int | None) -> set[int]:
