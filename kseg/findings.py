@@ -109,7 +109,7 @@ class Verdict:
     @property
     def remedy(self) -> str:
         """The action for the operator."""
-        return self.rule.remedy
+        return self.rule.remedy_for(self.file).text
 
     def as_row(self) -> dict[str, Any]:
         """Return the finding with its severity as a row of JSON Lines."""
@@ -146,14 +146,19 @@ class Policy:
 
     @classmethod
     def parse(cls, settings: Iterable[str]) -> Policy:
-        """Parse ``NAME=error|warning|info|ignore`` strings. Raises UsageError for unknown names."""
-        overrides = {}
+        """Parse ``NAME=error|warning|info|ignore`` strings.
+
+        Raises UsageError for unknown names, and for two severities of one rule.
+        """
+        overrides: dict[str, Severity] = {}
         for setting in settings:
             name, equals, level = setting.partition("=")
             if not equals:
                 raise UsageError(f"expected RULE=SEVERITY, such as crc-mismatch=warning, got {setting!r}")
             rule = known_rule(name)
-            overrides[rule.name] = parse_severity(level)
+            severity = parse_severity(level)
+            if overrides.setdefault(rule.name, severity) is not severity:
+                raise UsageError(f"{rule.name} has two severities, {overrides[rule.name].label} and {level}: give one")
         return cls(overrides)
 
 

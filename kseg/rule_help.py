@@ -148,6 +148,10 @@ CAUSES: Mapping[str, str] = {
         "A batch has an older format than a batch before it. message.format.version of the topic was lowered, or "
         "files of different brokers are in one folder."
     ),
+    "leader-epoch-jump": (
+        "The leader epoch of a batch is more than 1,000,000 above the one before it. An epoch is one election of a leader. "
+        "So this is a guess: the bytes changed on the disk or during a copy. No CRC covers them."
+    ),
     "negative-leader-epoch": (
         "The leader epoch of a v2 batch is below 0. The batch was never appended by a leader: a client or a tool "
         "wrote the file."
@@ -160,6 +164,15 @@ CAUSES: Mapping[str, str] = {
     "malformed-record": (
         "The CRC of the batch is correct, but a record in it cannot be decoded. A client, a proxy or a conversion "
         "tool wrote a faulty batch."
+    ),
+    "wrapper-key": (
+        "A producer set a key on the outer message of a compressed message set, for example to choose the partition. "
+        "Kafka's own clients write null there."
+    ),
+    "unknown-control-record": "A newer Kafka wrote the log, or its bytes were changed before the CRC was computed.",
+    "past-timestamp": (
+        "The record is older than `--timestamp-before-max-ms`, the topic's message.timestamp.before.max.ms. The producer "
+        "sends old data, or its clock is wrong."
     ),
     "null-key": (
         "The topic is compacted (`--compacted`), and a record has no key. Producers wrote before the topic was "
@@ -212,7 +225,7 @@ CAUSES: Mapping[str, str] = {
         "libraries write it so."
     ),
     "claimed-codec": (
-        "The attributes name a codec, but the value does not start as its data does. A client set the codec without "
+        "The attributes name a codec, but the records are readable without decompressing. A client set the codec without "
         "compressing."
     ),
     "limit-reached": (
@@ -230,6 +243,12 @@ CAUSES: Mapping[str, str] = {
     "time-index-not-increasing": f"Timestamps or offsets in a time index decrease. {_CHANGED}",
     "txn-index-version": f"An entry of a transaction index has an unknown version. {_CHANGED}",
     "txn-index-order": f"The entries of a transaction index are not in the order of their markers. {_CHANGED}",
+    "late-stable-offset": (
+        "The replica was a follower and appended several batches at once, with the marker, the next transaction of the "
+        "same producer, and one of another producer. Kafka updates its producers with all batches of an append before it "
+        "computes the last stable offset of an aborted transaction, so the later transaction counts as open. A leader "
+        "appends one batch at a time and does not write such entries."
+    ),
     "snapshot-version": (
         f"The producer snapshot has an unknown version: a newer broker wrote it, or bytes changed. {_CHANGED}"
     ),
@@ -317,8 +336,24 @@ CAUSES: Mapping[str, str] = {
         "A segment has no offset or time index, although other segments have them. The file was deleted or not copied."
     ),
     "no-indexes": "No segment of the folder has this index. Only the logs were copied, as many backups do.",
+    "repeated-upload": (
+        "Two segments in remote storage have the same offsets. A leader uploaded a segment and failed before it finished. "
+        "The next leader uploaded it again, with its own segment boundaries. Kafka deletes the first one later."
+    ),
     "missing-batches": (
         "Offsets inside a segment, or at its start, are missing. Batches were lost, or the cleaner removed them."
+    ),
+    "producers-without-snapshot": (
+        "The producer snapshots were deleted, or not copied with the log. A broker writes one when it rolls a segment, and "
+        "at a clean shutdown."
+    ),
+    "missing-epochs": (
+        "The leader-epoch-checkpoint was deleted, or not copied with the log. The broker writes a new one with the newest "
+        "epoch only."
+    ),
+    "zero-segment": (
+        "The only segment of a partition, or a segment that is read by itself, has no byte other than zero. Either it was "
+        "preallocated (log.preallocate) and never written to, or the machine stopped before the file system wrote the data."
     ),
     "stale-high-watermark": (
         "The broker was killed right after it truncated a log, or the machine lost records that were not flushed."

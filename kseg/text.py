@@ -122,6 +122,11 @@ def inclusive_range(noun: str, first: int, last: int) -> str:
 
 
 def iso_time(timestamp: int) -> str:
+    """Return a timestamp of Kafka as ISO 8601 in UTC. A negative one is not a time: the number itself."""
+    return str(timestamp) if timestamp < 0 else calendar_time(timestamp)
+
+
+def calendar_time(timestamp: int) -> str:
     """Return epoch milliseconds as ISO 8601 in UTC; outside of the years 1 to 9999 the number itself."""
     seconds, milliseconds = divmod(timestamp, 1000)
     try:

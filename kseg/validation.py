@@ -69,8 +69,7 @@ def validate(path: str | os.PathLike[str], *, settings: Settings | None = None, 
     folder = is_folder(name)
     files = list(find_files(name, do_nothing) if folder else find_segments(name))
     found = validate_files(files, settings, jobs)
-    if any(file.indexes is not None for file in files):
-        found = check_folders(files, settings, found)
+    found = check_folders(files, settings, found)
     results = tuple(result for result in found if not result.vanished)
     if len(files) == 1 and not folder and results and results[0].unread:
         raise UnreadableError(results[0].unread)

@@ -81,10 +81,10 @@ def test_reading_continues_after_damage() -> None:
 
 @pytest.mark.parametrize("format_name", ["table", "csv", "text", "parquet"])
 def test_every_format_has_the_message(format_name: str, tmp_path: Path) -> None:
-    """Each format prints key and value."""
+    """Each format prints key and value; the codec that only the attributes claim is damage."""
     out = tmp_path / "out"
     done = kseg("dump", "--as", "wide-crc", "--format", format_name, "-o", out, FOLDER / "example" / "data")
-    assert done.exit_code == 0, done.output
+    assert (done.exit_code, "claimed-codec" in done.stderr) == (1, True), done.output
     if format_name == "parquet":
         import pyarrow.parquet as pq
 
@@ -141,7 +141,7 @@ def test_a_file_that_fails_as_a_segment_is_recognised(tmp_path: Path) -> None:
 
 
 def test_a_message_without_offset_and_size_has_the_row_of_its_log(tmp_path: Path) -> None:
-    """The articles' 22 bytes: plain content, the claimed codec, no offset; a finding that exits 0."""
+    """The articles' 22 bytes: plain content, the claimed codec, no offset; one severity everywhere."""
     assert len(ARTICLE) == 22
     path = FOLDER / "message-article" / "data"
     wanted = {
@@ -156,7 +156,7 @@ def test_a_message_without_offset_and_size_has_the_row_of_its_log(tmp_path: Path
     for name in ("table", "csv", "text", "parquet"):
         out = tmp_path / f"out.{name}"
         done = kseg("dump", "--as", "message", "--format", name, "-o", out, path)
-        assert (done.exit_code, b"value" in out.read_bytes()) == (0, True), done.output
+        assert (done.exit_code, b"value" in out.read_bytes()) == (1, True), done.output
     several = rows("dump", "--as", "message", FOLDER / "message-several" / "data")
     assert [(row["key"], row["timestamp"]) for row in several] == [
         ("key", None),
@@ -237,16 +237,12 @@ def test_a_wrong_crc_loses_its_message() -> None:
     assert (summary["lost_bytes"], summary["batches"]) == (len(EXAMPLE), 2)
 
 
-def test_empty_files_have_none_of_their_own() -> None:
-    """An empty file is reported as one without a message or frame."""
-    for framing, nothing in (
-        ("wide-crc", "no message"),
-        ("message", "no message"),
-        ("requests", "no frame"),
-        ("responses", "no frame"),
-    ):
+def test_an_empty_file_is_undetermined() -> None:
+    """Nothing was read, so nothing is called sound."""
+    for framing in ("wide-crc", "message", "requests", "responses"):
         done = kseg("validate", "--as", framing, "/dev/null")
-        assert (done.exit_code, done.stdout.splitlines()[0]) == (0, f"/dev/null: sound (empty: {nothing})")
+        assert (done.exit_code, done.stdout.split(":")[0]) == (2, "undetermined")
+        assert "/dev/null is empty: nothing was read" in done.stderr
 
 
 def test_a_message_set_is_read_as_a_segment_is(tmp_path: Path) -> None:
@@ -305,6 +301,6 @@ def test_any_bytes_end_in_findings(tmp_path_factory: pytest.TempPathFactory, dat
     path = tmp_path_factory.getbasetemp() / "fuzzed"
     path.write_bytes(raw)
     result = validate_segment(SegmentFile(str(path), framing=framing), Settings())
-    assert result.unread is None
+    assert (result.unread is None) == bool(raw), result.unread  # only an empty file is unread
     assert result.summary.bytes == len(raw)
     assert result.summary.lost_bytes <= len(raw)

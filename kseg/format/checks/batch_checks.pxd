@@ -6,7 +6,7 @@ from kseg.format.checks.check_state cimport CheckState
 from kseg.format.record.columns cimport BatchColumns
 from kseg.format.record.framing cimport clamped
 
-cdef long long RESERVED_V0, RESERVED_V1, RESERVED_V2, APPEND_TIME
+cdef long long RESERVED_V0, RESERVED_V1, RESERVED_V2, APPEND_TIME, EPOCH_STEP
 
 
 @cython.locals(row=cython.Py_ssize_t, limit=cython.longlong)

@@ -13,8 +13,8 @@ from kseg.format.record.framing import clamped
 from kseg.format.record.layout import LOG_APPEND_TIME, V0_RESERVED, V1_RESERVED, V2_RESERVED
 from kseg.text import count_of
 
-#: The default of brokers for message.timestamp.after.max.ms (KIP-937).
-FUTURE_TOLERANCE_MS = 60 * 60 * 1000
+#: A larger step of the leader epoch is probably damage: an epoch is one election of a leader.
+LARGEST_EPOCH_STEP = 1_000_000
 # Seconds of the years 1995 to 2286, read as milliseconds, are January to April 1970. Microseconds are past the year 5000.
 SECONDS = (800_000_000, 10_000_000_000)
 MICROSECONDS = 100_000_000_000_000
@@ -22,6 +22,7 @@ NANOSECONDS = 100_000_000_000_000_000
 
 # C constants when compiled.
 APPEND_TIME = LOG_APPEND_TIME
+EPOCH_STEP = LARGEST_EPOCH_STEP
 RESERVED_V0 = V0_RESERVED
 RESERVED_V1 = V1_RESERVED
 RESERVED_V2 = V2_RESERVED
@@ -81,7 +82,7 @@ def check_attributes(batches: BatchColumns, settings: CheckSettings, state: Chec
 
 def check_timestamps(batches: BatchColumns, settings: CheckSettings, state: CheckState, report: Report) -> None:
     """Report ``future-timestamp``, ``timestamp-unit`` and ``invalid-timestamp`` for the largest timestamp of each batch."""
-    future = settings.now + FUTURE_TOLERANCE_MS
+    future = settings.now + settings.future_ms
     seconds_begin, seconds_end = SECONDS
     for row in range(batches.count):
         timestamp = batches.max_timestamp[row]
@@ -106,11 +107,16 @@ def unit_of(timestamp: int) -> str:
 
 def _duration(milliseconds: int) -> str:
     hours = milliseconds // 3_600_000
+    if not hours:
+        return count_of(milliseconds // 1000, "second")
     return count_of(hours, "hour") if hours < 72 else count_of(hours // 24, "day")
 
 
 def check_leader_epochs(batches: BatchColumns, settings: CheckSettings, state: CheckState, report: Report) -> None:
-    """Report ``leader-epoch-regression`` and ``negative-leader-epoch``. Versions 0 and 1 lack epochs."""
+    """Report ``leader-epoch-regression``, ``leader-epoch-jump`` and ``negative-leader-epoch``.
+
+    Versions 0 and 1 lack epochs.
+    """
     for row in range(batches.count):
         epoch = batches.partition_leader_epoch[row]
         if batches.magic[row] < 2 or not batches.selected[row]:
@@ -121,6 +127,10 @@ def check_leader_epochs(batches: BatchColumns, settings: CheckSettings, state: C
         if epoch < state.leader_epoch:
             facts = {"epoch": epoch, "previous": state.leader_epoch}
             report(batch_finding("leader-epoch-regression", batches, row, **facts))
+        elif epoch > EPOCH_STEP and epoch - max(state.leader_epoch, 0) > EPOCH_STEP:
+            report(
+                batch_finding("leader-epoch-jump", batches, row, epoch=epoch, step=epoch - max(state.leader_epoch, 0))
+            )
         if state.first_leader_epoch < 0:
             state.first_leader_epoch = epoch
         state.leader_epoch = epoch
@@ -154,8 +164,9 @@ def check_magic_order(batches: BatchColumns, settings: CheckSettings, state: Che
 
 
 def leader_epochs_join(before: CheckState, after: CheckState) -> bool:
-    """Return whether the leader epochs of the later part are not below those of the earlier part."""
-    return not 0 <= after.first_leader_epoch < before.leader_epoch
+    """Return whether the leader epochs of the later part follow those of the earlier part."""
+    first = after.first_leader_epoch
+    return first < 0 or (before.leader_epoch <= first <= LARGEST_EPOCH_STEP)
 
 
 def append_times_join(before: CheckState, after: CheckState) -> bool:

@@ -13,13 +13,17 @@ from kseg.format.record.bounded_map import BoundedMap
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CODEC_MASK, DEFAULT_MAX_MESSAGE_BYTES
 
+#: The default of brokers for message.timestamp.after.max.ms (KIP-937).
+FUTURE_TOLERANCE_MS = 60 * 60 * 1000
+
 
 @dataclass(frozen=True, slots=True)
 class CheckSettings:
     """The facts that a file does not contain.
 
     ``now`` is epoch milliseconds. ``name_offset`` is the base offset in the file's name. ``deep`` is whether batches are
-    decoded, too: then their records are counted, and the header checks skip the record count.
+    decoded, too: then their records are counted, and the header checks skip the record count. ``oldest`` is the smallest
+    timestamp that is allowed, ``future_ms`` how far a timestamp may be ahead.
     """
 
     now: int
@@ -27,6 +31,8 @@ class CheckSettings:
     compacted: bool = False
     name_offset: int | None = None
     deep: bool = False
+    oldest: int | None = None
+    future_ms: int = FUTURE_TOLERANCE_MS
 
 
 class CheckState:

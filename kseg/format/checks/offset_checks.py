@@ -10,7 +10,7 @@ from kseg.format.checks.check_state import CheckSettings, CheckState, batch_find
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.framing import clamped
 from kseg.format.record.layout import CODEC_MASK, INT32_MAX, INT64_MAX
-from kseg.format.record.offset_evidence import base_offset_proved_wrong
+from kseg.format.record.offset_evidence import base_offset_proved_wrong, out_of_reach
 
 #: The possible reasons of an offset gap, if only its segment is known.
 UNEXPLAINED_GAP = "compaction, transaction markers or lost batches"
@@ -28,7 +28,8 @@ REACH = INT32_MAX
 def check_offsets(batches: BatchColumns, settings: CheckSettings, state: CheckState, report: Report) -> None:
     """Report ``non-monotonic-offset`` and ``offset-gap``, compared with the batch right before.
 
-    After a damaged range, a gap is not reported.
+    After a damaged range, a gap is not reported. A batch that is farther from the one before than a segment can reach is
+    ``invalid-offset-range``, and shows nothing about other offsets.
     """
     state.misplaced = set()
     name = -1 if settings.name_offset is None else clamped(settings.name_offset)
@@ -48,12 +49,25 @@ def check_offsets(batches: BatchColumns, settings: CheckSettings, state: CheckSt
             ):
                 report(misplaced_offset_finding(batches, row, name - 1, "the file name and the next batch"))
                 state.misplaced.add(batches.position[row])
-                last += name - first
+                last, first = last + name - first, name
+            elif name >= 0 and first > name + REACH and _returns_to(batches, row + 1, name):
+                report(offset_range_finding(batches, row, name + REACH + 1))
+                state.misplaced.add(batches.position[row])
+                state.last_offset = state.highest_offset = name - 1
+                state.end = -1
+                continue
         elif first != previous + 1:
-            if base_offset_proved_wrong(batches, row, batches, row + 1, previous):
+            if batches.position[row] == state.end and base_offset_proved_wrong(
+                batches, row, batches, row + 1, previous
+            ):
                 report(misplaced_offset_finding(batches, row, previous))
                 state.misplaced.add(batches.position[row])
-                last += previous + 1 - first
+                last, first = last + previous + 1 - first, previous + 1
+            elif first > previous + REACH and last >= first:
+                report(offset_range_finding(batches, row, previous + REACH + 1))
+                state.misplaced.add(batches.position[row])
+                state.end = -1
+                continue
             elif first <= previous:
                 report(
                     batch_finding(
@@ -69,13 +83,35 @@ def check_offsets(batches: BatchColumns, settings: CheckSettings, state: CheckSt
         state.end = batches.position[row] + batches.size[row] if last >= first or batches.magic[row] < 2 else -1
 
 
+def _returns_to(batches: BatchColumns, row: int, name: int) -> bool:
+    """Return whether a batch is in the range of the file name, so that only the one before it is not."""
+    return row < batches.count and name <= batches.last_offset[row] <= name + REACH
+
+
 def misplaced_offset_finding(
-    batches: BatchColumns, row: int, previous: int, witness: str = "the batches around it"
+    batches: BatchColumns, row: int, previous: int, witness: str = "the batches around it", *, proved: bool = False
 ) -> Finding:
-    """Return ``non-monotonic-offset`` for a batch whose neighbours prove its base offset wrong."""
-    note = f": {witness} prove that its base offset is {previous + 1}"
-    facts = {"offset": batches.base_offset[row], "previous": previous, "expected": previous + 1, "note": note}
-    return batch_finding("non-monotonic-offset", batches, row, **facts)
+    """Return ``non-monotonic-offset`` for a batch that fits only at the offset after ``previous``.
+
+    The finding has the offsets that fit.
+    """
+    stored, expected = batches.base_offset[row], previous + 1
+    note = expected_offset_note(stored, expected, witness, proved=proved)
+    facts = {"offset": stored, "previous": previous, "expected": expected, "note": note}
+    length = batches.last_offset[row] - clamped(stored) if batches.magic[row] >= 2 else 0
+    found = batch_finding("non-monotonic-offset", batches, row, **facts)
+    return found._replace(offset=None if found.offset is None else expected, last_offset=expected + length)
+
+
+def expected_offset_note(stored: int, expected: int, witness: str, *, proved: bool = False) -> str:
+    """Return the ``note`` for a base offset that should be ``expected``: that is proved, or only fits.
+
+    It is proved under the condition that repair has, too (``BaseOffsetProof``): a batch within the reach of its segment can
+    have been moved there, and only the whole partition shows that.
+    """
+    proved = proved or out_of_reach(stored, expected)
+    fits = f"prove that its base offset is {expected}" if proved else f"fit base offset {expected}"
+    return f": the header claims it, but {witness} {fits}"
 
 
 def _gap(position: int, first: int, last: int) -> Finding:
@@ -123,7 +159,7 @@ def offset_range_finding(batches: BatchColumns, row: int, ceiling: int) -> Findi
     """
     begin, last = batches.position[row], batches.last_offset[row]
     delta = last - clamped(batches.base_offset[row]) if batches.magic[row] >= 2 else 0
-    facts = {"delta": delta, "why": f"the batch ends at offset {last}, but its segment ends before {ceiling}"}
+    facts = {"delta": delta, "why": f"the header claims last offset {last}, but its segment ends before {ceiling}"}
     return Finding("invalid-offset-range", begin, begin + batches.size[row], facts=facts)
 
 
@@ -141,9 +177,13 @@ def check_file_name(batches: BatchColumns, settings: CheckSettings, state: Check
             continue
         if batches.base_offset[row] < name:
             why = f"a batch starts at offset {batches.base_offset[row]}, below it"
+            report(batch_finding("file-name-mismatch", batches, row, name=name, why=why))
         else:
-            why = f"a batch ends at offset {batches.last_offset[row]}, beyond its 32-bit range"
-        report(batch_finding("file-name-mismatch", batches, row, name=name, why=why))
+            why = f"a batch header claims last offset {batches.last_offset[row]}, beyond its 32-bit range"
+            beyond = batch_finding("file-name-mismatch", batches, row, name=name, why=why)
+            report(beyond._replace(offset=None, last_offset=None))
+            if batches.count == 1:  # no other batch confirms its offset
+                state.misplaced.add(batches.position[row])
         state.misnamed = True
         return
 

@@ -11,9 +11,9 @@ from kseg.format.record import columns, framing
 from kseg.format.record.layout import RECORD_BATCH_OVERHEAD, SIZE_AT
 from kseg.format.storage.source import open_range
 
-#: The rule of two batches in disorder. The batches around them decide which one is misplaced, also those after the end of
+#: The rules of two batches in disorder. The batches around them decide which one is misplaced, also those after the end of
 #: a range: a range with this finding can't be joined.
-DISORDER = "non-monotonic-offset"
+DISORDER = frozenset({"non-monotonic-offset", "invalid-offset-range"})
 
 
 def boundary_findings(
@@ -39,7 +39,7 @@ def boundary_findings(
         return None
     found: list[Finding] = []
     check_offsets(first, limits, before, found.append)
-    if any(finding.rule == DISORDER for finding in found):
+    if any(finding.rule in DISORDER for finding in found):
         return None
     gap = gap_before_part(before, after, start)
     return [*found, gap] if gap else found

@@ -155,7 +155,7 @@ def update_compaction_evidence(chunk: Chunk, state: CheckState) -> None:
 def check_max_timestamps(chunk: Chunk, settings: CheckSettings, report: Report) -> None:
     """Report ``max-timestamp-mismatch`` for CreateTime batches.
 
-    With LogAppendTime, all records have the timestamp of the header.
+    With LogAppendTime, all records have the timestamp of the header. A header below -1 is an ``invalid-timestamp``.
     """
     if chunk.resumed:
         return
@@ -163,10 +163,30 @@ def check_max_timestamps(chunk: Chunk, settings: CheckSettings, report: Report) 
     for row in range(chunk.first, chunk.stop):
         stored = batches.max_timestamp[row]
         largest = batches.largest_timestamp[row]
-        if not batches.record_total[row] or largest == stored or not batches.magic[row] or not batches.intact[row]:
+        if (
+            not batches.record_total[row]
+            or largest == stored
+            or stored < -1
+            or not batches.magic[row]
+            or not batches.intact[row]
+        ):
             continue
         if not batches.attributes[row] & APPEND_TIME:
             report(batch_finding("max-timestamp-mismatch", batches, row, stored=stored, actual=largest))
+
+
+def check_oldest_timestamps(chunk: Chunk, settings: CheckSettings, report: Report) -> None:
+    """Report ``past-timestamp`` of records with CreateTime (``LogValidator.validateTimestamp``)."""
+    if settings.oldest is None:
+        return
+    batches, timestamps = chunk.batches, chunk.records.timestamp
+    for row in range(chunk.first, chunk.stop):
+        if batches.attributes[row] & APPEND_TIME and batches.magic[row]:
+            continue
+        old = [i for i in chunk.rows(row) if 0 <= timestamps[i] < settings.oldest] if batches.record_total[row] else []
+        for i, facts in _limited(chunk, old):
+            times = {"timestamp": timestamps[i], "limit": settings.now - settings.oldest}
+            report(record_finding("past-timestamp", chunk, i, **times, **facts))
 
 
 def check_keys(chunk: Chunk, settings: CheckSettings, report: Report) -> None:
@@ -191,7 +211,7 @@ def check_record_attributes(chunk: Chunk, settings: CheckSettings, report: Repor
 
 
 def check_control_records(chunk: Chunk, settings: CheckSettings, report: Report) -> None:
-    """Report ``malformed-control-record``.
+    """Report ``malformed-control-record`` and ``unknown-control-record``.
 
     Each control record must be valid, and a transaction marker must be the only record of its batch.
     """
@@ -210,34 +230,33 @@ def check_control_records(chunk: Chunk, settings: CheckSettings, report: Report)
             and is_marker(data, key_ats[i], key_sizes[i], value_ats[i], value_sizes[i])
         ):
             continue
-        wrong: dict[int, str] = {}
+        found: dict[str, dict[int, str]] = {"malformed-control-record": {}, "unknown-control-record": {}}
         for i in chunk.rows(row):
-            kind, why = _control_type(*chunk.key_and_value(i))
-            why = why or _marker_fault(batches, row, kind)
-            if why:
-                wrong[i] = why
-        for i, more in _limited(chunk, list(wrong)):
-            report(record_finding("malformed-control-record", chunk, i, why=wrong[i], **more))
+            try:
+                control = control_records.decode(*chunk.key_and_value(i))
+            except control_records.MalformedControlRecord as error:
+                found["malformed-control-record"][i] = str(error)
+                continue
+            if why := _marker_fault(batches, row, control.type):
+                found["malformed-control-record"][i] = why
+            if why := control_records.newer(control):
+                found["unknown-control-record"][i] = why
+        for rule, faults in found.items():
+            for i, more in _limited(chunk, list(faults)):
+                report(record_finding(rule, chunk, i, why=faults[i], **more))
 
 
 def is_marker(data: Any, key_at: int, key_size: int, value_at: int, value_size: int) -> bool:
-    """Return whether a record is a transaction marker as coordinators write it: ``_control_type`` accepts more."""
+    """Return whether a record is a transaction marker as coordinators write it: ``control_records`` accepts more."""
     return (
         key_size == 4
         and value_size == 6
-        and data[key_at] < 128  # the version is not negative
+        and not data[key_at]  # version 0
+        and not data[key_at + 1]
         and not data[key_at + 2]
         and data[key_at + 3] < 2  # ABORT or COMMIT
         and data[value_at] < 128
     )
-
-
-def _control_type(key: bytes | None, value: bytes | None) -> tuple[str, str]:
-    """Return the type of a control record, or an empty type and the fault."""
-    try:
-        return control_records.decode(key, value).type, ""
-    except control_records.MalformedControlRecord as error:
-        return "", str(error)
 
 
 def _marker_fault(batches: BatchColumns, row: int, kind: str) -> str:

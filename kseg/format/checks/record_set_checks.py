@@ -5,18 +5,21 @@ from __future__ import annotations
 from kseg.findings import Finding, Report
 from kseg.format.compress.codecs import codec_name
 from kseg.format.record.columns import CRC_BAD, BatchColumns
-from kseg.format.record.layout import CODEC_MASK
+from kseg.format.record.layout import CODEC_MASK, DEFAULT_MAX_MESSAGE_BYTES
 from kseg.format.segment.records_chunk import Chunk
 
 
 class RecordSetChecks:
-    """The checks of one record set. ``sent`` is whether it is on the way to a leader.
+    """The checks of one record set. ``sent`` is whether it is on the way to a leader, which takes ``max_message_bytes``.
 
     A leader accepts one v2 or compressed batch.
     """
 
-    def __init__(self, *, sent: bool) -> None:
+    def __init__(self, *, sent: bool, max_message_bytes: int | None = None) -> None:
+        self._limit = max_message_bytes or DEFAULT_MAX_MESSAGE_BYTES
         self._sent = sent
+        self._bytes = 0
+        self._source_codec = 0
         self._batches = 0
         self._start: int | None = None
         self._second: int | None = None
@@ -31,9 +34,12 @@ class RecordSetChecks:
                 self._start = batches.position[row]
             elif self._second is None:
                 self._second = batches.position[row]
+            self._bytes += batches.size[row]
             if batches.crc_state[row] != CRC_BAD:
+                codec = batches.attributes[row] & CODEC_MASK
                 self._magics.add(batches.magic[row])
-                self._codecs.add(batches.attributes[row] & CODEC_MASK)
+                self._codecs.add(codec)
+                self._source_codec = codec or self._source_codec  # UnifiedLog.analyzeAndValidateRecords
 
     def check_records(self, chunk: Chunk, report: Report) -> None:
         """Report ``relative-offset-mismatch`` for v1 wrappers whose inner offsets do not count from 0."""
@@ -53,10 +59,13 @@ class RecordSetChecks:
     def finish(self, report: Report) -> None:
         """Report the findings about the whole set."""
         if self._sent and self._batches > 1 and (why := self._rejected()):
-            report(Finding("several-batches", self._second, facts={"batches": self._batches, "why": why}))
-        elif len(self._codecs) > 1:
+            note = f", above max.message.bytes {self._limit:,}" if self._bytes > self._limit else ""
+            facts = {"batches": self._batches, "why": why, "bytes": self._bytes, "note": note}
+            report(Finding("several-batches", self._second, facts=facts))
+        if len(self._codecs) > 1:
             codecs = ", ".join(codec_name(codec) for codec in sorted(self._codecs))
-            report(Finding("mixed-codecs", self._start, facts={"codecs": codecs}))
+            facts = {"codecs": codecs, "source": codec_name(self._source_codec)}
+            report(Finding("mixed-codecs", self._start, facts=facts))
 
     def _rejected(self) -> str:
         if max(self._magics, default=0) >= 2:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kseg.findings import Policy, Report, Severity, do_nothing
-from kseg.format.checks.check_state import CheckSettings, CheckState
+from kseg.format.checks.check_state import FUTURE_TOLERANCE_MS, CheckSettings, CheckState
 from kseg.format.checks.record_checks import check_wrapper_order, update_compaction_evidence
 from kseg.format.checks.table import BATCH_CHECKS, RECORD_CHECKS
 from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
@@ -187,8 +187,12 @@ def internal_topic_of(path: str) -> str | None:
 
 def check_settings(name: str, settings: Settings) -> CheckSettings:
     """Return the settings of the checks for a file with this name."""
+    now = time.time_ns() // 1_000_000
+    before, after = settings.timestamp_before_max_ms, settings.timestamp_after_max_ms
     return CheckSettings(
-        now=time.time_ns() // 1_000_000,
+        now=now,
+        oldest=None if before is None else now - before,
+        future_ms=FUTURE_TOLERANCE_MS if after is None else after,
         max_message_bytes=settings.max_message_bytes or DEFAULT_MAX_MESSAGE_BYTES,
         compacted=settings.compacted,
         name_offset=base_offset_of(name),
@@ -196,19 +200,13 @@ def check_settings(name: str, settings: Settings) -> CheckSettings:
     )
 
 
-#: Severities in logs and record sets. There a consumer fails on a claimed codec, and so does a broker that looks up an
-#: offset; in single messages it is harmless.
-IN_LOGS = {"claimed-codec": Severity.ERROR}
-
-
-_BY_THEMSELVES = ("message", "wide-crc")
-
-
 def policy_for(file: SegmentFile, settings: Settings) -> Policy:
     """Return the severities for the file: those of the settings, then defaults for its kind."""
     defaults: dict[str, Severity] = {}
     if settings.max_message_bytes is not None:
         defaults["oversize-entry"] = Severity.ERROR
+    if settings.timestamp_after_max_ms is not None:
+        defaults["future-timestamp"] = Severity.ERROR
     if file.active:
         # A broker may be writing to the end of the file now.
         defaults["truncated-tail"] = Severity.WARNING
@@ -216,8 +214,6 @@ def policy_for(file: SegmentFile, settings: Settings) -> Policy:
         # Rolling truncates preallocated space (LogSegment.onBecomeInactiveSegment). Here batches were lost, or the copy of
         # the file is incomplete.
         defaults["zero-tail"] = Severity.ERROR
-    if file.framing not in _BY_THEMSELVES:
-        defaults |= IN_LOGS
     if file.framing:
         # A producer does not know the offsets; librdkafka writes 0 in each message of old versions.
         defaults["non-monotonic-offset"] = Severity.WARNING

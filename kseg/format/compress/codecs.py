@@ -90,6 +90,10 @@ CODECS: dict[int, Codec] = {
 }
 
 
+#: The decompressed bytes after which a payload without a signature counts as compressed.
+_TRIED = 1 << 20
+
+
 def highest_codec(magic: int) -> int:
     """Return the highest number of a codec that batches of version ``magic`` may use."""
     return max(codec.id for codec in CODECS.values() if codec.first_magic <= magic)
@@ -126,6 +130,21 @@ def decompress(
     if codec is None:
         raise CodecError(f"unknown codec {codec_id}")
     return codec.decompress(data, limit, magic, quirks, room)
+
+
+def is_plain(codec_id: int, data: Buffer, *, magic: int) -> bool:
+    """Return whether a payload that names that codec is not compressed: it lacks the signature and cannot be decoded."""
+    codec = CODECS.get(codec_id)
+    if codec is None or bytes(data[:8]).startswith(codec.signature):
+        return False
+    try:
+        for _ in decompress_pieces(codec_id, data, limit=_TRIED, magic=magic):
+            pass
+    except DecompressionLimit:
+        return False
+    except CodecError:
+        return True
+    return codec.first_magic > magic
 
 
 def compress(codec_id: int, data: Buffer, *, magic: int = 2, level: int | None = None) -> bytes:

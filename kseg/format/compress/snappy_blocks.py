@@ -6,14 +6,11 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
+# python-snappy is a thin layer over cramjam. The fast path calls cramjam, which decompresses into a given buffer.
+import cramjam
 import snappy
 
 from kseg.format.compress.codecs import Buffer, CodecError, DecompressionLimit, one_line
-from kseg.lazy import optional
-
-# python-snappy 0.7 is a thin layer over cramjam. The fast path calls cramjam, which decompresses into a given buffer.
-# Everything else calls python-snappy, also if cramjam is not installed.
-cramjam = optional("cramjam")
 
 # --- snappy: 82 'SNAPPY' 00 · version int32 · compat int32 · {length int32 · raw block}*, all big-endian ---
 
@@ -26,7 +23,7 @@ _SNAPPY_RATIO = 22  # the densest element is a copy of 64 bytes in three
 
 
 def decompress(data: Buffer, limit: int, magic: int, quirks: list[str] | None, room: memoryview | None) -> Buffer:
-    if room is not None and cramjam:
+    if room is not None:
         size = _unsnappy(memoryview(data), room[:limit])
         if size >= 0:
             if quirks is not None and data[:8] != _XERIAL_MAGIC:

@@ -91,6 +91,16 @@ def decode(key: bytes | None, value: bytes | None) -> ControlRecord:
     return ControlRecord(name, type_id, version, fields)
 
 
+def newer(control: ControlRecord) -> str:
+    """Return how a control record is newer than Kafka 4.3, empty if it is not."""
+    if control.type_id >= len(_TYPES) or control.type_id < 0:
+        return f"type {control.type_id} is unknown"
+    if control.version:
+        return f"version {control.version} of its key, expected 0"
+    version = control.fields.get("version", 0)
+    return f"version {version} of {control.type} is unknown" if [*control.fields] == ["version"] and version else ""
+
+
 def _fields(name: str, value: bytes | None) -> dict[str, object]:
     if value is None:
         raise MalformedControlRecord("null value")

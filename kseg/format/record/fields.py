@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from kseg.format.compress.codecs import codec_name
+from kseg.format.compress.codecs import codec_name, is_plain
 from kseg.format.record import layout
 from kseg.format.record.control_records import MalformedControlRecord, decode
 from kseg.format.record.default_records import MAX_HEADERS
@@ -143,7 +143,7 @@ def _batch_header(reader: FieldReader) -> None:
     base_offset = reader.integer(8, "baseOffset")
     reader.integer(4, "batchLength", lambda size: f"{size}: bytes after this field")
     reader.integer(4, "partitionLeaderEpoch")
-    reader.integer(1, "magic", lambda magic: f"{magic}: v{magic}")
+    reader.integer(1, "magic", _describe_magic)
     reader.integer(4, "crc", lambda stored: _crc(reader, 0, stored, 2), signed=False)
     attributes = reader.integer(2, "attributes", describe_attributes)
     reader.integer(4, "lastOffsetDelta", lambda delta: f"{delta}: last offset {base_offset + delta}")
@@ -166,17 +166,31 @@ def _message(reader: FieldReader) -> None:
     end, reader.end = reader.end, min(reader.at + size, reader.end)
     try:
         reader.integer(4, "crc", lambda stored: _crc(reader, start, stored, 0), signed=False)
-        magic = reader.integer(1, "magic", lambda magic: f"{magic}: v{magic}")
+        magic = reader.integer(1, "magic", _describe_magic)
+        if magic not in (0, 1):
+            raise UnexpectedBytesError(f"magic: expected 0 or 1, found {magic}")
         attributes = reader.integer(1, "attributes", lambda bits: describe_attributes(bits, magic))
         if magic:
             reader.integer(8, "timestamp", describe_time)
         reader.content(reader.integer(4, "keySize", describe_size), "key")
         size = reader.integer(4, "valueSize", describe_size)
-        codec = attributes & layout.CODEC_MASK
-        reader.content(size, "value", f"{size} bytes of messages, compressed with {codec_name(codec)}" if codec else "")
+        reader.content(size, "value", value_meaning(reader, size, attributes & layout.CODEC_MASK, magic))
         reader.rest("not decoded: bytes after the value")
     finally:
         reader.end = end
+
+
+def value_meaning(reader: FieldReader, size: int, codec: int, magic: int) -> str:
+    """Return the meaning of the value at the reader's place, empty for that of a message without a codec."""
+    value = memoryview(reader.data)[reader.at : min(reader.at + max(size, 0), reader.end)]
+    return payload_meaning(value, codec, magic) if codec and value else ""
+
+
+def payload_meaning(payload: memoryview, codec: int, magic: int) -> str:
+    """Return the size of a payload, and whether it is compressed with the codec that its attributes name."""
+    if is_plain(codec, payload, magic=magic):
+        return f"{describe_bytes(payload[:_DESCRIBED], len(payload))}, not compressed with {codec_name(codec)}"
+    return f"{count_of(len(payload), 'byte')}, compressed with {codec_name(codec)}"
 
 
 def message_set_fields(data: bytes | memoryview) -> Iterator[list[Field]]:
@@ -274,19 +288,18 @@ _FLAGS = {
 }
 
 
+def _describe_magic(magic: int) -> str:
+    return f"{magic}: v{magic}" if magic in (0, 1, 2) else f"{magic}: not a record version"
+
+
 def describe_attributes(bits: int, magic: int = 2) -> str:
     """Return the meaning of the attributes of a batch."""
     words = [f"compression {codec_name(bits & layout.CODEC_MASK)}"]
     if magic:
         words.append(layout.TIMESTAMP_TYPES[1 if bits & layout.LOG_APPEND_TIME else 0])
     if magic >= 2:
-        flags = (
-            (layout.TRANSACTIONAL, "transactional"),
-            (layout.CONTROL, "control"),
-            (layout.DELETE_HORIZON, "delete horizon"),
-        )
-        words += [name for bit, name in flags if bits & bit]
-    reserved = bits & (layout.V0_RESERVED, layout.V1_RESERVED, layout.V2_RESERVED)[min(magic, 2)]
+        words += [name for bit, name in _FLAGS.items() if bits & bit]
+    reserved = bits & (layout.V2_RESERVED if magic >= 2 else layout.V1_RESERVED if magic == 1 else layout.V0_RESERVED)
     return ", ".join([*words, *([f"reserved bits 0x{reserved:x}"] if reserved else [])])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.framing import clamped
-from kseg.format.record.layout import CODEC_MASK
+from kseg.format.record.layout import CODEC_MASK, INT32_MAX
 
 # A C constant when compiled.
 CODEC = CODEC_MASK
@@ -35,6 +35,19 @@ def base_offset_proved_wrong(
     if behind == beyond.count or is_wrapper(beyond, behind):
         return True
     return beyond.base_offset[behind] == beyond.last_offset[following] + 1
+
+
+def out_of_reach(stored: int, expected: int) -> bool:
+    """Return whether one flipped bit moved a base offset farther than the offsets of a segment reach.
+
+    Then the batch was not moved there from another place of the segment.
+    """
+    return abs(stored - expected) > INT32_MAX and one_bit_apart(stored, expected)
+
+
+def one_bit_apart(one: int, other: int) -> bool:
+    """Return whether two int64 differ in one bit."""
+    return ((one ^ other) & ((1 << 64) - 1)).bit_count() == 1
 
 
 def is_wrapper(batches: BatchColumns, row: int) -> bool:

@@ -46,6 +46,8 @@ HELD = HELD_BYTES
 RATIO = HELD_RATIO
 FULL_ROWS = CHUNK_ROWS
 FULL_BYTES = CHUNK_BYTES
+# The bytes of a wrapper's key that a finding has.
+_SHOWN_KEY = 80
 # Faults are reported when a chunk is full, or earlier when their number exceeds this.
 _FAULTS_AT_ONCE = 1000
 
@@ -59,9 +61,11 @@ _QUIRKS = {
 _EXPECTED_QUIRKS = frozenset({"snappy-unframed"})  # librdkafka writes raw blocks, and brokers store them so
 
 # All records of a batch with one of these faults can be read.
-_HARMLESS = frozenset({"codec-quirk", "claimed-codec", "limit-reached"})
+_HARMLESS = frozenset({"codec-quirk", "claimed-codec", "limit-reached", "wrapper-key"})
 # The payload of a v0 or v1 message whose attributes name a codec although its value is not compressed.
 _PLAIN = object()
+#: What a v0 or v1 message claims to be compressed.
+CLAIMED_VALUE = "value is"
 
 
 class DeepIterator:
@@ -155,9 +159,11 @@ class DeepIterator:
             offset = batches.last_offset[row]
             batches.first_record_offset[row] = batches.last_record_offset[row] = offset
             return 0
+        if payload is None and self._large is None:
+            _set_no_records(batches, row)
+            return 0
+        self._check_wrapper_key(chunk, row)
         if payload is None:
-            if self._large is None:
-                _set_no_records(batches, row)
             return 0
         view = payload if isinstance(payload, memoryview) else memoryview(payload)
         large = batches.record_count[row] if batches.magic[row] >= 2 else len(view) // _SMALLEST_MESSAGE
@@ -175,6 +181,13 @@ class DeepIterator:
         ):
             self._faults.append(("undecodable-payload", row, 0, "it does not contain a message"))
         return len(view)
+
+    def _check_wrapper_key(self, chunk: Chunk, row: int) -> None:
+        """Report the key of a compressed message set; ``_compressed_bytes`` has read it."""
+        if chunk.batches.magic[row] < 2 and self._wrapper.key_size[0] >= 0:
+            at = self._wrapper.key_at[0]
+            key = bytes(chunk.window.view[at : at + min(self._wrapper.key_size[0], _SHOWN_KEY)])
+            self._faults.append(("wrapper-key", row, 0, key))
 
     def _large_batch_chunks(self, window: Window, row: int, payload: large_payload.LargePayload) -> Iterator[Chunk]:
         """Yield the chunks of a large batch.
@@ -304,6 +317,9 @@ class DeepIterator:
             if magic < 2 and not _has_signature(compressed, codec):
                 self._faults.append(("claimed-codec", row, 0, None))
                 return _PLAIN
+            if magic >= 2 and _are_plain_records(compressed, batches.record_count[row]):
+                self._faults.append(("claimed-codec", row, 0, None))
+                return bytes(compressed)
             self._faults.append(("undecodable-payload", row, 0, str(error).removeprefix(f"{codec_facts.name}: ")))
             return None
         for quirk in quirks:
@@ -339,6 +355,30 @@ class DeepIterator:
 def _has_signature(compressed: memoryview, codec: int) -> bool:
     """Return whether the bytes begin with the signature of that codec (of snappy: snappy-java's framing)."""
     return bytes(compressed[:8]).startswith(codecs.CODECS[codec].signature)
+
+
+def _are_plain_records(payload: memoryview, count: int) -> bool:
+    """Return whether the bytes are exactly ``count`` uncompressed v2 records, by their lengths."""
+    at = 0
+    while count > 0 and at < len(payload):
+        length = shift = 0
+        while at < len(payload) and payload[at] & 0x80 and shift < 28:
+            length |= (payload[at] & 0x7F) << shift
+            shift += 7
+            at += 1
+        if at == len(payload):
+            return False
+        length |= payload[at] << shift
+        if length & 1 or length < 2 * (layout.MIN_RECORD_SIZE - 1):
+            return False  # a negative size, or too few bytes
+        at += 1 + length // 2
+        count -= 1
+    return not count and at == len(payload)
+
+
+def _undefined(codec: int, magic: int) -> str:
+    """Return a note if that version does not define the codec (KIP-110)."""
+    return f", which v{magic} does not define" if codecs.CODECS[codec].first_magic > min(magic, 2) else ""
 
 
 def _in_memory(view: memoryview) -> large_payload.LargePayload:
@@ -383,7 +423,12 @@ _FACTS: dict[str, _Facts] = {
     },
     "unknown-codec": lambda detail, codec, batches, row: {"codec": detail[0], "why": detail[1]},
     "undecodable-payload": lambda why, codec, batches, row: {"codec": codec, "why": why},
-    "claimed-codec": lambda _, codec, batches, row: {"codec": codec},
+    "wrapper-key": lambda key, codec, batches, row: {"key": key.decode("utf-8", "backslashreplace")},
+    "claimed-codec": lambda _, codec, batches, row: {
+        "codec": codec,
+        "what": "records are" if batches.magic[row] >= 2 else CLAIMED_VALUE,
+        "note": _undefined(batches.attributes[row] & layout.CODEC_MASK, batches.magic[row]),
+    },
     "limit-reached": lambda detail, codec, batches, row: {
         "limit": default_records.MAX_HEADERS,
         "what": f"headers in record {detail[0]}",

@@ -117,7 +117,8 @@ class SegmentReader:
         buffer = self._buffer
         batches = self._batches
         reach = len(buffer.data)
-        buffer.fill(1)
+        if not buffer.fill(1):
+            self.source.check_not_empty()
         # After the split's end, reading continues only to complete a pending finding.
         while buffer.available and (buffer.position < self._split_end or self._pending):
             end = min(buffer.end, buffer.start + reach)

@@ -37,6 +37,7 @@ from kseg.format.segment.resync_results import (
     lost_bytes,
     readable,
     signed_byte,
+    with_proved_offsets,
     with_proved_size,
 )
 from kseg.format.segment.resync_search import PROOF_REACH, ResyncScan, RunningCrc, ScanBudget
@@ -50,8 +51,14 @@ def resynchronise(
     """Decide how to continue at the batch at the buffer's start, which is incomplete or has a wrong CRC.
 
     ``expected`` is the offset that should come next, ``floor`` the lowest that may come. At most ``reach`` bytes are
-    searched (None: all).
+    searched (None: all). The offsets of the findings are those that the batches around them leave.
     """
+    return with_proved_offsets(buffer, _resynchronise(buffer, max_size, expected, floor, budget, reach), expected)
+
+
+def _resynchronise(
+    buffer: InputBuffer, max_size: int, expected: int | None, floor: int | None, budget: ScanBudget, reach: int | None
+) -> ResyncResult:
     damaged = _inspect(buffer, max_size)
     declared = _declared_size(buffer, damaged, max_size)
     if declared:

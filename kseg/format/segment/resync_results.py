@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kseg.findings import Finding
 from kseg.format.record import columns, framing
+from kseg.format.record.crc import crc32_of, crc32c_of
 from kseg.format.record.layout import (
+    ATTRIBUTES_AT,
     CODEC_MASK,
     CRC_AT,
     LEGACY_CRC_AT,
     LOG_OVERHEAD,
+    MAGIC_AT,
     RECORD_BATCH_OVERHEAD,
+    RECORD_COUNT_AT,
     SIZE_AT,
 )
 from kseg.format.segment import header_scan
 from kseg.format.segment.batch_chain import BatchChain
-from kseg.format.segment.batch_evidence import (
-    is_wrapper,
-)
+from kseg.format.segment.batch_evidence import LOOK_AHEAD, is_valid_batch, is_wrapper
 from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.segment.resync_search import ResyncScan
 from kseg.text import count_of
 
 # A batch can end with fewer zeros by chance.
 TORN_ZEROS = 8
+# A compressed v0 or v1 message set holds fewer messages.
+LIKELY_WRAPPED = 1 << 16
 # Runs of zeros from this length on are reported: a disk sector or a page was never written.
 REPORTED_ZEROS = 512
 
@@ -120,6 +124,7 @@ def bad_content(buffer: InputBuffer, damaged: DamagedBatch, size: int) -> Resync
         note = f"; the last {count_of(zeros, 'byte')} are zeros{buffer.describe_zeros(end - zeros, end)}"
     stored = framing.read_uint32(buffer.data, buffer.start + (CRC_AT if damaged.magic == 2 else LEGACY_CRC_AT))
     computed = framing.batch_crc(buffer.view, buffer.start, buffer.start + size, damaged.magic)
+    note += _wrong_polynomial(buffer.view[buffer.start : buffer.start + size], damaged.magic, stored)
     mismatch = _description(
         "crc-mismatch", buffer, size, damaged.magic, {"stored": stored, "computed": computed, "note": note}
     )
@@ -135,6 +140,15 @@ def bad_content(buffer: InputBuffer, damaged: DamagedBatch, size: int) -> Resync
     return ResyncResult(
         (mismatch,), end, lost=size, entry_size=size, magic=damaged.magic, recognised=True, if_last=torn
     )
+
+
+def _wrong_polynomial(entry: memoryview, magic: int, stored: int) -> str:
+    """Return a note if the stored checksum is right but of the other kind: a client with a wrong implementation."""
+    other = crc32_of(entry, ATTRIBUTES_AT, len(entry)) if magic == 2 else crc32c_of(entry, MAGIC_AT, len(entry))
+    if stored != other:
+        return ""
+    used, needed = ("CRC-32", "CRC-32C") if magic == 2 else ("CRC-32C", "CRC-32")
+    return f": the stored one is the {used} of the same bytes, but v{magic} needs the {needed}"
 
 
 def _zero_tail_start(buffer: InputBuffer, size: int) -> int:
@@ -214,7 +228,7 @@ def damaged_tail(buffer: InputBuffer, damaged: DamagedBatch, search: ResyncScan)
         zeros = end
     written = zeros - began
     if damaged.size is None or (zeros < end and written <= RECORD_BATCH_OVERHEAD):
-        why = f"expected a header of {LOG_OVERHEAD + framing.smallest_size(2)} bytes, found {written}"
+        why = f"expected {_expected_size(buffer, damaged, written)}, found {written}"
         facts: dict[str, Any] = {"bytes": written, "why": why}
         if size >= LOG_OVERHEAD:
             facts["size"] = framing.read_int32(buffer.data, began - buffer.shift + SIZE_AT)
@@ -234,6 +248,22 @@ def damaged_tail(buffer: InputBuffer, damaged: DamagedBatch, search: ResyncScan)
     return _torn(buffer, findings, zeros, written, recognised=damaged.likely)
 
 
+def _expected_size(buffer: InputBuffer, damaged: DamagedBatch, written: int) -> str:
+    """Return how many bytes a torn batch should have, of which ``written`` are there: its header, or all of it.
+
+    The magic shows the version. Without it, the size field can rule out versions.
+    """
+    at = damaged.position - buffer.shift
+    if written < LOG_OVERHEAD:
+        return f"{LOG_OVERHEAD} bytes of offset and size"
+    size = framing.read_int32(buffer.data, at + SIZE_AT)
+    versions = [min(buffer.data[at + MAGIC_AT], 2)] if written > MAGIC_AT else [0, 1, 2]
+    headers = {n: LOG_OVERHEAD + framing.smallest_size(n) for n in versions if size >= framing.smallest_size(n)}
+    if written >= max(headers.values(), default=0):
+        return count_of(LOG_OVERHEAD + size, "byte") if headers else f"a size of at least {framing.smallest_size(0)}"
+    return f"a header of {' or '.join(f'{size} bytes (v{n})' for n, size in headers.items())}"
+
+
 def _torn(
     buffer: InputBuffer, findings: tuple[Finding, ...], zeros: int, lost: int, *, recognised: bool
 ) -> ResyncResult:
@@ -246,6 +276,67 @@ def _torn(
 
 def _zero_tail(buffer: InputBuffer, begin: int, end: int) -> Finding:
     return Finding("zero-tail", begin, end, facts={"bytes": end - begin, "note": buffer.describe_zeros(begin, end)})
+
+
+def with_proved_offsets(buffer: InputBuffer, result: ResyncResult, expected: int | None) -> ResyncResult:
+    """Return the result with the offsets of headers that no CRC confirms bounded by the batches around them.
+
+    ``expected`` is the offset after the batch before, None if unknown. Offsets are kept if they begin there and the header
+    counts as many records, or if the next valid batch confirms that they fit before it. Otherwise the findings name the
+    range between the two batches, without a batch after them none, and their messages what the header claims.
+    """
+    if expected is None:
+        return result
+    findings = [each for each in (*result.findings, result.if_last) if each and each.last_offset is not None]
+    if not findings or all(_is_likely(buffer, each, expected) for each in findings):
+        return result
+    following = _offset_at(buffer, result.resume)
+
+    def bounded(finding: Finding) -> Finding:
+        first, last = finding.offset, finding.last_offset
+        if last is None or _is_likely(buffer, finding, expected):
+            return finding
+        if following is not None and expected <= (last if first is None else first) <= last < following:
+            return finding
+        told = "note" if "note" in finding.facts else "why"
+        claimed = f"offset {last}" if first in (None, last) else f"offsets {first} to {last}"
+        facts = {**finding.facts, told: f"{finding.facts.get(told, '')}; the header claims {claimed}"}
+        known = following is not None and expected < following
+        return finding._replace(
+            offset=expected if known else None, last_offset=following - 1 if known and following else None, facts=facts
+        )
+
+    return replace(
+        result,
+        findings=tuple(bounded(each) for each in result.findings),
+        if_last=result.if_last and bounded(result.if_last),
+    )
+
+
+def _is_likely(buffer: InputBuffer, finding: Finding, expected: int) -> bool:
+    """Return whether a finding's offsets begin where they should, and the header counts as many records."""
+    first, last = finding.offset, finding.last_offset
+    if last is None:
+        return True
+    if first is None or buffer.data[buffer.start + MAGIC_AT] < 2:
+        return first in (None, expected) and 0 <= last - expected < (LIKELY_WRAPPED if first is None else 1)
+    counted = framing.read_int32(buffer.data, buffer.start + RECORD_COUNT_AT)
+    return first == expected and last - first + 1 == counted
+
+
+def _offset_at(buffer: InputBuffer, position: int) -> int | None:
+    """Return the first offset of the valid batch at a position of the file, None for anything else."""
+    distance = position - buffer.position
+    if distance < 0 or not buffer.fill(distance + RECORD_BATCH_OVERHEAD):
+        return None
+    at = buffer.start + distance
+    size, magic = LOG_OVERHEAD + framing.read_int32(buffer.data, at + SIZE_AT), buffer.data[at + MAGIC_AT]
+    if magic > 2 or not 0 < size <= LOOK_AHEAD or not buffer.fill(distance + size):
+        return None
+    at = buffer.start + distance
+    if not is_valid_batch(buffer, at, size, magic) or is_wrapper(buffer.data, at):
+        return None
+    return framing.read_int64(buffer.data, at)
 
 
 def signed_byte(value: int) -> int:

@@ -25,8 +25,10 @@ def is_in_use(log_dir: str) -> bool:
                 "disappear within seconds"
             )
         return False
-    import fcntl  # Windows has no such module
-
+    try:
+        import fcntl  # Windows has no such module
+    except ImportError:
+        return False
     try:
         handle = os.open(os.path.join(log_dir, ".lock"), os.O_RDONLY)
     except OSError:

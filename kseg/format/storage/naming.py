@@ -7,6 +7,7 @@ Sources: ``LogFileUtils``, ``LocalLog``, ``Snapshots`` of Kafka.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from kseg.format.record.layout import INT32_MAX, INT64_MAX
@@ -18,12 +19,20 @@ LOG = OFFSET + r"\.log"
 #: The suffixes of the indexes of a segment. The rest of the name is the segment's.
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 
+#: The id of a topic or of a remote segment: 16 bytes in base64 (``Uuid.toString``).
+ID = r"[A-Za-z0-9_-]{22}"
+_REMOTE = rf"-{ID}"
+
 _LOG = re.compile(LOG)
+# Kafka's LocalTieredStorage: RemoteLogSegmentFileset.
+_REMOTE_LOG = re.compile(OFFSET + _REMOTE + r"\.log")
+_DELETED_LOG = re.compile(LOG + r"\.deleted")
+_REMOTE_FOLDER = re.compile(rf"(.+)-(\d{{1,10}})-{ID}")
 _ARCHIVE = r"\.(?:tar|tar\.gz|tgz|tar\.zst|tzst|zip)"
 _ARCHIVE_NAME = re.compile(_ARCHIVE + "$", re.IGNORECASE)
 # A path into standard input begins with "-".
 _IN_ARCHIVE = re.compile(rf"-(?:/|$)|.*{_ARCHIVE}(?:/|$)", re.IGNORECASE | re.DOTALL)
-_SEGMENT = re.compile(LOG + r"(?:\.deleted|\.cleaned|\.swap)?$")
+_SEGMENT = re.compile(OFFSET + rf"(?:{_REMOTE})?\.log" + r"(?:\.deleted|\.cleaned|\.swap)?$")
 _KRAFT_SNAPSHOT = re.compile(OFFSET + r"-(\d{10})\.checkpoint$")
 _SEGMENT_STEM = re.compile(r"(?:^|/)" + OFFSET + r"\Z")
 # A URL with this ending is a file; others need a request to find out.
@@ -46,6 +55,25 @@ def named_offset(digits: str) -> int:
 def is_log(name: str) -> bool:
     """Return whether a file name is that of a segment in use: 20 digits and ``.log``."""
     return _LOG.fullmatch(name) is not None
+
+
+def is_remote_log(name: str) -> bool:
+    """Return whether a file name is that of a segment in Kafka's reference tiered storage (``LocalTieredStorage``)."""
+    return _REMOTE_LOG.fullmatch(name) is not None
+
+
+def logs_among(names: Iterable[str]) -> list[str]:
+    """Return the segments among the file names of a folder: those in use.
+
+    Without one: those of remote storage, or those that a broker was about to delete. Other plugins of remote storage
+    transform the bytes: a log with a manifest (``.rsm-manifest`` of Aiven's plugin) is none.
+    """
+    present = list(names)
+    if logs := [name for name in present if is_log(name)]:
+        return logs
+    manifests = {name.removesuffix(".rsm-manifest") for name in present if name.endswith(".rsm-manifest")}
+    remote = [name for name in present if is_remote_log(name) and name.removesuffix(".log") not in manifests]
+    return remote or [name for name in present if _DELETED_LOG.fullmatch(name)]
 
 
 def is_archive_name(name: str) -> bool:
@@ -103,3 +131,9 @@ def partition_of(name: str) -> Partition | None:
     """Parse the name of a partition folder (``LocalLog.parseTopicPartitionName``); None for other names."""
     match = _PARTITION_FOLDER.fullmatch(name)
     return Partition(match[1], int(match[2]), match[3]) if match else None
+
+
+def remote_partition_of(name: str) -> Partition | None:
+    """Parse the name of a folder in Kafka's reference tiered storage, ``<topic>-<partition>-<topic id>``."""
+    match = _REMOTE_FOLDER.fullmatch(name)
+    return Partition(match[1], int(match[2]), None) if match else None

@@ -19,7 +19,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.format.storage import file_access, local_files
-from kseg.format.storage.naming import is_file_url, is_log, is_snapshot, may_be_in_archive, partition_of
+from kseg.format.storage.naming import (
+    base_offset_of,
+    is_file_url,
+    is_log,
+    is_snapshot,
+    logs_among,
+    may_be_in_archive,
+    partition_of,
+    remote_partition_of,
+)
 from kseg.format.storage.special_files import open_file, skip_special
 from kseg.lazy import lazy
 
@@ -54,6 +63,8 @@ class Source:
         self.name = name
         self.size = size
         self._bounded = bounded
+        # Whether the file has no name of Kafka's: without a byte it is no empty segment, but nothing.
+        self._needs_bytes = False
         self.split_end: int | None = None
         self.start = start
         self.position = start
@@ -77,6 +88,14 @@ class Source:
         self.position += count
         self._limit.wait_for(count)
         return count
+
+    def check_not_empty(self) -> None:
+        """Raise UnreadableError if nothing was read from a file that a user named, and whose name is not a segment's.
+
+        A broker creates segments of 0 bytes. Other files of 0 bytes are what a failed command left.
+        """
+        if self._needs_bytes and self.position == 0:
+            raise UnreadableError(f"{self.name} is empty: nothing was read")
 
     @property
     def may_grow(self) -> bool:
@@ -160,7 +179,12 @@ def open_source(path: str | os.PathLike[str] | BinaryIO, *, listed: bool = False
     """
     if not isinstance(path, (str, os.PathLike)):
         return Source(getattr(path, "name", "<stream>"), path, None)
-    name = os.fspath(path)
+    source = _open(os.fspath(path), listed=listed)
+    source._needs_bytes = not listed and base_offset_of(source.name) is None and not is_snapshot(source.name)
+    return source
+
+
+def _open(name: str, *, listed: bool) -> Source:
     if name == STDIN:
         return Source(STDIN, standard_input.unpacked(STDIN)[0], None)
     if _URL.match(name):
@@ -205,7 +229,7 @@ def _remote(url: str) -> Iterator[tuple[Any, str]]:
     try:
         import fsspec  # may be missing
     except ImportError as error:
-        raise UsageError(f"{url}: URLs need fsspec: pip install 'kseg[remote]'") from error
+        raise UsageError(f"{url}: URLs need fsspec: pip install fsspec") from error
     try:
         yield fsspec.url_to_fs(url)
     except (KsegError, MemoryError):
@@ -219,7 +243,8 @@ def _remote(url: str) -> Iterator[tuple[Any, str]]:
 def topic_partition(path: str) -> tuple[str | None, int | None]:
     """Return topic and partition of a file by the name of its folder, such as ``orders-3``; None for other names."""
     folder = path.rpartition("/")[0] if _URL.match(path) else os.path.dirname(os.path.abspath(path))
-    partition = partition_of(os.path.basename(folder))
+    name = os.path.basename(folder)
+    partition = partition_of(name) or remote_partition_of(name)
     return partition[:2] if partition and path != STDIN else (None, None)
 
 
@@ -379,6 +404,31 @@ def walk_folders(path: str, unlisted: Callable[[str], object]) -> Iterator[tuple
         yield Path(folder), skip_special(folder, sorted(names))
 
 
+def log_dirs_in(path: str, marks: frozenset[str] = frozenset()) -> list[str]:
+    """Return the log directories that a folder is or holds: folders with a partition's folder, or a file of ``marks``.
+
+    A partition's folder has segments, or cannot be listed: a broker's folder can have such a name, too, as ``broker-1``.
+    Raises UnreadableError if ``path`` cannot be listed.
+    """
+    found: set[str] = set()
+    unlisted: list[str] = []
+    for folder, names in walk_folders(path, unlisted.append):
+        if not marks.isdisjoint(names):
+            found.add(str(folder))
+        elif partition_of(folder.name) and any(base_offset_of(name) is not None for name in names):
+            found.add(str(folder.parent))
+    found.update(os.path.dirname(folder) for folder in unlisted if partition_of(os.path.basename(folder)))
+    return sorted(found)
+
+
+def check_single_log_dir(path: str) -> None:
+    """Raise UsageError if a folder holds log directories and is not one itself."""
+    found = log_dirs_in(path)
+    if found and str(Path(path)) not in found:
+        more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
+        raise UsageError(f"{path} holds log directories, {found[0]}{more}: give one log directory")
+
+
 def _walk_remote(url: str) -> list[tuple[str, list[str]]] | None:
     """Return the folders of a URL, as walk_folders; None if it is not a folder."""
     folders: dict[str, list[str]] = {}
@@ -414,9 +464,9 @@ def is_newest(path: str) -> bool:
 
 def segments_in(folder: Path | str, names: list[str]) -> Iterator[SegmentFile]:
     """Yield the segments and KRaft snapshots among the files of a folder."""
-    logs = [name for name in names if is_log(name)]
+    logs = logs_among(names)
     for name in logs:
-        yield SegmentFile(os.path.join(folder, name), active=name == logs[-1], listed=True)
+        yield SegmentFile(os.path.join(folder, name), active=name == logs[-1] and is_log(name), listed=True)
     for name in names:
         if is_snapshot(name):
             yield SegmentFile(os.path.join(folder, name), listed=True)

@@ -11,6 +11,8 @@ from kseg.format.storage import archive
 
 # The bytes that show whether it is an archive.
 _HEAD = 512
+# The size of an archive without members: tar writes records of 20 blocks, all zeros.
+_EMPTY_TAR = 20 * _HEAD
 # Standard input, the stream of its decompressed bytes, and whether it is an archive.
 _known: tuple[Any, Any, bool] = (None, None, False)
 
@@ -32,6 +34,12 @@ def unpacked(path: str) -> tuple[Any, bool]:
         if kind:
             stream = Prefixed(decompressed(stream, kind))
         head = stream.head(_HEAD)
+        if not any(head):
+            head = stream.head(_EMPTY_TAR + 1)
+        if not head:
+            raise UnreadableError("standard input is empty: nothing was read")
+        if len(head) <= _EMPTY_TAR and len(head) % _HEAD == 0 and not any(head):
+            raise UnreadableError("standard input: the archive is empty, or the file has only zeros: nothing was read")
         is_archive = archive.is_archive(head)
         if is_archive:
             archive.add_stream(path, stream, head, lambda: compressed.count if kind else None)

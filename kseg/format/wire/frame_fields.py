@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kseg.format.compress.codecs import CodecError, codec_name, decompress
+from kseg.format.compress.codecs import CodecError, codec_name, decompress, is_plain
 from kseg.format.messages.definitions import APIS, Field, definition
 from kseg.format.record import fields as record_fields
 from kseg.format.record import layout
@@ -22,6 +22,8 @@ from kseg.format.record.fields import (
     describe_attributes,
     describe_size,
     describe_time,
+    payload_meaning,
+    value_meaning,
 )
 from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT
 from kseg.format.wire.apis import Api, header_versions
@@ -190,7 +192,7 @@ def message_parts(stored: memoryview, position: int, row: Row | None) -> Iterato
         attributes = reader.integer(1, "attributes", lambda bits: describe_attributes(bits, min(magic, 1)))
         if magic == 1:
             reader.integer(8, "timestamp", describe_time)
-        value = _key_and_value(reader, attributes)
+        value = _key_and_value(reader, attributes, magic)
     except UnexpectedBytesError as error:
         reader.rest(f"not decoded: {error}")
         value = None
@@ -207,20 +209,21 @@ def wide_parts(stored: memoryview, position: int, row: Row | None) -> Iterator[P
         reader.integer(8, "crc", lambda crc: _crc(crc, zlib.crc32(stored[at:]), "CRC-32 of the value", row))
         reader.integer(1, "magic")
         attributes = reader.integer(1, "attributes", lambda bits: f"compression {codec_name(bits & layout.CODEC_MASK)}")
-        _key_and_value(reader, attributes)
+        _key_and_value(reader, attributes, 0)
     except UnexpectedBytesError as error:
         reader.rest(f"not decoded: {error}")
     yield Part("", reader.fields, stored, position)
 
 
-def _key_and_value(reader: FieldReader, attributes: int) -> memoryview | None:
+def _key_and_value(reader: FieldReader, attributes: int, magic: int) -> memoryview | None:
     """Read key and value; return the value if it is a compressed message set."""
     reader.content(reader.integer(4, "keySize", describe_size), "key")
     size = reader.integer(4, "valueSize", describe_size)
     at, codec = reader.at, attributes & layout.CODEC_MASK
-    reader.content(size, "value", f"{count_of(size, 'byte')}, compressed with {codec_name(codec)}" if codec else "")
+    reader.content(size, "value", value_meaning(reader, size, codec, magic))
     reader.rest("not decoded: bytes after the value")
-    return memoryview(reader.data)[at : at + size] if codec and size > 0 else None
+    value = memoryview(reader.data)[at : at + size] if codec and size > 0 else None
+    return None if value is None or is_plain(codec, value, magic=magic) else value
 
 
 def _crc(stored: int, computed: int, kind: str, row: Row | None) -> str:
@@ -260,7 +263,7 @@ def _record_parts(batch: memoryview, header: list[record_fields.Field], position
     attributes = int.from_bytes(batch[layout.ATTRIBUTES_AT :][:2], "big")
     data, shift, at = batch, position, layout.RECORD_BATCH_OVERHEAD
     if codec := attributes & layout.CODEC_MASK:
-        payload = record_fields.Field(at, len(batch) - at, "records", f"compressed with {codec_name(codec)}", True)
+        payload = record_fields.Field(at, len(batch) - at, "records", payload_meaning(batch[at:], codec, 2), True)
         yield Part("", [payload], batch, position)
         inflated = _inflated(batch[at:], codec, 2)
         if isinstance(inflated, str):

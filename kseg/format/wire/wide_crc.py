@@ -77,7 +77,7 @@ def _inflated(value: bytes, codec: int, place: tuple[int, int], report: Report) 
             facts = {"codec": name, "why": str(error).removeprefix(f"{name}: ")}
             report(Finding("undecodable-payload", *place, facts=facts))
         else:
-            report(Finding("claimed-codec", *place, facts={"codec": name}))
+            report(Finding("claimed-codec", *place, facts={"codec": name, "what": "value is", "note": ""}))
     return value
 
 
