@@ -8,10 +8,12 @@ import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
 import java.util.Arrays;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.ScheduledFuture;
+import java.util.function.Supplier;
 import org.apache.kafka.common.errors.KafkaStorageException;
 import org.apache.kafka.common.utils.Exit;
 import org.apache.kafka.common.utils.Time;
@@ -26,8 +28,8 @@ import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 /**
  * Loads partition folders as a broker does at its start, with Kafka's own UnifiedLog and LogLoader, and prints what it
  * made of each. A line of stdin is a JSON object ("dir", "clean", "recovery_point", "log_start", "index_interval",
- * "index_bytes"), a line of stdout its answer: "log_start", "log_end", "epochs", "files" with their sizes, "stray"; or
- * "failure" ("offline" for what takes a log dir offline, "refuse" for what ends the process) and "error".
+ * "index_bytes"), a line of stdout its answer: "log_start", "log_end", "epochs", "files" with their sizes, "snapshots" with
+ * their bytes in base64, "stray"; or "failure" ("offline" for what takes a log dir offline, "refuse" for what ends the process) and "error".
  * Needs the jars of Kafka 4.3: java -cp 'libs/*' LoadLog.java
  */
 public class LoadLog {
@@ -65,6 +67,10 @@ public class LoadLog {
             for (File file : found)
                 if (file.isFile())
                     files.put(file.getName(), file.length());
+            ObjectNode snapshots = row.putObject("snapshots");
+            for (File file : found)
+                if (file.isFile() && file.getName().endsWith(".snapshot"))
+                    snapshots.put(file.getName(), Files.readAllBytes(file.toPath()));
             log.removeLogMetrics();
             log.closeHandlers();
         } catch (Throwable error) {
@@ -83,8 +89,27 @@ public class LoadLog {
             "segment.index.bytes", asked.get("index_bytes").asText(),
             "index.interval.bytes", asked.get("index_interval").asText()));
         return UnifiedLog.create(dir, config, asked.get("log_start").asLong(), asked.get("recovery_point").asLong(),
-            new NeverScheduler(), STATS, Time.SYSTEM, 900_000, new ProducerStateManagerConfig(86_400_000, false), 600_000,
+            new NeverScheduler(), STATS, new LongAgo(), 900_000, new ProducerStateManagerConfig(86_400_000, false), 600_000,
             new LogDirFailureChannel(1), asked.get("clean").asBoolean(), Optional.empty());
+    }
+
+    /** A clock by which no producer expires. */
+    private static class LongAgo implements Time {
+        public long milliseconds() {
+            return 0;
+        }
+
+        public long nanoseconds() {
+            return System.nanoTime();
+        }
+
+        public void sleep(long ms) {
+            Time.SYSTEM.sleep(ms);
+        }
+
+        public void waitObject(Object obj, Supplier<Boolean> condition, long deadlineMs) throws InterruptedException {
+            Time.SYSTEM.waitObject(obj, condition, deadlineMs);
+        }
     }
 
     /** Keeps files that are about to be deleted as they are: the work of a broker that has started. */

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import signal
-import socket
-import struct
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -13,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tools.lab.kafka_requests import alter_reassignments, elect_leaders, leaders_of
 from tools.lab.kraft import KraftBroker, free_port
 
 SETTINGS = {
@@ -122,7 +119,7 @@ class KraftCluster:
 
     def _state(self, topic: str, partition: int) -> tuple[int, set[int]]:
         try:
-            return _partitions(self.brokers[1].port, topic).get(partition, (-1, set()))
+            return leaders_of(self.brokers[1].port, topic).get(partition, (-1, set()))
         except OSError:
             return -1, set()
 
@@ -131,14 +128,14 @@ class KraftCluster:
 
         Returns when the controller has answered; a partition that keeps its leader does not raise.
         """
-        _elect_leaders(self.brokers[1].port, partitions, unclean)
+        elect_leaders(self.brokers[1].port, partitions, unclean)
 
     def reassign(self, replicas: Mapping[tuple[str, int], Sequence[int]]) -> None:
         """Ask for other replicas of partitions, the first of each the preferred leader; returns at once.
 
         Raises KafkaException when the controller rejects it.
         """
-        _alter_reassignments(self.brokers[1].port, replicas)
+        alter_reassignments(self.brokers[1].port, replicas)
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
@@ -158,101 +155,3 @@ def freeze(broker: KraftBroker) -> None:
 def thaw(broker: KraftBroker) -> None:
     """Let a frozen process run again."""
     broker.signal(signal.SIGCONT)
-
-
-# The client library lacks AlterPartitionReassignments (KIP-455), and its ElectLeaders fails in Python 3.11.
-def _alter_reassignments(port: int, replicas: Mapping[tuple[str, int], Sequence[int]]) -> None:
-    topics: dict[str, list[tuple[int, Sequence[int]]]] = {}
-    for (topic, partition), nodes in replicas.items():
-        topics.setdefault(topic, []).append((partition, nodes))
-    body = struct.pack(">i", 30_000) + _length(len(topics))
-    for topic, partitions in topics.items():
-        body += _string(topic) + _length(len(partitions))
-        for partition, nodes in partitions:
-            body += struct.pack(">i", partition) + _int32s(nodes) + b"\0"
-        body += b"\0"
-    _request(port, 45, 0, body + b"\0")
-
-
-def _elect_leaders(port: int, places: Iterable[tuple[str, int]], unclean: bool) -> None:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in places:
-        topics.setdefault(topic, []).append(partition)
-    body = struct.pack(">b", unclean) + _length(len(topics))
-    for topic, partitions in topics.items():
-        body += _string(topic) + _int32s(partitions) + b"\0"
-    _request(port, 43, 2, body + struct.pack(">i", 30_000) + b"\0")
-
-
-def _request(port: int, api_key: int, version: int, body: bytes) -> None:
-    """Send one request of a flexible version whose response begins with throttle time and error code.
-
-    Raises KafkaException for an error.
-    """
-    response = _exchange(port, api_key, version, b"\0" + body)
-    # correlation id, tags, throttle time, error code
-    (error,) = struct.unpack_from(">h", response, 4 + 1 + 4)
-    if error:
-        raise KafkaException(KafkaError(error))
-
-
-# By one broker's answer: the client library may ask a frozen broker, and waits for it.
-def _partitions(port: int, topic: str) -> dict[int, tuple[int, set[int]]]:
-    """(leader, in-sync replicas) of a topic's partitions, by a Metadata request in version 1."""
-    answer = io.BytesIO(_exchange(port, 3, 1, struct.pack(">ih", 1, len(topic)) + topic.encode()))
-
-    def read(layout: str) -> int:
-        (value,) = struct.unpack(f">{layout}", answer.read(struct.calcsize(f">{layout}")))
-        return int(value)
-
-    def skip_string() -> None:
-        answer.read(max(0, read("h")))
-
-    def int32s() -> list[int]:
-        return [read("i") for _ in range(read("i"))]
-
-    read("i")  # correlation id
-    for _ in range(read("i")):
-        read("i")
-        skip_string()
-        read("i")
-        skip_string()
-    read("i")  # controller
-    found = {}
-    for _ in range(read("i")):
-        read("h")
-        skip_string()
-        read("b")
-        for _ in range(read("i")):
-            read("h")
-            number, leader = read("i"), read("i")
-            int32s()
-            found[number] = leader, set(int32s())
-    return found
-
-
-def _exchange(port: int, api_key: int, version: int, body: bytes) -> bytes:
-    """Send one request; returns the response. Raises OSError."""
-    client = b"kseg"
-    request = struct.pack(">hhih", api_key, version, 1, len(client)) + client + body
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
-        connection.sendall(struct.pack(">i", len(request)) + request)
-        answer = connection.makefile("rb")
-        (size,) = struct.unpack(">i", answer.read(4))
-        return answer.read(size)
-
-
-def _length(count: int) -> bytes:
-    """A length of the flexible versions: an unsigned varint of one more."""
-    out, rest = b"", count + 1
-    while rest > 0x7F:
-        out, rest = out + bytes([rest & 0x7F | 0x80]), rest >> 7
-    return out + bytes([rest])
-
-
-def _string(text: str) -> bytes:
-    return _length(len(text.encode())) + text.encode()
-
-
-def _int32s(numbers: Sequence[int]) -> bytes:
-    return _length(len(numbers)) + b"".join(struct.pack(">i", number) for number in numbers)

@@ -45,6 +45,7 @@ def run(bootstrap: str, seed: int) -> None:
     ]
     threads.append(threading.Thread(target=_plain, args=({**common, "enable.idempotence": True}, seed + 10)))
     threads += [threading.Thread(target=_transactions, args=(common, name, seed + 20)) for name in ("first", "second")]
+    threads += [threading.Thread(target=_interleaved, args=(common, number)) for number in range(2)]
     for thread in threads:
         thread.daemon = True
         thread.start()
@@ -89,6 +90,25 @@ def _transactions(settings: Mapping[str, str | int | bool], name: str, seed: int
                     producer.commit_transaction(20)
                 else:
                     producer.abort_transaction(20)
+
+
+def _interleaved(settings: Mapping[str, str | int | bool], number: int) -> None:
+    """Two producers whose short transactions alternate in one partition: a follower appends several of them at once."""
+    noise = random.Random(number)
+    while True:
+        with contextlib.suppress(KafkaException, BufferError):
+            pair = [
+                Producer({**settings, "linger.ms": 0, "transactional.id": f"interleaved-{number}-{side}"})
+                for side in "ab"
+            ]
+            for producer in pair:
+                producer.init_transactions(20)
+            for _ in range(400):
+                for producer in noise.choices(pair, k=3):
+                    producer.begin_transaction()
+                    producer.produce("transactions", b"value", partition=number)
+                    producer.flush(10)
+                    producer.abort_transaction(20) if noise.randrange(3) else producer.commit_transaction(20)
 
 
 def _produce(producer: Producer, topic: str, noise: random.Random, count: int) -> None:

@@ -192,7 +192,7 @@ def load() -> Iterator[dict[str, Any]]:
             folder = Path(work) / name / "topic-0"
             made.put(folder)
             row = outcome(kafka.load(folder, made.start))
-            yield {"case": name, **{key: row[key] for key in row if key not in ("error", "at")}}
+            yield {"case": name, **{key: row[key] for key in row if key not in ("error", "at", "snapshots")}}
 
 
 def recorded() -> dict[str, dict[str, Any]]:

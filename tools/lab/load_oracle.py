@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from kseg.format.log_loader.loader import plan_partition
+from kseg.format.log_loader.partition_files import file_name
 from kseg.format.log_loader.plan import PartitionPlan
+from kseg.format.sidefiles.producer_snapshot import ProducerState, read_snapshot
 from tools.lab.load_log import LoadLog
 from tools.lab.load_scenes import Case, case
 
 #: Files whose sizes are compared; of others the name is, since Kafka writes more to them than decides anything.
 _SIZED = (".log", ".index", ".timeindex", ".txnindex")
 
+
+#: The producers of a snapshot, sorted: Kafka writes them in the order of a hash map.
+Producers = list[ProducerState]
 
 #: A folder that is about to go is loaded, too, before it goes.
 DELETED = f"topic-0.{'ab' * 16}-delete"
@@ -31,8 +39,14 @@ def disagreements(seeds: Iterable[int]) -> Iterator[tuple[Case, str]]:
             made = case(seed)
             folder = Path(work) / f"{seed}" / (DELETED if seed % 20 == 0 else "topic-0")
             made.put(folder)
-            predicted = prediction(plan_partition(str(folder), made.start))
+            snapshots: dict[str, Producers] = {}
+            plan = plan_partition(str(folder), made.start, partial(_add_snapshot, snapshots))
+            predicted = prediction(plan)
+            if "files" in predicted:
+                predicted["snapshots"] = snapshots
             loaded = outcome(kafka.load(folder, made.start))
+            if "snapshots" in loaded:
+                loaded["snapshots"] = {name: loaded["snapshots"].get(name) for name in snapshots}
             shutil.rmtree(folder.parent)
             if any(loaded.get(key) != value for key, value in predicted.items()):
                 yield made, difference(predicted, loaded)
@@ -58,7 +72,21 @@ def outcome(answer: dict[str, Any]) -> dict[str, Any]:
     """Return the output of LoadLog.java, without the fields that are not predicted."""
     if "failure" in answer:
         return answer
-    return {**answer, "files": _files(answer["files"].items())}
+    snapshots = {name: base64.b64decode(data) for name, data in answer["snapshots"].items()}
+    read = {name: read_snapshot(data) for name, data in snapshots.items()}
+    return {
+        **answer,
+        "files": _files(answer["files"].items()),
+        "snapshots": {
+            name: sorted(producers, key=attrgetter("producer_id"))
+            for name, producers in read.items()
+            if producers is not None
+        },
+    }
+
+
+def _add_snapshot(snapshots: dict[str, Producers], offset: int, producers: Iterable[ProducerState]) -> None:
+    snapshots[file_name(offset, ".snapshot")] = sorted(producers, key=attrgetter("producer_id"))
 
 
 def _files(files: Iterable[tuple[str, int]]) -> dict[str, int]:

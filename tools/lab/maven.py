@@ -30,7 +30,8 @@ EXTRA = {
     "0.10.2.2": ["javax.xml.bind:jaxb-api:2.3.1"],
     "0.11.0.3": ["javax.xml.bind:jaxb-api:2.3.1"],
     "4.3.0": ["org.apache.kafka:kafka-tools:4.3.0"],
-    # In addition to a broker's jars: the plugins that fill its internal topics.
+    # In addition to a broker's jars: what makes it log, and the plugins that fill its internal topics.
+    "slf4j-simple": ["org.slf4j:slf4j-simple:1.7.36"],
     "4.3.0-internal": [
         "org.apache.kafka:kafka-streams:4.3.0",
         "org.apache.kafka:kafka-storage:4.3.0:test",

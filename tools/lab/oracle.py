@@ -42,8 +42,8 @@ def rows_of(files: Sequence[Path]) -> dict[Path, list[Row]]:
 
 
 def dump_log_segments(args: Sequence[str]) -> str:
-    """Return the stdout of Kafka's DumpLogSegments. Work on a copy: it creates an empty `.index` next to a segment
-    without one.
+    """Return the stdout of Kafka's DumpLogSegments. Work on a copy: it creates an empty `.index` next to a time
+    index without one.
 
     Raises RuntimeError if the program fails, as it does at a zero tail; other damage does not change its exit code.
     """
