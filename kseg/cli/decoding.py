@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kseg.cli import common
 from kseg.lazy import lazy
 
 if TYPE_CHECKING:
@@ -18,12 +19,14 @@ else:
 _OPTIONS = (
     click.option("--key-as", metavar="TYPE", help="Decode keys as int32, string, avro, auto, …"),
     click.option("--value-as", metavar="TYPE", help="Decode values as json, avro, protobuf, auto, …"),
-    click.option("--schemas", metavar="PATH", multiple=True,
+    click.option("--schemas", metavar="PATH", type=common.InputPath(), multiple=True,
                  help="Read schemas from the segments of a registry's topic _schemas."),
-    click.option("--schema-file", "schema_files", metavar="[NAME=]FILE", multiple=True,
+    click.option("--schema-file", "schema_files", metavar="[NAME=]FILE", type=common.InputPath(named=True),
+                 multiple=True,
                  help="Read a schema from a file, for a subject or an id."),
     click.option("--registry", metavar="URL", help="Ask a schema registry for schemas."),
-    click.option("--registry-ca", metavar="FILE", help="Trust the certificates in FILE for --registry."),
+    click.option("--registry-ca", metavar="FILE", type=common.InputPath(),
+                 help="Trust the certificates in FILE for --registry."),
     click.option("--decoder", "function", metavar="MODULE:FUNCTION", help="Decode keys and values with a Python function."),
     click.option("--decode-with", "command", metavar="COMMAND", help="Decode keys and values with a program."),
 )  # fmt: skip

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kseg.cli import common, selection
-from kseg.cli.common import check_output
 from kseg.cli.decoding import decode_options, decode_settings
 from kseg.cli.dump_outcome import DumpOutcome
 from kseg.cli.grep_request import GrepRequest
@@ -19,7 +18,7 @@ from kseg.cli.messages import FAILED, note, until_reader_closes
 from kseg.commands.dump.row_filter import RowFilter
 from kseg.commands.dump.rows import RecordsItem
 from kseg.commands.grep.json_path import parse_json_path
-from kseg.commands.grep.partitions import files_of_keys
+from kseg.commands.grep.partitioners import PARTITIONERS, PartitionChoice, files_of_keys
 from kseg.commands.grep.search import FIELDS, Query
 from kseg.errors import UsageError
 from kseg.format.storage.source import SegmentFile, find_segments, once_each
@@ -35,6 +34,10 @@ else:
     record_decoder = lazy("kseg.format.serialization.record_decoder")
     report = lazy("kseg.report.grep")
     template = lazy("kseg.report.template")
+
+
+#: Of partitions that are read or not, the names of this many are printed.
+_NAMES_SHOWN = 12
 
 
 def _fields(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, ...] | None:
@@ -63,7 +66,7 @@ def _big_endian(size: int) -> Callable[[str], bytes]:
 
 
 @click.command()
-@click.argument("arguments", metavar="[PATTERN] PATH...", nargs=-1, required=True)
+@click.argument("arguments", metavar="[PATTERN] PATH...", nargs=-1, required=True, type=common.PathText())
 @click.option("-e", "--regexp", "patterns", metavar="PATTERN", multiple=True,
               help="Search this pattern. All arguments are PATHs.")  # fmt: skip
 @click.option("-F", "--fixed-strings", "literal", is_flag=True, help="Search texts, not regular expressions.")
@@ -72,7 +75,8 @@ def _big_endian(size: int) -> Callable[[str], bytes]:
 @click.option("-v", "--invert-match", "invert", is_flag=True, help="Show the records without a match.")
 @click.option("--in", "fields", metavar="FIELDS", callback=_fields,
               help=f"Search these fields: {','.join(FIELDS)}. Default: all; with --json-path the value.")  # fmt: skip
-@click.option("--json-path", metavar="PATH[=VALUE]", help="Search JSON at a path, such as $.order.id=17.")
+@click.option("--json-path", "json_paths", metavar="PATH[=VALUE]", multiple=True,
+              help="Search JSON at a path, such as $.order.id=17. Repeated: records with all of them.")  # fmt: skip
 @click.option("--key", metavar="TEXT", callback=selection.each_parsed(os.fsencode), multiple=True,
               help="Search records with exactly this key. Repeatable.")  # fmt: skip
 @click.option("--key-hex", metavar="HEX", callback=selection.each_parsed(_hex), multiple=True,
@@ -83,9 +87,11 @@ def _big_endian(size: int) -> Callable[[str], bytes]:
               help="The same, as a long of Kafka's LongSerializer.")  # fmt: skip
 @click.option("--null-key", is_flag=True, help="Search records whose key is null.")
 @click.option("--null-value", is_flag=True, help="Search records whose value is null.")
+@click.option("--partitioner", type=common.Choice(list(PARTITIONERS)),
+              help="Read only the partition that this partitioner chooses for a key. Default: all.")  # fmt: skip
 @click.option("--partitions", type=common.WholeNumber(min=1), metavar="N",
-              help="Set the topic's number of partitions, to read only that of the key.")  # fmt: skip
-@click.option("--all-partitions", is_flag=True, help="Read all partitions for a key.")
+              help="Set the topic's number of partitions for --partitioner. Default: number of folders.")  # fmt: skip
+@click.option("--all-partitions", is_flag=True, hidden=True, help="Read all partitions for a key: the default.")
 @selection.offsets
 @selection.since
 @selection.until
@@ -118,24 +124,23 @@ def grep(arguments: tuple[str, ...], **options: Any) -> int:
     to search. Exit codes: 0 a record matches, 1 none does, 2 a file cannot be read.
     """
     query, paths = _query(arguments, options)
+    common.check_outputs(*paths)
     outcome = DumpOutcome()
     files = once_each(chain.from_iterable(outcome.attempt(find_segments(path)) for path in paths))
-    check_output(options["output"], [*paths, *(file.path for file in files)])
-    keys = [key for key in query.keys if key is not None]
-    # A null key can be in each partition.
-    if keys and len(keys) == len(query.keys) and not options["all_partitions"]:
-        files = _of_partitions(files, keys, options["partitions"])
+    files, limited = _of_partitions(files, query.keys, options)
     request = _request(query, options)
     most = 1 if options["files_only"] else options["max_count"]
     with grep_run(files, request, outcome, most, 1 if options["quiet"] else options["jobs"]) as run:
         if options["quiet"]:
             outcome.rows = any(isinstance(item, RecordsItem) for item in run.items(files))
-            return 0 if outcome.rows else FAILED if outcome.failed else 1
+            return 0 if outcome.rows else _not_found(limited, outcome)
         with until_reader_closes(), destination(options["output"], to_the_end=False) as out:
             _write(run, files, out, options)
             if outcome.failed and not outcome.rows:
                 raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
-    return FAILED if outcome.failed else 0 if outcome.rows else 1
+    if not outcome.rows:
+        return _not_found(limited, outcome)
+    return FAILED if outcome.failed else 0
 
 
 def _request(query: Query, options: dict[str, Any]) -> GrepRequest:
@@ -151,9 +156,9 @@ def _query(arguments: tuple[str, ...], options: dict[str, Any]) -> tuple[Query, 
     """Return the query and the paths. Raises UsageError for options that contradict each other."""
     keys = [key for name in ("key", "key_hex", "key_int32", "key_int64") for key in options[name]]
     keys += [None] * options["null_key"]
-    json_path = None if options["json_path"] is None else parse_json_path(options["json_path"])
+    json_paths = tuple(map(parse_json_path, options["json_paths"]))
     patterns, paths = options["patterns"], arguments
-    if not (patterns or keys or json_path or options["null_value"]):
+    if not (patterns or keys or json_paths or options["null_value"]):
         patterns, paths = arguments[:1], arguments[1:]
         if not paths:
             raise UsageError("expected PATTERN and PATH: `kseg grep failed kafka-logs`")
@@ -165,8 +170,8 @@ def _query(arguments: tuple[str, ...], options: dict[str, Any]) -> tuple[Query, 
         ignore_case=options["ignore_case"],
         whole=options["whole"],
         invert=options["invert"],
-        fields=options["fields"] or (("value",) if json_path else FIELDS),
-        json_path=json_path,
+        fields=options["fields"] or (("value",) if json_paths else FIELDS),
+        json_paths=json_paths,
         keys=tuple(keys),
         null_value=options["null_value"],
     )
@@ -182,22 +187,59 @@ def _query(arguments: tuple[str, ...], options: dict[str, Any]) -> tuple[Query, 
     return query, paths
 
 
-def _of_partitions(files: Sequence[SegmentFile], keys: Sequence[bytes], total: int | None) -> list[SegmentFile]:
-    """Return the files that can have the keys by Kafka's default partitioner, and say which those are."""
-    kept, choices = files_of_keys(files, keys, total)
+def _of_partitions(
+    files: list[SegmentFile], keys: Sequence[bytes | None], options: dict[str, Any]
+) -> tuple[list[SegmentFile], Sequence[PartitionChoice]]:
+    """Return the files to read, and the choice for each topic of which not all partitions are read.
+
+    Raises UsageError for options that contradict each other.
+    """
+    partitioner, total = options["partitioner"], options["partitions"]
+    texts = [key for key in keys if key is not None]
+    if partitioner is None:
+        if total is not None:
+            raise UsageError("--partitions is for --partitioner")
+        return files, ()
+    if options["all_partitions"]:
+        raise UsageError("--partitioner and --all-partitions exclude each other")
+    if not texts or len(texts) < len(keys):
+        raise UsageError("--partitioner needs keys: add --key; a null key can be in each partition")
+    files, choices = files_of_keys(files, texts, partitioner, total)
     for choice in choices:
-        if not choice.partitions:
-            note(f"{choice.topic}: all its partitions here are searched: --partitions N reads only that of the key")
-            continue
-        counted = "" if total else f"{choice.total} is the number of folders here: --partitions N sets another, "
-        read = (
-            f"partition{'s' * (len(choice.partitions) > 1)} {', '.join(map(str, choice.partitions))} of {choice.total}"
-        )
+        if choice.total is None and len(choice.read) > 1:
+            note(f"{choice.topic}: all its partitions here are read: --partitions N reads only that of the key")
+    limited = [choice for choice in choices if choice.unread or choice.missing]
+    if len(limited) == 1:
+        (choice,) = limited
+        chosen = [str(number) for number in sorted({*choice.read, *choice.missing})]
+        source = "" if total else " (the number of folders here; --partitions N sets another)"
         note(
-            f"{choice.topic}: searched only {read}, which Kafka's default partitioner chooses for the "
-            f"key{'s' * (len(keys) > 1)}; {counted}--all-partitions searches all"
+            f"{choice.topic}: reads only partition{'s' * (len(chosen) > 1)} {_names(chosen)} of {choice.total}{source}, "
+            f"as {partitioner} chooses"
         )
-    return kept
+    elif limited:
+        read, others = (sum(map(len, some)) for some in zip(*((c.read, c.unread) for c in limited), strict=True))
+        note(f"{len(limited)} topics: reads only {read} of {read + others} partitions here, as {partitioner} chooses")
+    return files, limited
+
+
+def _not_found(limited: Sequence[PartitionChoice], outcome: DumpOutcome) -> int:
+    """Return the exit code of a search without a match, and print which partitions it has not read."""
+    missing = [f"{choice.topic}-{number}" for choice in limited for number in choice.missing]
+    unread = [f"{choice.topic}-{number}" for choice in limited for number in choice.unread]
+    if missing:
+        note(f"no match; not in the given paths: {_names(missing)}, which can have the key")
+    if unread:
+        note(
+            f"no match; not read: {_names(unread)}. Omit --partitioner to read all: keys from before partitions were added, "
+            "or of another partitioner, are there"
+        )
+    return FAILED if outcome.failed or missing else 1
+
+
+def _names(names: Sequence[str]) -> str:
+    more = len(names) - _NAMES_SHOWN
+    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _write(run: GrepRun, files: Sequence[SegmentFile], out: Any, options: dict[str, Any]) -> None:

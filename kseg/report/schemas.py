@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import compress
 from typing import TextIO
 
 from kseg.commands.schemas.listing import SCHEMA_COLUMNS, Total
@@ -19,6 +20,7 @@ _COLUMNS = (
     TableColumn("state"),
     TableColumn("references", text="wrap", priority=3),
     TableColumn("used by", text="wrap", priority=1),
+    TableColumn("registry", text="wrap"),
 )
 
 
@@ -31,12 +33,18 @@ def write_table(found: Iterable[Row], total: Total, out: TextIO) -> None:
     """Write what is missing or conflicting, and a table of the schemas."""
     listed = list(found)
     examined = any(row["used_by"] is not None for row in listed)
-    columns = _COLUMNS if examined else _COLUMNS[:-1]
-    cells = [(_cells(row)[: len(columns)], "" if row["state"] == "active" else "yellow") for row in listed]
-    if total.missing or total.conflicts:
+    compared = any(row["registry"] is not None for row in listed)
+    shown = [True] * (len(_COLUMNS) - 2) + [examined, compared]
+    columns = list(compress(_COLUMNS, shown))
+    cells = [(list(compress(_cells(row), shown)), "" if _is_fine(row) else "yellow") for row in listed]
+    if total.missing or total.conflicts or total.differing:
         print_text(out, _problems(total))
         out.write("\n")
     print_cells(out, columns, cells)
+
+
+def _is_fine(row: Row) -> bool:
+    return row["state"] == "active" and row["registry"] in (None, "same")
 
 
 def _problems(total: Total) -> str:
@@ -45,17 +53,22 @@ def _problems(total: Total) -> str:
         parts.append(f"{count_of(total.missing, 'id')} in the data without a schema")
     if total.conflicts:
         parts.append(f"{count_of(total.conflicts, 'version')} whose id has another schema, too")
+    if total.differing:
+        parts.append(
+            f"{count_of(total.differing, 'version')} that the registry does not have, has in another way, or only it has"
+        )
     return "; ".join(parts)
 
 
 def _cells(row: Row) -> list[str]:
     users = row["used_by"] or ()
     return [
-        cell(row["subject"] if row["kind"] == "schema" else row["guid"]),
+        cell(row["guid"] if row["kind"] == "missing" else row["subject"]),
         cell(row["version"]),
         cell(row["id"]),
         cell(row["type"]),
         row["state"] + (", conflict" if row["conflict"] else ""),
         cell(", ".join(f"{one['subject']} {one['version']}" for one in row["references"] or ()) or None),
         cell(", ".join(f"{one['topic'] or '-'} {one['side']} ({one['records']:,})" for one in users) or None),
+        cell(row["registry"]),
     ]

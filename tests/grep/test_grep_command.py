@@ -8,12 +8,18 @@ from pathlib import Path
 import pytest
 
 from kseg.commands.grep.json_path import parse_json_path
-from kseg.commands.grep.partitions import murmur2, partition_of_key
+from kseg.commands.grep.partitioners import PARTITIONERS, murmur2
 from kseg.errors import UsageError
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.cli import DAMAGED, kseg
 
 SEGMENT = f"{0:020d}.log"
+
+
+def partition_of_key(key: bytes, total: int, partitioner: str = "murmur2") -> int:
+    number = PARTITIONERS[partitioner](key)
+    assert number is not None
+    return number % total
 
 
 @pytest.fixture
@@ -24,10 +30,12 @@ def plain(tmp_path: Path) -> Path:
     return path
 
 
-def partitions(folder: Path, topic: str, numbers: tuple[int, ...], *, keys: int = 40, total: int) -> Path:
+def partitions(
+    folder: Path, topic: str, numbers: tuple[int, ...], *, keys: int = 40, total: int, partitioner: str = "murmur2"
+) -> Path:
     """Write a topic of ``total`` partitions, of which those in ``numbers`` are in the folder."""
     for number in numbers:
-        records = [b"k%d" % n for n in range(keys) if partition_of_key(b"k%d" % n, total) == number]
+        records = [b"k%d" % n for n in range(keys) if partition_of_key(b"k%d" % n, total, partitioner) == number]
         path = folder / f"{topic}-{number}" / SEGMENT
         path.parent.mkdir(parents=True)
         path.write_bytes(build_batch([PlainRecord(n, key, b"value") for n, key in enumerate(records)]))
@@ -77,6 +85,20 @@ def test_the_text_has_a_line_per_record(plain: Path) -> None:
     assert [line.removeprefix(str(plain)) for line in lines] == ["-6-k6:value 6", ":7:k7:value 7", "-8-k8:value 8"]
 
 
+def test_the_context_of_the_last_match_is_whole(plain: Path) -> None:
+    """As of ripgrep and GNU grep: also if the next records match, which are then context."""
+    for options, shown in (
+        (("-m1", "-A2", "value"), [":0:", "-1-", "-2-"]),
+        (("-m2", "-A1", "value (1|2|3)$"), [":1:", ":2:", "-3-"]),
+        (("-m1", "-C1", "value (1|2)$"), ["-0-", ":1:", "-2-"]),
+        (("-m1", "-B1", "value (1|2)$"), ["-0-", ":1:"]),
+    ):
+        lines = kseg("grep", *options, plain).stdout.splitlines()
+        assert [line.removeprefix(str(plain))[:3] for line in lines] == shown
+    rows = map(json.loads, kseg("grep", "-m1", "-A1", "--format", "jsonl", "value", plain).stdout.splitlines())
+    assert [row["matched"] for row in rows] == [["value"], None]
+
+
 def test_a_line_of_dashes_is_where_records_are_left_out(tmp_path: Path) -> None:
     """Not where compaction left a gap in the offsets. The groups are in several batches."""
     path = tmp_path / SEGMENT
@@ -97,52 +119,91 @@ def test_a_line_of_dashes_is_where_records_are_left_out(tmp_path: Path) -> None:
     assert offsets("value (0|8|45)$") == ["0", "8", "45"]
 
 
-def test_a_key_is_read_from_its_partition(tmp_path: Path) -> None:
-    """One of the partitions is read, and a message says so: the producer may have used another partitioner."""
+@pytest.mark.parametrize(("key", "hashed"), [(b"", 0x811C9DC5), (b"a", 0xE40C292C), (b"foobar", 0xBF9CF968)])
+def test_fnv1a_is_taken_absolute(key: bytes, hashed: int) -> None:
+    """The test vectors of FNV, of which Sarama takes the remainder as an int32 and then the absolute value."""
+    assert PARTITIONERS["fnv1a"](key) == (1 << 32) - hashed
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_all_partitions_are_read_for_a_key(tmp_path: Path, partitioner: str) -> None:
+    """Nothing in a log says which partitioner its producer had, nor how many partitions there were at that time."""
+    folder = partitions(tmp_path, "orders", (0, 1, 2, 3), total=4, partitioner=partitioner)
+    (folder / "orders-4").mkdir()  # added later
+    (folder / "orders-4" / SEGMENT).write_bytes(build_batch([PlainRecord(0, b"other", b"value")]))
+    keys = [f"k{n}" for n in range(40)]
+    found = kseg("grep", *(text for key in keys for text in ("--key", key)), "--template", "%k", folder)
+    assert (found.returncode, sorted(found.stdout.split()), found.stderr) == (0, sorted(keys), "")
+    earlier = [folder / f"orders-{number}" for number in range(4)]
+    for key in keys[:3]:
+        chosen = kseg("grep", "--key", key, "--partitioner", partitioner, "--partitions", 4, *earlier)
+        assert (chosen.returncode, chosen.stdout.endswith(f":{key}:value\n")) == (0, True)
+
+
+def test_a_partitioner_limits_the_search_to_its_partition(tmp_path: Path) -> None:
+    """One of the partitions is read, and a message says so."""
     folder = partitions(tmp_path, "orders", (0, 1, 2, 3), total=4)
-    (tmp_path / "orders-2" / SEGMENT).rename(tmp_path / "hidden")
     (tmp_path / "orders-2" / SEGMENT).write_bytes(b"not a segment at all")
-    found = kseg("grep", "--key", "k1", folder)
     number = partition_of_key(b"k1", 4)
     assert number != 2
+    found = kseg("grep", "--key", "k1", "--partitioner", "murmur2", folder)
     assert found.stdout.startswith(str(folder / f"orders-{number}" / SEGMENT))
-    assert "--all-partitions" in found.stderr
+    assert f"orders: reads only partition {number} of 4 (the number of folders here" in found.stderr
     assert found.returncode == 0
-    assert kseg("grep", "--key", "k1", "--all-partitions", folder).returncode == 2
+    assert kseg("grep", "--key", "k1", folder).returncode == 2
 
 
 def test_several_keys_are_searched_at_once(tmp_path: Path) -> None:
-    """Each is read from its partition; a null key can be in all partitions."""
+    """Each is read from its partition. A null key, and for librdkafka an empty one, can be in all partitions."""
     folder = partitions(tmp_path, "orders", (0, 1, 2, 3), total=4)
     keys = ["k1", next(f"k{n}" for n in range(40) if partition_of_key(b"k%d" % n, 4) != partition_of_key(b"k1", 4))]
-    options = [text for key in keys for text in ("--key", key)]
+    options = ["--partitioner", "murmur2", *(text for key in keys for text in ("--key", key))]
     found = kseg("grep", *options, "--key-hex", b"k1".hex(), "--template", "%k", folder)
     assert sorted(found.stdout.splitlines()) == sorted(keys)
     numbers = sorted(partition_of_key(key.encode(), 4) for key in keys)
-    assert f"searched only partitions {numbers[0]}, {numbers[1]} of 4, " in found.stderr
-    assert "searched only" not in kseg("grep", *options, "--null-key", folder).stderr
+    assert f"reads only partitions {numbers[0]}, {numbers[1]} of 4 " in found.stderr
+    null = kseg("grep", *options, "--null-key", folder)
+    assert (null.returncode, "a null key can be in each partition" in null.stderr) == (2, True)
+    assert "reads only" not in kseg("grep", "--key", "", "--partitioner", "crc32", folder).stderr
 
 
-def test_a_key_that_is_not_found_may_be_elsewhere(tmp_path: Path) -> None:
-    """The message has the partition, where the number of partitions is from, and how to search the others."""
+def test_a_search_without_a_match_names_what_it_has_not_read(tmp_path: Path) -> None:
+    """Otherwise "no match" is taken for "there is none": the key can be in the other partitions, or not here at all."""
     folder = partitions(tmp_path, "orders", (0, 1, 2, 3), total=4)
     read = partition_of_key(b"no such key", 4)
-    missed = kseg("grep", "--key", "no such key", folder)
+    missed = kseg("grep", "--key", "no such key", "--partitioner", "murmur2", folder)
+    others = ", ".join(f"orders-{number}" for number in range(4) if number != read)
     assert missed.returncode == 1
-    for words in (f"only partition {read} of 4", "4 is the number of folders here", "--all-partitions"):
-        assert words in missed.stderr
-    assert "folders" not in kseg("grep", "--key", "no such key", "--partitions", 4, folder).stderr
+    assert f"no match; not read: {others}. Omit --partitioner" in missed.stderr
+    assert missed.stderr == kseg("grep", "-q", "--key", "no such key", "--partitioner", "murmur2", folder).stderr
+    assert kseg("grep", "--key", "no such key", folder).stderr == ""
 
 
-def test_all_partitions_are_read_if_their_number_is_not_known(tmp_path: Path) -> None:
-    """A broker has some of the partitions; --partitions says how many there are."""
+def test_a_partition_that_is_not_here_is_named(tmp_path: Path) -> None:
+    """A broker has some of the partitions: "no match" would say nothing of the key, so the exit code is not 1."""
     folder = partitions(tmp_path, "orders", (1, 4, 5), total=6)
+    chosen = ("--partitioner", "murmur2", "--partitions", 6)
     key = next(f"k{n}" for n in range(40) if partition_of_key(b"k%d" % n, 6) == 4)
-    for options in ((), ("--partitions", 6)):
+    for options in ((), chosen, chosen[:2]):
         found = kseg("grep", "--key", key, *options, folder)
         assert found.stdout == f"{folder / 'orders-4' / SEGMENT}:{found.stdout.split(':')[1]}:{key}:value\n"
-    elsewhere = next(f"k{n}" for n in range(40) if partition_of_key(b"k%d" % n, 6) not in (1, 4, 5))
-    assert kseg("grep", "--key", elsewhere, "--partitions", 6, folder).returncode == 1
+    elsewhere = next(f"k{n}" for n in range(40) if (partition_of_key(b"k%d" % n, 6)) == 2)
+    for path in (folder, folder / "orders-4"):
+        missed = kseg("grep", "--key", elsewhere, *chosen, path)
+        assert (missed.returncode, "not in the given paths: orders-2" in missed.stderr) == (2, True)
+    few = kseg("grep", "--key", elsewhere, *chosen[:2], "--partitions", 4, folder)
+    assert (few.returncode, "--partitions 4: orders has a partition 5" in few.stderr) == (2, True)
+
+
+def test_options_for_partitions_need_each_other(tmp_path: Path) -> None:
+    """An option without effect would be taken for one with it."""
+    folder = partitions(tmp_path, "orders", (0, 1), total=2)
+    for options, words in (
+        (("--key", "k1", "--partitions", 2), "--partitions is for --partitioner"),
+        (("--partitioner", "crc32", "value"), "--partitioner needs keys"),
+    ):
+        refused = kseg("grep", *options, folder)
+        assert (refused.returncode, words in refused.stderr) == (2, True)
 
 
 def test_keys_in_binary_and_null_keys(tmp_path: Path) -> None:
@@ -181,6 +242,27 @@ def test_values_at_a_json_path(tmp_path: Path) -> None:
     assert offsets("-v", "--json-path", "$..id") == [2, 3]
     only = kseg("grep", "--only-matching", "--json-path", "$.order.id", path).stdout.splitlines()
     assert [line.rpartition(":")[2] for line in only] == ["17", "17", "18"]
+
+
+def test_several_json_paths_must_all_be_there(tmp_path: Path) -> None:
+    """A second path does not replace the first. A pattern is searched in the values of all of them."""
+    path = tmp_path / SEGMENT
+    values = [b'{"a":1,"b":2,"c":"x"}', b'{"a":1,"b":3}', b'{"b":2,"c":"1"}', b'{"a":1,"b":"2","c":1}']
+    path.write_bytes(build_batch([PlainRecord(n, b'{"k":%d}' % n, value) for n, value in enumerate(values)]))
+
+    def offsets(*arguments: object) -> list[int]:
+        run = kseg("grep", *arguments, "--template", "%o", path)
+        count = kseg("grep", "-c", *arguments, path).stdout.rpartition(":")[2].strip()
+        found = list(map(int, run.stdout.split()))
+        assert len(found) == int(count or 0)
+        return found
+
+    assert offsets("--json-path", "$.a=1", "--json-path", "$.b=2") == [0, 3]
+    assert offsets("--json-path", "$.b=2", "--json-path", "$.a=1") == [0, 3]
+    assert offsets("--json-path", "$.a", "--json-path", "$.c", "-e", "x") == [0]
+    assert offsets("-v", "--json-path", "$.a=1", "--json-path", "$.b=2") == [1, 2]
+    assert offsets("--in", "key,value", "--json-path", "$.a=1", "--json-path", "$.k=1") == [1]
+    assert offsets("--json-path", "$.a=1", "--json-path", "$.b=2", "--json-path", "$.c=1") == [3]
 
 
 def test_json_that_cannot_be_read_is_counted(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from kseg.commands.dump.neighbours import Neighbours, first_found
 from kseg.commands.dump.row_filter import RowFilter
 from kseg.commands.dump.rows import RecordsItem, dump_segment
+from kseg.commands.grep.json_path import JsonPath
 from kseg.commands.grep.search import Query, RecordGrep
 from kseg.errors import NotASegmentError
 from kseg.format.segment.objects import Record
@@ -25,7 +26,9 @@ _PARTS = 4
 
 def matches(query: Query, record: Record) -> bool:
     """Return whether a record matches, by its objects and without any prefilter."""
-    found = any(_text_matches(query, text) for data in _fields(query, record) for text in _texts(query, data))
+    fields = list(_fields(query, record))
+    found = any(_text_matches(query, text) for data in fields for text in _texts(query, data))
+    found = found and all(any(_selected(path, data) for data in fields) for path in query.json_paths)
     return found is not query.invert
 
 
@@ -59,16 +62,18 @@ def _fields(query: Query, record: Record) -> Iterator[bytes]:
 
 
 def _texts(query: Query, data: bytes) -> Iterator[str]:
-    text = data.decode("utf-8", "surrogateescape")
-    if not query.json_path:
-        yield text
-        return
+    if not query.json_paths:
+        yield data.decode("utf-8", "surrogateescape")
+    for path in query.json_paths:
+        yield from _selected(path, data)
+
+
+def _selected(path: JsonPath, data: bytes) -> list[str]:
     try:
-        parsed = json.loads(text)
+        parsed = json.loads(data.decode("utf-8", "surrogateescape"))
     except ValueError:
-        return
-    for value in query.json_path.select(parsed):
-        yield value if isinstance(value, str) else to_json(value)
+        return []
+    return [value if isinstance(value, str) else to_json(value) for value in path.select(parsed)]
 
 
 def records(
@@ -123,7 +128,7 @@ def test_a_search_finds_what_a_look_at_every_record_finds(tmp_path: Path, part: 
             most = random.choice((1, 2, 5))
             limited = records(path, RowFilter(control=False, search=RecordGrep(query)), Neighbours(before, after), most)
             places = [n for n, (_, is_neighbour) in enumerate(shown) if not is_neighbour]
-            following = places[most] if len(places) > most else len(shown)
-            end = min(places[most - 1] + 1 + after, following) if len(places) >= most else len(shown)
-            assert limited == shown[:end], (seed, query, before, after, most)
+            last = places[most - 1] if len(places) >= most else len(shown)
+            context = [(record, True) for record, _ in shown[last + 1 : last + 1 + after]]
+            assert limited == [*shown[: last + 1], *context], (seed, query, before, after, most)
     assert found_in_all

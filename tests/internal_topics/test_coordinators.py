@@ -53,18 +53,30 @@ def test_one_group_of_many(tmp_path: Path) -> None:
     assert rows("--group", "absent", tmp_path) == []
 
 
+def test_a_group_is_found_in_a_broker_s_part_of_the_topic(tmp_path: Path) -> None:
+    """A broker has some of the partitions: their number is not that of the folders, even without a gap."""
+    assert Owner(CONSUMER_OFFSETS, "orders").partition(10) != 4
+    for number in range(10):
+        write_commits(tmp_path / f"{CONSUMER_OFFSETS}-{number}", *(["orders"] * (number == 4)), "another")
+    assert [Path(row["file"]).parent.name for row in rows("--group", "orders", tmp_path)] == [f"{CONSUMER_OFFSETS}-4"]
+    state = rows("--effective", "--group", "orders", tmp_path)
+    assert {Path(row["folder"]).name for row in state} == {f"{CONSUMER_OFFSETS}-4"}
+
+
 def test_only_the_partition_of_the_group_is_read(tmp_path: Path) -> None:
-    """The number of partitions is that of the folders, or given; an absent partition is named."""
+    """With the number of partitions; an absent partition is named, as is a number that the folders exceed."""
     owner = Owner(CONSUMER_OFFSETS, "orders")
     for number in range(3):
         write_commits(tmp_path / f"__consumer_offsets-{number}", "orders")
-    run = kseg("dump", "--group", "orders", "--format", "jsonl", tmp_path)
+    run = kseg("dump", "--group", "orders", "--partitions", 3, "--format", "jsonl", tmp_path)
     (row,) = map(json.loads, run.stdout.splitlines())
     assert f"__consumer_offsets-{owner.partition(3)}/" in row["file"]
-    assert f"partition {owner.partition(3)} of 3" in run.stderr
+    assert f"reads only partition {owner.partition(3)} of 3" in run.stderr
     missing = next(n for n in range(4, 100) if owner.partition(n) > 2)
     run = kseg("dump", "--group", "orders", "--partitions", missing, tmp_path)
     assert (run.returncode, f"__consumer_offsets-{owner.partition(missing)} found" in run.stderr) == (2, True)
+    run = kseg("dump", "--group", "orders", "--partitions", 2, tmp_path)
+    assert (run.returncode, "has a partition 2" in run.stderr) == (2, True)
 
 
 def test_transactional_ids(tmp_path: Path) -> None:
@@ -122,5 +134,6 @@ def test_the_partitions_that_a_broker_chooses(tmp_path: Path) -> None:
         for name in filter(None, NAMES):
             found = rows(option, name, broker.log_dir)
             assert found, name
+            assert rows(option, name, "--partitions", PARTITIONS, broker.log_dir) == found
             partition = Owner(topic, name).partition(PARTITIONS)
             assert {Path(row["file"]).parent.name for row in found} == {f"{topic}-{partition}"}

@@ -12,6 +12,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from kseg.format.serialization.decoding import Decoded, FieldDecoder
+from kseg.format.serialization.protobuf import ProtobufSchema
 from kseg.format.serialization.schema_files import schemas_of_file
 from kseg.format.serialization.schemas import PROTOBUF, Reference, Schema, SchemaSet
 
@@ -161,3 +162,22 @@ def test_hostile_schemas_end_with_a_reason(text: str, references: tuple[Referenc
     """They are compiled in another process, and write no file outside of its folder."""
     other = Schema(PROTOBUF, "", 6, subject="r", version=1)
     assert reason in str(decode(PREFIX + b"\0", text, other, references=references).error)
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_maps_of_descriptors_without_their_option(marked: bool) -> None:
+    """Some writers leave out ``map_entry``: a search for a key of the map would not find it in a list of entries."""
+    file = descriptor_pb2.FileDescriptorProto(name="m.proto", syntax="proto3", package="p")
+    message = file.message_type.add(name="M")
+    names = [("attr_by_name", "AttrByNameEntry"), ("items", "Item"), ("plainEntry", "PlainEntryEntry")]
+    for number, (name, entry) in enumerate(names, 1):
+        message.field.add(name=name, number=number, label=3, type=11, type_name=f".p.M.{entry}")
+        nested = message.nested_type.add(name=entry)
+        nested.field.add(name="key", number=1, label=1, type=1 if name == "plainEntry" else 9)
+        nested.field.add(name="value", number=2, label=1, type=5)
+    message.nested_type[0].options.map_entry = marked
+    data = bytes.fromhex("0a050a016110010a050a016210021205" + "0a01611001")
+    schema = Schema(PROTOBUF, "", 1, descriptors=descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
+    assert ProtobufSchema(schema, ()).decoder("p.M")(data) == {
+        "attr_by_name": {"a": 1, "b": 2}, "items": [{"key": "a", "value": 1}], "plainEntry": []
+    }  # fmt: skip

@@ -20,7 +20,7 @@ class Registry:
     """Registered schemas, as the JSON that the interface returns. ``texts`` replace the texts of schemas by subject.
 
     ``requests`` are the paths that were requested. With ``user`` ("name:password") other requests are rejected. Requests
-    wait ``delay`` seconds.
+    wait ``delay`` seconds. In the mode IMPORT, schemas get the id and version of the request, unless ``imports`` is false.
     """
 
     def __init__(self, texts: dict[str, str] | None = None) -> None:
@@ -28,12 +28,16 @@ class Registry:
         self.requests: list[str] = []
         self.user = ""
         self.delay = 0.0
+        self.mode = "READWRITE"
+        self.imports = True
         self._texts = texts or {}
 
     def register(self, subject: str, body: dict[str, Any]) -> dict[str, Any]:
         """Register a schema, or return the registered one if it is equal."""
         content = {name: body[name] for name in ("schemaType", "references") if body.get(name)}
         content["schema"] = self._texts.get(subject, body["schema"])
+        if self.mode == "IMPORT" and self.imports:
+            content["id"] = body["id"]
         equal = [schema for schema in self.schemas if content.items() <= schema.items()]
         for schema in equal:
             if schema["subject"] == subject:
@@ -48,12 +52,16 @@ class Registry:
             "guid": guid_of(content["schema"], references),
             **content,
         }
+        if self.mode == "IMPORT" and self.imports:
+            found |= {"id": body["id"], "version": body["version"]}
         self.schemas.append(found)
         return found
 
     def answer(self, path: str) -> Any:
         """Return the JSON of a GET request, None for what is not known."""
         parts = [unquote(part) for part in urlsplit(path).path.strip("/").split("/")]
+        deleted = "deleted=true" in urlsplit(path).query
+        known = [schema for schema in self.schemas if deleted or not schema.get("deleted")]
         if parts[:2] == ["schemas", "ids"]:
             return self._first(id=int(parts[2]))
         if parts[:2] == ["schemas", "guids"]:
@@ -66,14 +74,25 @@ class Registry:
                     default=None,
                 )
             return self._first(subject=parts[1], version=int(parts[3]))
-        return [schema["subject"] for schema in self.schemas] if parts == ["subjects"] else None
+        if parts[0] == "subjects" and len(parts) == 3:
+            return [schema["version"] for schema in known if schema["subject"] == parts[1]] or None
+        return list(dict.fromkeys(schema["subject"] for schema in known)) if parts == ["subjects"] else None
+
+    def change(self, path: str, body: dict[str, Any] | None) -> Any:
+        """Set the mode, or without a body soft-delete a version."""
+        if body is not None:
+            self.mode = body["mode"]
+            return body
+        _, subject, _, version = [unquote(part) for part in path.strip("/").split("/")]
+        self._first(subject=subject, version=int(version))["deleted"] = True  # type: ignore[index]
+        return int(version)
 
     def topic(self) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
         """Yield the keys and values of the registry's topic."""
         yield {"keytype": "NOOP", "magic": 0}, None
         for schema in self.schemas:
             key = {"keytype": "SCHEMA", "subject": schema["subject"], "version": schema["version"], "magic": 1}
-            yield key, {**{name: schema[name] for name in schema if name != "guid"}, "deleted": False}
+            yield key, {"deleted": False, **{name: schema[name] for name in schema if name != "guid"}}
 
     def _first(self, **wanted: Any) -> dict[str, Any] | None:
         return next((schema for schema in self.schemas if wanted.items() <= schema.items()), None)
@@ -101,6 +120,12 @@ def _handler(registry: Registry) -> type[BaseHTTPRequestHandler]:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             found = re.fullmatch(r"/subjects/([^/?]+)(/versions)?(\?.*)?", self.path)
             self._send(registry.register(unquote(found[1]), body) if found else None)
+
+        def do_PUT(self) -> None:
+            self._send(registry.change(self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+
+        def do_DELETE(self) -> None:
+            self._send(registry.change(self.path, None))
 
         def _send(self, answer: Any) -> None:
             registry.requests.append(self.path)

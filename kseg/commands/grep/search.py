@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from kseg.commands.grep import literals
@@ -34,7 +35,8 @@ class Query:
     """What ``kseg grep`` looks for.
 
     A record matches if one of ``fields`` matches one of ``patterns`` (Python's regular expressions; with ``literal``
-    texts), or has the ``json_path``. With both, a pattern must match a value that the path leads to. ``whole``: the match
+    texts), or if the fields have all ``json_paths``. With both, a pattern must match a value that one of the paths leads
+    to. ``whole``: the match
     must be the whole field. ``invert`` selects the other records. Of all records only those are searched that have one of
     the ``keys`` (None for null), if there are any, and a null value, if ``null_value`` is set.
     """
@@ -45,14 +47,14 @@ class Query:
     whole: bool = False
     invert: bool = False
     fields: tuple[str, ...] = FIELDS
-    json_path: JsonPath | None = None
+    json_paths: tuple[JsonPath, ...] = ()
     keys: tuple[bytes | None, ...] = ()
     null_value: bool = False
 
     @property
     def has_pattern(self) -> bool:
         """Return whether the content of fields is searched."""
-        return bool(self.patterns or self.json_path)
+        return bool(self.patterns or self.json_paths)
 
 
 class RecordGrep:
@@ -131,7 +133,7 @@ class RecordGrep:
 
     def _found(self, chunk: Chunk, i: int) -> bool:
         """Return whether record ``i`` matches: as ``matches``, in half the time."""
-        if self._decoder is not None or self.query.json_path is not None:
+        if self._decoder is not None or self.query.json_paths:
             return any(True for _ in self.matches(chunk, i))
         clock, tests = self.clock, self._tests
         for fields_of in self._fields:
@@ -149,8 +151,9 @@ class RecordGrep:
         """Needles of which one is in each record with a match; None if that is not known."""
         if self._decoder is not None:
             return None
-        if self.query.json_path is not None:
-            return self.query.json_path.needles()
+        if self.query.json_paths:
+            known = [needles for path in self.query.json_paths if (needles := path.needles())]
+            return max(known, key=lambda needles: len(needles[0]), default=None)
         return literals.either([_needles_of(pattern) for pattern in self.patterns])
 
     def _selected(self, chunk: Chunk) -> Sequence[int]:
@@ -166,24 +169,29 @@ class RecordGrep:
     def _texts(self, chunk: Chunk, i: int) -> Iterator[tuple[str, str]]:
         """Yield the name of each field of record ``i`` and the text that is searched in it.
 
-        This is the only place where bytes become text. Null fields are left out.
+        This is the only place where bytes become text. Null fields are left out. With paths, these are the values that
+        they lead to, if each of them leads to one.
         """
-        path = self.query.json_path
         known = self._decoded(chunk, i) if self._decoder else {}
+        paths = self.query.json_paths
+        found: list[list[tuple[str, str]]] = [[] for _ in paths]
         for name in self.query.fields:
             for data in _BYTES_OF[name](chunk, i):
                 if data is None:
                     continue
-                if path is None:
+                if not paths:
                     yield name, _as_text(known[name]) if name in known else _text(data)
                     continue
                 try:
                     value = known[name] if name in known else json.loads(_text(data))
-                    yield from ((name, _as_text(found)) for found in path.select(value))
+                    for path, texts in zip(paths, found, strict=True):
+                        texts += ((name, _as_text(text)) for text in path.select(value))
                 except json.JSONDecodeError:
                     pass
                 except (ValueError, RecursionError):
                     self._count_unread(chunk.lists.offset[i])
+        if all(found):
+            yield from chain.from_iterable(found)
 
     def add_unread(self, count: int, first: int | None) -> None:
         """Count records that cannot be read. ``first`` is the offset of the first one, None without one."""

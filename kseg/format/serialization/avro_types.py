@@ -14,7 +14,7 @@ from typing import Any
 
 from kseg.format.serialization.plain import finite
 from kseg.format.serialization.schemas import SchemaError
-from kseg.text import iso_time
+from kseg.text import calendar_time
 
 _PREFIX = "kseg-"
 #: The depth of a schema as JSON. Avro's schemas of this depth are not written by people.
@@ -49,7 +49,7 @@ def _timestamp(digits: int, zone: str) -> Convert:
 
     def convert(value: int, schema: Mapping[str, Any]) -> str | int:
         milliseconds, rest = divmod(value, unit)
-        text = iso_time(milliseconds)
+        text = calendar_time(milliseconds)
         if not text.endswith("Z"):
             return value
         return f"{text[:-1]}{rest:0{digits - 3}}{zone}" if digits > 3 else text[:-1] + zone

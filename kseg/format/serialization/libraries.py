@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from fastavro import schema as fastavro_schema
     from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 else:
-    _AVRO = "Avro needs fastavro: pip install 'kseg[avro]'"
-    _PROTOBUF = "Protobuf needs protobuf: pip install 'kseg[protobuf]'"
+    _AVRO = "Avro needs fastavro: pip install fastavro"
+    _PROTOBUF = "Protobuf needs protobuf: pip install protobuf"
     fastavro_python = lazy("fastavro._read_py", needed=_AVRO)
     fastavro_read = lazy("fastavro.read", needed=_AVRO)
     fastavro_schema = lazy("fastavro.schema", needed=_AVRO)

@@ -19,6 +19,8 @@ _WELL_KNOWN = {
     f"google/protobuf/{name}.proto": f"google.protobuf.{name}_pb2"
     for name in ("any", "descriptor", "duration", "empty", "field_mask", "struct", "timestamp", "wrappers")
 }
+#: The types of keys of maps, as numbers of ``FieldDescriptorProto.Type``: integers, bool and string.
+_KEY_TYPES = {3, 4, 5, 6, 7, 8, 9, 13, 15, 16, 17, 18}
 #: Decode the bytes of a message whose name or indexes are known.
 Decode = Callable[[bytes], Any]
 
@@ -36,6 +38,7 @@ class ProtobufSchema:
         self._decoders: dict[tuple[int, ...] | str, Decode] = {}
         try:
             for file in files.file:
+                _mark_maps(file.message_type)
                 self._pool.Add(file)
             self._pool.FindFileByName(self._root.name)
         except (TypeError, KeyError) as error:
@@ -65,6 +68,27 @@ class ProtobufSchema:
             names.append(messages[index].name)
             messages = messages[index].nested_type
         return ".".join(names)
+
+
+def _mark_maps(messages: Iterable[Any]) -> None:
+    """Set the option ``map_entry`` of the entries of map fields: some writers of descriptors leave it out.
+
+    An entry has the name that protoc derives from the field. The bytes of a message are the same with and without it.
+    """
+    for message in messages:
+        entries = {entry.name: entry for entry in message.nested_type}
+        for field in message.field:
+            name = "".join(word[:1].upper() + word[1:] for word in field.name.split("_")) + "Entry"
+            is_own = field.label == field.LABEL_REPEATED and field.type_name.endswith(f"{message.name}.{name}")
+            if is_own and name in entries and _is_map_entry(entries[name]):
+                entries[name].options.map_entry = True
+        _mark_maps(message.nested_type)
+
+
+def _is_map_entry(message: Any) -> bool:
+    fields = sorted(message.field, key=lambda field: field.number)
+    shape = [(field.name, field.number, field.label == field.LABEL_OPTIONAL) for field in fields]
+    return shape == [("key", 1, True), ("value", 2, True)] and fields[0].type in _KEY_TYPES
 
 
 def _decode_with(message_class: Any, pool: Any) -> Decode:

@@ -173,6 +173,7 @@ def _sources(settings: DecodeSettings, report: Callable[[str], Report]) -> Itera
 def _of_files(names: Iterable[str]) -> Iterator[Schema]:
     """Yield the schemas of files. Raises UnreadableError, and UsageError for files that cannot be used."""
     unnamed: dict[str, str] = {}
+    places: dict[int | str, str] = {}
     for name in names:
         found = list(schemas_of_file(name))
         own = found[0]
@@ -184,4 +185,7 @@ def _of_files(names: Iterable[str]) -> Iterator[Schema]:
             if own.type in unnamed:
                 raise UsageError(f"--schema-file {unnamed[own.type]} and {name}: give each as ID=FILE or SUBJECT=FILE")
             unnamed[own.type] = name
+        place = own.subject if own.id is None else own.id
+        if place is not None and places.setdefault(place, name) != name:
+            raise UsageError(f"--schema-file {places[place]} and {name}: give each id and each subject once")
         yield from found

@@ -10,8 +10,9 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from kseg.errors import UsageError
@@ -25,6 +26,9 @@ _TIMEOUT, _MOST_SECONDS = 10, 30
 _MOST_BYTES = 16 << 20
 _MOST_ANSWERS = 10_000
 _PIECE = 64 * 1024
+
+
+_Name = TypeVar("_Name", str, int)
 
 
 class Registry:
@@ -70,6 +74,25 @@ class Registry:
 
     def all(self) -> Iterable[Schema]:
         return ()
+
+    def registered(self) -> Iterator[Schema]:
+        """Yield every version of every subject, also the soft-deleted ones. Raises SchemaError."""
+        subjects = "subjects?deleted=true&subjectPrefix=:*:"
+        if self._get(subjects) is None:
+            raise SchemaError(f"registry {self._url}: HTTP 404 for /subjects: expected the URL of a registry")
+        for subject in self._names(subjects, str):
+            place = f"subjects/{quote(subject, safe='')}/versions"
+            active = set(self._names(place, int))
+            for version in self._names(f"{place}?deleted=true", int):
+                schema = self._schema(f"{place}/{version}?deleted=true", subject=subject, version=version)
+                if schema is not None:
+                    yield replace(schema, deleted="" if version in active else "soft")
+
+    def _names(self, path: str, kind: type[_Name]) -> list[_Name]:
+        answer = self._get(path) or []
+        if not isinstance(answer, list) or not all(type(one) is kind for one in answer):
+            raise SchemaError(f"{self._url}/{path}: the answer is not a list of {kind.__name__}")
+        return answer
 
     def _schema(self, path: str, **known: Any) -> Schema | None:
         answer = self._get(path)

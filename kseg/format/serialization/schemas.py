@@ -38,7 +38,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema, and where it is registered. ``deleted`` is "", "soft" or "hard".
+    """A schema, and where it is registered. ``deleted`` is "", "soft", "hard", or "replaced" by another for the version.
 
     ``descriptors`` is a serialized FileDescriptorSet, which replaces the text of a Protobuf schema. ``settings`` are the
     metadata and the rules that a registry keeps with the schema.
@@ -60,6 +60,11 @@ class Schema:
         """The context of the subject, "" for the default context."""
         subject = self.subject or ""
         return subject[1:].partition(":")[0] if subject.startswith(_CONTEXT) else ""
+
+    @property
+    def is_gone(self) -> bool:
+        """Return whether the registry no longer has it: it is hard-deleted or replaced."""
+        return self.deleted in ("hard", "replaced")
 
     @property
     def label(self) -> str:

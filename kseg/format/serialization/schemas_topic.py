@@ -27,8 +27,8 @@ _MOST_DELETED, _MOST_UNREAD = 100_000, 5
 class RegistryState:
     """The state of a registry after the records of its topic.
 
-    ``configs`` and ``modes`` are the settings by subject, None for the global one. ``gone`` are the hard-deleted schemas
-    whose records the log still has. ``unread`` describes the first records that are not a registry's, and
+    ``configs`` and ``modes`` are the settings by subject, None for the global one. ``gone`` are the hard-deleted and
+    replaced schemas whose records the log still has. ``unread`` describes the first records that are not a registry's, and
     ``unread_count`` counts all of them.
     """
 
@@ -44,8 +44,8 @@ class RegistryState:
         known = (*self.schemas.values(), *self.gone)
         yield from sorted(known, key=lambda schema: (schema.subject or "", schema.version or 0))
 
-    def apply(self, offset: int, key: bytes | None, value: bytes | None) -> None:
-        """Apply a record of the topic."""
+    def apply(self, offset: int, key: bytes | None, value: bytes | None) -> bool:
+        """Apply a record of the topic. Return whether a registry does the same."""
         try:
             name, stored = _object(key), _object(value)
             if name is None:
@@ -54,18 +54,20 @@ class RegistryState:
             if kind not in _APPLY:
                 raise ValueError(f"the key type {kind!r} is not known")
             if stored is not None and name.get("seq", offset) != offset:
-                return  # Redpanda: another broker wrote first, and the writer tries again with the next offset
+                return False  # Redpanda: another broker wrote first, and the writer tries again with the next offset
             _APPLY[kind](self, name, stored)
+            return True
         except (ValueError, KeyError, TypeError) as error:
             reason = f"{error} is missing" if isinstance(error, KeyError) else one_line(error)
             self.unread_count += 1
             if len(self.unread) < _MOST_UNREAD:
                 self.unread.append(f"offset {offset}: {reason}")
+            return False
 
-    def delete(self, place: tuple[str, int]) -> None:
+    def delete(self, place: tuple[str, int], why: str = "hard") -> None:
         """Delete a version for good."""
         if schema := self.schemas.pop(place, None):
-            self.gone.append(replace(schema, deleted="hard"))
+            self.gone.append(replace(schema, deleted=why))
             del self.gone[:-_MOST_DELETED]
 
 
@@ -85,7 +87,7 @@ def _schema(state: RegistryState, key: Mapping[str, Any], value: Mapping[str, An
     new = replace(schema_of(value), subject=place[0], version=place[1])
     old = state.schemas.get(place)
     if old is not None and (old.id, old.text) != (new.id, new.text):
-        state.delete(place)  # the version was registered again
+        state.delete(place, "replaced")
     state.schemas[place] = new
 
 
@@ -142,21 +144,30 @@ _APPLY: Mapping[str, Callable[[RegistryState, Mapping[str, Any], Mapping[str, An
 def read_schemas_topic(
     paths: Iterable[str], report: Callable[[str], Report] = lambda path: do_nothing
 ) -> RegistryState:
-    """Return the state of a registry from the segments of its topic.
+    """Return the state of a registry from the segments of its topic, as ``applied_records`` reads them."""
+    state = RegistryState()
+    for _ in applied_records(paths, state, report):
+        pass
+    return state
+
+
+def applied_records(
+    paths: Iterable[str], state: RegistryState, report: Callable[[str], Report] = lambda path: do_nothing
+) -> Iterator[tuple[bytes, bytes | None]]:
+    """Apply the records of a registry's topic to a state; yield key and value of each that a registry applies, too.
 
     A path is a segment, a partition folder, or a log directory, of which the folders of the topic are read. ``report``
     returns the report callback for a path. Raises UnreadableError and NotASegmentError.
     """
-    state = RegistryState()
     for path in _segments(paths):
         opener = DeepIterator(report(path))
         with SegmentReader(open_source(path), report=report(path)) as reader:
             for window in reader.windows():
                 for chunk in opener.chunks(window):
                     for i in range(chunk.records.count):
-                        if chunk.control(i) is None:
-                            state.apply(chunk.lists.offset[i], chunk.key(i), chunk.value(i))
-    return state
+                        key, value = chunk.key(i), chunk.value(i)
+                        if chunk.control(i) is None and state.apply(chunk.lists.offset[i], key, value):
+                            yield key or b"", value
 
 
 def _segments(paths: Iterable[str]) -> Iterator[str]:
