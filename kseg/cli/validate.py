@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kseg.cli import common
-from kseg.cli.common import check_output
 from kseg.cli.messages import FAILED, FOUND, fail, note, note_output
 from kseg.cli.progress import index_sizes, progress_bar
 from kseg.cli.settings import check_type, read_settings
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kseg.cli import spark, this_run
     from kseg.commands.validate import baseline, folder_checks, state_file
     from kseg.format.sidefiles import registry
-    from kseg.format.writer import output_guards
+    from kseg.format.writer import output_rule
     from kseg.report import spool, wording
     from kseg.report.run import Run
     from kseg.spark.jobs import inventory
@@ -42,7 +42,7 @@ else:
     baseline = lazy("kseg.commands.validate.baseline")
     state_file = lazy("kseg.commands.validate.state_file")
     registry = lazy("kseg.format.sidefiles.registry")
-    output_guards = lazy("kseg.format.writer.output_guards")
+    output_rule = lazy("kseg.format.writer.output_rule")
     spool = lazy("kseg.report.spool")
     this_run = lazy("kseg.cli.this_run")
     wording = lazy("kseg.report.wording")
@@ -59,7 +59,7 @@ _FAIL_ON = common.Choice(["error", "warning", "info", "never"])
 
 
 @click.command()
-@common.paths
+@common.paths_or_current_folder
 @click.option("--deep/--shallow", default=True, help="Check records, or only headers and CRCs. Default: deep.")
 @common.framings
 @common.output_format(VALIDATION)
@@ -68,26 +68,32 @@ _FAIL_ON = common.Choice(["error", "warning", "info", "never"])
 @click.option("--max-message-bytes", type=common.WholeNumber(min=1), metavar="N",
               help="Report larger batches as errors. Default: warn at 1048588.")  # fmt: skip
 @click.option("--compacted", is_flag=True, help="Check the log of a compacted topic: all records need a key.")
+@click.option("--timestamp-before-max-ms", type=common.WholeNumber(min=0), metavar="N",
+              help="Report records that are older as errors.")  # fmt: skip
+@click.option("--timestamp-after-max-ms", type=common.WholeNumber(min=0), metavar="N",
+              help="Report timestamps farther ahead as errors. Default: warn at one hour.")  # fmt: skip
 @click.option("--fail-on", type=_FAIL_ON, default="error", show_default=True, help="Exit with 1 from this severity on.")
 @click.option("--rule", multiple=True, metavar="NAME=SEVERITY", help="Set the severity of a rule, or ignore it.")
 @click.option("--max-per-rule", type=common.WholeNumber(min=1), default=16, show_default=True, metavar="N",
               help="List at most N findings per rule and file.")  # fmt: skip
 @common.jobs
 @common.max_rate
-@click.option("--state", metavar="FILE",
+@click.option("--state", metavar="FILE", type=common.OutputPath(),
               help="Store results in FILE. The next run skips unchanged files.")  # fmt: skip
-@click.option("--report", "reports", multiple=True, metavar="FORMAT=FILE",
+@click.option("--report", "reports", multiple=True, metavar="FORMAT=FILE", type=common.OutputPath(named=True),
               help="Also write a report to FILE. Repeat it for several.")  # fmt: skip
 @common.details("List findings one by one, and every valid segment.",
                 "List only damaged partitions and the summary in the table.")  # fmt: skip
-@click.option("--baseline", metavar="FILE", help="Ignore the known findings in FILE for the exit code.")
-@click.option("--write-baseline", metavar="FILE", help="Write the findings of this run to FILE as known.")
+@click.option("--baseline", metavar="FILE", type=common.InputPath(),
+              help="Known findings, or a repair's report: ignored for the exit code.")  # fmt: skip
+@click.option("--write-baseline", metavar="FILE", type=common.OutputPath(),
+              help="Write the findings of this run to FILE as known.")  # fmt: skip
 @common.spark
-@click.option("--inventory", metavar="DIR",
+@click.option("--inventory", metavar="DIR", type=common.OutputFolder(),
               help="Write findings and segments as Parquet to DIR.")  # fmt: skip
 @click.pass_context
 def validate(context: click.Context, /, paths: tuple[str, ...], output: str | None, **_: Any) -> int:
-    """Check segments and their side files, and list the findings.
+    """Check segments and their side files, and list the findings. Without a PATH, check the current folder.
 
     Checks framing, CRCs, batches, records and codecs, and the files of a folder against each other. `kseg rules RULE`
     explains a finding. Exit codes: 0 no errors (see --fail-on), 1 errors, 2 a file could not be read.
@@ -99,6 +105,8 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
         verify_crc=not options["no_crc"],
         max_message_bytes=options["max_message_bytes"],
         compacted=options["compacted"],
+        timestamp_before_max_ms=options["timestamp_before_max_ms"],
+        timestamp_after_max_ms=options["timestamp_after_max_ms"],
         policy=Policy.parse(options["rule"]),
         max_per_rule=options["max_per_rule"],
     )
@@ -107,19 +115,15 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
         raise UsageError("--inventory needs --spark and --deep")
     if options["framings"] and (tables is not None or state_path is not None):
         raise UsageError("--as cannot be combined with --inventory or --state")
-    for option, target in (("--inventory", tables), ("--state", state_path)):
-        if target is not None:
-            for path in paths:
-                output_guards.check_no_overlap(path, Path(target), option)
+    common.check_outputs()
     if tables is not None and state_path is not None:
         raise UsageError("--inventory cannot be combined with --state: --state skips unchanged segments")
     fail_on = None if options["fail_on"] == "never" else parse_severity(options["fail_on"])
     total = Summary()
-    vanished = 0
-    files, failed = (framed_files(paths, options["framings"]), False) if options["framings"] else files_of(paths)
-    check_output(output, [*paths, *(file.path for file in files)])
+    vanished, failed = 0, False
+    files, unreadable = (framed_files(paths, options["framings"]), []) if options["framings"] else files_of(paths)
 
-    reports = _Reports(options, [*paths, *(file.path for file in files)])
+    reports = _Reports(options)
     settings = reports.settings(settings)
 
     def results(progress: Progress) -> Iterator[FileResult]:
@@ -131,7 +135,12 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
             found = validate_files(files, settings, options["jobs"], on_progress, pool, state)
             if any(file.indexes is not None for file in files):
                 found = folder_checks.check_folders(files, settings, found)
-        for result in found:
+            else:  # few files by themselves need the module
+                found = (
+                    next(folder_checks.check_folders(files, settings, [each])) if each.found == {"zero-tail"} else each
+                    for each in found
+                )
+        for result in chain(unreadable, found):
             progress(index_bytes.pop(result.file, 0))
             total.add(result.summary)
             vanished += result.vanished
@@ -158,25 +167,30 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
         note(f"a broker deleted {count_of(vanished, 'file')} before kseg could read them")
     if failed:
         return FAILED
-    return FOUND if fail_on is not None and reports.new(total).at_least(fail_on) else 0
+    new = reports.new(total)
+    if fail_on is not None and new.at_least(fail_on):
+        return FOUND
+    return FAILED if new.rules["zero-segment"] else 0
 
 
 class _Reports:
     """What becomes of the results besides the output: further reports, and the baseline."""
 
-    def __init__(self, options: Mapping[str, Any], inputs: Sequence[str]) -> None:
+    def __init__(self, options: Mapping[str, Any]) -> None:
         """Raises UsageError for a wrong option or a baseline that can't be read."""
         self._options, self._started = options, time.time_ns() // 1_000_000
         self._max_per_rule = options["max_per_rule"]
+        self._partial = {"shallow": not options["deep"], "no-crc": options["no_crc"]}
         self._targets = [_report(text) for text in options["reports"]]
         summary = os.environ.get("GITHUB_STEP_SUMMARY")
         self._step_summary = summary if summary and options["format_name"] == "github" else None
         self._path, written = options["baseline"], options["write_baseline"]
         targets = [path for _, path in self._targets]
-        for target in (*targets, written):
-            check_output(target, inputs)
-        if written == "-":
-            raise UsageError("--write-baseline: expected a file, got '-'")
+        if self._step_summary:
+            output_rule.check_output(self._step_summary, (), "GITHUB_STEP_SUMMARY")
+        for option, path in (("--write-baseline", written), ("--state", options["state"])):
+            if path == "-":
+                raise UsageError(f"{option}: expected a file, got '-'")
         _check_distinct([options["output"] or "-", *targets, written], [self._path, options["state"]])
         if (self._path or written) and options["state"]:
             raise UsageError("--baseline and --write-baseline cannot be combined with --state")
@@ -217,9 +231,11 @@ class _Reports:
             gone = self._baseline.gone()
             known, unread = count_of(self._baseline.known, "known finding"), self._baseline.unread()
             others = f"; {unread:,} of files that were not read" if unread else ""
-            note(f"{known} of {self._path}; {len(gone):,} no longer occur{others}")
+            skipped = [f"--{name}" for name, on in self._partial.items() if on]
+            occur = f"not found, but not all was checked ({', '.join(skipped)})" if skipped else "no longer occur"
+            note(f"{known} of {self._path}; {len(gone):,} {occur}{others}")
             for entry in gone[:_GONE_SHOWN]:
-                note(f"no longer found: {entry.get('file')}: {entry.get('rule')}")
+                note(f"{'not' if skipped else 'no longer'} found: {entry.get('file')}: {entry.get('rule')}")
 
     def run(self) -> Run:
         """Return what the HTML page says about this run."""
@@ -254,11 +270,11 @@ def _report(text: str) -> tuple[str, str]:
     return name, path
 
 
-def files_of(paths: tuple[str, ...]) -> tuple[list[SegmentFile], bool]:
-    """Return the files to check, and whether a path could not be read. Prints the skipped files."""
+def files_of(paths: tuple[str, ...]) -> tuple[list[SegmentFile], list[FileResult]]:
+    """Return the files to check, and a result for each path that could not be read. Prints the skipped files."""
     files: list[SegmentFile] = []
     skipped: list[str] = []
-    failed = False
+    unreadable: list[FileResult] = []
     for path in paths:
         try:
             if is_folder(path):
@@ -266,12 +282,12 @@ def files_of(paths: tuple[str, ...]) -> tuple[list[SegmentFile], bool]:
             else:
                 files += find_segments(path)
         except KsegError as error:
-            failed = bool(fail(str(error)))
+            unreadable.append(FileResult(path, (), Summary(unread=1), str(error)))
     skipped = list(dict.fromkeys(skipped))
-    if skipped and files:
+    if skipped:
         named = ", ".join(skipped[:_SKIPPED_SHOWN]) + ", …" * (len(skipped) > _SKIPPED_SHOWN)
         note(f"skipped {count_of(len(skipped), 'file')} (not Kafka files, or not in use): {named}")
-    return once_each(files), failed
+    return once_each(files), unreadable
 
 
 def _with_settings(context: click.Context) -> dict[str, Any]:

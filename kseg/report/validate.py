@@ -119,6 +119,8 @@ def _write_findings(result: FileResult, out: TextIO, folded: int) -> None:
         lines = advice(verdict)
         if more or lines:
             print_note(out, f"{name}{f' ({more:,} more, not listed: see --max-per-rule)' if more else ''}", indent=2)
+        if lines and verdict.rule.remedy_for(result.file).actions:
+            lines.append(f"Commands: kseg rules {name}")
         for line in lines:
             print_note(out, line, indent=4)
     if reported:

@@ -131,7 +131,7 @@ def test_new_findings_have_their_range(tmp_path: Path) -> None:
     assert "crc-mismatch ×27 " in table
     page = tmp_path / "page.html"
     kseg("validate", folder, "--baseline", known, "--max-per-rule", "5", "--format", "html", "-o", page)
-    assert f"{3 * len(content)}..{29 * len(content) + size}," in page.read_text()
+    assert f"{3 * len(content)}..{29 * len(content) + size}" in page.read_text()
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"kseg_baseline": 9, "findings": []}', '{"kseg_baseline": 1}'])

@@ -14,6 +14,7 @@ from kseg.format.segment import several_processes, split_points
 from kseg.format.sidefiles.indexes import TIME_ENTRY
 from kseg.format.sidefiles.txn_index import ABORTED_TXN
 from kseg.format.writer.records_builder import PlainRecord, build_batch
+from kseg.validation import validate
 from tests.support import damage
 from tests.support.folders import SEGMENTS, validate_folder
 
@@ -297,3 +298,58 @@ def test_real_gaps_of_compaction_are_reported_as_compaction() -> None:
     ]
     assert reported
     assert set(reported) == {"probably compacted, because other batches have fewer records than offsets"}
+
+
+def test_a_follower_writes_last_stable_offsets_after_the_marker(tmp_path: Path) -> None:
+    """A follower appends several batches at once: Kafka then counts transactions that begin later as open.
+
+    Only the offset at which the next transaction of another producer begins can stand there; any other one is wrong.
+    """
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+
+    def batch(offset: int, count: int, producer_id: int, sequence: int) -> bytes:
+        records = [PlainRecord(offset + n, b"k", b"v", 1_700_000_000_000) for n in range(count)]
+        return build_batch(
+            records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True
+        )
+
+    def marker(offset: int, producer_id: int, *, abort: bool) -> bytes:
+        record = PlainRecord(offset, b"\0\0\0" + bytes([not abort]), bytes(6), 1_700_000_000_000)
+        return build_batch([record], producer_id=producer_id, producer_epoch=0, transactional=True, control=True)
+
+    # FORMATS: 38..43 of a follower had the last stable offset 49.
+    first = batch(0, 3, 7, 0) + marker(3, 7, abort=True) + batch(4, 2, 7, 3) + batch(6, 2, 8, 0)
+    (folder / f"{0:020}.log").write_bytes(first + marker(8, 7, abort=True) + marker(9, 8, abort=False))
+    (folder / f"{0:020}.index").touch()
+    index = folder / f"{0:020}.txnindex"
+    last = ABORTED_TXN.pack(0, 7, 4, 8, 6)
+    for stable, found in ((4, []), (6, []), (5, ["txn-index-mismatch"]), (7, ["txn-index-mismatch"]),
+                          (1 << 40, ["txn-index-order"])):  # fmt: skip
+        index.write_bytes(ABORTED_TXN.pack(0, 7, 0, 3, stable) + last)
+        assert rules(folder).get(index.name, []) == found, stable
+    index.write_bytes(ABORTED_TXN.pack(0, 7, 0, 3, 6) + last)
+    infos = [verdict.message for result in validate_folder(folder) for verdict in result.verdicts]
+    assert "offsets 0 to 3 of producer 7: the last stable offset 6 is after the marker" in infos
+
+
+@pytest.mark.parametrize("kept", ["*", "leader-epoch-checkpoint", "*.index", "*.snapshot", "partition.metadata"])
+def test_a_partition_without_a_segment_is_never_sound(kept: str, tmp_path: Path) -> None:
+    """Its side files show that it had a log: nobody looked at that log, so a verdict on it would be invented."""
+    folder = copied("4.3.0-v2-none-transactions", tmp_path)
+    for path in folder.iterdir():
+        if path.suffix == ".log" or not path.match(kept):
+            path.unlink()
+    left = list(folder.iterdir())
+    assert left
+    found = validate(folder)
+    assert (found.verdict, found.summary.files, found.summary.side_files) == ("undetermined", 0, len(left))
+    assert list(found.unread) == [f"{folder}/"]
+    orphans = {path.name for path in left if path.suffix in (".index", ".timeindex", ".txnindex")}
+    assert rules(folder) == {name: ["orphaned-index"] for name in orphans}
+    # Beside a partition that is whole, it is found as well.
+    shutil.copytree(TRANSACTIONS, tmp_path / "whole-0")
+    assert list(validate(tmp_path).unread) == [f"{folder}/"]
+    # A broker deletes the files of a deleted topic one by one.
+    deleted = folder.rename(tmp_path / "orders-0.0123456789abcdef0123456789abcdef-delete")
+    assert (validate(deleted).unread, rules(deleted)) == ({}, {})

@@ -4,12 +4,17 @@
 
 ``id`` identifies a finding by its file, rule, place and facts. The other fields are for people. The baseline has all
 findings of one run; a run with it must name the same paths.
+
+The report of a repair (``kseg repair --format jsonl -o REPORT SRC DST``) is a baseline, too: missing offsets are known
+if the report lists each of them as lost, for the partition folder of that name.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -46,7 +51,8 @@ class Baseline:
         """Read a baseline. Raises UsageError if it isn't one, UnreadableError if it can't be read."""
         self.new = Summary()
         self.known = 0
-        self._left = {entry["id"]: entry for entry in _read(path)}
+        entries, self._losses = _read(path)
+        self._left = {entry["id"]: entry for entry in entries}
         self._ids = set(self._left)
         self._read: set[str] = set()
 
@@ -60,7 +66,7 @@ class Baseline:
             for verdict in result.verdicts:
                 found = fingerprint(verdict)
                 self._left.pop(found, None)
-                if found in self._ids:
+                if found in self._ids or self._is_loss(verdict):
                     known.append(replace(verdict, known=True))
                 else:
                     self.new.count(verdict.rule.name, verdict.severity, 1)
@@ -68,6 +74,15 @@ class Baseline:
             self.known += len(known)
             self._count_uncompared(result)
             yield replace(result, verdicts=tuple(sorted([*known, *new.verdicts], key=in_file)), unlisted=new.unlisted)
+
+    def _is_loss(self, verdict: Verdict) -> bool:
+        """Return whether a finding is about missing offsets, and the repair's report lists all of them as lost."""
+        first, last = verdict.offset, verdict.finding.last_offset
+        if verdict.rule.name not in _MISSING or first is None or last is None:
+            return False
+        ranges = self._losses.get(_folder_of(verdict.file), [])
+        at = bisect_right(ranges, (first, 1 << 63)) - 1
+        return at >= 0 and ranges[at][0] <= first and last <= ranges[at][1]
 
     def _count_uncompared(self, result: FileResult) -> None:
         """Count findings that are not listed as new."""
@@ -110,13 +125,61 @@ class BaselineWriter:
             out.write(f'{{"kseg_baseline": {VERSION}, "findings": [\n{lines}\n]}}\n'.encode("ascii"))
 
 
-def _read(path: str) -> list[dict[str, Any]]:
+def _read(path: str) -> tuple[list[dict[str, Any]], _Losses]:
+    """Return the entries of a baseline, and the lost offsets of a repair's report."""
+    text = read_file(path)
     try:
-        read = json.loads(read_file(path))
+        if b'"kseg_baseline"' not in text:
+            return [], _losses(map(json.loads, filter(None, text.splitlines())))
+        read = json.loads(text)
         entries = read["findings"]
         if read["kseg_baseline"] != VERSION or not all(isinstance(entry["id"], str) for entry in entries):
             raise ValueError
     except (ValueError, KeyError, TypeError):
-        raise UsageError(f"{path}: not a baseline of this version: write one with --write-baseline FILE") from None
+        raise UsageError(
+            f"{path}: neither a baseline of this version nor a report of repair: write one with --write-baseline FILE, "
+            "or with `kseg repair --format jsonl`"
+        ) from None
     found: list[dict[str, Any]] = entries
+    return found, {}
+
+
+#: By the name of a partition's folder: the ranges of lost offsets (inclusive), in order and not adjacent.
+_Losses = dict[str, list[tuple[int, int]]]
+#: The rules about offsets that no batch has.
+_MISSING = frozenset({"offset-gap", "missing-batches", "segment-gap"})
+
+
+def _losses(rows: Iterable[dict[str, Any]]) -> _Losses:
+    """Return the lost offsets that a repair's report lists. Raises ValueError or KeyError for other rows."""
+    ranges: dict[str, list[tuple[int, int]]] = {}
+    targets: dict[str, str] = {}
+    ended = False
+    for row in rows:
+        kind = row["kind"]
+        if kind == "segment":
+            if row["target"]:
+                targets[_folder_of(row["source"])] = _folder_of(row["target"])
+        elif kind == "summary":
+            ended = True
+        elif row["offset"] is not None and row["last_offset"] is not None and kind != "mended":
+            ranges.setdefault(_folder_of(row["file"]), []).append((int(row["offset"]), int(row["last_offset"])))
+    if not ended:
+        raise ValueError
+    joined = {folder: _joined(each) for folder, each in ranges.items()}
+    return joined | {targets[folder]: each for folder, each in joined.items() if folder in targets}
+
+
+def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = found[-1][0], max(found[-1][1], last)
+        else:
+            found.append((first, last))
     return found
+
+
+def _folder_of(path: str) -> str:
+    """Return the name of a file's folder: a repaired partition is moved to the place of the damaged one."""
+    return os.path.basename(os.path.dirname(os.path.abspath(path)))

@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kseg.commands.validate.partition_checks import AFTER_THE_END, PartitionChecks
+from kseg.commands.validate.partition_side_files import is_being_deleted
 from kseg.commands.validate.partition_state import Extent
 from kseg.errors import KsegError
 from kseg.findings import RULES, Finding, Report, do_nothing
@@ -20,14 +21,17 @@ from kseg.format.log_loader.log_segment import DEFAULT_LIMITS
 from kseg.format.log_loader.partition_files import Files
 from kseg.format.log_loader.refusals import RefusedError
 from kseg.format.log_loader.unfinished_files import complete_swaps, delete_unfinished
+from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.checkpoints import HARMLESS, walk_offset_checkpoint
 from kseg.format.sidefiles.log_dir_names import CLEAN_SHUTDOWN, CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS
 from kseg.format.sidefiles.reading import entries_of, positioned_entries_of
+from kseg.format.sidefiles.registry import belongs_to_partition
 from kseg.format.storage import local_files
 from kseg.format.storage.log_dir_lock import is_in_use
-from kseg.format.storage.naming import base_offset_of, partition_of
+from kseg.format.storage.naming import base_offset_of, is_snapshot, partition_of
 from kseg.format.storage.source import SegmentFile, local_size, topic_partition
-from kseg.results import FileResult, Settings
+from kseg.results import FileResult, Settings, Summary
+from kseg.text import count_of
 
 # Seconds: renaming a few files takes milliseconds.
 _SWAPPING = 0.1
@@ -42,7 +46,8 @@ def check_folders(
 ) -> Iterator[FileResult]:
     """Return the results in their order, with the findings of the checks across files added.
 
-    ``results`` are those of ``files``, each segment's indexes after it.
+    ``results`` are those of ``files``, each segment's indexes after it. A partition folder with side files, but without a
+    segment, has a result of its own: it is unread, because its side files alone don't show whether its log is sound.
     """
     yield from _FolderChecks(files, settings).apply(results)
 
@@ -63,7 +68,8 @@ class _FolderChecks:
         self._checks: PartitionChecks | None = None
         # Offsets of partitions by the path of their checkpoint file, read once per log directory.
         self._checkpoints: dict[str, dict[tuple[str, int], int]] = {}
-        self._names: dict[str, set[str]] = defaultdict(set)
+        # The names of a folder's files without the indexes of its segments, by folder.
+        self._listed: dict[str, set[str]] = defaultdict(set)
         # The suffixes of the indexes that a folder's segments have, by folder.
         self._indexes: dict[str, set[str]] = defaultdict(set)
         # The suffixes that were reported as missing from the whole folder, by folder.
@@ -72,7 +78,7 @@ class _FolderChecks:
         for file in files:
             if file.indexes is not None:
                 folder, name = os.path.split(file.path)
-                self._names[folder].add(name)
+                self._listed[folder].add(name)
                 self._segments[folder] += base_offset_of(name) is not None
                 self._indexes[folder].update(os.path.splitext(path)[1] for path in file.indexes)
 
@@ -85,6 +91,7 @@ class _FolderChecks:
                 yield from self._emit(SegmentFile(result.file), result)
                 continue
             if file.indexes is None:
+                self._check_zeros(file, result, {})
                 yield from self._emit(file, result)
                 continue
             if name in AFTER_THE_END:
@@ -95,9 +102,13 @@ class _FolderChecks:
                 self._begin_folder(folder)
             if self._checks and base_offset_of(name) is not None:
                 self._newest = result
+                if file.active and not self._checks.extent:
+                    self._check_zeros(file, result, self._checkpoint_offsets(folder))
                 grown = file.active and self._was_written_since(result)
                 self._checks.add_segment(name, result.facts, grown=grown, zeros="zero-tail" in result.found)
                 self._check_indexes(file, result)
+                if file.active and self._indexes[folder]:
+                    self._checks.side_files.check_missing(name, self._log_start(folder))
             elif self._checks:
                 self._checks.side_files.check(name)
             yield from self._emit(file, replace(result, facts=None))
@@ -106,6 +117,15 @@ class _FolderChecks:
         for result in checkpoint_results:
             self._check_checkpoint(result.file)
             yield self._with_findings(self._files[result.file], result)
+
+    def _check_zeros(self, file: SegmentFile, result: FileResult, known: Mapping[str, int]) -> None:
+        """Report a segment of zeros without segments before it, unless its log directory knows that the log is empty."""
+        counts = result.summary
+        if file.framing or counts.batches or not counts.bytes or result.found != {"zero-tail"}:
+            return
+        if known.get(HIGH_WATERMARKS, INT64_MAX) > (base_offset_of(result.file) or 0):
+            facts = {"bytes": counts.bytes}
+            self._record_finding(result.file)(Finding("zero-segment", 0, counts.bytes, facts=facts))
 
     def _emit(self, file: SegmentFile, result: FileResult) -> Iterator[FileResult]:
         """Yield the result with its findings, or keep it until the folder's last segment is read."""
@@ -122,6 +142,22 @@ class _FolderChecks:
                 result = self._explain_gaps(file, result, self._checks, lost.get(os.path.basename(file.path), set()))
             yield self._with_findings(file, result)
         self._waiting.clear()
+        if self._folder is not None and (count := self._without_segments(self._folder)):
+            why = f"{self._folder}: no segment found, but {count_of(count, 'side file')} of a partition"
+            # The reports group the results by the folder of each.
+            yield FileResult(os.path.join(self._folder, ""), (), Summary(unread=1), why)
+
+    def _without_segments(self, folder: str) -> int:
+        """Return the number of a partition's side files in a folder without a segment, otherwise 0."""
+        names = self._listed.pop(folder, set())
+        if any(map(_has_batches, names)) or is_being_deleted(folder):
+            return 0
+        try:  # a running broker may just have created the log, or deleted the partition
+            if "://" not in folder and any(map(_has_batches, local_files.names_in(folder))):
+                return 0
+        except (KsegError, OSError):
+            return 0
+        return sum(map(belongs_to_partition, names))
 
     def _explain_gaps(
         self, file: SegmentFile, result: FileResult, checks: PartitionChecks, lost: set[int]
@@ -169,7 +205,7 @@ class _FolderChecks:
         if folder is not None:
             self._checks = PartitionChecks(
                 folder,
-                self._names.pop(folder, set()),
+                self._listed.get(folder, set()),
                 lambda name: self._record_finding(os.path.join(folder, name)),
                 self._checkpoint_offsets(folder),
                 compacted=self._settings.compacted or topic_partition(folder + "/x")[0] in _COMPACTED,
@@ -177,12 +213,23 @@ class _FolderChecks:
             )
             self._check_swaps(folder)
 
+    def _log_start(self, folder: str) -> int | None:
+        """Return a partition's log start offset by the log directory's checkpoint, which lists those that differ from 0.
+
+        None without a checkpoint.
+        """
+        log_dir = os.path.dirname(os.path.abspath(folder))
+        if "://" in folder or not local_files.exists(os.path.join(log_dir, LOG_STARTS)):
+            return None
+        return self._checkpoint_offsets(folder).get(LOG_STARTS, 0)
+
     def _checkpoint_offsets(self, folder: str) -> dict[str, int]:
         """Return the partition's offsets in the log directory's checkpoints, by checkpoint name."""
         log_dir, name = os.path.split(os.path.abspath(folder))
         partition = partition_of(name)
         offsets_by_name = (
-            (name, self._checkpoint(os.path.join(log_dir, name))) for name in (CLEANER_OFFSETS, LOG_STARTS)
+            (name, self._checkpoint(os.path.join(log_dir, name)))
+            for name in (CLEANER_OFFSETS, LOG_STARTS, HIGH_WATERMARKS)
         )
         return {
             name: offsets[partition[:2]] for name, offsets in offsets_by_name if partition and partition[:2] in offsets
@@ -200,8 +247,8 @@ class _FolderChecks:
     def _check_indexes(self, file: SegmentFile, result: FileResult) -> None:
         """Report the missing indexes of a segment with batches. A .txnindex exists only after an abort."""
         folder, name = os.path.split(file.path)
-        if not result.summary.batches:
-            return
+        if not (result.summary.batches and name.endswith(".log")):
+            return  # the indexes of deleted segments have other names
         timed = (
             result.facts is None or result.facts.timed
         )  # Kafka versions that wrote v0 wrote neither timestamps nor time indexes
@@ -278,3 +325,7 @@ class _FolderChecks:
             if not self._was_written_since(newest):
                 facts = {"what": what, "offset": offset, "topic": topic, "partition": partition, "end": extent.end}
                 self._pending_findings[path].append(Finding(rule, at, offset=offset, facts=facts))
+
+
+def _has_batches(name: str) -> bool:
+    return base_offset_of(name) is not None or is_snapshot(name)

@@ -34,6 +34,7 @@ def check_framed_file(
             summary.records += 1
         progress(source.position - done)
         done = source.position
+    source.check_not_empty()
     progress(source.position - done)
     summary.files, summary.bytes, summary.unchecked = 1, source.position, int(not (settings.verify_crc and decoded))
 
@@ -41,7 +42,8 @@ def check_framed_file(
 def _check_record_set(part: RecordSet, own: FindingCollector, settings: Settings, collector: FindingCollector) -> None:
     report = part.report_for(own)
     try:
-        run_checks(part.source, settings, own, report=report, record_set=RecordSetChecks(sent=part.sent))
+        checks = RecordSetChecks(sent=part.sent, max_message_bytes=settings.max_message_bytes)
+        run_checks(part.source, settings, own, report=report, record_set=checks)
     except NotASegmentError:
         if not part.place:
             raise

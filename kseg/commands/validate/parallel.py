@@ -204,7 +204,9 @@ def _validate_range(file: SegmentFile, start: int, end: int, settings: Settings)
     except KsegError:
         return _RangeResult(collector.result(), CheckState(), False)
     whole = (
-        collector.summary.bytes == end - start and not checked.damaged and range_join.DISORDER not in collector.found
+        collector.summary.bytes == end - start
+        and not checked.damaged
+        and range_join.DISORDER.isdisjoint(collector.found)
     )
     return _RangeResult(replace(collector.result(), outline=checked.outline), checked.history, whole)
 

@@ -15,11 +15,12 @@ from kseg.commands.validate.partition_side_files import PartitionSideFiles
 from kseg.commands.validate.partition_state import MAX_SPANS, Extent, PartitionState
 from kseg.commands.validate.segment_facts import SegmentFacts
 from kseg.findings import Finding, Report
+from kseg.format.checks.offset_checks import expected_offset_note
 from kseg.format.record.framing import increment_sequence
 from kseg.format.sidefiles.log_dir_names import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from kseg.format.sidefiles.txn_index import ABORTED_TXN
 from kseg.format.storage import local_files
-from kseg.format.storage.naming import base_offset_of
+from kseg.format.storage.naming import base_offset_of, is_remote_log
 
 
 class PartitionChecks:
@@ -67,6 +68,8 @@ class PartitionChecks:
         base = base_offset_of(name) or 0
         history = self._history
         report = self._report_for(name)
+        if is_remote_log(name) and self._is_uploaded_again(name, base, facts, report):
+            return
         self._check_tail(base)
         clean = facts is not None and not (facts.disorder or facts.damaged or grown)
         self._tail = facts.tail if facts and clean and facts.tail[0] >= 0 else None
@@ -93,8 +96,31 @@ class PartitionChecks:
                 history.spans.append((facts.first_offset, facts.last_offset, name))
                 self._highest_first = max(self._highest_first, facts.first_offset)
             # A rolled segment begins with the offset of its name; a cleaned one may begin later.
+            if is_remote_log(name):
+                self.side_files.check_remote(name)
             late = facts.first_offset is not None and facts.first_offset > base and not facts.wrapped
             history.gaps += late or self._is_emptied(name, facts)
+
+    def _is_uploaded_again(self, name: str, base: int, facts: SegmentFacts | None, report: Report) -> bool:
+        """Return whether earlier remote segments have offsets of this one, and report it.
+
+        A new leader uploads what the last one had not finished. The metadata topic says which segment counts.
+        """
+        history = self._history
+        end = history.bases[-1] + 1 if history.bases and history.end is None else history.end
+        if end is None or base >= end:
+            return False
+        report(
+            Finding("repeated-upload", 0, None, base, end - 1, {"first": base, "last": end - 1, "other": history.name})
+        )
+        last = None if facts is None or facts.disorder else facts.last_offset
+        if last is not None and history.end is not None and last >= history.end:
+            history.end, history.name = last + 1, name
+            history.spans.append((base, last, name))
+        # Sequences and transactions of producers are those of two logs.
+        history.producers.forget()
+        history.crowded = history.holes = True
+        return True
 
     def _is_out_of_order(self, facts: SegmentFacts) -> bool:
         """Return whether the segment's offsets are below an earlier segment's and overlap none: a name is wrong."""
@@ -150,9 +176,9 @@ class PartitionChecks:
         if first <= expected or expected + last - first + 1 != base:
             return
         evidence = "the batch before and the name of the next segment"
-        note = f": {evidence} prove that its base offset is {expected}"
+        note = expected_offset_note(first, expected, evidence)
         facts = {"offset": first, "previous": expected - 1, "expected": expected, "note": note}
-        self._report_for(history.name)(Finding("non-monotonic-offset", position, None, first, last, facts))
+        self._report_for(history.name)(Finding("non-monotonic-offset", position, None, expected, base - 1, facts))
         self.missing.explain(history.name, expected)
         history.gaps -= 1
         history.end, history.holes = base, True

@@ -11,11 +11,14 @@ from kseg.commands.validate.segment_facts import EpochRun
 from kseg.errors import KsegError
 from kseg.findings import Finding, Report
 from kseg.format.log_loader.producers import stray_snapshots
-from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, LeaderEpoch, walk_leader_epochs
+from kseg.format.log_loader.topic_id import TOPIC_ID
+from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, REMOTE_LEADER_EPOCHS, LeaderEpoch, walk_leader_epochs
+from kseg.format.sidefiles.log_dir_names import CLEAN_SHUTDOWN, META, RECOVERY_POINTS
 from kseg.format.sidefiles.producer_snapshot import ENTRY, HEADER, ProducerState, walk_snapshot
-from kseg.format.sidefiles.reading import positioned_entries_of
+from kseg.format.sidefiles.reading import entries_of, positioned_entries_of
 from kseg.format.storage import local_files
-from kseg.format.storage.naming import is_index, producer_snapshot_offset
+from kseg.format.storage.log_dir_lock import is_in_use
+from kseg.format.storage.naming import is_index, partition_of, producer_snapshot_offset
 
 
 class PartitionSideFiles:
@@ -27,6 +30,7 @@ class PartitionSideFiles:
         self._folder = folder
         self._report_for = report_for
         self._state = state
+        self._names = names
         # When the first segment was read, as in os.stat: files written later may describe another state of the log.
         self._began = began
         self._snapshots = {offset for name in names if (offset := producer_snapshot_offset(name)) is not None}
@@ -35,7 +39,7 @@ class PartitionSideFiles:
     def check_snapshot_at_end(self, base: int) -> None:
         """Check the producer snapshot of the segment that comes next, if the segments so far end at its base offset."""
         if base in self._snapshots and self._state.end == base:
-            self.check_snapshot(base, exact=True)
+            self.check_snapshot(f"{base:020}.snapshot", base, exact=True)
             self._checked_snapshots.add(base)
 
     def check(self, name: str) -> None:
@@ -47,10 +51,59 @@ class PartitionSideFiles:
         elif is_index(name):
             self._check_orphan(name)
 
+    def check_missing(self, newest: str, log_start: int | None) -> None:
+        """Report state that a broker would forget at its start: producers without a snapshot, epochs without an entry.
+
+        ``newest`` is the last segment, ``log_start`` the partition's log start offset, None if unknown. A running broker
+        has both in memory. Without a clean shutdown it reads the producers from the log.
+        """
+        log_dir = os.path.dirname(os.path.abspath(self._folder))
+        if "://" in self._folder or is_in_use(log_dir):
+            return
+        clean = local_files.exists(os.path.join(log_dir, CLEAN_SHUTDOWN))
+        producers = len(self._state.producers.all())
+        # Outside of a log dir a single segment is that of a partition that never rolled, copied from a running broker.
+        copied = not any(local_files.exists(os.path.join(log_dir, name)) for name in (META, RECOVERY_POINTS))
+        if copied and not any(local_files.exists(self._path(name)) for name in (TOPIC_ID, LEADER_EPOCHS)):
+            return  # only segments and indexes were copied
+        if producers and not self._kept_snapshots and (clean or (copied and len(self._state.bases) > 1)):
+            facts = {"producers": producers, "open": len(self._state.open)}
+            self._report_for(newest)(Finding("producers-without-snapshot", 0, facts=facts))
+        self._check_missing_epochs(newest, log_start if clean else None)
+
+    def _check_missing_epochs(self, newest: str, log_start: int | None) -> None:
+        path = self._path(LEADER_EPOCHS)
+        exists = local_files.exists(path)
+        try:
+            entries: list[LeaderEpoch] = entries_of(path, walk_leader_epochs) if exists else []
+        except (KsegError, ValueError):
+            return  # reported for the checkpoint itself
+        if entries and log_start is None:
+            return  # a broker removes the epochs below the log start
+        begin = entries[0].start_offset if entries else self._state.end
+        lacking: list[EpochRun] = []
+        for run in reversed(self._state.epochs):
+            # A broker clears the checkpoint when it appends v0 or v1 batches, which leave offsets without an epoch.
+            if entries and run[2] >= entries[0].start_offset:
+                continue
+            if begin is None or run[2] + 1 != begin or run[0] < 0 or begin <= (log_start or 0):
+                break
+            lacking.append(run)
+            begin = run[1]
+        if lacking:
+            facts = {
+                "epochs": len(lacking), "first": lacking[-1][1], "last": lacking[0][2],
+                "what": "the checkpoint lacks entries" if exists else "leader-epoch-checkpoint does not exist",
+            }  # fmt: skip
+            report = self._report_for(LEADER_EPOCHS if exists else newest)
+            report(Finding("missing-epochs", 0, offset=lacking[-1][1], last_offset=lacking[0][2], facts=facts))
+
     def _check_orphan(self, name: str) -> None:
         log = f"{name[:20]}.log"
+        if not self._state.bases and is_being_deleted(self._folder):
+            return
         # A running broker may just have deleted or created the segment.
-        if local_files.exists(self._path(name)) and not local_files.exists(self._path(log)) and self._state.bases:
+        if local_files.exists(self._path(name)) and not local_files.exists(self._path(log)):
             self._report_for(name)(Finding("orphaned-index", 0, offset=int(name[:20]), facts={"log": log}))
 
     def _check_position(self, offset: int, name: str) -> None:
@@ -63,16 +116,26 @@ class PartitionSideFiles:
         elif offset not in self._kept_snapshots:
             self._report_for(name)(Finding("stray-snapshot", 0, offset=offset, facts=facts))
         elif offset not in self._checked_snapshots and end is not None:
-            self.check_snapshot(offset, exact=offset == end)
+            self.check_snapshot(name, offset, exact=offset == end)
 
     @cached_property
     def _kept_snapshots(self) -> set[int]:
         """The offsets of the producer snapshots that a broker keeps after loading all segments."""
         return set(self._snapshots) - set(stray_snapshots(self._snapshots, self._state.bases))
 
-    def check_snapshot(self, offset: int, *, exact: bool) -> None:
+    def check_remote(self, log: str) -> None:
+        """Check the producer snapshot and the epochs of a remote segment, the last one so far.
+
+        Both are those of the end of the segment (``RemoteLogManager.copyLogSegment``).
+        """
+        stem = log.removesuffix(".log")
+        if self._state.end is not None and stem + ".snapshot" in self._names:
+            self.check_snapshot(stem + ".snapshot", self._state.end, exact=True)
+        if stem + REMOTE_LEADER_EPOCHS in self._names:
+            self._check_epochs(stem + REMOTE_LEADER_EPOCHS)
+
+    def check_snapshot(self, name: str, offset: int, *, exact: bool) -> None:
         """Compare a producer snapshot with the segments so far. ``exact``: they end at the snapshot's offset."""
-        name = f"{offset:020}.snapshot"
         try:
             read = positioned_entries_of(self._path(name), walk_snapshot)
         except (KsegError, ValueError):
@@ -153,6 +216,12 @@ class PartitionSideFiles:
 
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, name)
+
+
+def is_being_deleted(folder: str) -> bool:
+    """Return whether a broker deletes the partition of this folder (``-delete``): its files vanish one by one."""
+    partition = partition_of(os.path.basename(os.path.abspath(folder)))
+    return partition is not None and partition.state == "-delete"
 
 
 def _report_epoch(report: Report, at: int, epoch: int, offset: int, why: str) -> None:

@@ -141,6 +141,7 @@ def _json(value: object) -> str:
 def _settings_key(settings: Settings) -> list[object]:
     overrides = sorted((name, int(level)) for name, level in settings.policy.overrides.items())
     limits = [settings.max_message_bytes, settings.max_per_rule]
+    limits += [settings.timestamp_before_max_ms, settings.timestamp_after_max_ms]
     return [settings.deep, settings.verify_crc, settings.compacted, *limits, overrides]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.record.bounded_map import LIMIT, BoundedMap
+from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import Window
@@ -34,6 +35,8 @@ class TxnIndexCheck:
         self._opener = DeepIterator(do_nothing)
         self._open: dict[int, int] = {}
         self._ended = BoundedMap()
+        # Matched entries with a last stable offset after their marker, until a transaction begins there.
+        self._ahead: list[tuple[int, AbortedTxn]] = []
         # Whether more transactions are open than are followed.
         self._crowded = False
         # As in SegmentFacts: marker offsets by producer id.
@@ -42,7 +45,7 @@ class TxnIndexCheck:
         self.carried: list[tuple[int, int, int, int]] = []
 
     def _record(self, finding: Finding) -> None:
-        self._reported = True
+        self._reported = finding.rule != "late-stable-offset"
         self._report(finding)
 
     def _advance(self) -> None:
@@ -87,6 +90,22 @@ class TxnIndexCheck:
                     self._stop_checking()
                     return
                 self._open[producer_id] = offset
+                if self._ahead:
+                    self._check_ahead(batches, producer_id, offset)
+
+    def _check_ahead(self, batches: BatchColumns, producer_id: int, begin: int) -> None:
+        """Check the last stable offsets after a marker: the next transaction of another producer begins there.
+
+        ``begin`` is the first offset of a transaction. In a compacted log it can be later than it was.
+        """
+        for at, entry in self._ahead:
+            stable = entry.last_stable_offset
+            if entry.producer_id == producer_id or begin == stable:
+                continue
+            if begin < stable or _has_record_at(batches, stable):
+                why = f"its last stable offset is {stable}, but the next transaction begins at offset {begin}"
+                self._mismatch(at, entry, why)
+        self._ahead = [(at, entry) for at, entry in self._ahead if entry.producer_id == producer_id]
 
     def _stop_checking(self) -> None:
         self._crowded = True
@@ -107,8 +126,10 @@ class TxnIndexCheck:
         if entry is not None and entry.last_offset == offset:
             why = _contradiction(entry, producer_id, first, before, aborted)
             if why and not self._reported:
-                self._mismatch(entry, why)
-            elif first is None and not self._reported and len(self.carried) < LIMIT:
+                self._mismatch(self._at, entry, why)
+            elif entry.is_ahead and not self._reported and len(self._ahead) < LIMIT:
+                self._ahead.append((self._at, entry))
+            if not why and first is None and not self._reported and len(self.carried) < LIMIT:
                 self.carried.append((self._at, producer_id, entry.first_offset, entry.last_offset))
             self._advance()
         elif aborted and first is not None:
@@ -121,7 +142,7 @@ class TxnIndexCheck:
         """Report the entries whose marker should be before ``offset`` but was not found."""
         while (entry := self._entry) is not None and entry.last_offset < offset:
             if not self._reported:
-                self._mismatch(entry, "the log does not have a marker at its last offset")
+                self._mismatch(self._at, entry, "the log does not have a marker at its last offset")
             self._advance()
 
     def finish(self, *, whole: bool) -> None:
@@ -131,10 +152,17 @@ class TxnIndexCheck:
             self._advance()
         self.close()
 
-    def _mismatch(self, entry: AbortedTxn, why: str) -> None:
+    def _mismatch(self, at: int, entry: AbortedTxn, why: str) -> None:
         facts = {"producer_id": entry.producer_id, "first": entry.first_offset, "last": entry.last_offset, "why": why}
-        end = self._at + ABORTED_TXN.size
-        self._report(Finding("txn-index-mismatch", self._at, end, entry.first_offset, entry.last_offset, facts))
+        end = at + ABORTED_TXN.size
+        self._report(Finding("txn-index-mismatch", at, end, entry.first_offset, entry.last_offset, facts))
+
+
+def _has_record_at(batches: BatchColumns, offset: int) -> bool:
+    rows = range(batches.count)
+    return any(
+        batches.base_offset[row] <= offset <= batches.last_offset[row] and batches.record_count[row] for row in rows
+    )
 
 
 def _contradiction(entry: AbortedTxn, producer_id: int, first: int | None, before: int, aborted: bool) -> str | None:
@@ -146,6 +174,4 @@ def _contradiction(entry: AbortedTxn, producer_id: int, first: int | None, befor
         return f"its records start at offset {first}"
     if entry.first_offset <= before:
         return f"the producer's previous transaction ended later, at offset {before}"
-    if entry.last_stable_offset > entry.last_offset + 1:
-        return f"the last stable offset {entry.last_stable_offset} is after its marker"
     return None
